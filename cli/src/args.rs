@@ -1,13 +1,17 @@
 //! The command line: what can be typed, and the examples that `--help` shows.
 
+mod examples;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use muxtunnel_crds::Duration;
 
-use crate::output::Format;
+use crate::output::{ColorChoice, Format};
+use examples::EXAMPLES;
 
 /// The name of the program.
 pub const PROGRAM: &str = "muxtunnel";
@@ -26,6 +30,9 @@ pub struct Cli {
     /// The cluster that is asked.
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    /// Colours in tables. `auto`: on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    pub color: ColorChoice,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -72,11 +79,18 @@ pub struct FormatArgs {
     #[arg(
         short = 'o',
         long = "output",
-        value_enum,
         value_name = "FORMAT",
-        default_value_t
+        default_value = "table",
+        value_parser = document_format()
     )]
     pub format: Format,
+}
+
+/// The forms of a command that prints no objects: none of them has further columns or a name.
+fn document_format() -> impl TypedValueParser<Value = Format> {
+    let formats = [Format::Table, Format::Json, Format::Yaml];
+    let values = formats.iter().filter_map(ValueEnum::to_possible_value);
+    PossibleValuesParser::new(values).try_map(|typed| Format::from_str(&typed, false))
 }
 
 /// `status`.
@@ -99,9 +113,15 @@ pub struct StatusArgs {
     /// The tunnel's other side is in the cluster of this context.
     #[arg(long, value_name = "CONTEXT", requires = "name")]
     pub peer_context: Option<String>,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
-    pub format: FormatArgs,
+    /// Print again at each change, until you end it. On a terminal, a table replaces the last one.
+    #[arg(short = 'w', long, conflicts_with = "wait")]
+    pub watch: bool,
+    /// Print the list without its line of headers.
+    #[arg(long, conflicts_with = "name")]
+    pub no_headers: bool,
+    /// Form of what is printed.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: Format,
 }
 
 /// What `--wait` waits for.
@@ -166,6 +186,9 @@ pub enum Category {
 pub struct ExplainArgs {
     /// The code, such as MT0308 or SysctlForbidden; all where not given.
     pub code: Option<String>,
+    /// Print the list without its line of headers.
+    #[arg(long, conflicts_with = "code")]
+    pub no_headers: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
     pub format: FormatArgs,
@@ -233,100 +256,6 @@ pub struct CompletionsArgs {
     #[arg(value_enum)]
     pub shell: Shell,
 }
-
-/// Examples by the path of their command, `muxtunnel` standing for the program.
-const EXAMPLES: &[(&[&str], &str)] = &[
-    (
-        &[],
-        "\
-Examples:
-  What is there, and how is it?
-    muxtunnel status -A
-  Which faults are there, and what corrects them?
-    muxtunnel check -A
-  What does a code mean?
-    muxtunnel explain MT0308",
-    ),
-    (
-        &["status"],
-        "\
-Examples:
-  All tunnels of the namespace shop:
-    muxtunnel status -n shop
-  One, once it works; status 4 if it does not within two minutes:
-    muxtunnel status web -n shop --wait --timeout 2m
-  Its entry here and its exit in another cluster, in one view:
-    muxtunnel status web -n shop --peer-context far --peer backend/web
-  Its round-trip time, for a script:
-    muxtunnel status web -n shop -o json | jq .carriers.rttMilliseconds",
-    ),
-    (
-        &["check"],
-        "\
-Examples:
-  Before the chart is installed:
-    muxtunnel check --pre
-  Everything, in all namespaces; status 3 if there are findings:
-    muxtunnel check -A
-  What do the nodes let gateways have? Makes short-lived pods in the namespace tests:
-    muxtunnel check --only node --probe -n tests
-  Before the chart is installed, with images of your own:
-    muxtunnel check --pre --only node --probe -n tests \\
-      --gateway-image registry.example.com/muxtunnel/gateway:0.1.0 \\
-      --netem-image registry.example.com/muxtunnel/netem:0.1.0",
-    ),
-    (
-        &["explain"],
-        "\
-Examples:
-  One code, by its number or its name:
-    muxtunnel explain MT0308
-    muxtunnel explain SysctlForbidden
-  All of them:
-    muxtunnel explain",
-    ),
-    (
-        &["token"],
-        "\
-Examples:
-  In the exit's cluster, then in the entry's:
-    muxtunnel token issue web -n backend --context far --output web.join.yaml
-    muxtunnel token redeem web.join.yaml --name web-join -n shop --context near",
-    ),
-    (
-        &["token", "issue"],
-        "\
-Examples:
-  Into a file, to be handed over by a way that only the two of you can read:
-    muxtunnel token issue web -n backend --output web.join.yaml
-  Straight into the other cluster:
-    muxtunnel token issue web -n backend --context far \\
-      | muxtunnel token redeem - --name web-join -n shop --context near",
-    ),
-    (
-        &["token", "redeem"],
-        "\
-Examples:
-  Check the file and make the Secret web-join of it:
-    muxtunnel token redeem web.join.yaml --name web-join -n shop",
-    ),
-    (
-        &["token", "revoke"],
-        "\
-Examples:
-  Ask first:
-    muxtunnel token revoke web -n backend
-  In a script; status 4 if the operator has not done it within two minutes:
-    muxtunnel token revoke web -n backend --yes --wait --timeout 2m",
-    ),
-    (
-        &["completions"],
-        "\
-Examples:
-  For bash:
-    muxtunnel completions bash > ~/.local/share/bash-completion/completions/muxtunnel",
-    ),
-];
 
 /// The name in messages: [`PLUGIN`] where kubectl calls us, by what it called.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -58,10 +58,42 @@ pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
     })
 }
 
+/// A request that failed, in one sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{sentence}")]
+struct RequestFailed {
+    sentence: String,
+    /// The HTTP status of the refusal, if the API server answered.
+    refusal: Option<u16>,
+}
+
 /// An error of a request in one sentence; `doing`: what was tried.
 #[must_use]
 pub fn failed(doing: &str, error: kube::Error) -> anyhow::Error {
-    anyhow!("{doing}: {}", in_words(&error))
+    failed_with_hint(doing, error, "")
+}
+
+/// The same, with `hint` at the end of the sentence.
+#[must_use]
+pub fn failed_with_hint(doing: &str, error: kube::Error, hint: &str) -> anyhow::Error {
+    RequestFailed {
+        sentence: format!("{doing}: {}{hint}", in_words(&error)),
+        refusal: refusal(&error),
+    }
+    .into()
+}
+
+/// Whether the same request can succeed later: the API server did not answer, or is overloaded or broken.
+#[must_use]
+pub fn can_pass(error: &anyhow::Error) -> bool {
+    let failed = error.downcast_ref::<RequestFailed>();
+    failed.is_some_and(|failed| failed.refusal.is_none_or(is_passing))
+}
+
+/// Whether a refusal with this HTTP status is of the moment.
+#[must_use]
+pub fn is_passing(status: u16) -> bool {
+    status >= 500 || status == 429
 }
 
 /// What the API server said, or why it said nothing.
@@ -100,6 +132,20 @@ pub fn refusal(error: &kube::Error) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_refusal_does_not_pass_and_an_overload_does() {
+        let error = |status| {
+            let mut refused = kube::core::Status::failure("no", "Reason");
+            refused.code = status;
+            failed("cannot ask", kube::Error::Api(refused.boxed()))
+        };
+        for (status, passes) in [(403, false), (404, false), (429, true), (503, true)] {
+            assert_eq!(can_pass(&error(status)), passes, "{status}");
+        }
+        assert!(!can_pass(&anyhow!("a file")));
+    }
 
     #[test]
     fn a_cause_is_said_once() {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::args::ExplainArgs;
 use crate::end::{Ended, Failure};
-use crate::output::{API_VERSION, COLUMNS, Document, Style, Terminal};
+use crate::output::{API_VERSION, Document, Style, Terminal};
 use crate::table;
 
 /// Prints one code, or all.
@@ -15,7 +15,9 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Result<Ended, Fail
             let code = find(typed).map_err(Failure::Usage)?;
             terminal.print(&Explained::new(code), args.format.format)?;
         }
-        None => terminal.print(&CodeList::all(), args.format.format)?,
+        None => terminal
+            .with_headers(!args.no_headers)
+            .print(&CodeList::all(), args.format.format)?,
     }
     Ok(Ended::Good)
 }
@@ -95,7 +97,7 @@ impl Explained {
 }
 
 impl Document for Explained {
-    fn text(&self, _: Style) -> String {
+    fn text(&self, style: Style) -> String {
         let CodeEntry {
             code,
             reason,
@@ -105,8 +107,8 @@ impl Document for Explained {
         } = &self.code;
         format!(
             "{code}  {reason}\n\n  Cause:   {}\n  Remedy:  {}\n  Page:    {page}",
-            table::wrapped(cause, 11, COLUMNS),
-            table::wrapped(remedy, 11, COLUMNS),
+            table::wrapped(cause, 11, style.columns),
+            table::wrapped(remedy, 11, style.columns),
         )
     }
 }
@@ -130,7 +132,7 @@ impl CodeList {
 }
 
 impl Document for CodeList {
-    fn text(&self, _: Style) -> String {
+    fn text(&self, style: Style) -> String {
         let row = |entry: &CodeEntry| {
             [entry.code.as_str(), entry.reason, entry.cause]
                 .map(str::to_owned)
@@ -139,6 +141,7 @@ impl Document for CodeList {
         table::draw(
             &["CODE", "REASON", "CAUSE"],
             self.items.iter().map(row).collect(),
+            style,
         )
     }
 }
@@ -146,7 +149,7 @@ impl Document for CodeList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{Format, rendered};
+    use crate::output::{COLUMNS, Format, rendered};
 
     #[test]
     fn a_code_is_found_however_it_is_written() {

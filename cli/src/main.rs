@@ -13,12 +13,13 @@ fn main() -> ExitCode {
         // clap's own: help and version on standard output with 0, the rest on standard error with 2.
         Err(error) => error.exit(),
     };
+    let terminal = Terminal::of_process(cli.color);
     // One thread is enough for one person's questions.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(muxtunnel_cli::run(cli, program, &Terminal::of_process())),
+        Ok(runtime) => runtime.block_on(muxtunnel_cli::run(cli, program, &terminal)),
         Err(error) => Err(Failure::Failed(error.into())),
     };
     end::status(program, ended)

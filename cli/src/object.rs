@@ -3,7 +3,6 @@
 //! A tunnel's spec is read leniently: the definitions in the cluster may be newer than this program, and what it
 //! shows are the conditions.
 
-use anyhow::anyhow;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -13,7 +12,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus};
 use serde_json::Value;
 
-use crate::cluster::{failed, refusal};
+use crate::cluster::{failed_with_hint, refusal};
 
 /// Objects in one answer; the next ones are asked for until there are no more.
 pub(crate) const PAGE: u32 = 500;
@@ -37,7 +36,7 @@ pub(crate) fn not_read(namespace: &str, name: &str, error: kube::Error) -> anyho
         _ => "",
     };
     let doing = format!("cannot read the MuxTunnel {name} in namespace {namespace}");
-    anyhow!("{}{hint}", failed(&doing, error))
+    failed_with_hint(&doing, error, hint)
 }
 
 /// All tunnels of a namespace, or of all.

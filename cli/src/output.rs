@@ -11,8 +11,10 @@ use crate::end::Failure;
 
 /// `apiVersion` of every document.
 pub const API_VERSION: &str = "cli.muxtunnel.dev/v1alpha1";
-/// No line for people is wider.
+/// Columns of text where standard output is no terminal.
 pub const COLUMNS: usize = 100;
+/// Columns that a terminal has at least; a narrower one breaks lines itself.
+const COLUMNS_MIN: usize = 60;
 
 /// The form of a document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -20,23 +22,61 @@ pub enum Format {
     /// For people.
     #[default]
     Table,
+    /// For people: with further columns, and each object on one line.
+    Wide,
+    /// The name of each object, as kubectl takes it.
+    Name,
     /// One JSON document.
     Json,
     /// One YAML document.
     Yaml,
 }
 
-/// What a command answers.
-pub trait Document: Serialize {
-    /// For people: lines of at most [`COLUMNS`].
-    fn text(&self, style: Style) -> String;
+/// When words have colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
-/// Whether words have colours.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What a command answers.
+pub trait Document: Serialize {
+    /// For people.
+    fn text(&self, style: Style) -> String;
+
+    /// The names of its objects, for [`Format::Name`].
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// How text for people is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// On a terminal, unless NO_COLOR is set.
+    /// Words have colours.
     pub colours: bool,
+    /// Columns of a line. Text is broken between words, so a line of one long word is longer.
+    pub columns: usize,
+    /// With further columns ([`Format::Wide`]).
+    pub wide: bool,
+    /// Lists have a line of headers.
+    pub headers: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self {
+            colours: false,
+            columns: COLUMNS,
+            wide: false,
+            headers: true,
+        }
+    }
 }
 
 impl Style {
@@ -81,15 +121,32 @@ pub struct Terminal {
 impl Terminal {
     /// Those of this process.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn of_process(color: ColorChoice) -> Self {
         let stdout = std::io::stdout().is_terminal();
+        let colours = match color {
+            ColorChoice::Auto => stdout && !is_set(std::env::var_os("NO_COLOR")),
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+        };
         Self {
             style: Style {
-                colours: stdout && !is_set(std::env::var_os("NO_COLOR")),
+                colours,
+                columns: columns().unwrap_or(COLUMNS),
+                ..Style::default()
             },
             stdin: std::io::stdin().is_terminal(),
             stdout,
         }
+    }
+
+    /// The same, with or without headers of lists.
+    #[must_use]
+    pub fn with_headers(self, headers: bool) -> Self {
+        let style = Style {
+            headers,
+            ..self.style
+        };
+        Self { style, ..self }
     }
 
     /// Prints a document.
@@ -101,12 +158,19 @@ impl Terminal {
     }
 }
 
+/// The columns of the terminal that is standard output. A terminal without a size has 0.
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    let columns = usize::from(size.ws_col);
+    (columns > 0).then(|| columns.max(COLUMNS_MIN))
+}
+
 /// Whether NO_COLOR asks for no colours: it is there and not empty (<https://no-color.org>).
 fn is_set(variable: Option<OsString>) -> bool {
     variable.is_some_and(|value| !value.is_empty())
 }
 
-/// A document in one form, with a line feed at its end.
+/// A document in one form, with a line feed at its end; nothing where a list without headers is empty.
 ///
 /// # Errors
 /// If it cannot be serialized, which no document of ours is.
@@ -117,10 +181,19 @@ pub fn rendered(
 ) -> Result<String, anyhow::Error> {
     let text = match format {
         Format::Table => document.text(style),
+        Format::Wide => document.text(Style {
+            columns: usize::MAX,
+            wide: true,
+            ..style
+        }),
+        Format::Name => document.names().join("\n"),
         Format::Json => serde_json::to_string_pretty(document)?,
         Format::Yaml => serde_yaml::to_string(document)?,
     };
-    Ok(format!("{}\n", text.trim_end()))
+    Ok(match text.trim_end() {
+        "" => String::new(),
+        text => format!("{text}\n"),
+    })
 }
 
 /// Writes to standard output.

@@ -1,11 +1,15 @@
 //! `status`: what there is to know of tunnels, of both sides in one view.
 //!
 //! Reads objects and Events; [`mod@view`] makes documents of them and [`text`] what people read, both pure.
-//! [`wait`] is `--wait`.
+//! [`wait`] is `--wait`, [`mod@watch`] is `--watch`.
 
 mod text;
 mod view;
 mod wait;
+mod watch;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -14,7 +18,7 @@ use crate::args::{ClusterArgs, StatusArgs, WaitFor};
 use crate::cluster::{self, Cluster, failed, in_words};
 use crate::end::{Ended, Failure};
 use crate::object::{self, Tunnel};
-use crate::output::Terminal;
+use crate::output::{Document, Terminal};
 use view::{TunnelList, TunnelStatus, TunnelView};
 
 /// Shows one tunnel, or all.
@@ -23,28 +27,71 @@ pub(crate) async fn run(
     to: &ClusterArgs,
     terminal: &Terminal,
 ) -> Result<Ended, Failure> {
+    let terminal = &terminal.with_headers(!args.no_headers);
+    let notes = Notes::default();
     let Some(name) = &args.name else {
         if args.wait != WaitFor::None {
             return Err(Failure::Usage("--wait needs the NAME of a tunnel".into()));
         }
-        return list(args, to, terminal).await;
+        let cluster = cluster::connect(to).await?;
+        let read = async || list(args, &cluster, &notes).await;
+        return show(args, terminal, read).await;
     };
     let peer = peer(args, name)?;
     let near = cluster::connect(to).await?;
     let tunnel = wait::read(&near, name, args.wait, args.timeout).await?;
-    let mut status = TunnelStatus::new(view(&near, &tunnel).await, Timestamp::now());
-    if let Some(peer) = peer {
-        let far = cluster::connect(&ClusterArgs {
-            namespace: peer.namespace.or_else(|| tunnel.namespace()),
-            context: peer.context.or_else(|| to.context.clone()),
-            kubeconfig: to.kubeconfig.clone(),
-        })
-        .await?;
-        let tunnel = wait::read(&far, &peer.name, WaitFor::None, args.timeout).await?;
-        status.peer = Some(view(&far, &tunnel).await);
+    let far = match peer {
+        Some(peer) => {
+            let far = ClusterArgs {
+                namespace: peer.namespace.or_else(|| tunnel.namespace()),
+                context: peer.context.or_else(|| to.context.clone()),
+                kubeconfig: to.kubeconfig.clone(),
+            };
+            Some((cluster::connect(&far).await?, peer.name))
+        }
+        None => None,
+    };
+    let mut waited_for = Some(tunnel);
+    let read = async || {
+        let tunnel = match waited_for.take() {
+            Some(tunnel) => tunnel,
+            None => wait::read(&near, name, WaitFor::None, args.timeout).await?,
+        };
+        let view = view(&near, &tunnel, &notes).await;
+        let mut status = TunnelStatus::new(view, Timestamp::now());
+        if let Some((far, name)) = &far {
+            let tunnel = wait::read(far, name, WaitFor::None, args.timeout).await?;
+            status.peer = Some(self::view(far, &tunnel, &notes).await);
+        }
+        Ok(status)
+    };
+    show(args, terminal, read).await
+}
+
+/// Prints what is read, once or with each change.
+async fn show<D: Document>(
+    args: &StatusArgs,
+    terminal: &Terminal,
+    mut read: impl AsyncFnMut() -> Result<D, Failure>,
+) -> Result<Ended, Failure> {
+    if args.watch {
+        return watch::watch(terminal, args.output, read).await;
     }
-    terminal.print(&status, args.format.format)?;
+    terminal.print(&read().await?, args.output)?;
     Ok(Ended::Good)
+}
+
+/// Notes on standard error, each once.
+#[derive(Default)]
+struct Notes(RefCell<BTreeSet<String>>);
+
+impl Notes {
+    fn tell(&self, note: String) {
+        if !self.0.borrow().contains(&note) {
+            eprintln!("{note}");
+            self.0.borrow_mut().insert(note);
+        }
+    }
 }
 
 /// The other side's object.
@@ -81,30 +128,30 @@ fn peer(args: &StatusArgs, name: &str) -> Result<Option<Peer>, Failure> {
     }))
 }
 
-async fn list(args: &StatusArgs, to: &ClusterArgs, terminal: &Terminal) -> Result<Ended, Failure> {
-    let cluster = cluster::connect(to).await?;
+/// The tunnels of the namespace, or of all.
+async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<TunnelList, Failure> {
     let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
     let tunnels = object::tunnels(&cluster.client, namespace)
         .await
         .map_err(|error| failed("cannot list MuxTunnels", error))?;
     if tunnels.is_empty() {
-        eprintln!(
-            "there is no MuxTunnel in {}",
-            namespace.map_or("any namespace".to_owned(), |name| format!(
-                "namespace {name}"
-            ))
-        );
+        let place = namespace.map_or("any namespace".to_owned(), |name| {
+            format!("namespace {name}")
+        });
+        notes.tell(format!("there is no MuxTunnel in {place}"));
     }
-    let list = TunnelList::new(&tunnels, args.all_namespaces, Timestamp::now());
-    terminal.print(&list, args.format.format)?;
-    Ok(Ended::Good)
+    Ok(TunnelList::new(
+        &tunnels,
+        args.all_namespaces,
+        Timestamp::now(),
+    ))
 }
 
 /// A tunnel with its last Events. A user who may not read Events gets a note and the rest.
-async fn view(cluster: &Cluster, tunnel: &Tunnel) -> TunnelView {
+async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
     let events = object::events(&cluster.client, tunnel).await;
     let events = events.unwrap_or_else(|error| {
-        eprintln!("Events are not shown: {}", in_words(&error));
+        notes.tell(format!("Events are not shown: {}", in_words(&error)));
         Vec::new()
     });
     TunnelView::new(tunnel, &events, cluster.context.as_deref())

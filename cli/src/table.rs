@@ -1,39 +1,41 @@
-//! Columns as kubectl has them: a head in capitals, two spaces between, no lines drawn. Cells wrap, so that no line
-//! is wider than [`COLUMNS`].
+//! Columns as kubectl has them: a head in capitals, two spaces between, no lines drawn. Only the last column wraps, and
+//! only between words, so that each name can be copied.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{ColumnConstraint, ContentArrangement, Table};
+use crate::output::Style;
 
-use crate::output::COLUMNS;
+/// Spaces between columns.
+const GAP: usize = 2;
+/// Columns that the last column has, however much the others take.
+const LAST_MIN: usize = 30;
 
-/// Draws a table. Each row has as many cells as `head`. Any column may wrap.
+/// Draws a table. Each row has as many cells as `head`.
 #[must_use]
-pub(crate) fn draw(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    draw_wrapping(head, rows, head)
-}
-
-/// Draws a table of which only the columns `wrapping` wrap; what is in the others is short.
-#[must_use]
-pub(crate) fn draw_wrapping(head: &[&str], rows: Vec<Vec<String>>, wrapping: &[&str]) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(u16::try_from(COLUMNS).unwrap_or(u16::MAX))
-        .set_header(head.to_vec())
-        .add_rows(rows);
-    let last = head.len().saturating_sub(1);
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if at == last { 0 } else { 2 }));
-        if !head.get(at).is_some_and(|name| wrapping.contains(name)) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
+pub(crate) fn draw(head: &[&str], rows: Vec<Vec<String>>, style: Style) -> String {
+    let head = head.iter().map(|name| (*name).to_owned()).collect();
+    let rows: Vec<Vec<String>> = if style.headers {
+        std::iter::once(head).chain(rows).collect()
+    } else {
+        rows
+    };
+    let columns = rows.first().map_or(0, |row| row.len().saturating_sub(1));
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column) + GAP).collect();
+    let indent = widths.iter().sum();
+    let columns = style.columns.max(indent + LAST_MIN);
+    let line = |row: &Vec<String>| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:width$}"));
         }
-    }
-    let lines: Vec<_> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    lines.join("\n")
+        if let Some(last) = row.get(widths.len()) {
+            line.push_str(&wrapped(last, indent, columns));
+        }
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Text in lines of at most `width`, each but the first behind `indent` spaces; words that are longer stay whole.
@@ -46,7 +48,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: usize) -> String {
         };
         if line.is_empty() {
             line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() + indent <= width {
+        } else if line.chars().count() + 1 + word.chars().count() <= width.saturating_sub(indent) {
             line.push(' ');
             line.push_str(word);
         } else {
@@ -98,30 +100,64 @@ fn shell_words(command: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn columns_stand_below_each_other_and_lines_end_with_a_word() {
-        let rows = vec![
-            vec!["a".into(), "longer".into()],
-            vec!["bb".into(), String::new()],
-        ];
-        assert_eq!(draw(&["ONE", "TWO"], rows), "ONE  TWO\na    longer\nbb");
+    fn style(columns: usize) -> Style {
+        Style {
+            columns,
+            ..Style::default()
+        }
     }
 
     #[test]
-    fn long_cells_wrap_within_the_width() {
-        let words = "word ".repeat(60);
-        let drawn = draw(&["NAME", "MESSAGE"], vec![vec!["a-name".into(), words]]);
-        assert!(drawn.lines().count() > 3, "{drawn}");
+    fn columns_stand_below_each_other_and_lines_end_with_a_word() {
+        let rows = || {
+            vec![
+                vec!["a".into(), "longer".into()],
+                vec!["bb".into(), String::new()],
+            ]
+        };
+        let drawn = draw(&["ONE", "TWO"], rows(), Style::default());
+        assert_eq!(drawn, "ONE  TWO\na    longer\nbb");
+        let bare = Style {
+            headers: false,
+            ..Style::default()
+        };
+        assert_eq!(draw(&["ONE", "TWO"], rows(), bare), "a   longer\nbb");
+        assert_eq!(draw(&["ONE", "TWO"], Vec::new(), bare), "");
+    }
+
+    #[test]
+    fn the_last_column_wraps_within_the_width() {
+        let rows = vec![vec!["a-name".into(), "word ".repeat(60)]];
+        for columns in [80, 120] {
+            let drawn = draw(&["NAME", "MESSAGE"], rows.clone(), style(columns));
+            let widest = drawn.lines().map(|line| line.chars().count()).max();
+            assert!(widest.is_some_and(|widest| widest <= columns && widest > columns - 5));
+            let mut lines = drawn.lines().skip(1);
+            assert!(
+                lines
+                    .next()
+                    .is_some_and(|line| line.starts_with("a-name  word"))
+            );
+            assert!(
+                lines.all(|line| line.starts_with("        word")),
+                "{drawn}"
+            );
+        }
+        let whole = draw(&["NAME", "MESSAGE"], rows, style(usize::MAX));
+        assert_eq!(whole.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_name_is_whole_however_narrow_the_table_is() {
+        let (name, pod) = ("n".repeat(63), "p".repeat(90));
+        let message = format!("the pod {pod} does not start");
+        let rows = vec![vec![name.clone(), "True".into(), message]];
+        let drawn = draw(&["NAME", "READY", "MESSAGE"], rows, style(60));
         assert!(
-            drawn.lines().all(|line| line.chars().count() <= COLUMNS),
+            drawn.contains(&format!("\n{name}  True   the pod\n")),
             "{drawn}"
         );
-        assert!(
-            drawn
-                .lines()
-                .nth(1)
-                .is_some_and(|line| line.starts_with("a-name  word"))
-        );
+        assert!(drawn.contains(&format!(" {pod}\n")), "{drawn}");
     }
 
     #[test]

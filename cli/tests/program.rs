@@ -8,6 +8,7 @@
 )]
 
 mod cluster;
+mod output;
 
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Check, Finding, Verdict};
 use crate::args::Category;
 use crate::end::Ended;
-use crate::output::{API_VERSION, COLUMNS, Document, Style};
+use crate::output::{API_VERSION, Document, Style};
 use crate::table::{commands, wrapped};
 
 /// Columns before a finding's texts.
@@ -164,18 +164,18 @@ impl CheckReport {
             Outcome::Warning => style.warning("warn"),
             Outcome::Finding => style.bad("FAIL"),
         };
-        let mut text = format!("{mark}  {}", wrapped(&self.description, 6, COLUMNS));
+        let mut text = format!("{mark}  {}", wrapped(&self.description, 6, style.columns));
         if let Some(why) = &self.skipped {
-            text.push_str(&format!("\n      {}", wrapped(why, 6, COLUMNS)));
+            text.push_str(&format!("\n      {}", wrapped(why, 6, style.columns)));
         }
         if let Some(finding) = &self.finding {
             let cause = format!("{}: {}", finding.reason, finding.cause);
             text.push_str(&format!(
                 "\n      {} {}\n      {:7}{}",
                 finding.code,
-                wrapped(&cause, INDENT, COLUMNS),
+                wrapped(&cause, INDENT, style.columns),
                 "fix:",
-                commands(&finding.fix, INDENT, COLUMNS),
+                commands(&finding.fix, INDENT, style.columns),
             ));
         }
         text

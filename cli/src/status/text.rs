@@ -5,7 +5,7 @@ use muxtunnel_crds::{GatewayStatus, tunnel_condition};
 
 use super::view::{ConditionView, TunnelList, TunnelStatus, TunnelView};
 use crate::output::{COLUMNS, Document, Style};
-use crate::table::{draw, draw_wrapping, wrapped};
+use crate::table::{draw, wrapped};
 use crate::time::{ago, distance};
 
 /// Stands for what is not known, or does not apply.
@@ -14,8 +14,8 @@ const NONE: &str = "-";
 const FACT: usize = 13;
 
 impl Document for TunnelList {
-    fn text(&self, _: Style) -> String {
-        let head = [
+    fn text(&self, style: Style) -> String {
+        let mut head = vec![
             "NAME",
             "SIDE",
             "READY",
@@ -32,15 +32,29 @@ impl Document for TunnelList {
             .iter()
             .map(|tunnel| row(tunnel, self.now))
             .collect();
-        if !self.with_namespaces {
-            return draw_wrapping(&head, rows, &["NAME"]);
+        if style.wide {
+            head.extend(["REASON", "BOTTLENECK", "ADDRESS"]);
+            for (row, tunnel) in rows.iter_mut().zip(&self.items) {
+                row.extend(wide(tunnel));
+            }
         }
-        for (row, tunnel) in rows.iter_mut().zip(&self.items) {
-            row.insert(0, tunnel.namespace.clone());
+        if self.with_namespaces {
+            head.insert(0, "NAMESPACE");
+            for (row, tunnel) in rows.iter_mut().zip(&self.items) {
+                row.insert(0, tunnel.namespace.clone());
+            }
         }
-        let head = [&["NAMESPACE"], head.as_slice()].concat();
-        draw_wrapping(&head, rows, &["NAMESPACE", "NAME"])
+        draw(&head, rows, style)
     }
+
+    fn names(&self) -> Vec<String> {
+        self.items.iter().map(name).collect()
+    }
+}
+
+/// The name of an object, as kubectl takes it.
+fn name(tunnel: &TunnelView) -> String {
+    format!("muxtunnel.muxtunnel.dev/{}", tunnel.name)
 }
 
 fn row(tunnel: &TunnelView, now: Timestamp) -> Vec<String> {
@@ -62,6 +76,18 @@ fn row(tunnel: &TunnelView, now: Timestamp) -> Vec<String> {
             .created
             .map_or(NONE.into(), |created| ago(created, now)),
     ]
+}
+
+/// The further columns of a tunnel: the reason of its condition Ready, its bottleneck, and the address of its carriers.
+fn wide(tunnel: &TunnelView) -> [String; 3] {
+    let gateways = ["exit", "rendezvous", "entry"];
+    let mut gateways = gateways
+        .iter()
+        .filter_map(|side| tunnel.gateways.get(side)?.address.clone());
+    let reason = tunnel.ready().map(|ready| ready.reason.clone());
+    let bottleneck = tunnel.bottleneck.as_ref();
+    let bottleneck = bottleneck.map(|limit| format!("{} ({:?})", limit.reason, limit.direction));
+    [reason, bottleneck, gateways.next()].map(|cell| cell.unwrap_or(NONE.into()))
 }
 
 /// What a condition says, `?` behind what speaks of an older spec.
@@ -100,11 +126,19 @@ impl Document for TunnelStatus {
         match &self.peer {
             Some(peer) => format!(
                 "{near}\n\n{}\n\n{}",
-                "-".repeat(COLUMNS),
+                "-".repeat(style.columns.min(COLUMNS)),
                 one(peer, self.now, style)
             ),
             None => near,
         }
+    }
+
+    fn names(&self) -> Vec<String> {
+        [Some(&self.tunnel), self.peer.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(name)
+            .collect()
     }
 }
 
@@ -113,7 +147,7 @@ fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     let mut parts = vec![facts(tunnel, now, style)];
     let mut section = |head: &[&str], rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
-            parts.push(draw(head, rows));
+            parts.push(draw(head, rows, style));
         }
     };
     section(
@@ -122,10 +156,15 @@ fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     );
     section(&["GATEWAYS", "READY", "ADDRESS"], gateways(tunnel));
     section(&["SYSCTL IN FORCE", "VALUE"], sysctls(tunnel));
-    section(
-        &["CERTIFICATE", "EXPIRES", "IDENTITY", "FINGERPRINT"],
+    let (mut head, mut rows) = (
+        vec!["CERTIFICATE", "EXPIRES", "IDENTITY", "FINGERPRINT"],
         certificates(tunnel, now),
     );
+    if !style.wide {
+        head.pop();
+        rows.iter_mut().for_each(|row| drop(row.pop()));
+    }
+    section(&head, rows);
     section(
         &["LAST EVENTS", "TYPE", "REASON", "COUNT", "MESSAGE"],
         events(tunnel, now),
@@ -137,7 +176,10 @@ fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     let mut lines = Vec::new();
     let mut fact = |name: &str, value: String| {
         let name = format!("{name}:");
-        lines.push(format!("{name:FACT$}{}", wrapped(&value, FACT, COLUMNS)));
+        lines.push(format!(
+            "{name:FACT$}{}",
+            wrapped(&value, FACT, style.columns)
+        ));
     };
     fact("Name", tunnel.name.clone());
     fact("Namespace", tunnel.namespace.clone());

@@ -6,7 +6,7 @@ use muxtunnel_crds::tunnel_condition;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::args::WaitFor;
-use crate::cluster::{Cluster, in_words, refusal};
+use crate::cluster::{Cluster, in_words, is_passing, refusal};
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
 
@@ -46,7 +46,7 @@ pub(super) async fn read(
                 last = Some(tunnel);
                 state
             }
-            Ok(Err(error)) if refusal(&error).is_some_and(|code| code < 500 && code != 429) => {
+            Ok(Err(error)) if refusal(&error).is_some_and(|status| !is_passing(status)) => {
                 return Err(not_read(error));
             }
             Ok(Err(error)) => in_words(&error),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::context_flag;
 use crate::args::{ClusterArgs, RevokeArgs};
-use crate::cluster::{self, Cluster, failed, in_words, refusal};
+use crate::cluster::{self, Cluster, failed, in_words, is_passing, refusal};
 use crate::end::{Ended, Failure};
 use crate::object::{self, Tunnel};
 use crate::output::{API_VERSION, Document, Style, Terminal};
@@ -121,7 +121,7 @@ async fn published(
                     |ready| format!("its bundle is of generation {now}; {}", ready.message),
                 )
             }
-            Ok(Err(error)) if refusal(&error).is_some_and(|code| code < 500 && code != 429) => {
+            Ok(Err(error)) if refusal(&error).is_some_and(|status| !is_passing(status)) => {
                 return Err(Failure::Failed(object::not_read(namespace, name, error)));
             }
             Ok(Err(error)) => in_words(&error),

@@ -1,0 +1,133 @@
+//! `--watch`: reading again and again, and printing what changed.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::cluster::can_pass;
+use crate::end::{Ended, Failure};
+use crate::output::{self, Document, Format, Style, Terminal, rendered};
+
+/// Time between two reads: they need no other right than one look does.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Moves the cursor to the top left corner and erases the screen.
+const ERASE: &str = "\x1b[H\x1b[2J";
+
+/// Prints what `read` returns, and prints it again with each change. It returns only with an error.
+///
+/// # Errors
+/// The first read failed, or a later one in a way that does not pass, such as that the tunnel was deleted.
+pub(super) async fn watch<D: Document>(
+    terminal: &Terminal,
+    format: Format,
+    mut read: impl AsyncFnMut() -> Result<D, Failure>,
+) -> Result<Ended, Failure> {
+    let mut screen = Screen::new(terminal, format);
+    let mut reported = String::new();
+    loop {
+        match read().await {
+            Ok(document) => {
+                if let Some(text) = screen.next(&document)? {
+                    output::write(&text)?;
+                }
+                reported.clear();
+            }
+            Err(Failure::Failed(error)) if screen.shown.is_some() && can_pass(&error) => {
+                let error = format!("{error:#}");
+                if error != reported {
+                    eprintln!("{error}");
+                    reported = error;
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// What was printed last.
+struct Screen {
+    format: Format,
+    style: Style,
+    /// A table replaces the last one, so that its ages go on.
+    replaces: bool,
+    shown: Option<Value>,
+}
+
+impl Screen {
+    fn new(terminal: &Terminal, format: Format) -> Self {
+        Self {
+            format,
+            style: terminal.style,
+            replaces: terminal.stdout && matches!(format, Format::Table | Format::Wide),
+            shown: None,
+        }
+    }
+
+    /// What is to be printed of the document, if anything.
+    fn next(&mut self, document: &impl Document) -> Result<Option<String>, anyhow::Error> {
+        // Without the time of the look, which is no part of documents.
+        let value = serde_json::to_value(document)?;
+        let is_first = self.shown.is_none();
+        if !self.replaces && self.shown.as_ref() == Some(&value) {
+            return Ok(None);
+        }
+        self.shown = Some(value);
+        let text = rendered(document, self.format, self.style)?;
+        let before = match (self.replaces, self.format) {
+            (true, _) => ERASE,
+            (false, Format::Yaml) if !is_first => "---\n",
+            (false, Format::Table | Format::Wide) if !is_first => "\n",
+            (false, _) => "",
+        };
+        Ok(Some(format!("{before}{text}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Serialize;
+
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Number {
+        value: u32,
+        #[serde(skip)]
+        age: u32,
+    }
+
+    impl Document for Number {
+        fn text(&self, _: Style) -> String {
+            format!("{} {}", self.value, self.age)
+        }
+    }
+
+    /// What is printed of documents with these values and ages.
+    fn printed(format: Format, stdout: bool) -> Vec<Option<String>> {
+        let terminal = Terminal {
+            stdout,
+            ..Terminal::default()
+        };
+        let mut screen = Screen::new(&terminal, format);
+        [(1, 1), (1, 2), (2, 3)]
+            .map(|(value, age)| screen.next(&Number { value, age }).unwrap())
+            .to_vec()
+    }
+
+    #[test]
+    fn on_a_terminal_a_table_replaces_the_last_one() {
+        let wanted = ["1 1", "1 2", "2 3"].map(|text| Some(format!("{ERASE}{text}\n")));
+        assert_eq!(printed(Format::Table, true), wanted);
+    }
+
+    #[test]
+    fn elsewhere_only_a_change_is_printed() {
+        let text = |text: &str| Some(text.to_owned());
+        let wanted = [text("1 1\n"), None, text("\n2 3\n")];
+        assert_eq!(printed(Format::Table, false), wanted);
+        let wanted = [text("value: 1\n"), None, text("---\nvalue: 2\n")];
+        assert_eq!(printed(Format::Yaml, true), wanted);
+    }
+}
