@@ -6,7 +6,7 @@ use crate::output::Style;
 /// Spaces between columns.
 const GAP: usize = 2;
 /// Columns that the last column has, however much the others take.
-const LAST_MIN: usize = 30;
+const LAST_MIN: usize = 20;
 
 /// Draws a table. Each row has as many cells as `head`.
 #[must_use]
