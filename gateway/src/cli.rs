@@ -1,12 +1,14 @@
 //! The command line: what was typed, and the configuration it means.
 
 mod address;
+mod check;
 mod completions;
 #[cfg(test)]
 mod examples;
 mod forwards;
 mod help;
 mod keygen;
+mod log_format;
 mod network;
 mod security;
 mod tls_files;
@@ -22,11 +24,14 @@ use muxtunnel_gateway_config::{
     Transport,
 };
 
+use crate::base::log::Format;
 use crate::process::Source;
 use forwards::ForwardArgs;
+use log_format::LogArgs;
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
 
+pub use check::Check;
 pub use completions::Completions;
 pub use keygen::Keygen;
 pub use network::TemporaryInterface;
@@ -37,7 +42,7 @@ pub use udp_buffers::udp_buffers;
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = help::EXAMPLES
+    after_help = help::MUXGATE
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -47,27 +52,39 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the gateway that a YAML file describes; changed forwards are taken over while it runs.
+    #[command(after_help = help::RUN)]
     Run {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        #[command(flatten)]
+        log: LogArgs,
     },
+    /// Parses and validates a configuration file. Prints the first error with its line, its field and its remedy.
+    #[command(after_help = help::CHECK)]
+    Check(Check),
     /// Accepts carriers and dials targets.
-    Exit(ExitArgs),
+    #[command(after_help = help::EXIT)]
+    Exit(Box<ExitArgs>),
     /// Listens for connections and dials the exit.
-    Entry(EntryArgs),
+    #[command(after_help = help::ENTRY)]
+    Entry(Box<EntryArgs>),
     /// Writes a new private key for `--security noise`, and prints the public one; or, with --tls, an authority and
     /// a certificate for each side.
+    #[command(after_help = help::KEYGEN)]
     Keygen(Keygen),
     /// Prints a script that completes muxgate's command line in a shell.
+    #[command(after_help = help::COMPLETIONS)]
     Completions(Completions),
     /// Prints what buffers the kernel gives UDP sockets here; fails where a gateway asks for more.
+    #[command(after_help = help::UDP_BUFFERS)]
     UdpBuffers,
     /// Makes the interface that a gateway without rights carries IP packets from and to, or deletes it.
     #[command(subcommand)]
     Tun(Tun),
     /// Joins the connections of entries and exits that cannot reach each other; sees only what they
     /// say to each other.
+    #[command(after_help = help::RENDEZVOUS)]
     Rendezvous(RendezvousArgs),
 }
 
@@ -76,6 +93,8 @@ enum Command {
 pub enum Task {
     /// A gateway.
     Run(Source),
+    /// The check of a configuration file.
+    Check(Check),
     /// A key, or certificates.
     Keygen(Keygen),
     /// A script.
@@ -130,6 +149,8 @@ struct RendezvousArgs {
     /// Event loops, 1..=64 [default: one a core].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// What both sides must be told.
@@ -172,6 +193,8 @@ struct Common {
     /// broken, and for comparison.
     #[arg(long)]
     no_splice: bool,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -300,17 +323,31 @@ impl Cli {
         }
     }
 
+    /// The form of the log.
+    #[must_use]
+    pub fn log_format(&self) -> Format {
+        let args = match &self.command {
+            Command::Run { log, .. } => log,
+            Command::Exit(args) => &args.common.log,
+            Command::Entry(args) => &args.common.log,
+            Command::Rendezvous(args) => &args.log,
+            _ => return Format::Text,
+        };
+        args.format()
+    }
+
     /// What was asked for.
     ///
     /// # Errors
     /// Options that do not go together.
     pub fn task(self) -> Result<Task, String> {
         Ok(Task::Run(match self.command {
+            Command::Check(check) => return Ok(Task::Check(check)),
             Command::Keygen(keygen) => return Ok(Task::Keygen(keygen)),
             Command::Completions(completions) => return Ok(Task::Completions(completions)),
             Command::UdpBuffers => return Ok(Task::UdpBuffers),
             Command::Tun(tun) => return Ok(Task::Tun(tun)),
-            Command::Run { config } => Source::File(config),
+            Command::Run { config, .. } => Source::File(config),
             Command::Exit(args) => {
                 let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;
                 let (listen, mut web_socket) = address::parse_option(args.listen, &base.security)?;

@@ -10,9 +10,10 @@ use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let interface = cli.interface();
+    let (interface, log_format) = (cli.interface(), cli.log_format());
     let source = match cli.task() {
         Ok(Task::Run(source)) => source,
+        Ok(Task::Check(check)) => return ended(check.run().and_then(print_all)),
         Ok(Task::Keygen(keygen)) => return print(keygen.run()),
         Ok(Task::Completions(completions)) => return print(completions.script()),
         Ok(Task::Tun(tun)) => return print(tun.run()),
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let _log = match log::start() {
+    let _log = match log::start(log_format) {
         Ok(guard) => guard,
         Err(error) => {
             eprintln!("muxgate: the log has no thread: {error}");
@@ -36,7 +37,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match process::run(&source) {
+    ended(process::run(&source))
+}
+
+/// The exit status; a failure is reported on standard error.
+fn ended(result: Result<(), Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(error)) => {
             eprintln!("muxgate: {error:#}");
@@ -51,11 +57,10 @@ fn main() -> ExitCode {
 
 /// Prints what was asked for to standard output; the reader of a pipe may have gone.
 fn print(made: anyhow::Result<String>) -> ExitCode {
-    match made.and_then(|text| Ok(writeln!(std::io::stdout(), "{}", text.trim_end())?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("muxgate: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(made.map_err(Failure::Runtime).and_then(print_all))
+}
+
+fn print_all(text: String) -> Result<(), Failure> {
+    writeln!(std::io::stdout(), "{}", text.trim_end())
+        .map_err(|error| Failure::Runtime(error.into()))
 }

@@ -44,7 +44,7 @@ pub enum Source {
 }
 
 /// A configuration and the text it came from.
-fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
+pub(crate) fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
     match source {
         Source::File(path) => {
             let text = reload::read(path)

@@ -41,11 +41,21 @@ struct Pending {
     closed: bool,
 }
 
+/// The form of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people: time, level, target, message and `name=value` of each field.
+    Text,
+    /// For programs: a JSON object with `timestamp`, `level`, `target` and `fields`. The fields are an object of their
+    /// own, since one of them may have the name `target` too.
+    Json,
+}
+
 /// Starts the log of this process.
 ///
 /// # Errors
 /// There is no thread to be had.
-pub fn start() -> std::io::Result<Guard> {
+pub fn start(format: Format) -> std::io::Result<Guard> {
     let (written, last) = mpsc::channel();
     std::thread::Builder::new()
         .name("log".to_owned())
@@ -55,12 +65,21 @@ pub fn start() -> std::io::Result<Guard> {
             let _ = written.send(());
         })?;
     let filter = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok());
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .fmt_fields(Fields)
-        .with_writer(|| Line)
-        .init();
+        .with_writer(|| Line);
+    match format {
+        Format::Text => lines
+            .with_ansi(std::io::stderr().is_terminal())
+            .fmt_fields(Fields)
+            .init(),
+        // Spans are of libraries, and repeat on each line.
+        Format::Json => lines
+            .json()
+            .with_current_span(false)
+            .with_span_list(false)
+            .init(),
+    }
     Ok(Guard(last))
 }
 

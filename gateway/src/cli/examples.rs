@@ -54,13 +54,21 @@ fn check(text: &str) -> BTreeSet<String> {
     typed
 }
 
+/// All that `--help` of a command and of those below it shows at its end.
+fn after_help(command: &clap::Command) -> String {
+    let own = command.get_after_help().map(ToString::to_string);
+    let below = command.get_subcommands().map(after_help);
+    own.into_iter().chain(below).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn help_has_an_example_of_each_mode_that_can_be_typed() {
     let command = Cli::command();
-    let typed = check(&command.get_after_help().unwrap().to_string());
-    for command in Cli::command().get_subcommands() {
-        assert!(typed.contains(command.get_name()), "{}", command.get_name());
+    for subcommand in command.get_subcommands() {
+        let (name, typed) = (subcommand.get_name(), check(&after_help(subcommand)));
+        assert!(typed.contains(name), "{name}: {typed:?}");
     }
+    let typed = check(&after_help(&command));
     for option in [
         "--forward",
         "--reverse",

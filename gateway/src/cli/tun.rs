@@ -8,14 +8,17 @@ use muxtunnel_gateway_config::{
     Cidr, DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN,
 };
 
+use super::help;
 use crate::net::interface::{self, Interface};
 
 /// What is to become of it.
 #[derive(Debug, Subcommand)]
 pub enum Tun {
     /// Makes the interface, up and with its addresses and routes, or changes what differs. It stays until it is deleted.
+    #[command(after_help = help::TUN_CREATE)]
     Create(Box<Create>),
     /// Deletes the interface, with its addresses and routes.
+    #[command(after_help = help::TUN_DELETE)]
     Delete(Delete),
 }
 

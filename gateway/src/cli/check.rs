@@ -1,0 +1,44 @@
+//! `muxgate check`: whether a gateway would take a configuration file, without running one.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Config;
+
+use crate::process::{Failure, Source, load};
+
+/// The file.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The configuration file. Keys, certificates and other files that it names are not read.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl Check {
+    /// Reads the file and validates it; returns a summary.
+    ///
+    /// # Errors
+    /// [`Failure::Config`] with the place of the first error, and its remedy.
+    pub fn run(self) -> Result<String, Failure> {
+        let path = self.config.display().to_string();
+        match load(&Source::File(self.config)) {
+            Ok((config, _)) => Ok(summary(&path, &config)),
+            Err(error) => {
+                let remedy = Code::ConfigInvalid.remedy();
+                Err(Failure::Config(anyhow!("{error:#}\n  fix: {remedy}")))
+            }
+        }
+    }
+}
+
+fn summary(path: &str, config: &Config) -> String {
+    let Config { role, protocol, .. } = config;
+    let role = format!("{role:?}").to_lowercase();
+    let (forwards, rules) = (config.forwards.len(), config.allow.len());
+    format!(
+        "{path}: valid; {role}, protocol {protocol:?}, forwards: {forwards}, allow rules: {rules}"
+    )
+}
