@@ -8,6 +8,7 @@ mod carriers;
 mod dial_context;
 mod exit_liveness;
 mod exits;
+mod fallback;
 mod http;
 mod listen;
 mod offer;
@@ -47,7 +48,7 @@ use crate::session::sessions::Sessions;
 use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
-use exits::{By, Connected, EXITS_MAX, Link, Links, Taken};
+use exits::{Connected, EXITS_MAX, Link, Links, Taken};
 use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};
 pub(crate) use offer::{Asker, NoOffer, Offers};
@@ -223,7 +224,6 @@ struct Begun {
 struct Running {
     mux: Rc<dyn Mux>,
     exit: Address,
-    /// It ends with the session.
     run: JoinHandle<()>,
 }
 
@@ -381,23 +381,6 @@ impl Entry {
                 Next::Instead(instead)
             }
             never = self.follow_carriers(&mux, place) => match never {},
-        }
-    }
-
-    /// Returns a ready session with an exit of the names, where `place` is at the fallback. Waits until there is one.
-    async fn instead_of_fallback(self: &Rc<Self>, place: usize, pool: config::Pool) -> Running {
-        let mut discoveries = 0;
-        loop {
-            let found = self.found_instead_of_fallback(place, &mut discoveries);
-            let connected = found.await;
-            let at = connected.at.clone();
-            let Ok(session) = begin_with(self, connected) else {
-                continue;
-            };
-            if let Some(running) = self.bring_up(session, pool).await {
-                self.occupy(place, at, By::Names);
-                return running;
-            }
         }
     }
 

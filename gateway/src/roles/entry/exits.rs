@@ -101,8 +101,8 @@ pub(super) enum By {
 
 /// The exit of a place.
 pub(super) struct Taken {
-    at: Address,
-    by: By,
+    pub(super) at: Address,
+    pub(super) by: By,
 }
 
 impl Entry {
@@ -182,7 +182,7 @@ impl Entry {
         }
     }
 
-    fn choose(&self, place: usize, addresses: &[Address]) -> Chosen {
+    pub(super) fn choose(&self, place: usize, addresses: &[Address]) -> Chosen {
         let used = self.exits.borrow();
         let used: Vec<Address> = used.values().map(|taken| taken.at.clone()).collect();
         let left: Vec<Address> = self.left.borrow().values().cloned().collect();
@@ -200,40 +200,8 @@ impl Entry {
             .send_modify(|exits| _ = exits.insert(place, Taken { at, by }));
     }
 
-    /// Connects to an exit of the names once one of them answers; `discoveries` counts attempts that found none. Waits
-    /// for ever if `place` is not at the fallback, or if an entry has one session in any case.
-    pub(super) async fn found_instead_of_fallback(
-        &self,
-        place: usize,
-        discoveries: &mut u32,
-    ) -> Connected {
-        let is_fallback = |taken: &Taken| taken.by == By::Fallback;
-        if !self.exits.borrow().get(&place).is_some_and(is_fallback) || self.has_one_exit() {
-            return std::future::pending().await;
-        }
-        let (names, _) = self.dial_context.names();
-        loop {
-            tokio::time::sleep(discovery_pause(*discoveries)).await;
-            *discoveries += 1;
-            let Ok(addresses) = self.dial_context.addresses(names).await else {
-                continue;
-            };
-            let chosen = self.choose(place, &addresses);
-            for at in chosen.addresses {
-                if let Ok((by, carrier)) = dial_context::connect(&at, &self.dial_context).await {
-                    return Connected {
-                        carrier,
-                        at,
-                        by,
-                        exits: chosen.exits,
-                    };
-                }
-            }
-        }
-    }
-
     /// Whether there is never more than one session for new streams.
-    fn has_one_exit(&self) -> bool {
+    pub(super) fn has_one_exit(&self) -> bool {
         let (names, _) = self.dial_context.names();
         self.dial_context.is_single(names)
             || self.dial_context.leaf.is_some()
@@ -279,7 +247,7 @@ impl Entry {
     }
 }
 
-fn discovery_pause(discoveries: u32) -> Duration {
+pub(super) fn discovery_pause(discoveries: u32) -> Duration {
     DISCOVERY_PAUSE_MIN
         .saturating_mul(1 << discoveries.min(8))
         .min(DISCOVERY_PAUSE_MAX)
@@ -296,9 +264,9 @@ pub(super) struct Connected {
 }
 
 /// The addresses to be tried one after another, and how many exits there are.
-struct Chosen {
-    addresses: Vec<Address>,
-    exits: usize,
+pub(super) struct Chosen {
+    pub(super) addresses: Vec<Address>,
+    pub(super) exits: usize,
 }
 
 /// The first place takes any address, those that no other one has first. Others only take such, of a kind

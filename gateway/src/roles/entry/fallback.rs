@@ -1,0 +1,79 @@
+//! The way back from the fallback to an exit of the names.
+
+use std::rc::Rc;
+
+use muxtunnel_gateway_config as config;
+
+use super::exits::{By, Connected, Taken, discovery_pause};
+use super::{Entry, Running, begin_with, dial_context};
+use crate::session::mux::Mux;
+
+/// A session that ends if the wait for it is given up before it is ready.
+struct Unused(Option<Rc<dyn Mux>>);
+
+impl Unused {
+    fn is_used(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        if let Some(mux) = &self.0 {
+            mux.shut_down();
+        }
+    }
+}
+
+impl Entry {
+    /// Returns a ready session with an exit of the names, where `place` is at the fallback. Waits until there is one.
+    pub(super) async fn instead_of_fallback(
+        self: &Rc<Self>,
+        place: usize,
+        pool: config::Pool,
+    ) -> Running {
+        let mut discoveries = 0;
+        loop {
+            let found = self.found_instead_of_fallback(place, &mut discoveries);
+            let connected = found.await;
+            let at = connected.at.clone();
+            let Ok(session) = begin_with(self, connected) else {
+                continue;
+            };
+            let unused = Unused(Some(Rc::clone(&session.mux)));
+            if let Some(running) = self.bring_up(session, pool).await {
+                self.occupy(place, at, By::Names);
+                unused.is_used();
+                return running;
+            }
+        }
+    }
+
+    /// Connects to an exit of the names once one of them answers; `discoveries` counts attempts that found none. Waits
+    /// for ever if `place` is not at the fallback, or if an entry has one session in any case.
+    async fn found_instead_of_fallback(&self, place: usize, discoveries: &mut u32) -> Connected {
+        let is_fallback = |taken: &Taken| taken.by == By::Fallback;
+        if !self.exits.borrow().get(&place).is_some_and(is_fallback) || self.has_one_exit() {
+            return std::future::pending().await;
+        }
+        let (names, _) = self.dial_context.names();
+        loop {
+            tokio::time::sleep(discovery_pause(*discoveries)).await;
+            *discoveries += 1;
+            let Ok(addresses) = self.dial_context.addresses(names).await else {
+                continue;
+            };
+            let chosen = self.choose(place, &addresses);
+            for at in chosen.addresses {
+                if let Ok((by, carrier)) = dial_context::connect(&at, &self.dial_context).await {
+                    return Connected {
+                        carrier,
+                        at,
+                        by,
+                        exits: chosen.exits,
+                    };
+                }
+            }
+        }
+    }
+}
