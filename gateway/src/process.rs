@@ -30,6 +30,7 @@ use crate::net::bind::{ListenError, check_free, listen_alone};
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::entry::Offers;
+use crate::roles::network::Queues;
 use crate::roles::rendezvous::RendezvousRole;
 use crate::roles::worker::{Phase, Worker};
 use control::Control;
@@ -143,6 +144,7 @@ fn serve(
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
     check_ports(&config)?;
+    let queues = Queues::open(config.network.as_ref())?;
     let file = match source {
         Source::File(path) => Some((path.clone(), config.clone(), text.to_owned())),
         Source::Flags(_) => None,
@@ -178,6 +180,7 @@ fn serve(
         unix_listeners: Arc::default(),
         kcp_peers: KcpPeers::of(&config),
         datagram_sockets: Arc::default(),
+        queues,
     };
     workers::run(&gateway, config.limits.carriers as usize, &first, asked)
 }

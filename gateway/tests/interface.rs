@@ -171,6 +171,27 @@ fn what_cannot_be_had_is_refused_and_what_is_there_stays() {
 }
 
 #[test]
+fn an_interface_for_several_queues_is_made_and_kept_as_such() {
+    let host = Namespace::new().unwrap();
+    for _ in 0..2 {
+        muxgate(&host, &format!("{CREATE} --queues 2")).unwrap();
+        let info = &link(&host)["linkinfo"]["info_data"];
+        assert_eq!(info["multi_queue"], true, "{info}");
+    }
+    let refused = muxgate(&host, CREATE).unwrap_err();
+    assert!(refused.contains("was made for several queues"), "{refused}");
+    muxgate(&host, "tun delete").unwrap();
+    muxgate(&host, CREATE).unwrap();
+    let refused = muxgate(&host, &format!("{CREATE} --queues 4")).unwrap_err();
+    assert!(
+        refused.contains("was made for one queue") && refused.contains("`--queues 4`"),
+        "{refused}"
+    );
+    let refused = muxgate(&host, "tun create --queues 5").unwrap_err();
+    assert!(refused.contains("5 is not in 1..=4"), "{refused}");
+}
+
+#[test]
 fn without_the_right_it_says_which_one_it_needs() {
     let host = Namespace::new().unwrap();
     muxgate(&host, CREATE).unwrap();

@@ -58,7 +58,8 @@ struct Host {
 }
 
 impl Host {
-    fn new(addresses: [&str; 2]) -> Self {
+    /// `queues`: those that the interface is made for.
+    fn new(addresses: [&str; 2], queues: &str) -> Self {
         // Tests that run beside this one have links of their own to this namespace.
         static MADE: AtomicU8 = AtomicU8::new(0);
         let number = MADE.fetch_add(1, Relaxed);
@@ -71,7 +72,7 @@ impl Host {
             admin,
             networks: [format!("{v4}/24"), format!("{v6}/64")],
         };
-        host.make_interface("/dev/net/tun", &[]);
+        host.make_interface("/dev/net/tun", &["--queues", queues]);
         host
     }
 
@@ -119,9 +120,14 @@ impl Hosts {
     }
 
     fn with(protocol: &'static str) -> Self {
+        Self::with_queues(protocol, ["1", "1"])
+    }
+
+    /// `queues`: the entry's, and the exit's.
+    fn with_queues(protocol: &'static str, queues: [&str; 2]) -> Self {
         let hosts = Self {
-            entry: Host::new([ENTRY, ENTRY6]),
-            exit: Host::new([EXIT, EXIT6]),
+            entry: Host::new([ENTRY, ENTRY6], queues[0]),
+            exit: Host::new([EXIT, EXIT6], queues[1]),
             folder: tempfile::tempdir().unwrap(),
             protocol,
         };
@@ -599,4 +605,118 @@ fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
     assert!(has_interface());
     entry.signal("TERM");
     until("the interface is deleted", || !has_interface());
+}
+
+/// Datagrams of one flow in one direction.
+const NUMBERS: u32 = 3000;
+
+/// Sends numbered datagrams over 12 flows in both directions at once. Those that arrive keep their order, and most do.
+fn numbers_keep_their_order(hosts: &Hosts) {
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+            near.connect(far.local_addr().unwrap()).unwrap();
+            far.connect(near.local_addr().unwrap()).unwrap();
+            for socket in [near, far] {
+                let sends = socket.try_clone().unwrap();
+                scope.spawn(move || send_numbers(&sends));
+                scope.spawn(move || take_numbers(&socket));
+            }
+        }
+    });
+}
+
+fn send_numbers(socket: &UdpSocket) {
+    let mut bytes = [0; 600];
+    for number in 0..NUMBERS {
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        socket.send(&bytes).unwrap();
+        if number % 10 == 9 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn take_numbers(socket: &UdpSocket) {
+    let mut bytes = [0; 600];
+    let (mut next, mut arrived) = (0, 0);
+    while next < NUMBERS && socket.recv(&mut bytes).is_ok() {
+        let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
+        assert!(number >= next, "{number} came behind {}", next - 1);
+        (next, arrived) = (number + 1, arrived + 1);
+    }
+    assert!(arrived > NUMBERS / 2, "{arrived} arrived");
+}
+
+#[test]
+fn both_queues_carry_packets_and_no_flow_is_reordered() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with_queues(protocol, ["2", "2"]);
+        let flags = [&NETWORKS[..], &["--queues", "2"]].concat();
+        let (exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
+        for gate in [&exit, &entry] {
+            until("each queue has a session", || {
+                gate.status()["packets"]["sessions"] == 2
+            });
+        }
+        numbers_keep_their_order(&hosts);
+        for gate in [&exit, &entry] {
+            let status = gate.status();
+            let carriers = status["carriers"].as_array().unwrap();
+            let sent = carriers.iter().map(|carrier| &carrier["bytesSent"]);
+            let sent: Vec<_> = sent.map(|bytes| bytes.as_u64().unwrap()).collect();
+            // A twelfth of a direction is 1.8 MB.
+            let busy = sent.iter().filter(|bytes| **bytes > 1_000_000).count();
+            assert_eq!(busy, 2, "{protocol}: {sent:?}");
+        }
+    }
+}
+
+#[test]
+fn queues_share_a_session_where_the_other_side_has_one() {
+    for queues in [["1", "2"], ["2", "1"]] {
+        let hosts = Hosts::with_queues("Native", queues);
+        let flags = queues.map(|queues| [&NETWORKS[..], &["--queues", queues]].concat());
+        let (exit, entry) = (hosts.exit(&flags[1]), hosts.entry(&flags[0]));
+        let sessions = queues[0].parse::<u64>().unwrap();
+        for gate in [&exit, &entry] {
+            until("each of the entry's queues has a session", || {
+                gate.status()["packets"]["sessions"] == sessions
+            });
+        }
+        numbers_keep_their_order(&hosts);
+        bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT6);
+        bulk(&hosts.exit.namespace, &hosts.entry.namespace, ENTRY6);
+    }
+}
+
+#[test]
+fn queues_that_an_interface_does_not_have_are_an_error_that_says_what_to_do() {
+    let hosts = Hosts::with_queues("Native", ["1", "2"]);
+    let refused = |host: &Host, queues: &str| {
+        let args = [
+            &["exit", "--security", "none", "--listen", "127.0.0.1:0"],
+            &NETWORKS[..],
+            &["--queues", queues],
+        ];
+        let gate = host.namespace.enter(|| Gate::without_admin(&args.concat()));
+        let (status, log) = gate.wait_for_log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        assert!(log.contains("MT0234"), "{log}");
+        log
+    };
+    let log = refused(&hosts.entry, "2");
+    assert!(
+        log.contains("was made for one queue: delete it (`muxgate tun delete --device mux0`)"),
+        "{log}"
+    );
+    let log = refused(&hosts.exit, "1");
+    assert!(log.contains("was made for several queues"), "{log}");
+    let flags = [&NETWORKS[..], &["--queues", "2"]].concat();
+    let _exit = hosts.exit(&flags);
+    let log = refused(&hosts.exit, "2");
+    assert!(
+        log.contains("has 8 open queues, and 4 are this gateway's"),
+        "{log}"
+    );
 }

@@ -138,8 +138,25 @@ impl Network {
         Ok(())
     }
 
-    /// Moves the interface `name` from `from` to `to`, and gives it an address, MTU and queue there. Returns whether it is there; nothing
-    /// happens before.
+    /// Whether the interface `name` is at `place`, with all of its queues: as many that are read, and as many that are written, where
+    /// there is more than one.
+    ///
+    /// # Errors
+    /// When `ip` prints something else than JSON.
+    pub(crate) fn has_interface(&self, name: &str, place: Place, queues: u16) -> Result<bool> {
+        let Ok(shown) = self
+            .namespace(place)
+            .ip(&format!("-j -d link show dev {name}"))
+        else {
+            return Ok(false);
+        };
+        let shown: Value = serde_json::from_str(&shown).context("reading what ip prints")?;
+        let info = &shown[0]["linkinfo"]["info_data"];
+        let are = |field: &str| info[field] == queues;
+        Ok(queues == 1 || (are("numqueues") && are("numdisabled")))
+    }
+
+    /// Moves the interface `name` from `from` to `to`, and gives it an address, MTU and queue there.
     ///
     /// # Errors
     /// When the kernel does not take a value.
@@ -149,15 +166,12 @@ impl Network {
         [from, to]: [Place; 2],
         address: Ipv4Addr,
         settings: &str,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let (from, to) = (self.namespace(from), self.namespace(to));
-        if from.ip(&format!("link show dev {name}")).is_err() {
-            return Ok(false);
-        }
         from.ip(&format!("link set dev {name} netns {}", to.path()))?;
         to.ip(&format!("addr add {address}/24 dev {name}"))?;
         to.ip(&format!("link set dev {name} {settings} up"))?;
-        Ok(true)
+        Ok(())
     }
 
     /// Whether a socket listens on `port` in the namespace of `place`; connecting to find out could use

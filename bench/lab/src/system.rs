@@ -131,6 +131,10 @@ pub(crate) enum System {
     MuxgateTunQuic,
     /// The same as the plain one, where the kernel cuts TCP into segments before it hands them over.
     MuxgateTunNoOffload,
+    /// The same as the plain one, where the interface has two queues, each with a worker and a session.
+    MuxgateTunQueues2,
+    /// The same with four queues.
+    MuxgateTunQueues4,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
@@ -211,6 +215,8 @@ impl System {
             Self::MuxgateTunTls => "muxgate-tun-tls",
             Self::MuxgateTunQuic => "muxgate-tun-quic",
             Self::MuxgateTunNoOffload => "muxgate-tun-no-offload",
+            Self::MuxgateTunQueues2 => "muxgate-tun-queues-2",
+            Self::MuxgateTunQueues4 => "muxgate-tun-queues-4",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
@@ -332,7 +338,12 @@ impl System {
             Self::MuxgateTun => plain.carrying(Packets::USUAL),
             Self::MuxgateTunTls => tls.carrying(Packets::USUAL),
             Self::MuxgateTunQuic => tls.speaking("QUIC").carrying(Packets::USUAL),
-            Self::MuxgateTunNoOffload => plain.carrying(Packets { offloads: false }),
+            Self::MuxgateTunNoOffload => plain.carrying(Packets {
+                offloads: false,
+                ..Packets::USUAL
+            }),
+            Self::MuxgateTunQueues2 => plain.carrying(Packets::in_queues(2)),
+            Self::MuxgateTunQueues4 => plain.carrying(Packets::in_queues(4)),
             _ => return None,
         })
     }
@@ -532,7 +543,11 @@ impl Running {
         let (name, settings) = (Interface::NAME, interface.settings());
         wait_until(START_PATIENCE, "its interface", || {
             self.still_runs()?;
-            network.move_interface(name, [place, to], address, &settings)
+            let is_there = network.has_interface(name, place, interface.queues)?;
+            if is_there {
+                network.move_interface(name, [place, to], address, &settings)?;
+            }
+            Ok(is_there)
         })
     }
 

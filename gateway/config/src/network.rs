@@ -11,6 +11,8 @@ use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Secur
 pub const NETWORK_CIDRS_MAX: usize = 64;
 /// Most of [`Network::peers`].
 pub const NETWORK_PEERS_MAX: usize = 1024;
+/// Most of [`Network::queues`].
+pub const NETWORK_QUEUES_MAX: u16 = 4;
 /// The interface, where no other is named.
 pub const DEVICE_DEFAULT: &str = "mux0";
 /// The node by which TUN interfaces are opened.
@@ -45,6 +47,10 @@ pub struct Network {
     /// Whether the kernel hands over TCP and UDP uncut, and takes them so: packets of up to 64 KiB instead of one MTU.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub offloads: bool,
+    /// Queues of the interface, each with a worker of its own, 1..=[`NETWORK_QUEUES_MAX`]. A flow has one of them, so that it is
+    /// not reordered. More than one needs an interface that was made for several.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub queues: u16,
     /// Exit: which entry has which of `entryCIDRs`, at most [`NETWORK_PEERS_MAX`]. Empty: one entry at a time has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,
@@ -86,6 +92,15 @@ const fn mtu_default() -> u16 {
     MTU_DEFAULT
 }
 
+const fn one() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_one(queues: &u16) -> bool {
+    *queues == 1
+}
+
 /// Whether what it asks for goes together.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(network) = &config.network else {
@@ -109,10 +124,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         );
         return wrong("", problem);
     }
-    if config.workers.is_some_and(|workers| workers != 1) {
-        let problem = "a gateway with a network has one worker, so that no flow is reordered";
-        return Err(ConfigError::field("workers", problem));
-    }
+    check_queues(config, network)?;
     if !is_interface_name(&network.device) {
         let problem = format!(
             "{:?} is no name of an interface: 1..={DEVICE_BYTES_MAX} letters, digits, '-', '_' or '.'",
@@ -127,6 +139,25 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     check_cidrs("exitCIDRs", &network.exit_cidrs)?;
     check_peers(config, network)?;
     check_rules(config, network)
+}
+
+fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    let queues = network.queues;
+    if !(1..=NETWORK_QUEUES_MAX).contains(&queues) {
+        let problem = format!("must be 1..={NETWORK_QUEUES_MAX}");
+        return Err(ConfigError::field("network.queues", problem));
+    }
+    if config.workers.is_some_and(|workers| workers != queues) {
+        let problem = format!(
+            "a gateway with a network has a worker for each of network.queues, which is {queues}, so that no flow is reordered"
+        );
+        return Err(ConfigError::field("workers", problem));
+    }
+    if queues > 1 && (config.is_stdio() || !config.connect_command.is_empty()) {
+        let problem = "must be 1 where the carrier is a command or standard input and output: each queue has a carrier of its own";
+        return Err(ConfigError::field("network.queues", problem));
+    }
+    Ok(())
 }
 
 /// Whether it can be the name of an interface (dev_valid_name, net/core/dev.c), of characters that need no quoting.
@@ -265,6 +296,8 @@ mod tests {
         };
         for (rest, field) in [
             ("mtu: 1000", "network.mtu"),
+            ("queues: 0", "network.queues"),
+            ("queues: 5", "network.queues"),
             ("device: ''", "network.device"),
             ("device: 'a/b'", "network.device"),
             ("device: sixteen-bytes-xx", "network.device"),
@@ -284,6 +317,17 @@ mod tests {
         let workers =
             problem("workers: 2\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(workers.contains("workers"), "{workers}");
+        let with = |rest: &str| {
+            problem(&format!(
+                "{rest}network: {{entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}}\n"
+            ))
+        };
+        assert_eq!((with(""), with("workers: 2\n")), Default::default());
+        assert!(with("workers: 4\n").contains("network.queues, which is 2"));
+        let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+             network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
+        let command = Config::from_yaml(command).unwrap_err().to_string();
+        assert!(command.contains("network.queues"), "{command}");
         let jmux =
             problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(jmux.contains("network: protocol Jmux"), "{jmux}");

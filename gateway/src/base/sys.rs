@@ -244,12 +244,15 @@ pub(crate) fn choose_socket_by(
 /// Requests of linux/if_tun.h, as `_IOW('T', ...)` makes them.
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0_u32 as libc::Ioctl;
+const TUNSETQUEUE: libc::Ioctl = 0x4004_54d9_u32 as libc::Ioctl;
 const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8_u32 as libc::Ioctl;
 const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc_u32 as libc::Ioctl;
+/// linux/if_tun.h.
+const IFF_DETACH_QUEUE: i16 = 0x0400;
 /// Bytes of an interface's name, with the zero behind it.
 const IFNAMSIZ: usize = 16;
 
-/// The part of `struct ifreq` (linux/if.h) that TUNSETIFF uses; the kernel copies all of its 40 bytes.
+/// The part of `struct ifreq` (linux/if.h) that TUNSETIFF and TUNSETQUEUE use; the kernel copies all of its 40 bytes.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; IFNAMSIZ],
@@ -261,8 +264,25 @@ struct InterfaceRequest {
 ///
 /// # Errors
 /// The system's.
-#[allow(unsafe_code)]
 pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io::Result<()> {
+    request_interface(tun, TUNSETIFF, name, flags)
+}
+
+/// Has `tun`, one of several ends of an interface, get no more packets; it can be written still (TUNSETQUEUE).
+///
+/// # Errors
+/// The system's: it is the only end that there can be.
+pub(crate) fn detach_tun(tun: BorrowedFd<'_>) -> std::io::Result<()> {
+    request_interface(tun, TUNSETQUEUE, "", IFF_DETACH_QUEUE)
+}
+
+#[allow(unsafe_code)]
+fn request_interface(
+    tun: BorrowedFd<'_>,
+    number: libc::Ioctl,
+    name: &str,
+    flags: i16,
+) -> std::io::Result<()> {
     let mut request = InterfaceRequest {
         name: [0; IFNAMSIZ],
         flags,
@@ -277,8 +297,7 @@ pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io
     }
     // SAFETY: `request` is as long as a struct ifreq (40 bytes), outlives the call, and every bit pattern that the kernel
     // writes into it is valid.
-    let result =
-        unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, std::ptr::from_mut(&mut request)) };
+    let result = unsafe { libc::ioctl(tun.as_raw_fd(), number, std::ptr::from_mut(&mut request)) };
     ok(result)
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, Role, Rule,
+    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, NETWORK_QUEUES_MAX, Network, Role, Rule,
 };
 
 use crate::net::interface::{self, Interface};
@@ -66,6 +66,10 @@ pub(super) struct NetworkArgs {
     /// Have the kernel cut TCP and UDP into packets of one MTU, for comparison.
     #[arg(long)]
     no_offloads: bool,
+    /// Queues of the interface, each with a worker and carriers of its own. More than one needs an interface that was made
+    /// with `--queues`.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
+    queues: u16,
 }
 
 /// What an exit says besides.
@@ -94,6 +98,7 @@ impl NetworkArgs {
             node: self.device_node.clone(),
             owner: rustix::process::getuid().as_raw(),
             mtu: self.mtu,
+            queues: self.queues,
             addresses: self.device_address.clone(),
             routes: routes.clone(),
             forward: false,
@@ -113,6 +118,7 @@ impl NetworkArgs {
             exit_cidrs: self.exit_cidr,
             mtu: self.mtu,
             offloads: !self.no_offloads,
+            queues: self.queues,
             peers: Vec::new(),
             peers_reach_each_other: false,
             allow: rules.allow_packets,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use clap::{Args, Subcommand};
 use muxtunnel_gateway_config::{
     Cidr, DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN,
+    NETWORK_QUEUES_MAX,
 };
 
 use super::help;
@@ -46,6 +47,9 @@ pub struct Create {
     /// Its MTU, as the gateway's --mtu.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT, value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..))]
     mtu: u16,
+    /// Its queues, as the gateway's --queues. An interface for several cannot be used with one, and the reverse.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
+    queues: u16,
     /// Have this host pass packets on between its networks (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding).
     #[arg(long)]
     forward: bool,
@@ -96,6 +100,7 @@ impl Create {
             node: self.device_node,
             owner,
             mtu: self.mtu,
+            queues: self.queues,
             addresses: self.address,
             routes: self.route,
             forward: self.forward,

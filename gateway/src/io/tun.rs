@@ -4,6 +4,12 @@
 //! Packets begin with a header of virtio-net (10 bytes, little endian), so that the kernel hands over TCP and UDP before it cuts
 //! them into segments, and takes them so. The interface is made by somebody who may ([`keep`], `muxgate tun create`), and owned by this
 //! user; or, where this process may make one, it lasts as long as the process.
+//!
+//! An interface with several queues has a descriptor for each. The kernel selects the queue of a packet by a hash of its flow,
+//! the same for both directions, unless the flow was written by a queue: then it moves the flow there (`tun_flow_update`,
+//! drivers/net/tun.c), and what waits in the former queue is overtaken. A detached queue can be written, and moves no flow
+//! (commit 9e85722d58ca, "tuntap: allow polling/writing/reading when detached"). So each worker reads one queue, and writes by
+//! a detached one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,6 +24,7 @@ use crate::base::sys;
 
 /// linux/if_tun.h.
 const IFF_TUN: i16 = 0x0001;
+const IFF_MULTI_QUEUE: i16 = 0x0100;
 const IFF_NO_PI: i16 = 0x1000;
 const IFF_VNET_HDR: i16 = 0x4000;
 const TUN_F_CSUM: u32 = 0x01;
@@ -61,33 +68,89 @@ pub(crate) enum Offloads {
     TcpAndUdp,
 }
 
-/// One interface.
+/// One queue of an interface, which no loop watches.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    reads: File,
+    /// Where it is not the only queue.
+    writes: Option<File>,
+    offloads: Offloads,
+}
+
+impl Queue {
+    /// What comes uncut.
+    pub(crate) fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+}
+
+/// Opens so many queues of the interface `device` by `node`, and makes it where there is none and this process may.
+/// `offloads`: whether packets come uncut.
+///
+/// # Errors
+/// [`TunError`].
+pub(crate) fn open(
+    node: &str,
+    device: &str,
+    offloads: bool,
+    queues: u16,
+) -> Result<Vec<Queue>, TunError> {
+    let is_one = queues <= 1;
+    let setting = |what, error| setting(device, what, error);
+    // Those that are written first: until the first one that is read, no flow has a queue.
+    let writes = |_| match is_one {
+        true => Ok(None),
+        false => {
+            let file = attached(node, device, true)?;
+            sys::detach_tun(file.as_fd())
+                .map_err(|error| setting("detaching one of its queues", error))?;
+            Ok(Some(file))
+        }
+    };
+    let writes: Vec<_> = (0..queues).map(writes).collect::<Result<_, _>>()?;
+    let reads = writes.into_iter().map(|writes| {
+        let reads = attached(node, device, !is_one)?;
+        sys::set_tun_header(reads.as_fd(), VIRTIO_HEADER_BYTES as i32)
+            .map_err(|error| setting("setting the header of its packets", error))?;
+        let offloads = set_offloads(&reads, offloads)
+            .map_err(|error| setting("setting its offloads", error))?;
+        Ok(Queue {
+            reads,
+            writes,
+            offloads,
+        })
+    });
+    reads.collect()
+}
+
+fn setting(device: &str, what: &'static str, error: io::Error) -> TunError {
+    TunError::Setting {
+        device: device.to_owned(),
+        what,
+        error,
+    }
+}
+
+/// One queue of an interface: all of it, where it has one.
 #[derive(Debug)]
 pub(crate) struct Tun {
     file: AsyncFd<File>,
+    writes: Option<File>,
     offloads: Offloads,
 }
 
 impl Tun {
-    /// Opens the interface `device` by `node`, and makes it where there is none and this process may. `offloads`: whether packets
-    /// come uncut.
+    /// `device`: whose queue it is.
     ///
     /// # Errors
     /// [`TunError`].
-    pub(crate) fn open(node: &str, device: &str, offloads: bool) -> Result<Self, TunError> {
-        let file = attached(node, device)?;
-        let setting = |what, error| TunError::Setting {
-            device: device.to_owned(),
-            what,
-            error,
-        };
-        sys::set_tun_header(file.as_fd(), VIRTIO_HEADER_BYTES as i32)
-            .map_err(|error| setting("setting the header of its packets", error))?;
-        let offloads = set_offloads(&file, offloads)
-            .map_err(|error| setting("setting its offloads", error))?;
-        let file = sys::watched(file, Interest::READABLE)
-            .map_err(|error| setting("watching it", error))?;
-        Ok(Self { file, offloads })
+    pub(crate) fn watching(queue: Queue, device: &str) -> Result<Self, TunError> {
+        let file = sys::watched(queue.reads, Interest::READABLE);
+        Ok(Self {
+            file: file.map_err(|error| setting(device, "watching it", error))?,
+            writes: queue.writes,
+            offloads: queue.offloads,
+        })
     }
 
     /// What comes uncut.
@@ -108,7 +171,8 @@ impl Tun {
     /// # Errors
     /// The system's: it does not take it.
     pub(crate) fn try_write(&self, packet: &[u8]) -> io::Result<()> {
-        self.file.get_ref().write(packet).map(drop)
+        let mut file = self.writes.as_ref().unwrap_or(self.file.get_ref());
+        file.write(packet).map(drop)
     }
 }
 
@@ -127,20 +191,23 @@ impl Packets<'_> {
 }
 
 /// Makes the interface `device` by `node`, or takes one that nobody has open: it belongs to the user `owner`, and stays.
+/// `has_several`: it has several queues.
 ///
 /// # Errors
 /// [`TunError`]; without CAP_NET_ADMIN in any case.
-pub(crate) fn keep(node: &str, device: &str, owner: u32) -> Result<(), TunError> {
-    let file = attached(node, device)?;
-    sys::keep_tun(file.as_fd(), owner).map_err(|error| TunError::Setting {
-        device: device.to_owned(),
-        what: "setting its owner",
-        error,
-    })
+pub(crate) fn keep(
+    node: &str,
+    device: &str,
+    owner: u32,
+    has_several: bool,
+) -> Result<(), TunError> {
+    let file = attached(node, device, has_several)?;
+    let kept = sys::keep_tun(file.as_fd(), owner);
+    kept.map_err(|error| setting(device, "setting its owner", error))
 }
 
-/// An open node that is the end of `device`.
-fn attached(node: &str, device: &str) -> Result<File, TunError> {
+/// An open node that is the end of `device`, or of one of its queues.
+fn attached(node: &str, device: &str, has_several: bool) -> Result<File, TunError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -150,7 +217,10 @@ fn attached(node: &str, device: &str) -> Result<File, TunError> {
         node: node.to_owned(),
         error,
     })?;
-    let flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
+    let mut flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
+    if has_several {
+        flags |= IFF_MULTI_QUEUE;
+    }
     sys::attach_tun(file.as_fd(), device, flags).map_err(|error| TunError::Interface {
         device: device.to_owned(),
         error,

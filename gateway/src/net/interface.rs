@@ -8,6 +8,7 @@
 mod link;
 mod masquerade;
 mod network;
+mod queues;
 
 use std::io;
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use crate::io::netlink::Netlink;
 use crate::io::tun::{self, TunError};
 use link::Link;
+pub(crate) use queues::{check_made_for, check_opened};
 
 /// Packets that the kernel holds for a gateway that is busy: at 64 KiB a packet and 10 Gbit/s, half a second.
 const QUEUE_PACKETS: u32 = 10_000;
@@ -44,6 +46,8 @@ pub(crate) struct Interface {
     /// The user who may open it.
     pub(crate) owner: u32,
     pub(crate) mtu: u16,
+    /// Those that its gateway opens.
+    pub(crate) queues: u16,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) routes: Vec<Cidr>,
     /// Whether the host passes packets on, of the IP versions of `addresses` and `routes`.
@@ -64,6 +68,22 @@ pub(crate) enum InterfaceError {
     },
     #[error("interface {0} is there, but is no TUN interface: name another one, or delete it")]
     NotTun(String),
+    #[error(
+        "interface {device} was made for one queue: delete it (`muxgate tun delete --device {device}`), and make it again with `--queues {queues}`"
+    )]
+    OneQueue { device: String, queues: u16 },
+    #[error(
+        "interface {0} was made for several queues: give its gateway as many (`network.queues`, `--queues`), or delete it (`muxgate tun delete --device {0}`), and make it again without `--queues`"
+    )]
+    SeveralQueues(String),
+    #[error(
+        "interface {device} has {open} open queues, and {expected} are this gateway's: another process has it open. End that process, or name another interface"
+    )]
+    OpenElsewhere {
+        device: String,
+        open: u32,
+        expected: u32,
+    },
     #[error(transparent)]
     Tun(#[from] TunError),
     #[error("node {node}: {error}. Making it needs CAP_MKNOD outside of user namespaces")]
@@ -132,9 +152,15 @@ impl Interface {
         let is_right = |link: &Link| link.is_persistent && link.owner == Some(self.owner);
         match find(netlink)? {
             Some(link) if !link.is_tun => return Err(InterfaceError::NotTun(self.device.clone())),
-            Some(link) if is_right(&link) => return Ok(link),
-            _ => tun::keep(&self.node, &self.device, self.owner)?,
+            Some(link) => {
+                queues::check(&link, &self.device, self.queues)?;
+                if is_right(&link) {
+                    return Ok(link);
+                }
+            }
+            None => {}
         }
+        tun::keep(&self.node, &self.device, self.owner, self.queues > 1)?;
         let made = find(netlink)?;
         made.ok_or_else(|| self.failed("looking it up", io::ErrorKind::NotFound.into()))
     }

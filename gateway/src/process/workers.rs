@@ -26,11 +26,13 @@ const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 /// and a jetsocat at the other end takes a single one. So have those whose carrier is a command, which may ask for
 /// a password, or the process's own.
 pub(super) fn count(config: &Config) -> usize {
-    let workers = match (config.workers, config.role, config.protocol) {
+    // No flow is reordered where one loop has all packets of a queue.
+    let configured = config
+        .workers
+        .or(config.network.as_ref().map(|network| network.queues));
+    let workers = match (configured, config.role, config.protocol) {
         (Some(workers), ..) => workers.into(),
         (None, Role::Entry, Protocol::Jmux) => 1,
-        // No flow is reordered where one loop has all packets.
-        (None, ..) if config.network.is_some() => 1,
         (None, ..) if config.is_stdio() || !config.connect_command.is_empty() => 1,
         (None, ..) => std::thread::available_parallelism().map_or(1, NonZero::get),
     };

@@ -1,6 +1,6 @@
 //! IP packets between an interface of this host and the sessions of one worker.
 //!
-//! One loop reads the interface, and hands each packet to the session of whom its destination belongs to; what sessions
+//! One loop reads the interface, or the worker's queue of it ([`queues`]), and hands each packet to the session of whom its destination belongs to; what sessions
 //! bring goes to the interface at once, from where it was read. A packet is looked at once on each side
 //! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]); what is not right is dropped and counted.
 //!
@@ -8,9 +8,9 @@
 
 mod addresses;
 mod judge;
+mod queues;
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::{Cell, Ref, RefCell};
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -21,43 +21,55 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
 use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
-use crate::io::tun::{Offloads, Tun, TunError};
-use crate::net::protected_addresses::ProtectedAddresses;
+use crate::io::tun::{Tun, TunError};
 use crate::roles::worker::{Worker, WorkerError};
 use crate::session::mux::{Mux, Progress};
 use crate::stream::packet::{Packet, PacketPool};
 use addresses::{Addresses, Owner};
 use judge::Judge;
+pub(crate) use queues::Queues;
+use queues::{Handed, Links, SessionLink};
 
 /// Packets of the interface in one turn...
 const BATCH_PACKETS: usize = 128;
 /// ...and their bytes. Then the carriers and the streams have theirs.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// Addresses that carriers were dialled at last: more than the exits of a configuration have, as a rule.
-const DIALLED_MAX: usize = 64;
+/// How often a worker has the others know which of its sessions have a carrier. They lose what they hand it until then.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Senders that are told in a second that a packet is forbidden or too long...
+/// Senders that all workers tell in a second that a packet is forbidden or too long...
 const ANSWERS_A_SECOND: u64 = 100;
 /// ...and in how much of one they may be at once.
 const ANSWERS_BURST: Duration = Duration::from_millis(500);
 
 /// The interface, and who is behind it.
 pub(crate) struct Network {
+    /// Of the worker.
+    index: usize,
     tun: Tun,
+    queues: Arc<Queues>,
+    /// What others have read for sessions of this worker; taken by [`Self::run`].
+    handed: RefCell<Option<mpsc::Receiver<Handed>>>,
+    /// What is known of other workers, as of the last change that was seen.
+    links: RefCell<Links>,
+    changes: RefCell<watch::Receiver<Links>>,
+    /// What the others know of this worker's sessions.
+    published: RefCell<Vec<SessionLink>>,
     mtu: u16,
     pool: Rc<PacketPool>,
     addresses: Addresses,
     judge: Judge,
     flows: FlowKey,
     sessions: RefCell<Vec<Attached>>,
-    /// Where carriers were dialled last, at most [`DIALLED_MAX`].
-    dialled: RefCell<VecDeque<SocketAddr>>,
+    /// Sessions that were attached.
+    attached: Cell<u64>,
     /// It was said that a route leads a carrier here.
     told_of_loop: Cell<bool>,
     /// It was said that another entry has the networks.
@@ -77,10 +89,8 @@ enum Sender<'a> {
 /// A session that carries packets.
 struct Attached {
     mux: Weak<dyn Mux>,
-    /// What its other end proved.
-    identity: Option<Rc<str>>,
-    /// Whose it is.
-    owner: Owner,
+    /// As it was published last.
+    link: SessionLink,
 }
 
 /// Carries what the interface brings; never ends where there is no network.
@@ -117,60 +127,49 @@ pub(crate) async fn attach_when_ready(
 }
 
 impl Network {
-    /// Opens the interface that is configured, if any.
+    /// The worker's queue of the interface that is configured, if any.
     ///
     /// # Errors
-    /// [`TunError`] says what to do.
+    /// The system's.
     pub(crate) fn of(
         worker: &Worker,
         configured: Option<&config::Network>,
         side: Side,
     ) -> Result<Option<Rc<Self>>, TunError> {
-        let open = |configured| {
-            let stats = Arc::clone(&worker.telemetry.packets);
-            Self::open(configured, side, &worker.protected, stats)
+        let (Some(configured), Some(queues)) = (configured, &worker.queues) else {
+            return Ok(None);
         };
-        configured.map(open).transpose()
-    }
-
-    fn open(
-        configured: &config::Network,
-        side: Side,
-        protected: &Arc<ProtectedAddresses>,
-        stats: Arc<PacketStats>,
-    ) -> Result<Rc<Self>, TunError> {
-        let tun = Tun::open(&configured.node, &configured.device, configured.offloads)?;
-        tracing::info!(
-            device = configured.device,
-            offloads = configured.offloads,
-            udp_offloads = tun.offloads() == Offloads::TcpAndUdp,
-            "IP packets are carried"
-        );
-        Ok(Rc::new(Self {
+        let Some(end) = queues.take(worker.index) else {
+            return Ok(None);
+        };
+        let tun = Tun::watching(end.queue, &configured.device)?;
+        let answers = (ANSWERS_A_SECOND / queues.count() as u64).max(1);
+        Ok(Some(Rc::new(Self {
+            index: worker.index,
             tun,
+            queues: Arc::clone(queues),
+            handed: RefCell::new(Some(end.handed)),
+            links: RefCell::default(),
+            changes: RefCell::new(end.links),
+            published: RefCell::default(),
             mtu: configured.mtu,
             pool: Rc::default(),
             addresses: Addresses::of(configured, side),
-            judge: Judge::of(configured, side, protected),
+            judge: Judge::of(configured, side, &worker.protected),
             flows: FlowKey::default(),
             sessions: RefCell::default(),
-            dialled: RefCell::default(),
+            attached: Cell::new(0),
             told_of_loop: Cell::new(false),
             told: Cell::new(false),
-            answers: RefCell::new(Bucket::new(ANSWERS_A_SECOND, ANSWERS_BURST)),
-            stats,
-        }))
+            answers: RefCell::new(Bucket::new(answers, ANSWERS_BURST)),
+            stats: Arc::clone(&worker.telemetry.packets),
+        })))
     }
 
     /// Carriers are dialled at `address`: what comes from the interface for it is a carrier's, and would be carried inside
     /// itself.
     pub(crate) fn is_dialled(&self, address: SocketAddr) {
-        let mut dialled = self.dialled.borrow_mut();
-        if dialled.contains(&address) {
-            return;
-        }
-        dialled.truncate(DIALLED_MAX - 1);
-        dialled.push_front(address);
+        self.queues.is_dialled(address);
     }
 
     /// Carries packets over `mux`, which is ready.
@@ -185,20 +184,24 @@ impl Network {
             tracing::warn!(code = %Code::NoPackets, %peer, identity, "The peer has no networks here");
             return;
         };
-        let mut sessions = self.sessions.borrow_mut();
-        sessions.retain(Attached::is_alive);
-        sessions.push(Attached {
+        let identity: Option<Arc<str>> = identity.as_deref().map(Arc::from);
+        self.sessions.borrow_mut().push(Attached {
             mux: Rc::downgrade(mux),
-            identity: identity.clone(),
-            owner: owner.clone(),
+            link: SessionLink {
+                worker: self.index,
+                number: self.attached.replace(self.attached.get() + 1),
+                identity: identity.clone(),
+                owner: owner.clone(),
+                has_carrier: false,
+            },
         });
-        drop(sessions);
+        self.publish();
         // Counted until the session drops what hears it.
         let (network, counted) = (Rc::downgrade(self), self.stats.session());
         let hears = move |bytes: &[u8]| {
             let _ = &counted;
             if let Some(network) = network.upgrade()
-                && let Err(reason) = network.take(&owner, &identity, bytes)
+                && let Err(reason) = network.take(&owner, identity.as_deref(), bytes)
             {
                 network.stats.dropped(reason, 1);
             }
@@ -206,11 +209,88 @@ impl Network {
         datagrams.hear(Box::new(hears), self.tun.offloads());
     }
 
-    /// Reads the interface; never ends.
+    /// Has the other workers know which sessions are here, where there are others.
+    fn publish(&self) {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.retain(Attached::is_alive);
+        if self.is_alone() {
+            return;
+        }
+        for session in &mut *sessions {
+            session.link.has_carrier = session.carried().is_some();
+        }
+        let mut published = self.published.borrow_mut();
+        if published
+            .iter()
+            .ne(sessions.iter().map(|session| &session.link))
+        {
+            *published = sessions
+                .iter()
+                .map(|session| session.link.clone())
+                .collect();
+            self.queues.publish(self.index, &published);
+        }
+    }
+
+    /// Whether no other worker carries packets.
+    fn is_alone(&self) -> bool {
+        self.queues.count() == 1
+    }
+
+    /// What is known of all workers.
+    fn links(&self) -> Ref<'_, Links> {
+        let mut changes = self.changes.borrow_mut();
+        if changes.has_changed().unwrap_or_default() {
+            self.links
+                .borrow_mut()
+                .clone_from(&changes.borrow_and_update());
+        }
+        self.links.borrow()
+    }
+
+    /// Carries packets; never ends.
     ///
     /// # Errors
     /// The system's: there is no interface any more.
     async fn run(&self) -> std::io::Result<Infallible> {
+        let handed = self.handed.take();
+        let Some(handed) = handed.filter(|_| !self.is_alone()) else {
+            return self.read().await;
+        };
+        tokio::select! {
+            end = self.read() => end,
+            never = self.take_over(handed) => match never {},
+            never = self.publish_changes() => match never {},
+        }
+    }
+
+    /// Sends what other workers have read for sessions of this one; never ends.
+    async fn take_over(&self, mut handed: mpsc::Receiver<Handed>) -> Infallible {
+        while let Some(handed) = handed.recv().await {
+            let sender = handed.sender.as_ref().map_or(Sender::Host, Sender::Peer);
+            let sent = match self.session_of(&handed.to) {
+                Some(mux) => self.send_by(&*mux, &handed.packet, handed.bytes.into(), &sender),
+                None => Err(DropReason::NoSession),
+            };
+            if let Err(reason) = sent {
+                self.stats.dropped(reason, 1);
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn publish_changes(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(PUBLISH_INTERVAL).await;
+            self.publish();
+        }
+    }
+
+    /// Reads the interface; never ends.
+    ///
+    /// # Errors
+    /// The system's: there is no interface any more.
+    async fn read(&self) -> std::io::Result<Infallible> {
         loop {
             let mut readable = self.tun.readable().await?;
             let (mut packets, mut bytes) = (0, 0);
@@ -248,7 +328,7 @@ impl Network {
             return Ok(());
         };
         let address = SocketAddr::new(packet.destination, port);
-        if !self.dialled.borrow().contains(&address) {
+        if !self.links().dialled.contains(&address) {
             return Ok(());
         }
         if !self.told_of_loop.replace(true) {
@@ -261,19 +341,48 @@ impl Network {
         Err(DropReason::CarrierLoop)
     }
 
-    /// Hands a packet of `sender` to a session of its owner's: the one that has run longest of those that have a carrier.
+    /// Hands a packet of `sender` to a session of its owner's: the one that has run longest of those that have a carrier, and
+    /// one of this worker's before all others.
     fn send(
         &self,
         to: &Owner,
         packet: &packet::Packet,
+        bytes: Packet,
+        sender: &Sender<'_>,
+    ) -> Result<(), DropReason> {
+        if let Some(mux) = self.session_of(to) {
+            return self.send_by(&*mux, packet, bytes, sender);
+        }
+        let worker = self.links().worker_of(to, self.index);
+        let worker = worker.ok_or(DropReason::NoSession)?;
+        let handed = Handed {
+            to: to.clone(),
+            packet: *packet,
+            bytes: bytes.detach(),
+            sender: match sender {
+                Sender::Host => None,
+                Sender::Peer(owner) => Some((*owner).clone()),
+            },
+        };
+        self.queues.hand(worker, handed)
+    }
+
+    /// The session of this worker that has run longest of those of `owner` that have a carrier.
+    fn session_of(&self, owner: &Owner) -> Option<Rc<dyn Mux>> {
+        let sessions = self.sessions.borrow();
+        let of_owner = sessions
+            .iter()
+            .filter(|session| session.link.owner == *owner);
+        of_owner.filter_map(Attached::carried).next()
+    }
+
+    fn send_by(
+        &self,
+        mux: &dyn Mux,
+        packet: &packet::Packet,
         mut bytes: Packet,
         sender: &Sender<'_>,
     ) -> Result<(), DropReason> {
-        let sessions = self.sessions.borrow();
-        let of_owner = sessions.iter().filter(|session| session.owner == *to);
-        let mux = of_owner.filter_map(Attached::carried).next();
-        let mux = mux.ok_or(DropReason::NoSession)?;
-        drop(sessions);
         let datagrams = mux.datagrams().ok_or(DropReason::NoSession)?;
         let limit = datagrams.limit();
         let path = limit.map_or(usize::MAX, |limit| limit.bytes);
@@ -291,12 +400,7 @@ impl Network {
     }
 
     /// A packet of `from`, who proved `identity`.
-    fn take(
-        &self,
-        from: &Owner,
-        identity: &Option<Rc<str>>,
-        bytes: &[u8],
-    ) -> Result<(), DropReason> {
+    fn take(&self, from: &Owner, identity: Option<&str>, bytes: &[u8]) -> Result<(), DropReason> {
         let packet = packet::check(bytes).map_err(|error| error.reason())?;
         self.has_networks(identity)?;
         let other = self.addresses.arrives(from, &packet)?;
@@ -340,13 +444,19 @@ impl Network {
 
     /// Where one entry at a time has all networks, it is the one whose session has run longest of those that
     /// have a carrier.
-    fn has_networks(&self, identity: &Option<Rc<str>>) -> Result<(), DropReason> {
+    fn has_networks(&self, identity: Option<&str>) -> Result<(), DropReason> {
         if !self.addresses.has_one_entry() {
             return Ok(());
         }
-        let sessions = self.sessions.borrow();
-        let first = sessions.iter().find(|session| session.carried().is_some());
-        if first.is_none_or(|first| first.identity == *identity) {
+        let is_it = |first: &SessionLink| first.identity.as_deref() == identity;
+        let has = if self.is_alone() {
+            let sessions = self.sessions.borrow();
+            let first = sessions.iter().find(|session| session.carried().is_some());
+            first.is_none_or(|first| is_it(&first.link))
+        } else {
+            self.links().first().is_none_or(is_it)
+        };
+        if has {
             return Ok(());
         }
         if !self.told.replace(true) {

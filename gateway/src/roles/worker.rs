@@ -17,8 +17,10 @@ use crate::io::tun::TunError;
 use crate::net::bind::ListenError;
 use crate::net::datagrams::DatagramSockets;
 use crate::net::egress::Egress;
+use crate::net::interface::InterfaceError;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::net::shared_ports::SharedPorts;
+use crate::roles::network::Queues;
 use crate::roles::rendezvous::RendezvousRole;
 
 /// What each worker has from the process.
@@ -52,6 +54,8 @@ pub(crate) struct Worker {
     pub(crate) kcp_peers: Arc<KcpPeers>,
     /// Shared by all workers.
     pub(crate) datagram_sockets: Arc<DatagramSockets>,
+    /// Of the interface for IP packets, shared by all workers.
+    pub(crate) queues: Option<Arc<Queues>>,
 }
 
 #[cfg(test)]
@@ -75,6 +79,7 @@ impl Worker {
             unix_listeners: Arc::default(),
             kcp_peers: KcpPeers::of(&config),
             datagram_sockets: Arc::default(),
+            queues: None,
             reloadable: watch::channel(Arc::new(config.reloadable())).1,
         }
     }
@@ -107,6 +112,8 @@ pub(crate) enum WorkerError {
     Listen(#[from] ListenError),
     #[error("{code}: {error}", code = Code::NoPackets, error = .0)]
     Tun(#[from] TunError),
+    #[error("{code}: {error}", code = Code::NoPackets, error = .0)]
+    Queues(#[from] InterfaceError),
     #[error("{code}: the interface is gone: {error}", code = Code::NoPackets, error = .0)]
     Interface(std::io::Error),
     /// Those who are served are not known.

@@ -90,6 +90,15 @@ impl Packet {
         self.buffer.len()
     }
 
+    /// What another thread can have of it; its buffer goes to no pool any more.
+    pub(crate) fn detach(mut self) -> DetachedPacket {
+        self.home = None;
+        DetachedPacket {
+            buffer: std::mem::take(&mut self.buffer),
+            end: self.end,
+        }
+    }
+
     /// Puts the header of a frame in front of it, at most [`HEADER_BYTES_MAX`] bytes.
     pub(crate) fn framed(mut self, header: &[u8]) -> Framed {
         let start = HEADER_BYTES_MAX - header.len();
@@ -114,12 +123,29 @@ impl From<&[u8]> for Packet {
     }
 }
 
+impl From<DetachedPacket> for Packet {
+    fn from(packet: DetachedPacket) -> Self {
+        Self {
+            buffer: packet.buffer,
+            end: packet.end,
+            home: None,
+        }
+    }
+}
+
 impl Drop for Packet {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
             home.put_back(std::mem::take(&mut self.buffer));
         }
     }
+}
+
+/// A packet on its way to another thread.
+#[derive(Debug)]
+pub(crate) struct DetachedPacket {
+    buffer: Box<[u8]>,
+    end: usize,
 }
 
 /// A packet behind the header of its frame.
@@ -177,6 +203,15 @@ mod tests {
         assert_eq!(&*framed, b"head\x07\x07\x07");
         let framed = Packet::from(&b"abc"[..]).framed(&[1; HEADER_BYTES_MAX]);
         assert_eq!(framed.len(), HEADER_BYTES_MAX + 3);
+    }
+
+    #[test]
+    fn a_packet_that_goes_to_another_thread_keeps_its_bytes_and_leaves_its_pool() {
+        let pool = Rc::new(PacketPool::default());
+        let detached = packet(&pool, 60_000).detach();
+        assert_eq!(pool.idle.borrow().len(), 0);
+        let arrived = std::thread::spawn(move || Packet::from(detached).bytes().to_vec());
+        assert_eq!(arrived.join().unwrap(), [7; 60_000]);
     }
 
     #[test]

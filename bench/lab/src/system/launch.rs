@@ -42,6 +42,8 @@ pub(super) struct Interface {
     pub(super) mtu: u16,
     /// Packets that wait for the process; the kernel's default where not given.
     pub(super) queue_packets: Option<u32>,
+    /// Those that the process opens; it may be moved once they are there.
+    pub(super) queues: u16,
 }
 
 impl Interface {

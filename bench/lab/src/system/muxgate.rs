@@ -57,26 +57,47 @@ pub(super) enum Way {
 pub(super) struct Packets {
     /// Whether the kernel hands over TCP and UDP uncut.
     pub(super) offloads: bool,
+    /// Queues of the interface, each with a worker and a session.
+    pub(super) queues: u16,
 }
 
 impl Packets {
     /// As they are carried by default.
-    pub(super) const USUAL: Self = Self { offloads: true };
+    pub(super) const USUAL: Self = Self {
+        offloads: true,
+        queues: 1,
+    };
+
+    /// As the kernel hands them over in so many queues.
+    pub(super) const fn in_queues(queues: u16) -> Self {
+        Self {
+            queues,
+            ..Self::USUAL
+        }
+    }
 
     /// The interface as `muxgate tun create` makes it.
-    const INTERFACE: Interface = Interface {
-        mtu: MTU_DEFAULT,
-        queue_packets: Some(10_000),
-    };
+    const fn interface(self) -> Interface {
+        Interface {
+            mtu: MTU_DEFAULT,
+            queue_packets: Some(10_000),
+            queues: self.queues,
+        }
+    }
 
     fn config(self) -> Value {
         let [entry, exit] = TUNNEL;
-        json!({
+        let mut config = json!({
             "device": Interface::NAME,
             "entryCIDRs": [entry],
             "exitCIDRs": [exit],
             "offloads": self.offloads,
-        })
+        });
+        // Older gateways do not know that field.
+        if self.queues > 1 {
+            config["queues"] = json!(self.queues);
+        }
+        config
     }
 }
 
@@ -208,9 +229,9 @@ impl Gateways {
             _ => accepts.listening(CARRIER_PORT),
         });
         launches.push(launch(setup, dials_at, "entry", &entry)?);
-        if self.packets.is_some() {
+        if let Some(packets) = self.packets {
             for launch in &mut launches {
-                launch.interface = Some(Packets::INTERFACE);
+                launch.interface = Some(packets.interface());
             }
         }
         Ok(launches)
@@ -229,7 +250,7 @@ impl Gateways {
             "retain": setup.limits.retain_bytes.to_string(),
         });
         own["limits"] = json!({"streams": setup.limits.streams});
-        own["workers"] = json!(1);
+        own["workers"] = json!(self.packets.map_or(1, |packets| packets.queues));
         own["resume"] = json!(self.resume);
         own["splice"] = json!(self.splice);
     }

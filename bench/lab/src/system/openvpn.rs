@@ -12,6 +12,7 @@ use crate::topology::Place;
 const INTERFACE: Interface = Interface {
     mtu: 1500,
     queue_packets: None,
+    queues: 1,
 };
 
 pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {

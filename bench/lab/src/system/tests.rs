@@ -168,11 +168,13 @@ fn the_servers_of_rathole_and_frp_stand_where_visitors_come() {
 
 #[test]
 fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forwards() {
-    for (system, offloads) in [
-        (System::MuxgateTun, true),
-        (System::MuxgateTunTls, true),
-        (System::MuxgateTunQuic, true),
-        (System::MuxgateTunNoOffload, false),
+    for (system, offloads, queues) in [
+        (System::MuxgateTun, true, 1),
+        (System::MuxgateTunTls, true, 1),
+        (System::MuxgateTunQuic, true, 1),
+        (System::MuxgateTunNoOffload, false, 1),
+        (System::MuxgateTunQueues2, true, 2),
+        (System::MuxgateTunQueues4, true, 4),
     ] {
         let (folder, _) = lines(system);
         for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {

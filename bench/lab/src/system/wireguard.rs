@@ -25,6 +25,7 @@ const TOOL: &str = "wg";
 const INTERFACE: Interface = Interface {
     mtu: 1420,
     queue_packets: None,
+    queues: 1,
 };
 
 /// `program`: the build of wireguard-go.

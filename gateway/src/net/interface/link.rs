@@ -12,6 +12,9 @@ use crate::io::netlink::Netlink;
 const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_PERSIST: u16 = 6;
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+const IFLA_TUN_NUM_QUEUES: u16 = 8;
+const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
 /// Not `IFF_TAP`.
 const IFF_TUN: u32 = 1;
 
@@ -25,6 +28,11 @@ pub(super) struct Link {
     pub(super) is_persistent: bool,
     /// The user who may open it.
     pub(super) owner: Option<u32>,
+    /// It can have several queues.
+    pub(super) has_several: bool,
+    /// Queues that are open: those that get packets, and those that get none; 0 where it has one.
+    pub(super) queues: u32,
+    pub(super) detached: u32,
 }
 
 impl Link {
@@ -83,6 +91,9 @@ impl Link {
             IFLA_TUN_OWNER => self.owner = Some(value),
             IFLA_TUN_TYPE => self.is_tun = value == IFF_TUN,
             IFLA_TUN_PERSIST => self.is_persistent = value != 0,
+            IFLA_TUN_MULTI_QUEUE => self.has_several = value != 0,
+            IFLA_TUN_NUM_QUEUES => self.queues = value,
+            IFLA_TUN_NUM_DISABLED_QUEUES => self.detached = value,
             _ => {}
         }
     }

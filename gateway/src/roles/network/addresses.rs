@@ -1,7 +1,7 @@
 //! Whose an address is: the entry's side or the exit's, and which entry's.
 
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use muxtunnel_gateway_config::{self as config, Cidr};
@@ -10,7 +10,7 @@ use muxtunnel_packet::{DropReason, Packet};
 use crate::io::transport::Side;
 
 /// Whose addresses are: the entry that proved this; `None`: they are all of the other side's.
-pub(super) type Owner = Option<Rc<str>>;
+pub(super) type Owner = Option<Arc<str>>;
 
 /// The networks of both sides. An address belongs to the longest prefix.
 pub(super) struct Addresses {
@@ -18,7 +18,7 @@ pub(super) struct Addresses {
     entry: Vec<IpNet>,
     exit: Vec<IpNet>,
     /// The networks of each entry; empty: one entry at a time has all.
-    peers: Vec<(Rc<str>, Vec<IpNet>)>,
+    peers: Vec<(Arc<str>, Vec<IpNet>)>,
     peers_reach_each_other: bool,
 }
 
@@ -32,7 +32,7 @@ enum Place {
 impl Addresses {
     pub(super) fn of(configured: &config::Network, side: Side) -> Self {
         let peers = configured.peers.iter();
-        let peers = peers.map(|peer| (Rc::from(peer.identity.as_str()), networks(&peer.cidrs)));
+        let peers = peers.map(|peer| (Arc::from(peer.identity.as_str()), networks(&peer.cidrs)));
         Self {
             side,
             entry: networks(&configured.entry_cidrs),
@@ -56,7 +56,7 @@ impl Addresses {
             .peers
             .iter()
             .find(|(peer, _)| Some(&**peer) == identity)?;
-        Some(Some(Rc::clone(known)))
+        Some(Some(Arc::clone(known)))
     }
 
     /// Whose a packet is that leaves this side.
@@ -127,7 +127,7 @@ impl Addresses {
         let peers = self.peers.iter();
         let having = peers.filter_map(|(peer, networks)| Some((longest(networks, address)?, peer)));
         match having.max_by_key(|(length, _)| *length) {
-            Some((_, peer)) => Ok(Some(Rc::clone(peer))),
+            Some((_, peer)) => Ok(Some(Arc::clone(peer))),
             None => Err(DropReason::NoRoute),
         }
     }
