@@ -66,7 +66,7 @@ codes! {
     TooManyStreams = 207, "A session is at its limit of streams.", "Raise `limits.streams`, or find what opens connections without closing them.";
     MemoryExhausted = 208, "A session's memory budget has no room for another stream.", "Raise `memory.receive`, or find the targets that do not read.";
     TooManyCarriers = 209, "An exit is at its limit of carriers: it refuses one more, or ends one of the peer that holds most.", "Raise `limits.carriers`, or find out who connects.";
-    Draining = 210, "The gateway is shutting down and takes no new streams.", "Nothing: another replica takes new connections.";
+    Draining = 210, "The gateway is shutting down and takes no new streams.", "No action is needed: another replica accepts new connections.";
     ForwardStreamLimit = 211, "A forward is at its own limit of streams; one more connection was reset.", "Raise `limits.streams` of the forward, add replicas, or find the clients that open connections without closing them.";
     ForwardOpenLimit = 212, "A forward got more new connections in a second than its limit; those beyond it were reset.", "Raise `limits.opensPerSecond` of the forward, or let its clients keep and share their connections.";
     IdleTimedOut = 213, "A stream was reset because no byte passed for the idle time-out.", "Raise `timeouts.idle`, or switch on keep-alive messages in the application.";
@@ -102,7 +102,7 @@ codes! {
     SysctlMismatch = 307, "A gateway reports another value for a sysctl than the one asked for.", "Compare the message's values; the kernel may have clamped the value.";
     SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove it from `tuning.sysctls`; or allow it on the nodes with `--allowed-unsafe-sysctls`, and then delete the Job that the message names, or wait until the operator tries again, within 10 minutes. Gateways that run stay as they are.";
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
-    OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
+    OwnedByOther = 310, "An object with the required name already exists and has another owner.", "Rename the tunnel, or delete the object that the message names.";
     CertificatesIssued = 320, "The operator has issued the gateways' certificates, and they are good.", "Nothing: they are renewed once two thirds of their life are over.";
     CertificatesProvided = 321, "The gateways' certificates come from elsewhere, and they are good.", "Nothing, as long as somebody renews them: `status.certificates` says until when they are good.";
     CertificatePending = 322, "A gateway does not show the newest certificate yet.", "Wait: the kubelet brings a changed Secret to running pods within about 90 seconds. If it lasts, read the gateway's log for MT0231.";

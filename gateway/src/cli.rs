@@ -172,8 +172,8 @@ struct Common {
     /// How the kernel paces carriers.
     #[arg(long, value_enum, default_value = "auto")]
     congestion_control: CongestionControlArg,
-    /// Dial through this proxy, or none whatever the environment says [default: for ws:// and wss:// what the
-    /// environment says, else none]. http:// or socks5h://, with USER:PASSWORD@ before the host.
+    /// Proxy to dial through: http:// or socks5h://, optionally with USER:PASSWORD@ before the host. `none` ignores the
+    /// environment [default: the proxy of the environment for ws:// and wss://, otherwise none].
     #[arg(long, value_name = "http://HOST:PORT|none")]
     proxy: Option<String>,
     /// Event loops that share the streams, 1..=64 [default: one a core; one for a JMUX entry].
@@ -239,8 +239,7 @@ enum CongestionControlArg {
 struct ExitArgs {
     #[command(flatten)]
     common: Common,
-    /// Where carriers arrive: ADDR:PORT, or ws://ADDR:PORT/PATH for WebSocket ones, wss:// with mtls and tls, or
-    /// unix:/PATH.
+    /// Where carriers arrive: ADDR:PORT, ws://ADDR:PORT/PATH for WebSocket (wss:// with mtls or tls), or unix:/PATH.
     #[arg(
         long,
         value_name = "[ws://]ADDR:PORT[/PATH]|unix:/PATH",

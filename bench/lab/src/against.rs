@@ -45,7 +45,7 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
         let name = system.name();
         ensure!(
             system.is_muxgate(),
-            "invalid --systems {name}: --against compares builds of muxgate, and {name} runs none"
+            "invalid --systems {name}: --against compares builds of muxgate, but {name} does not run muxgate"
         );
     }
     let conditions = conditions(args, &programs)?;

@@ -28,7 +28,7 @@ pub(super) struct ForwardArgs {
     /// Let the exit begin each connection to a target with such a header.
     #[arg(long)]
     send_proxy_protocol: bool,
-    /// Streams of each forward at once; one connection too many is reset.
+    /// Maximum number of concurrent streams of each forward; further connections are reset.
     #[arg(long, value_name = "N")]
     limit_streams: Option<u32>,
     /// New connections of each forward a second; one too many is reset.

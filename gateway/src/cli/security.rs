@@ -94,7 +94,7 @@ enum Mode {
     Mtls,
     /// Noise with a static key on both sides.
     Noise,
-    /// TLS 1.3 with a certificate on the exit's side alone, as a web server's: the exit accepts every entry.
+    /// TLS 1.3 where only the exit has a certificate, like a web server. The exit accepts every entry.
     Tls,
     /// SSH's own, with --protocol ssh.
     Ssh,

@@ -14,7 +14,8 @@ use crate::net::interface::{self, Interface};
 /// What is to become of it.
 #[derive(Debug, Subcommand)]
 pub enum Tun {
-    /// Makes the interface, up and with its addresses and routes, or changes what differs. It stays until it is deleted.
+    /// Creates the interface, sets its addresses and routes, and brings it up. Changes what differs if it exists. It stays until
+    /// it is deleted.
     #[command(after_help = help::TUN_CREATE)]
     Create(Box<Create>),
     /// Deletes the interface, with its addresses and routes.
@@ -28,7 +29,7 @@ pub struct Create {
     /// Its name.
     #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT, value_parser = parse_device)]
     device: String,
-    /// The node of the TUN driver, made where there is none (character device 10:200).
+    /// Device file of the TUN driver; created if it is missing (character device 10:200).
     #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
     device_node: String,
     /// The user whose gateway opens it, without any capability [default: who runs this].

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Without a repetition for so long a series is over.
+/// A series ends this long after its last repetition.
 const SERIES_LIFE: SignedDuration = SignedDuration::from_mins(6);
 /// A series' count is written once in this time.
 const WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);

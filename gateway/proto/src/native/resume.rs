@@ -150,7 +150,7 @@ impl NativeSession {
         }
     }
 
-    /// Acknowledged by the peer: bytes of this carrier.
+    /// Bytes of this carrier that the peer has acknowledged.
     pub(super) fn handle_ack(&mut self, id: CarrierId, received: u64) -> Result<(), SessionError> {
         let Some(carrier) = self.carriers.get_mut(&id) else {
             return Ok(());

@@ -228,7 +228,7 @@ impl<R: Records> Sealed<R> {
 }
 
 impl Outgoing {
-    /// Writes what waits; returns whether all of it is gone.
+    /// Writes pending data. Returns whether all of it was written.
     fn flush(&mut self, below: &dyn Transport) -> Result<bool> {
         let Some(buffer) = self.buffer.take() else {
             return Ok(true);

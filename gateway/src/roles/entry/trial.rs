@@ -167,7 +167,7 @@ async fn come_back(
                 return Some(other);
             }
             Err(error) => {
-                tracing::debug!(transport = %other, %error, "Another transport cannot be had");
+                tracing::debug!(transport = %other, %error, "No other transport is available");
             }
         }
     }
@@ -187,7 +187,7 @@ async fn compare(
     let compared = match compared(carriers, other, at, dial_context).await {
         Ok(compared) => compared,
         Err(error) => {
-            tracing::info!(transport = %other, %error, "Another transport cannot be had");
+            tracing::info!(transport = %other, %error, "No other transport is available");
             return None;
         }
     };

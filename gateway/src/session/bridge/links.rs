@@ -51,7 +51,7 @@ pub(super) struct Member<L: Link> {
     outdated: Cell<bool>,
     /// It was retired in order: its end is no loss.
     retired: Cell<bool>,
-    /// Why this side does not trust it any more.
+    /// Why this side no longer trusts the peer of the link.
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
     place: Option<Place>,

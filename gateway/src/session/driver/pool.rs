@@ -9,8 +9,8 @@ use super::{Carrier, Driver, SessionEnd};
 use crate::session::mux::{CarrierFigures, PoolState};
 
 impl Driver {
-    /// Begins to take one carrier out of the session in order: one that is to be replaced, else the one that came
-    /// last. Returns whether it does.
+    /// Begins to retire one carrier: one that is to be replaced if there is any, otherwise the newest. Returns whether it
+    /// does.
     pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
         let carriers = self.carriers.view();
         let up = carriers.values().rev().filter(|carrier| carrier.is_up());

@@ -101,7 +101,7 @@ fn fault(
         && now - issued_at > TAKEN_OVER_SECONDS_MAX.min(life / LEFT)
     {
         let what = format!(
-            "shows a certificate until {}, though a newer one was issued at {}",
+            "still presents a certificate that expires at {}, although a newer one was issued at {}",
             shown.not_after,
             date(issued_at)
         );
