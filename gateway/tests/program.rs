@@ -58,6 +58,7 @@ fn a_log_for_programs_is_an_object_a_line_with_the_fields_apart() {
         "json",
     ])
     .until_ready();
+    exit.line(&["Listening for carriers"]);
     let log = exit.log();
     let lines: Vec<serde_json::Value> = log
         .lines()
