@@ -1,5 +1,12 @@
 //! What the program prints and how it ends, where no gateway runs for long.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
 mod common;
 
 use std::path::Path;

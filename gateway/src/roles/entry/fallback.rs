@@ -12,7 +12,7 @@ use crate::session::mux::Mux;
 struct Unused(Option<Rc<dyn Mux>>);
 
 impl Unused {
-    fn is_used(mut self) {
+    fn keep(mut self) {
         self.0 = None;
     }
 }
@@ -43,7 +43,7 @@ impl Entry {
             let unused = Unused(Some(Rc::clone(&session.mux)));
             if let Some(running) = self.bring_up(session, pool).await {
                 self.occupy(place, at, By::Names);
-                unused.is_used();
+                unused.keep();
                 return running;
             }
         }
