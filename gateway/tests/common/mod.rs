@@ -114,9 +114,11 @@ impl Gate {
     pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {
         let admin = free_port();
         let mut command = namespace.command(env!("CARGO_BIN_EXE_muxgate"));
-        command
-            .args(args)
-            .args(["--admin", &at(host, admin), "--workers", "1"]);
+        command.args(args).args(["--admin", &at(host, admin)]);
+        // Each queue of an interface has a worker.
+        if !args.contains(&"--queues") {
+            command.args(["--workers", "1"]);
+        }
         let dir = tempfile::tempdir().unwrap();
         let gate = namespace.enter(|| Self::spawn(host, command, admin, dir));
         gate.until_it_answers()
