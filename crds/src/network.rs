@@ -51,6 +51,11 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 65535))]
     pub mtu: Option<u16>,
+    /// Queues of the interface, each with a worker and carriers of its own. A flow has one of them, so that it is not reordered.
+    /// Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4))]
+    pub queues: Option<u16>,
     /// Pods of the gateways pass packets on between the interface and their other interfaces, such as eth0 or one of a Multus
     /// attachment. It needs net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to be 1 in the pod, of the IP versions that
     /// are carried: set them by `tuning.sysctls` where the node does not. Default: false.

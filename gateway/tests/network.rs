@@ -607,13 +607,15 @@ fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
     until("the interface is deleted", || !has_interface());
 }
 
-/// Datagrams of one flow in one direction.
-const NUMBERS: u32 = 3000;
+/// Datagrams of one flow in one direction: all flows together have fewer than an interface holds, so that few are lost on a busy
+/// machine.
+const NUMBERS: u32 = 500;
+const FLOWS: usize = 16;
 
-/// Sends numbered datagrams over 12 flows in both directions at once. Those that arrive keep their order, and most do.
+/// Sends numbered datagrams over [`FLOWS`] in both directions at once. Those that arrive keep their order, and most do.
 fn numbers_keep_their_order(hosts: &Hosts) {
     thread::scope(|scope| {
-        for _ in 0..12 {
+        for _ in 0..FLOWS {
             let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
             near.connect(far.local_addr().unwrap()).unwrap();
             far.connect(near.local_addr().unwrap()).unwrap();
@@ -631,7 +633,7 @@ fn send_numbers(socket: &UdpSocket) {
     for number in 0..NUMBERS {
         bytes[..4].copy_from_slice(&number.to_be_bytes());
         socket.send(&bytes).unwrap();
-        if number % 10 == 9 {
+        if number % 2 == 1 {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -660,14 +662,17 @@ fn both_queues_carry_packets_and_no_flow_is_reordered() {
             });
         }
         numbers_keep_their_order(&hosts);
-        for gate in [&exit, &entry] {
-            let status = gate.status();
-            let carriers = status["carriers"].as_array().unwrap();
-            let sent = carriers.iter().map(|carrier| &carrier["bytesSent"]);
-            let sent: Vec<_> = sent.map(|bytes| bytes.as_u64().unwrap()).collect();
-            // A twelfth of a direction is 1.8 MB.
-            let busy = sent.iter().filter(|bytes| **bytes > 1_000_000).count();
-            assert_eq!(busy, 2, "{protocol}: {sent:?}");
+        // Those of QUIC count no datagrams.
+        for gate in [&exit, &entry].into_iter().filter(|_| protocol == "Native") {
+            let busy = |gate: &Gate| {
+                let status = gate.status();
+                let carriers = status["carriers"].as_array().unwrap().iter();
+                // One flow of a direction, if half of it arrives.
+                let is_busy = |sent: &u64| *sent > 120_000;
+                let sent = carriers.filter_map(|carrier| carrier["bytesSent"].as_u64());
+                sent.filter(is_busy).count()
+            };
+            until("both sessions have carried packets", || busy(gate) == 2);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! A [`Topology`] that exists: namespaces, veth pairs, sysctls, delay lines. All of it is gone when the
 //! value is, or when muxlab ends.
 
-use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use muxtunnel_testkit::namespace::{End, Namespace};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::{
     congestion_control::namespace_with,
@@ -144,10 +145,9 @@ impl Network {
     /// # Errors
     /// When `ip` prints something else than JSON.
     pub(crate) fn has_interface(&self, name: &str, place: Place, queues: u16) -> Result<bool> {
-        let Ok(shown) = self
-            .namespace(place)
-            .ip(&format!("-j -d link show dev {name}"))
-        else {
+        let mut ip = Command::new("ip");
+        ip.args(["-j", "-d", "link", "show", "dev", name]);
+        let Ok(shown) = self.namespace(place).run(&mut ip) else {
             return Ok(false);
         };
         let shown: Value = serde_json::from_str(&shown).context("reading what ip prints")?;

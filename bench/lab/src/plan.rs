@@ -231,7 +231,7 @@ const OVER_UDP_AND_LOSS: [System; 4] = [
 ];
 
 /// What carries IP packets, and stream forwards.
-const PACKETS: [System; 10] = [
+const PACKETS: [System; 12] = [
     System::Direct,
     System::MuxgateNative,
     System::MuxgateQuic,
@@ -239,18 +239,22 @@ const PACKETS: [System; 10] = [
     System::MuxgateTunTls,
     System::MuxgateTunQuic,
     System::MuxgateTunNoOffload,
+    System::MuxgateTunQueues2,
+    System::MuxgateTunQueues4,
     System::WireguardGo,
     System::WireguardGoCurrent,
     System::Openvpn,
 ];
 
 /// The same without the stream forwards, which carry no UDP.
-const UDP_PACKETS: [System; 8] = [
+const UDP_PACKETS: [System; 10] = [
     System::Direct,
     System::MuxgateTun,
     System::MuxgateTunTls,
     System::MuxgateTunQuic,
     System::MuxgateTunNoOffload,
+    System::MuxgateTunQueues2,
+    System::MuxgateTunQueues4,
     System::WireguardGo,
     System::WireguardGoCurrent,
     System::Openvpn,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
@@ -34,7 +34,7 @@ use crate::stream::packet::{Packet, PacketPool};
 use addresses::{Addresses, Owner};
 use judge::Judge;
 pub(crate) use queues::Queues;
-use queues::{Handed, Links, SessionLink};
+use queues::{Handed, HandedPackets, Links, SessionLink};
 
 /// Packets of the interface in one turn...
 const BATCH_PACKETS: usize = 128;
@@ -56,7 +56,7 @@ pub(crate) struct Network {
     tun: Tun,
     queues: Arc<Queues>,
     /// What others have read for sessions of this worker; taken by [`Self::run`].
-    handed: RefCell<Option<mpsc::Receiver<Handed>>>,
+    handed: RefCell<Option<HandedPackets>>,
     /// What is known of other workers, as of the last change that was seen.
     links: RefCell<Links>,
     changes: RefCell<watch::Receiver<Links>>,
@@ -265,8 +265,8 @@ impl Network {
     }
 
     /// Sends what other workers have read for sessions of this one; never ends.
-    async fn take_over(&self, mut handed: mpsc::Receiver<Handed>) -> Infallible {
-        while let Some(handed) = handed.recv().await {
+    async fn take_over(&self, mut handed: HandedPackets) -> Infallible {
+        while let Some(handed) = handed.next().await {
             let sender = handed.sender.as_ref().map_or(Sender::Host, Sender::Peer);
             let sent = match self.session_of(&handed.to) {
                 Some(mux) => self.send_by(&*mux, &handed.packet, handed.bytes.into(), &sender),

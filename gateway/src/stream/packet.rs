@@ -148,6 +148,13 @@ pub(crate) struct DetachedPacket {
     end: usize,
 }
 
+impl DetachedPacket {
+    /// Bytes of memory that it takes.
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
 /// A packet behind the header of its frame.
 #[derive(Debug)]
 pub(crate) struct Framed {

@@ -182,7 +182,7 @@ fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forward
             let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
             let network = config.network.unwrap();
             assert_eq!(network.device, Interface::NAME);
-            assert_eq!(network.offloads, offloads);
+            assert_eq!((network.offloads, network.queues), (offloads, queues));
             assert!(config.forwards.is_empty());
         }
         let addresses = Topology::Veth.addresses();
@@ -211,6 +211,7 @@ fn the_interface_of_a_peer_keeps_the_kernels_queue() {
     let with = |queue_packets| Interface {
         mtu: 1420,
         queue_packets,
+        queues: 1,
     };
     assert_eq!(with(None).settings(), "mtu 1420");
     assert_eq!(with(Some(9)).settings(), "mtu 1420 txqueuelen 9");

@@ -5,11 +5,12 @@
 //! a flow stays with a session until one begins, ends, or loses its carrier. The other end writes what a session brings in
 //! the order in which it came.
 //!
-//! Bounds: packets on their way to a worker, [`HANDED_MAX`], of 64 KiB at most; sessions, by who attaches them.
+//! Bounds: what is on its way to a worker, [`HANDED_BYTES_MAX`] in [`HANDED_MAX`] packets; sessions, by who attaches them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason};
@@ -22,8 +23,10 @@ use crate::net::interface;
 use crate::roles::worker::WorkerError;
 use crate::stream::packet::DetachedPacket;
 
-/// Packets on their way to one worker: as many as a turn of its own.
-const HANDED_MAX: usize = 128;
+/// Packets on their way to one worker...
+const HANDED_MAX: usize = 4096;
+/// ...and the bytes of memory that they take: as many as wait in a session's queues.
+const HANDED_BYTES_MAX: usize = 8 << 20;
 /// Addresses that carriers were dialled at last: more than the exits of a configuration have, as a rule.
 const DIALLED_MAX: usize = 64;
 
@@ -32,15 +35,24 @@ pub(crate) struct Queues {
     /// What each worker takes once.
     ends: Mutex<Vec<Option<QueueEnd>>>,
     links: watch::Sender<Links>,
-    workers: Vec<mpsc::Sender<Handed>>,
+    workers: Vec<(mpsc::Sender<Handed>, HandedBytes)>,
 }
+
+/// Bytes of memory of what is on its way to one worker.
+type HandedBytes = Arc<AtomicUsize>;
 
 /// One worker's end of its queue.
 pub(super) struct QueueEnd {
     pub(super) queue: tun::Queue,
     /// Packets for sessions of this worker that others have read.
-    pub(super) handed: mpsc::Receiver<Handed>,
+    pub(super) handed: HandedPackets,
     pub(super) links: watch::Receiver<Links>,
+}
+
+/// Packets for one worker.
+pub(super) struct HandedPackets {
+    receiver: mpsc::Receiver<Handed>,
+    bytes: HandedBytes,
 }
 
 /// What each worker knows of the others.
@@ -108,7 +120,7 @@ impl Queues {
         let (ends, workers) = queues
             .into_iter()
             .map(|queue| {
-                let (sender, handed) = mpsc::channel(HANDED_MAX);
+                let (sender, handed) = handed();
                 let links = links.subscribe();
                 let end = QueueEnd {
                     queue,
@@ -158,9 +170,34 @@ impl Queues {
     /// # Errors
     /// That worker is too slow.
     pub(super) fn hand(&self, worker: usize, handed: Handed) -> Result<(), DropReason> {
-        let sender = self.workers.get(worker).ok_or(DropReason::NoSession)?;
+        let (sender, bytes) = self.workers.get(worker).ok_or(DropReason::NoSession)?;
+        let held = handed.bytes.held();
+        let fits = bytes.fetch_add(held, Relaxed) + held <= HANDED_BYTES_MAX;
         // A worker that is gone has ended the process, or is about to.
-        sender.try_send(handed).map_err(|_| DropReason::QueueFull)
+        if fits && sender.try_send(handed).is_ok() {
+            return Ok(());
+        }
+        bytes.fetch_sub(held, Relaxed);
+        Err(DropReason::QueueFull)
+    }
+}
+
+fn handed() -> ((mpsc::Sender<Handed>, HandedBytes), HandedPackets) {
+    let (sender, receiver) = mpsc::channel(HANDED_MAX);
+    let bytes = HandedBytes::default();
+    let packets = HandedPackets {
+        receiver,
+        bytes: Arc::clone(&bytes),
+    };
+    ((sender, bytes), packets)
+}
+
+impl HandedPackets {
+    /// Waits for the next one; `None`: there will be none.
+    pub(super) async fn next(&mut self) -> Option<Handed> {
+        let handed = self.receiver.recv().await?;
+        self.bytes.fetch_sub(handed.bytes.held(), Relaxed);
+        Some(handed)
     }
 }
 
@@ -197,6 +234,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::packet::Packet;
 
     fn session(worker: usize, number: u64, owner: &str, has_carrier: bool) -> SessionLink {
         SessionLink {
@@ -223,6 +261,35 @@ mod tests {
         links.update(1, &[]);
         links.update(2, &[]);
         assert_eq!(links.worker_of(&owner, 0), None);
+    }
+
+    #[tokio::test]
+    async fn packets_on_their_way_to_a_worker_are_bounded_by_their_bytes() {
+        let ping = [
+            &[0; 10][..],
+            &[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0x65, 0x5b],
+            &[10, 72, 0, 1, 10, 72, 0, 2],
+        ]
+        .concat();
+        let checked = packet::check(&ping).unwrap();
+        let (sender, mut arrives) = handed();
+        let mut queues = Queues::of(Vec::new());
+        Arc::get_mut(&mut queues).unwrap().workers.push(sender);
+        let hand = || {
+            let handed = Handed {
+                to: None,
+                packet: checked,
+                bytes: Packet::from(&[0; 1 << 20][..]).detach(),
+                sender: None,
+            };
+            queues.hand(0, handed)
+        };
+        // Each takes a few bytes more than 1 MiB.
+        assert!((0..7).all(|_| hand().is_ok()));
+        assert_eq!(hand(), Err(DropReason::QueueFull));
+        assert!(arrives.next().await.is_some());
+        assert_eq!(hand(), Ok(()));
+        assert_eq!(hand(), Err(DropReason::QueueFull));
     }
 
     #[test]

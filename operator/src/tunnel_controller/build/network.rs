@@ -34,6 +34,7 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
         exit_cidrs: network.exit_cidrs.clone(),
         mtu: network.mtu,
         offloads: true,
+        queues: network.queues,
         peers: Vec::new(),
         peers_reach_each_other: false,
         allow: Vec::new(),
@@ -102,6 +103,9 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
     args.extend(flag("device-node", node()));
     args.extend(flag("owner", UID.to_string()));
     args.extend(flag("mtu", network.mtu.to_string()));
+    if network.queues > 1 {
+        args.extend(flag("queues", network.queues.to_string()));
+    }
     let addresses = addresses.iter();
     args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
     args.extend(

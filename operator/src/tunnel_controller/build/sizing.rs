@@ -56,8 +56,8 @@ fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Op
         return None;
     }
     // No flow of packets is reordered.
-    if tunnel.network.is_some() {
-        return Some(1);
+    if let Some(network) = &tunnel.network {
+        return Some(network.queues);
     }
     let limited = limit(gateway, "cpu", quantity::cores);
     let memory_counts = [&tunnel.entry, &tunnel.exit]

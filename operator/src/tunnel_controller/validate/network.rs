@@ -21,6 +21,8 @@ pub struct ValidatedNetwork {
     pub exit_addresses: Vec<IpAddr>,
     /// MTU of the interfaces in bytes.
     pub mtu: u16,
+    /// Queues of the interfaces.
+    pub queues: u16,
     /// Whether pods of gateways pass packets on.
     pub forward: bool,
     /// Whether they translate the sources of what they pass on.
@@ -54,6 +56,7 @@ impl ValidatedNetwork {
             entry_cidrs,
             exit_cidrs,
             mtu: asked.mtu.unwrap_or(mtu_of(protocol)),
+            queues: asked.queues.unwrap_or(1),
             forward: asked.forward || asked.snat,
             snat: asked.snat,
             peers: peers(asked)?,

@@ -30,6 +30,22 @@ fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules()
 }
 
 #[test]
+fn gateways_have_a_worker_for_each_queue_of_an_interface_that_was_made_for_several() {
+    let tunnel = built(&NETWORK.replace("deny:", "queues: 2, deny:"));
+    for name in ["office-entry", "office-exit"] {
+        let config = config(&tunnel, name);
+        let queues = config.network.unwrap().queues;
+        assert_eq!((config.workers, queues), (Some(2), 2), "{name}");
+        let args = pod(&tunnel, name)["spec"]["initContainers"][0]["args"].clone();
+        let args = args.as_array().unwrap();
+        assert!(
+            args.windows(2).any(|pair| pair == ["--queues", "2"]),
+            "{name}: {args:?}"
+        );
+    }
+}
+
+#[test]
 fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end() {
     let tunnel = built(NETWORK);
     for (name, address, routes) in [
