@@ -171,9 +171,15 @@ impl Tun {
     /// # Errors
     /// The system's: it does not take it.
     pub(crate) fn try_write(&self, packet: &[u8]) -> io::Result<()> {
-        let mut file = self.writes.as_ref().unwrap_or(self.file.get_ref());
-        file.write(packet).map(drop)
+        writer(self.file.get_ref(), &self.writes)
+            .write(packet)
+            .map(drop)
     }
+}
+
+/// By what packets are written.
+fn writer<'a>(reads: &'a File, writes: &'a Option<File>) -> &'a File {
+    writes.as_ref().unwrap_or(reads)
 }
 
 /// What there is to be read.
@@ -239,5 +245,85 @@ fn set_offloads(file: &File, wanted: bool) -> io::Result<Offloads> {
             sys::set_tun_offloads(file.as_fd(), OFFLOADS).map(|()| Offloads::Tcp)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::{IpAddr, UdpSocket};
+
+    use muxtunnel_testkit::namespace::Namespace;
+
+    use super::*;
+
+    const FLOWS: u16 = 8;
+    const PORT: u16 = 4000;
+    const NEAR: [u8; 4] = [10, 9, 0, 1];
+    const FAR: [u8; 4] = [10, 9, 0, 2];
+
+    /// A datagram from [`FAR`] to a flow of [`NEAR`], as a peer sends it.
+    fn answer(port: u16) -> Vec<u8> {
+        let mut ip = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+        ip.extend(FAR);
+        ip.extend(NEAR);
+        let words = ip.chunks(2);
+        let sum = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum: u32 = sum.sum();
+        let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        let mut bytes = vec![0; VIRTIO_HEADER_BYTES];
+        bytes.extend(ip);
+        for field in [9, port, 8, 0] {
+            bytes.extend(field.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Sends a datagram by each socket. Returns which queue brings that of each port.
+    fn queues_of(sockets: &[UdpSocket], queues: &[Queue]) -> BTreeMap<u16, usize> {
+        for socket in sockets {
+            socket.send_to(b"x", (IpAddr::from(FAR), 9)).unwrap();
+        }
+        let mut found = BTreeMap::new();
+        for (index, queue) in queues.iter().enumerate() {
+            let mut buffer = [0; 2000];
+            while let Ok(length) = (&queue.reads).read(&mut buffer) {
+                let ip = &buffer[VIRTIO_HEADER_BYTES..length];
+                if ip[0] == 0x45 && ip[9] == 17 {
+                    found.insert(u16::from_be_bytes([ip[20], ip[21]]), index);
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_flow_keeps_its_queue_whichever_worker_writes_what_comes_for_it() {
+        let host = Namespace::new().unwrap();
+        let queues = host.enter(|| open("/dev/net/tun", "mux0", false, 4).unwrap());
+        let queues = queues.unwrap();
+        host.ip("addr add 10.9.0.1/24 dev mux0").unwrap();
+        host.ip("link set mux0 up").unwrap();
+        let sockets = host.enter(|| {
+            let ports = PORT..PORT + FLOWS;
+            let bind = |port| UdpSocket::bind((IpAddr::from(NEAR), port)).unwrap();
+            ports.map(bind).collect::<Vec<_>>()
+        });
+        let sockets = sockets.unwrap();
+        let before = queues_of(&sockets, &queues);
+        assert_eq!(before.len(), usize::from(FLOWS));
+        for queue in &queues {
+            for (socket, port) in sockets.iter().zip(PORT..) {
+                let mut writer = writer(&queue.reads, &queue.writes);
+                writer.write_all(&answer(port)).unwrap();
+                assert_eq!(socket.recv(&mut [0; 9]).unwrap(), 0);
+            }
+            assert_eq!(queues_of(&sockets, &queues), before);
+        }
+        // As a queue that is read would do.
+        let other = (before[&PORT] + 1) % queues.len();
+        (&queues[other].reads).write_all(&answer(PORT)).unwrap();
+        assert_eq!(queues_of(&sockets, &queues)[&PORT], other);
     }
 }
