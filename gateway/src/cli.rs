@@ -478,7 +478,7 @@ fn base(role: Role, common: Common, rules: NetworkRules, is_piped: bool) -> Resu
             CongestionControlArg::Bbr => CongestionControl::Bbr,
         },
         admin: common.admin,
-        network: common.network.network(rules),
+        network: common.network.network(rules)?,
         workers: common.workers,
         resume: !common.no_resume,
         splice: !common.no_splice,

@@ -63,31 +63,7 @@ fn packet(input: &[u8]) {
     let Ok(taken) = check(input) else {
         return;
     };
-    let (header, ip) = input.split_at(10);
-    let declared = match ip[0] >> 4 {
-        4 => usize::from(u16::from_be_bytes([ip[2], ip[3]])),
-        _ => 40 + usize::from(u16::from_be_bytes([ip[4], ip[5]])),
-    };
-    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
-    let size = usize::from(u16::from_le_bytes([header[4], header[5]]));
-    assert_eq!((declared, taken.length), (ip.len(), ip.len()));
-    assert!(taken.header_length <= taken.payload_offset && taken.payload_offset <= ip.len());
-    assert!(
-        header[0] <= 1,
-        "a peer's word on a checksum is not believed"
-    );
-    assert_eq!(
-        start,
-        if header[0] == 1 {
-            taken.header_length
-        } else {
-            0
-        }
-    );
-    match header[1] {
-        0 => assert_eq!((size, taken.segments()), (0, 1)),
-        _ => assert!(header[0] == 1 && size > 0 && taken.segments() > 1 && !taken.is_fragment()),
-    }
+    muxtunnel_packet::oracle::assert_sound(input, &taken);
     let mut bytes = input.to_vec();
     clamp_mss(&mut bytes, &taken, 1280);
     mark_congestion(&mut bytes);

@@ -41,7 +41,8 @@ pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
-    NETWORK_PEERS_MAX, Network, NetworkPeer,
+    NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, Network, NetworkDns,
+    NetworkPeer,
 };
 pub use offer::{OFFER_BYTES_MAX, OFFER_TARGET};
 pub use policy::{

@@ -1,6 +1,9 @@
 //! IP packets between the networks of both sides.
 
+mod assigned;
+
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +14,10 @@ use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Secur
 pub const NETWORK_CIDRS_MAX: usize = 64;
 /// Most of [`Network::peers`].
 pub const NETWORK_PEERS_MAX: usize = 1024;
+/// Most of [`NetworkDns::servers`], as many as resolvers of the C library use (MAXNS, resolv.h).
+pub const NETWORK_DNS_SERVERS_MAX: usize = 3;
+/// Most of [`NetworkDns::domains`] (MAXDNSRCH, resolv.h).
+pub const NETWORK_DNS_DOMAINS_MAX: usize = 6;
 /// The interface, where no other is named.
 pub const DEVICE_DEFAULT: &str = "mux0";
 /// The node by which TUN interfaces are opened.
@@ -48,6 +55,18 @@ pub struct Network {
     /// Exit: which entry has which of `entryCIDRs`, at most [`NETWORK_PEERS_MAX`]. Empty: one entry at a time has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,
+    /// Exit: networks within `entryCIDRs` of which each entry has an address, at most one of IPv4 and one of IPv6.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pool: Vec<Cidr>,
+    /// Exit: resolvers of the exit's side, which the entries are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<NetworkDns>,
+    /// Entry: whether the addresses that the exit assigns are set on the interface, and no others. It needs CAP_NET_ADMIN.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub set_addresses: bool,
+    /// Entry: where the resolvers that the exit names are written, in the form of resolv.conf(5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_file: Option<PathBuf>,
     /// Exit: whether entries reach one another.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
@@ -68,6 +87,20 @@ pub struct NetworkPeer {
     /// Networks within `entryCIDRs`, 1..=[`NETWORK_CIDRS_MAX`].
     #[serde(rename = "CIDRs")]
     pub cidrs: Vec<Cidr>,
+}
+
+/// Resolvers of the exit's side.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkDns {
+    /// Their addresses, within `exitCIDRs`, at most [`NETWORK_DNS_SERVERS_MAX`]. Empty: those of the exit's /etc/resolv.conf that
+    /// are within them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<IpAddr>,
+    /// Domains in which names are looked up, at most [`NETWORK_DNS_DOMAINS_MAX`]. Empty, as `servers` is: those of the exit's
+    /// /etc/resolv.conf.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<String>,
 }
 
 fn device_default() -> String {
@@ -126,6 +159,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     check_cidrs("entryCIDRs", &network.entry_cidrs)?;
     check_cidrs("exitCIDRs", &network.exit_cidrs)?;
     check_peers(config, network)?;
+    assigned::check(config, network)?;
     check_rules(config, network)
 }
 

@@ -6,6 +6,7 @@ mod rendezvous;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,24 @@ pub struct Packets {
     /// Sessions that carry packets now.
     #[serde(default)]
     pub sessions: u32,
+    /// What the exit has assigned (entry).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned: Option<Assigned>,
+}
+
+/// What an exit assigns to an entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assigned {
+    /// Addresses of the entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// Resolvers of the exit's side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_servers: Vec<IpAddr>,
+    /// Domains in which names are looked up there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_domains: Vec<String>,
 }
 
 /// A gateway's own certificate.

@@ -25,6 +25,8 @@ mod ecn;
 mod flow;
 mod icmp;
 mod mss;
+#[cfg(any(test, feature = "oracles"))]
+pub mod oracle;
 mod packet;
 mod queue;
 mod reason;

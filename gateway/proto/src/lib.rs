@@ -30,10 +30,11 @@ mod session;
 pub use jmux::{JmuxConfig, JmuxSession};
 pub use native::{Identity, NativeConfig, NativeSession};
 pub use session::{
-    CONTROL_BYTES_MAX, CarrierId, CreditView, DATAGRAM_BYTES_MAX, Event, FIRST_READ_BYTES,
-    FrameHeader, HEADER_BYTES_MAX, Header, LISTEN_ADDRESS_LENGTH_MAX, LISTENS_MAX, ListenError,
-    ListenEvent, ListenId, ListenTable, ListenViolation, ListenWord, Listeners, OpenError, Outcome,
-    PACKET_BYTES_MIN, Payload, Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity,
-    Session, SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit, listen_of_target,
-    listen_target,
+    ASSIGNED_ADDRESSES_MAX, ASSIGNMENT_BYTES_MAX, Assignment, CONTROL_BYTES_MAX, CarrierId,
+    CreditView, DATAGRAM_BYTES_MAX, DNS_DOMAIN_BYTES_MAX, DNS_DOMAINS_MAX, DNS_SERVERS_MAX, Event,
+    FIRST_READ_BYTES, FrameHeader, HEADER_BYTES_MAX, Header, LISTEN_ADDRESS_LENGTH_MAX,
+    LISTENS_MAX, ListenError, ListenEvent, ListenId, ListenTable, ListenViolation, ListenWord,
+    Listeners, OpenError, Outcome, PACKET_BYTES_MIN, Payload, Pool, Priority, Reason, Receive,
+    Refusal, ResetCode, SendCapacity, Session, SessionError, Source, StreamId, TARGET_LENGTH_MAX,
+    Token, Transmit, is_dns_domain, listen_of_target, listen_target,
 };

@@ -18,8 +18,9 @@
 //! what arrives, `native/transmit.rs` for what leaves, `native/ids.rs` for the numbers of streams, `native/departure.rs`
 //! for GOAWAY, `native/retention.rs` for what is kept, `native/resume.rs` and `native/lost.rs` for carriers that are
 //! lost, `native/pool.rs` for those that are asked for and retired, `native/listen.rs` for listeners that
-//! are asked for, `native/datagram.rs` for IP packets, `native/codec.rs` for the wire.
+//! are asked for, `native/datagram.rs` for IP packets, `native/assign.rs` for the addresses of their networks, `native/codec.rs` for the wire.
 
+mod assign;
 mod carrier;
 pub mod codec;
 mod config;
@@ -51,8 +52,12 @@ use std::time::{Duration, Instant};
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode, StreamId};
+use assign::Assigning;
 use carrier::Carrier;
-use codec::{DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
+use codec::{
+    ASSIGN_FEATURE, DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE,
+    VERSION,
+};
 use departure::Departure;
 use ids::StreamIds;
 use lost::LostCarriers;
@@ -109,6 +114,7 @@ struct Agreed {
     listen: bool,
     sources: bool,
     datagrams: bool,
+    assign: bool,
 }
 
 /// What the peer takes.
@@ -144,6 +150,7 @@ pub struct NativeSession {
     next_number: u32,
     agreed: Agreed,
     listens: ListenTable,
+    assigning: Assigning,
     /// Carriers that the acceptor asks for.
     wanted: Wanted,
     ticket: Option<Ticket>,
@@ -193,6 +200,7 @@ impl NativeSession {
             next_number: 0,
             agreed: Agreed::default(),
             listens: ListenTable::new(matches!(side, Side::Dialler)),
+            assigning: Assigning::default(),
             wanted: Wanted::default(),
             ticket: match side {
                 Side::Dialler => None,
@@ -256,6 +264,7 @@ impl NativeSession {
             | of(self.config.listen, LISTEN_FEATURE)
             | of(self.config.sources, SOURCE)
             | of(self.config.datagrams, DATAGRAM_FEATURE)
+            | of(self.config.datagrams, ASSIGN_FEATURE)
     }
 
     fn parameters(&self) -> Parameters {

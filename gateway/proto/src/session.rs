@@ -7,6 +7,7 @@
 //! ([`ListenTable`]), who may send next
 //! ([`schedule`]) and how much may be on its way ([`share`]).
 
+mod assignment;
 mod end;
 mod event;
 mod listen_table;
@@ -17,6 +18,7 @@ pub(crate) mod share;
 mod source;
 mod types;
 
+pub use assignment::*;
 pub use end::*;
 pub use event::*;
 pub use listen_table::*;
@@ -200,6 +202,13 @@ pub trait Session: Debug {
     fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
         let _ = (carrier, length);
         None
+    }
+
+    /// Tells the peer of its addresses and of resolvers, once a session, where both ends have agreed on that; the peer hears
+    /// [`Event::Assigned`]. On the side that was connected to. Returns whether the peer is told.
+    fn assign(&mut self, assignment: &Assignment) -> bool {
+        let _ = assignment;
+        false
     }
 
     /// Whether [`Self::poll_transmit`] may have something for `carrier`.

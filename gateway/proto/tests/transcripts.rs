@@ -5,10 +5,10 @@
 //! docs/protocol.md. The first line is the protocol and our side of it: `jmux`, `native dialler` or
 //! `native acceptor`, which may be `with sources` or `with datagrams`. Then a line is
 //! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on,
-//!   `listening`: and LISTEN, `sourced`: SOURCE; `datagrams`: RESUME and DATAGRAM;
+//!   `listening`: and LISTEN, `sourced`: SOURCE; `datagrams`: RESUME and DATAGRAM; `assigned`: and ASSIGN;
 //! - `do ACTION`: what the local side does (`open URL`, for `name CLIENT SERVER` or `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`,
 //!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `want N`
-//!   carriers; `datagram HEX`; `probe`, `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
+//!   carriers; `datagram HEX`; `assign IP`; `probe`, `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
 //!   from 0; `listen ADDRESS`, `unlisten`, `listening ADDRESS`, `end-listen TEXT` of the latest listener);
 //! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
 //!   times the byte 61;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
+    Assignment, CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
     NativeConfig, NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError,
     Source, StreamId, Token, Transmit,
 };
@@ -208,6 +208,15 @@ impl Replay {
                 self.seen
                     .push_back(seen.unwrap_or_else(|| "does not leave".to_owned()));
             }
+            "assign" => {
+                let assignment = Assignment {
+                    addresses: vec![rest.parse().unwrap()],
+                    ..Assignment::default()
+                };
+                if !self.session.assign(&assignment) {
+                    self.seen.push_back("not assigned".to_owned());
+                }
+            }
             "want" => self.session.want_carriers(rest.parse().unwrap()),
             "listen" => match self.session.listen(rest, Priority::Bulk) {
                 Ok(listen) => self.listens.push(listen),
@@ -271,6 +280,7 @@ impl Replay {
                 Event::CarrierRetired { carrier } => {
                     format!("carrier {} is retired", carrier.number())
                 }
+                Event::Assigned(assignment) => format!("assigned {:?}", assignment.addresses),
                 Event::CarriersWanted { count } => format!("{count} carriers wanted"),
                 Event::Listen(ListenEvent::Asked {
                     listen,
@@ -395,6 +405,9 @@ impl Replay {
             "listening" => self.establish(codec::RESUME | codec::LISTEN_FEATURE),
             "sourced" => self.establish(codec::SOURCE),
             "datagrams" => self.establish(codec::RESUME | codec::DATAGRAM_FEATURE),
+            "assigned" => {
+                self.establish(codec::RESUME | codec::DATAGRAM_FEATURE | codec::ASSIGN_FEATURE)
+            }
             "do" => self.act(rest),
             "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(

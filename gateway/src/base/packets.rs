@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use muxtunnel_gateway_config::status;
 use muxtunnel_packet::DropReason;
+use parking_lot::Mutex;
 
 /// One direction. A packet that is to be cut into several (GSO) counts as one.
 #[derive(Debug, Default)]
@@ -36,6 +37,8 @@ pub(crate) struct PacketStats {
     drops: [AtomicU64; DropReason::ALL.len()],
     marks: AtomicU64,
     sessions: AtomicU32,
+    /// Of an entry.
+    assigned: Mutex<Option<status::Assigned>>,
 }
 
 /// A session that carries packets, for as long as this lives.
@@ -79,6 +82,11 @@ impl PacketStats {
         }
     }
 
+    /// The exit has assigned this.
+    pub(crate) fn set_assigned(&self, assigned: status::Assigned) {
+        self.assigned.lock().replace(assigned);
+    }
+
     /// As of now.
     pub(crate) fn status(&self) -> status::Packets {
         let ((sent, bytes_sent), (received, bytes_received)) =
@@ -96,6 +104,7 @@ impl PacketStats {
             drops: drops.collect(),
             marks: self.marks.load(Relaxed),
             sessions: self.sessions.load(Relaxed),
+            assigned: self.assigned.lock().clone(),
         }
     }
 }

@@ -1,8 +1,12 @@
 //! IP packets between the networks of both sides, as they are typed.
 
+use std::net::IpAddr;
+use std::path::PathBuf;
+
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, Role, Rule,
+    Cidr, CidrError, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, NetworkDns, Role,
+    Rule,
 };
 
 use crate::net::interface::{self, Interface};
@@ -57,9 +61,13 @@ pub(super) struct NetworkArgs {
     #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
     device_node: String,
     /// Make the interface for as long as the gateway runs, with this address (repeatable), and route the other side's networks
-    /// to it. Needs CAP_NET_ADMIN. Without it the interface is made by `muxgate tun create`.
-    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
-    device_address: Vec<Cidr>,
+    /// to it. `auto`: with the addresses that the exit assigns (entry). Needs CAP_NET_ADMIN. Without it the interface is made by
+    /// `muxgate tun create`.
+    #[arg(long, value_name = "CIDR|auto", requires = "entry_cidr", value_parser = parse_device_address)]
+    device_address: Vec<DeviceAddress>,
+    /// Write the resolvers that the exit names to this file, in the form of resolv.conf(5) (entry).
+    #[arg(long, value_name = "FILE", requires = "entry_cidr")]
+    dns_file: Option<PathBuf>,
     /// The MTU that it was given: the maximum segment size of TCP is lowered to it.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u16,
@@ -77,6 +85,46 @@ pub(super) struct NetworkRules {
     /// Where they may not go, whatever is allowed (repeatable).
     #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
     deny_packets: Vec<Rule>,
+    /// A network within --entry-cidr of which each entry has an address, one of IPv4 and one of IPv6 at most.
+    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
+    address_pool: Vec<Cidr>,
+    /// Tell entries the resolvers of this host that are within --exit-cidr.
+    #[arg(long, requires = "entry_cidr")]
+    dns: bool,
+    /// Or this resolver (repeatable).
+    #[arg(long, value_name = "IP", requires = "entry_cidr")]
+    dns_server: Vec<IpAddr>,
+    /// And this domain, in which names are looked up (repeatable).
+    #[arg(long, value_name = "NAME", requires = "entry_cidr")]
+    dns_domain: Vec<String>,
+}
+
+impl NetworkRules {
+    fn dns(&self) -> Option<NetworkDns> {
+        let is_asked_for = self.dns || !self.dns_server.is_empty() || !self.dns_domain.is_empty();
+        is_asked_for.then(|| NetworkDns {
+            servers: self.dns_server.clone(),
+            domains: self.dns_domain.clone(),
+        })
+    }
+}
+
+/// An address of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeviceAddress {
+    /// Those that the exit assigns.
+    Auto,
+    This(Cidr),
+}
+
+fn parse_device_address(text: &str) -> Result<DeviceAddress, String> {
+    match text {
+        "auto" => Ok(DeviceAddress::Auto),
+        _ => {
+            let cidr = text.parse().map(DeviceAddress::This);
+            cidr.map_err(|error: CidrError| error.to_string())
+        }
+    }
 }
 
 impl NetworkArgs {
@@ -94,19 +142,37 @@ impl NetworkArgs {
             node: self.device_node.clone(),
             owner: rustix::process::getuid().as_raw(),
             mtu: self.mtu,
-            addresses: self.device_address.clone(),
+            addresses: self.addresses(),
             routes: routes.clone(),
             forward: false,
             masquerade: false,
         }))
     }
 
+    /// Those that are known before an exit assigns others.
+    fn addresses(&self) -> Vec<Cidr> {
+        let addresses = self.device_address.iter();
+        let known = addresses.filter_map(|address| match address {
+            DeviceAddress::This(cidr) => Some(*cidr),
+            DeviceAddress::Auto => None,
+        });
+        known.collect()
+    }
+
     /// The network that was asked for.
-    pub(super) fn network(self, rules: NetworkRules) -> Option<Network> {
+    ///
+    /// # Errors
+    /// Addresses that do not go together.
+    pub(super) fn network(self, rules: NetworkRules) -> Result<Option<Network>, String> {
         if self.entry_cidr.is_empty() {
-            return None;
+            return Ok(None);
         }
-        Some(Network {
+        let set_addresses = self.device_address.contains(&DeviceAddress::Auto);
+        if set_addresses && self.device_address.len() > 1 {
+            return Err("--device-address auto goes with no other address".to_owned());
+        }
+        let dns = rules.dns();
+        Ok(Some(Network {
             device: self.device,
             node: self.device_node,
             entry_cidrs: self.entry_cidr,
@@ -114,9 +180,13 @@ impl NetworkArgs {
             mtu: self.mtu,
             offloads: !self.no_offloads,
             peers: Vec::new(),
+            pool: rules.address_pool,
+            dns,
+            set_addresses,
+            dns_file: self.dns_file,
             peers_reach_each_other: false,
             allow: rules.allow_packets,
             deny: rules.deny_packets,
-        })
+        }))
     }
 }

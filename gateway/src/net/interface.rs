@@ -110,12 +110,7 @@ impl Interface {
             .map_err(|(what, error)| self.failed(what, error))?;
         self.set(&mut netlink, link.index, Some(LinkFlags::Up))
             .map_err(|error| self.failed("setting it up", error))?;
-        network::set_routes(&mut netlink, link.index, &self.routes).map_err(
-            |(route, what, error)| match (route, error.raw_os_error()) {
-                (Some(route), Some(libc::EEXIST)) => InterfaceError::Routed { route },
-                _ => self.failed(what, error),
-            },
-        )?;
+        set_routes(&mut netlink, &self.device, link.index, &self.routes)?;
         let masquerade = match self.masquerade {
             true => masquerade::set(&self.device),
             false => masquerade::remove(&self.device),
@@ -183,6 +178,40 @@ impl Interface {
     fn failed(&self, what: impl Into<String>, error: io::Error) -> InterfaceError {
         failed(&self.device, what, error)
     }
+}
+
+/// Gives a TUN interface that is up these addresses, and no others but those of the link, and routes `routes` to it.
+///
+/// # Errors
+/// [`InterfaceError`].
+pub(crate) fn assign(
+    device: &str,
+    addresses: &[Cidr],
+    routes: &[Cidr],
+) -> Result<(), InterfaceError> {
+    let connected = Netlink::route();
+    let mut netlink = connected.map_err(|error| failed(device, "asking the kernel", error))?;
+    let link = Link::named(&mut netlink, device);
+    let link = link.map_err(|error| failed(device, "looking it up", error))?;
+    let Some(link) = link.filter(|link| link.is_tun) else {
+        return Err(InterfaceError::NotTun(device.to_owned()));
+    };
+    network::set_addresses(&mut netlink, link.index, addresses)
+        .map_err(|(what, error)| failed(device, what, error))?;
+    set_routes(&mut netlink, device, link.index, routes)
+}
+
+fn set_routes(
+    netlink: &mut Netlink<RouteNetlinkMessage>,
+    device: &str,
+    index: u32,
+    routes: &[Cidr],
+) -> Result<(), InterfaceError> {
+    let set = network::set_routes(netlink, index, routes);
+    set.map_err(|(route, what, error)| match (route, error.raw_os_error()) {
+        (Some(route), Some(libc::EEXIST)) => InterfaceError::Routed { route },
+        _ => failed(device, what, error),
+    })
 }
 
 /// Deletes the TUN interface `device`, with its addresses and routes. Returns whether there was one.

@@ -7,9 +7,14 @@
 //! Bounds: what waits, in each session's queues; sessions, by who attaches them; verdicts, [`judge`].
 
 mod addresses;
+mod assign;
+mod assigned;
 mod judge;
+mod pool;
+mod prefixes;
+mod resolvers;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -21,6 +26,8 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
+use muxtunnel_proto::Assignment;
+use tokio::sync::Notify;
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
@@ -31,8 +38,11 @@ use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::worker::{Worker, WorkerError};
 use crate::session::mux::{Mux, Progress};
 use crate::stream::packet::{Packet, PacketPool};
-use addresses::{Addresses, Owner};
+use addresses::{Addresses, Joined, Owner};
+use assign::Reassigns;
+use assigned::Assigned;
 use judge::Judge;
+use resolvers::Resolvers;
 
 /// Packets of the interface in one turn...
 const BATCH_PACKETS: usize = 128;
@@ -63,6 +73,12 @@ pub(crate) struct Network {
     /// It was said that another entry has the networks.
     told: Cell<bool>,
     answers: RefCell<Bucket>,
+    /// Exit: what entries are told.
+    resolvers: Resolvers,
+    /// Entry: what it is told.
+    assigned: Option<Assigned>,
+    /// Another session's assignment may be in force.
+    reassigned: Notify,
     stats: Arc<PacketStats>,
 }
 
@@ -81,6 +97,8 @@ struct Attached {
     identity: Option<Rc<str>>,
     /// Whose it is.
     owner: Owner,
+    /// Entry: what its other end assigns.
+    assignment: Rc<OnceCell<Rc<Assignment>>>,
 }
 
 /// Carries what the interface brings; never ends where there is no network.
@@ -89,7 +107,10 @@ struct Attached {
 /// The system's: there is no interface any more.
 pub(crate) async fn run(network: Option<Rc<Network>>) -> std::io::Result<Infallible> {
     match network {
-        Some(network) => network.run().await,
+        Some(network) => tokio::select! {
+            lost = network.run() => lost,
+            never = network.follow_assignments() => match never {},
+        },
         None => std::future::pending().await,
     }
 }
@@ -146,11 +167,16 @@ impl Network {
             udp_offloads = tun.offloads() == Offloads::TcpAndUdp,
             "IP packets are carried"
         );
+        let addresses = Addresses::of(configured, side);
+        let resolvers = configured
+            .dns
+            .as_ref()
+            .map(|dns| Resolvers::of_host(dns, |server| addresses.is_of_exit(server)));
         Ok(Rc::new(Self {
             tun,
             mtu: configured.mtu,
             pool: Rc::default(),
-            addresses: Addresses::of(configured, side),
+            addresses,
             judge: Judge::of(configured, side, protected),
             flows: FlowKey::default(),
             sessions: RefCell::default(),
@@ -158,6 +184,9 @@ impl Network {
             told_of_loop: Cell::new(false),
             told: Cell::new(false),
             answers: RefCell::new(Bucket::new(ANSWERS_A_SECOND, ANSWERS_BURST)),
+            resolvers: resolvers.unwrap_or_default(),
+            assigned: (side == Side::Dials).then(|| Assigned::of(configured)),
+            reassigned: Notify::new(),
             stats,
         }))
     }
@@ -180,23 +209,34 @@ impl Network {
             tracing::warn!(code = %Code::NoPackets, %peer, "The other side carries no IP packets");
             return;
         };
-        let Some(owner) = self.addresses.owner(identity.as_deref()) else {
-            let identity = identity.as_deref().unwrap_or_default();
-            tracing::warn!(code = %Code::NoPackets, %peer, identity, "The peer has no networks here");
-            return;
+        let joined = match self.addresses.join(identity.as_deref()) {
+            Ok(joined) => joined,
+            Err(error) => {
+                let identity = identity.as_deref().unwrap_or_default();
+                tracing::warn!(code = %Code::NoPackets, %peer, identity, "{error}");
+                return;
+            }
         };
+        let assignment = Rc::new(OnceCell::new());
         let mut sessions = self.sessions.borrow_mut();
         sessions.retain(Attached::is_alive);
         sessions.push(Attached {
             mux: Rc::downgrade(mux),
             identity: identity.clone(),
-            owner: owner.clone(),
+            owner: joined.owner.clone(),
+            assignment: Rc::clone(&assignment),
         });
         drop(sessions);
-        // Counted until the session drops what hears it.
-        let (network, counted) = (Rc::downgrade(self), self.stats.session());
+        self.assign(&joined, &**mux, datagrams);
+        if self.assigned.is_some() {
+            datagrams.hear_assignment(self.hearing_assignment(assignment));
+        }
+        let Joined { owner, lease, .. } = joined;
+        // Until the session drops what hears it: it is counted, has its addresses, and its assignment is in force.
+        let network = Rc::downgrade(self);
+        let held = (self.stats.session(), lease, Reassigns::of(&network));
         let hears = move |bytes: &[u8]| {
-            let _ = &counted;
+            let _ = &held;
             if let Some(network) = network.upgrade()
                 && let Err(reason) = network.take(&owner, &identity, bytes)
             {

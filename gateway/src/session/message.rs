@@ -18,6 +18,8 @@ pub(crate) enum Malformed {
     TooShort(u8),
     #[error("a text that is not UTF-8")]
     Text,
+    #[error("malformed addresses or domains of a network")]
+    Assignment,
     #[error(
         "a listener without a number, or an address of more than {LISTEN_ADDRESS_LENGTH_MAX} bytes for one"
     )]

@@ -13,7 +13,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
-use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source};
+use muxtunnel_proto::{
+    Assignment, ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source,
+};
 
 use super::handover::Place;
 use crate::base::path::PathInfo;
@@ -295,6 +297,9 @@ impl dyn CarrierPool + '_ {
 /// [`DATAGRAM_BYTES_MAX`](muxtunnel_proto::DATAGRAM_BYTES_MAX) bytes.
 pub(crate) type HearsPacket = Box<dyn Fn(&[u8])>;
 
+/// Hears what the peer assigns to this side.
+pub(crate) type HearsAssignment = Box<dyn Fn(&Rc<Assignment>)>;
+
 /// The IP packets of one mux. They may be lost, and never wait for credit.
 pub(crate) trait Datagrams {
     /// `hears` gets each packet that comes from now on; the first one counts. Before that they are dropped. `offloads`: which
@@ -306,6 +311,13 @@ pub(crate) trait Datagrams {
 
     /// How long packets may be that are not cut; `None`: as long as they like.
     fn limit(&self) -> Option<PacketLimit>;
+
+    /// Tells the peer of its addresses and of resolvers, once, on the side that was connected to. Returns whether the peer is
+    /// told, as far as that is known: it may be of a version that has no word for it.
+    fn assign(&self, assignment: Assignment) -> bool;
+
+    /// `hears` gets what the peer assigns, at most once, at once where that has come; the first one counts.
+    fn hear_assignment(&self, hears: HearsAssignment);
 }
 
 /// What a carrier's path takes at once.

@@ -5,16 +5,18 @@
 //! `quic/packets.rs` has the same for QUIC.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_packet::{DropReason, FqCodel, FqCodelConfig, mark_congestion};
+use muxtunnel_proto::Assignment;
 
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use crate::base::packets::PacketStats;
 use crate::io::tun::Offloads;
-use crate::session::mux::HearsPacket;
+use crate::session::mux::{HearsAssignment, HearsPacket};
 use crate::stream::packet::Packet;
 
 /// Bytes of memory that the packets of a session take while they wait: 5 ms, CoDel's target, at 13 Gbit/s.
@@ -28,6 +30,11 @@ pub(crate) struct PacketQueue {
     agreed: Cell<bool>,
     waiting: RefCell<FqCodel<Packet>>,
     hears: OnceCell<(HearsPacket, Offloads)>,
+    /// Of the side that connected, by the other side.
+    assignment: OnceCell<Rc<Assignment>>,
+    hears_assignment: OnceCell<HearsAssignment>,
+    /// It is known.
+    assigned_wake: Notify,
     /// One more waits.
     wake: Notify,
     /// Of the carriers that take packets by themselves, the one that does.
@@ -46,6 +53,9 @@ impl PacketQueue {
                 ..FqCodelConfig::default()
             })),
             hears: OnceCell::new(),
+            assignment: OnceCell::new(),
+            hears_assignment: OnceCell::new(),
+            assigned_wake: Notify::new(),
             wake: Notify::new(),
             turn: Mutex::new(()),
             lead: Cell::new(0),
@@ -99,6 +109,40 @@ impl PacketQueue {
     /// `hears` gets each packet that comes from now on; the first one counts.
     pub(super) fn hear(&self, hears: HearsPacket, offloads: Offloads) {
         let _ = self.hears.set((hears, offloads));
+    }
+
+    /// The assignment is known; the first one counts.
+    pub(super) fn assign(&self, assignment: Assignment) {
+        if self.assignment.set(Rc::new(assignment)).is_err() {
+            return;
+        }
+        self.assigned_wake.notify_waiters();
+        if let (Some(hears), Some(assignment)) =
+            (self.hears_assignment.get(), self.assignment.get())
+        {
+            hears(assignment);
+        }
+    }
+
+    /// `hears` gets the assignment, at once where it is known; the first one counts.
+    pub(super) fn hear_assignment(&self, hears: HearsAssignment) {
+        if let (Ok(()), Some(assignment)) =
+            (self.hears_assignment.set(hears), self.assignment.get())
+            && let Some(hears) = self.hears_assignment.get()
+        {
+            hears(assignment);
+        }
+    }
+
+    /// Waits for the assignment. May be dropped and called again.
+    pub(super) async fn assignment(&self) -> Rc<Assignment> {
+        loop {
+            let woken = self.assigned_wake.notified();
+            if let Some(assignment) = self.assignment.get() {
+                return Rc::clone(assignment);
+            }
+            woken.await;
+        }
     }
 
     /// What may be joined for those who hear packets; `None`: nobody does.

@@ -19,7 +19,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{ListenTable, Priority, Reason, Refusal, ResetCode, SessionError};
+use muxtunnel_proto::{
+    Assignment, ListenTable, Priority, Reason, Refusal, ResetCode, SessionError,
+};
 use quinn::{ConnectionError, VarInt};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -60,6 +62,10 @@ pub(crate) struct Quic {
     packets: Option<Rc<PacketQueue>>,
     /// The peer carries packets as well.
     carries_packets: Cell<bool>,
+    /// What is to be said of the other side's addresses...
+    assignment: RefCell<Option<Rc<Assignment>>>,
+    /// ...was to be said, or was heard.
+    has_assigned: Cell<bool>,
     goes_away: Cell<bool>,
     /// There may be something to say.
     control_due: Notify,
@@ -81,6 +87,8 @@ impl Quic {
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
             listens: RefCell::new(ListenTable::new(side == Side::Dials)),
+            assignment: RefCell::default(),
+            has_assigned: Cell::new(false),
             goes_away: Cell::new(false),
             control_due: Notify::new(),
             closing: Notify::new(),
@@ -99,12 +107,10 @@ impl Quic {
         let mut asking = JoinSet::new();
         let mut carrying = JoinSet::new();
         loop {
-            if saying.is_done() {
-                let word = self.listens.borrow_mut().take().map(Message::Listen);
-                let leaves = self.goes_away.get() && !has_left && word.is_none();
-                has_left |= leaves;
-                let message = word.or_else(|| leaves.then_some(Message::GoAway));
-                message.iter().for_each(|message| saying.say(message));
+            if saying.is_done()
+                && let Some(message) = self.next_message(&mut has_left)
+            {
+                saying.say(&message);
             }
             tokio::select! {
                 biased;
@@ -119,6 +125,7 @@ impl Quic {
                     }
                     Heard::GoingAway => hears.going_away(),
                     Heard::Listen(word) => self.heard_of_listener(word, hears)?,
+                    Heard::Assign(assignment) => self.heard_assignment(assignment)?,
                 },
                 asked = asking.join_next(), if !asking.is_empty() => {
                     if let Some(Ok(Some(asked))) = asked {
@@ -141,6 +148,7 @@ impl Quic {
                     }
                 }
                 () = self.control_due.notified() => {}
+                () = self.has_assignment(), if !self.has_assigned.get() => {}
                 () = self.closing.notified() => {
                     self.traffic.close(CloseCode::Done, "").await;
                     return Ok(SessionEnd::Closed);
@@ -154,6 +162,43 @@ impl Quic {
 }
 
 impl Quic {
+    /// What this side says next, where it has something to say.
+    fn next_message(&self, has_left: &mut bool) -> Option<Message> {
+        if let Some(word) = self.listens.borrow_mut().take() {
+            return Some(Message::Listen(word));
+        }
+        if let Some(assignment) = self.assignment.take() {
+            return Some(Message::Assign((*assignment).clone()));
+        }
+        let leaves = self.goes_away.get() && !*has_left;
+        *has_left |= leaves;
+        leaves.then_some(Message::GoAway)
+    }
+
+    /// Waits until the session knows what the other side has. Each connection says it, since the first may be lost.
+    async fn has_assignment(&self) {
+        match (&self.packets, self.side) {
+            (Some(packets), Side::Accepts) => {
+                let assignment = packets.assignment().await;
+                self.has_assigned.set(true);
+                self.assignment.replace(Some(assignment));
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn heard_assignment(&self, assignment: Assignment) -> Result<(), SessionEnd> {
+        if self.side == Side::Accepts || self.has_assigned.replace(true) {
+            return Err(violation(
+                "addresses that are not the peer's to assign, or are assigned twice",
+            ));
+        }
+        if let Some(packets) = &self.packets {
+            packets.assign(assignment);
+        }
+        Ok(())
+    }
+
     /// Both sides carry packets: begins to.
     fn carry_packets(&self, carrying: &mut JoinSet<()>) {
         let quic = self.traffic.connection.quic();

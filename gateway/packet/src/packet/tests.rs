@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::oracle::assert_sound;
 use crate::testing::{Build, framed, has_right_checksum, partial, super_packet};
 
 fn builds() -> Vec<Build> {
@@ -188,36 +189,6 @@ fn what_the_kernel_writes_becomes_what_the_peer_takes() {
     assert_eq!(odd[10..], Build::icmp4(8).bytes());
 }
 
-/// What passes has to agree with what another reading of the same bytes finds.
-fn is_sound(bytes: &[u8], packet: &Packet) {
-    let (header, ip) = bytes.split_at(10);
-    let number = |at: usize| usize::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
-    let little = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-    let length = match ip[0] >> 4 {
-        4 => number(2),
-        _ => number(4) + 40,
-    };
-    assert_eq!((length, packet.length), (ip.len(), ip.len()));
-    assert!(packet.header_length <= packet.payload_offset && packet.payload_offset <= ip.len());
-    assert!(header[0] <= 1, "only NEEDS_CSUM");
-    if header[0] == 1 {
-        let (start, offset) = (little(6), little(8));
-        assert_eq!(start, packet.header_length);
-        assert_eq!(offset, if packet.protocol == 6 { 16 } else { 6 });
-        assert!(start + offset + 2 <= packet.payload_offset);
-    } else {
-        assert_eq!(
-            (header[1], little(4)),
-            (0, 0),
-            "a super-packet has no checksum yet"
-        );
-    }
-    if header[1] != 0 {
-        assert!(little(4) > 0 && ip.len() - packet.payload_offset > little(4));
-        assert!(packet.segments() > 1 && packet.ports.is_some() && !packet.is_fragment());
-    }
-}
-
 /// A packet of some kind with some bytes changed.
 fn mangled() -> impl Strategy<Value = Vec<u8>> {
     let wholes: Vec<Vec<u8>> = builds()
@@ -247,7 +218,7 @@ proptest! {
     #[test]
     fn nothing_forged_passes(bytes in mangled()) {
         if let Ok(packet) = check(&bytes) {
-            is_sound(&bytes, &packet);
+            assert_sound(&bytes, &packet);
         }
     }
 
@@ -261,7 +232,7 @@ proptest! {
     #[test]
     fn any_bytes_are_judged(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = check(&bytes) {
-            is_sound(&bytes, &packet);
+            assert_sound(&bytes, &packet);
         }
         let _ = from_device(&mut bytes);
     }

@@ -13,11 +13,13 @@ mod source;
 pub use decode::decode;
 pub use encode::{datagram_header, encode, stream_header};
 pub use hello::{
-    DATAGRAM_FEATURE, Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME, SOURCE, VERSION,
+    ASSIGN_FEATURE, DATAGRAM_FEATURE, Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME,
+    SOURCE, VERSION,
 };
 
 use crate::session::{
-    DATAGRAM_BYTES_MAX, LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId, TARGET_LENGTH_MAX,
+    Assignment, DATAGRAM_BYTES_MAX, LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId,
+    TARGET_LENGTH_MAX,
 };
 
 /// Bytes of every frame's header.
@@ -57,6 +59,7 @@ const LISTEN: u8 = 0x28;
 const LISTENING: u8 = 0x29;
 const UNLISTEN: u8 = 0x2a;
 const DATAGRAM: u8 = 0x30;
+const ASSIGN: u8 = 0x31;
 
 /// A frame without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,6 +177,8 @@ pub enum Frame {
         /// For people.
         reason: String,
     },
+    /// The acceptor tells the dialler its addresses, once a session. Only with the feature ASSIGN.
+    Assign(Assignment),
 }
 
 impl Frame {
@@ -244,6 +249,9 @@ pub enum DecodeError {
     /// A text is not UTF-8.
     #[error("frame type {0:#04x} with a text that is not UTF-8")]
     NotUtf8(u8),
+    /// Addresses or domains are malformed, or too many.
+    #[error("malformed addresses or domains of a network")]
+    BadAssignment,
     /// A parameter of the hello is there twice, is too short, or has an impossible value.
     #[error("parameter {0} of the hello is malformed")]
     BadParameter(u16),

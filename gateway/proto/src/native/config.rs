@@ -54,7 +54,7 @@ pub struct NativeConfig {
     pub retain: u64,
     /// Whether the side that dials tells its targets who the clients are, where the other side agrees.
     pub sources: bool,
-    /// Whether IP packets go beside streams, where the other side agrees.
+    /// Whether IP packets go beside streams, and the acceptor tells the dialler its addresses, where the other side agrees.
     pub datagrams: bool,
     /// How long a session with streams may be without a carrier.
     pub resume_timeout: Duration,

@@ -10,9 +10,9 @@ use super::{
     carrier, input,
 };
 use crate::session::{
-    CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId, Listeners, OpenError,
-    Outcome, Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session,
-    SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
+    Assignment, CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId,
+    Listeners, OpenError, Outcome, Pool, Priority, Reason, Receive, Refusal, ResetCode,
+    SendCapacity, Session, SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
 
 impl Session for NativeSession {
@@ -310,6 +310,10 @@ impl Session for NativeSession {
 
     fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
         self.datagram(carrier, length)
+    }
+
+    fn assign(&mut self, assignment: &Assignment) -> bool {
+        self.assign_once(assignment)
     }
 
     fn wants_transmit(&self, carrier: CarrierId) -> bool {

@@ -201,10 +201,12 @@ impl NativeSession {
             {
                 self.handle_listen_frame(frame)?;
             }
+            Frame::Assign(assignment) if self.agreed.assign => self.handle_assign(assignment)?,
             Frame::Ack { .. }
             | Frame::CarrierLost { .. }
             | Frame::Carriers { .. }
             | Frame::Retire
+            | Frame::Assign(_)
             | Frame::Listen { .. }
             | Frame::Listening { .. }
             | Frame::Unlisten { .. } => return Err(not_agreed()),

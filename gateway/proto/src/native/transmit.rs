@@ -100,6 +100,7 @@ impl NativeSession {
             && (self.rtt.is_due()
                 || self.wanted.is_due()
                 || self.departure.is_due()
+                || self.assigning.is_due()
                 || self.window.due()
                 || self.streams_due().is_some()
                 || (self.lost.is_empty()
@@ -168,6 +169,9 @@ impl NativeSession {
     fn next_session_frame(&mut self) -> Option<Frame> {
         if let Some(last) = self.departure.take() {
             return Some(Frame::GoAway { last });
+        }
+        if let Some(assignment) = self.assigning.take() {
+            return Some(Frame::Assign(assignment));
         }
         if self.window.due() {
             return Some(Frame::MaxData(self.window.advertise()));

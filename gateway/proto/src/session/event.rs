@@ -1,6 +1,6 @@
 //! What a session tells its driver.
 
-use super::{CarrierId, ListenEvent, Outcome, Refusal, Source, StreamId};
+use super::{Assignment, CarrierId, ListenEvent, Outcome, Refusal, Source, StreamId};
 
 /// What the application side must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,9 @@ pub enum Event {
     },
     /// Something is said of a listener.
     Listen(ListenEvent),
+    /// The peer says which addresses this side has there, and which resolvers. At most once, and not before
+    /// [`Event::Ready`].
+    Assigned(Assignment),
     /// There is credit again.
     Writable {
         /// The stream.

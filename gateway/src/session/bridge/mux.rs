@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use muxtunnel_proto::Priority;
+use muxtunnel_proto::{Assignment, Priority};
 
 use super::Bridge;
 use super::link::Link;
@@ -13,8 +13,8 @@ use crate::io::tun::Offloads;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Datagrams, HearsPacket, Listeners, Local, Mux, NoCarrier,
-    NotOpened, PacketLimit, PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Datagrams, HearsAssignment, HearsPacket, Listeners, Local, Mux,
+    NoCarrier, NotOpened, PacketLimit, PoolState, Progress, Refused,
 };
 use crate::stream::early_data::Connection;
 use crate::stream::packet::Packet;
@@ -127,6 +127,15 @@ impl<L: Link> Datagrams for Rc<Bridge<L>> {
 
     fn limit(&self) -> Option<PacketLimit> {
         self.packet_limit()
+    }
+
+    fn assign(&self, assignment: Assignment) -> bool {
+        self.packets.assign(assignment);
+        true
+    }
+
+    fn hear_assignment(&self, hears: HearsAssignment) {
+        self.packets.hear_assignment(hears);
     }
 }
 

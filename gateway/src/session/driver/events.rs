@@ -32,6 +32,7 @@ impl Driver {
                 }
             }
             Event::Finished { stream } => self.finished(stream),
+            Event::Assigned(assignment) => self.packets.assign(assignment),
             Event::Listen(event) => self.listener_event(event),
             Event::Reset { stream, cause } => self.cut(stream, cause),
         }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
-use muxtunnel_proto::ListenWord;
+use muxtunnel_proto::{Assignment, ListenWord};
 use quinn::{Connection, RecvStream, SendStream};
 
 use super::reading::{Cut, Reading};
@@ -43,6 +43,8 @@ pub(super) enum Heard {
     GoingAway,
     /// Of a listener.
     Listen(ListenWord),
+    /// What this side has.
+    Assign(Assignment),
 }
 
 impl Saying {
@@ -145,6 +147,7 @@ impl Hearing {
                 }
                 Message::GoAway => return Ok(Heard::GoingAway),
                 Message::Listen(word) => return Ok(Heard::Listen(word)),
+                Message::Assign(assignment) => return Ok(Heard::Assign(assignment)),
                 Message::Unknown => {}
                 other => {
                     let text = format!("{other:?} is out of place on a control stream");

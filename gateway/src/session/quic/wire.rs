@@ -4,7 +4,8 @@
 //! ignored, as is a kind that is not known where it asks for no answer.
 
 use muxtunnel_proto::{
-    LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Refusal, TARGET_LENGTH_MAX,
+    Assignment, LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Refusal,
+    TARGET_LENGTH_MAX,
 };
 
 use crate::session::message::{
@@ -34,6 +35,7 @@ const REFUSED: u8 = 5;
 const LISTEN: u8 = 6;
 const LISTENING: u8 = 7;
 const UNLISTEN: u8 = 8;
+const ASSIGN: u8 = 9;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub(super) enum Message {
     Refused(Refusal),
     /// On a control stream: of a listener.
     Listen(ListenWord),
+    /// On the control stream of the side that was connected to: what the other one has.
+    Assign(Assignment),
     /// Of a later version.
     Unknown,
 }
@@ -108,6 +112,7 @@ pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
             code: u16::from_be_bytes(fields.array()?).into(),
             reason: fields.text()?.to_owned(),
         }),
+        ASSIGN => Message::Assign(Assignment::decode(body).ok_or(Malformed::Assignment)?),
         _ => Message::Unknown,
     })
 }
@@ -155,6 +160,10 @@ impl Message {
                 REFUSED
             }
             Self::Listen(word) => push_word(&mut body, word),
+            Self::Assign(assignment) => {
+                body.extend(assignment.encode());
+                ASSIGN
+            }
             // Nobody says it.
             Self::Unknown => u8::MAX,
         };
@@ -231,6 +240,8 @@ pub(crate) fn oracle(input: &[u8]) {
     }
     let needed = match message {
         Message::Hello { .. } => HELLO_BYTES,
+        // It may have any number of items.
+        Message::Assign(_) => 0,
         _ => rest.len(),
     };
     for end in 0..needed {
@@ -314,6 +325,13 @@ mod tests {
                 }),
                 b"\x08\0\x0a\0\0\0\x01\0\x02\0\x02no",
             ),
+            (
+                Message::Assign(Assignment {
+                    addresses: vec!["10.72.0.9".parse().unwrap()],
+                    ..Assignment::default()
+                }),
+                b"\x09\0\x08\0\x01\0\x04\x0a\x48\0\x09",
+            ),
         ] {
             assert_eq!(message.encode(), bytes);
             assert_eq!(read(bytes), Ok(message));
@@ -330,6 +348,7 @@ mod tests {
         assert_eq!(read(b"\x03\0\x02\0\0"), Err(Malformed::TooShort(3)));
         assert_eq!(read(b"\x07\0\x06\0\0\0\0\0\0"), Err(Malformed::Listener));
         assert_eq!(read(b"\x04\0\x03\0\x01\xff"), Err(Malformed::Text));
+        assert_eq!(read(b"\x09\0\x01\0"), Err(Malformed::Assignment));
         let long = Malformed::TooLong {
             length: BODY_BYTES_MAX + 1,
             most: BODY_BYTES_MAX,

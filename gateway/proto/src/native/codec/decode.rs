@@ -135,6 +135,8 @@ fn body_bounds(frame_type: u8) -> Result<(u32, u32), DecodeError> {
         ),
         STREAM | STREAM_FIN => (0, FRAME_BYTES_MAX),
         DATAGRAM => (1, DATAGRAM_BYTES_MAX as u32),
+        // A later version may say more.
+        ASSIGN => (0, BODY_BYTES_MAX as u32),
         SESSION_CLOSE | OPENED => (0, text),
         RESET_STREAM => (2, 2 + text),
         LISTEN => (2, 1 + LISTEN_ADDRESS_LENGTH_MAX as u32),
@@ -191,6 +193,10 @@ fn session_frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
         RETIRE => {
             head.blank()?;
             Frame::Retire
+        }
+        ASSIGN => {
+            head.blank()?;
+            Frame::Assign(Assignment::decode(body).ok_or(DecodeError::BadAssignment)?)
         }
         other => return Err(DecodeError::BadField(other)),
     })

@@ -88,6 +88,7 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
         }
         Frame::Carriers { count, serial } => session_header(CARRIERS, 0, *count, *serial).to_vec(),
         Frame::Retire => header(RETIRE, 0, 0, 0).to_vec(),
+        Frame::Assign(assignment) => with_body(ASSIGN, 0, 0, &assignment.encode()),
         Frame::Listen {
             listen,
             priority,

@@ -19,6 +19,8 @@ pub const LISTEN_FEATURE: u32 = 2;
 pub const SOURCE: u32 = 4;
 /// Feature: IP packets go beside streams.
 pub const DATAGRAM_FEATURE: u32 = 8;
+/// Feature bit 4: the acceptor may tell the dialler its addresses.
+pub const ASSIGN_FEATURE: u32 = 16;
 
 /// Longest body of either, bytes.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;

@@ -6,8 +6,8 @@ use super::violation;
 use crate::native::carrier::State as CarrierState;
 use crate::native::codec::{self, Frame, HelloAck};
 use crate::native::{
-    Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE,
-    SessionCode, Side, State, Ticket, VERSION,
+    ASSIGN_FEATURE, Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters,
+    RESUME, SOURCE, SessionCode, Side, State, Ticket, VERSION,
 };
 use crate::session::{CarrierId, Event, SessionError};
 
@@ -152,6 +152,7 @@ impl NativeSession {
             listen: features & LISTEN_FEATURE != 0,
             sources: features & SOURCE != 0,
             datagrams: features & DATAGRAM_FEATURE != 0,
+            assign: features & ASSIGN_FEATURE != 0,
         };
         self.peer.data = parameters.initial_max_data;
         self.peer.streams = parameters.initial_max_streams;

@@ -480,6 +480,7 @@ impl Target {
                 | Event::CarrierRetired { .. }
                 | Event::CarriersWanted { .. }
                 | Event::GoAway
+                | Event::Assigned(_)
                 | Event::CarrierUp { .. }
                 | Event::CarrierEnded { .. }
                 | Event::Opened { .. }

@@ -1,0 +1,190 @@
+//! What an exit assigns to its entries, and what an entry does with that.
+
+use std::net::IpAddr;
+
+use super::{NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, Network, NetworkDns, is_link_local};
+use crate::{Cidr, Config, ConfigError, Role};
+
+/// Longest domain, bytes (RFC 1035, section 2.3.4, without the root).
+const DNS_DOMAIN_BYTES_MAX: usize = 253;
+
+/// Whether what is assigned goes together with the rest.
+pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    let of_exits = [
+        ("pool", !network.pool.is_empty()),
+        ("dns", network.dns.is_some()),
+    ];
+    let of_entries = [
+        ("setAddresses", network.set_addresses),
+        ("dnsFile", network.dns_file.is_some()),
+    ];
+    let (fields, problem) = match config.role {
+        Role::Exit => (of_entries, "only an entry is assigned something"),
+        Role::Entry | Role::Rendezvous => (of_exits, "only an exit assigns something"),
+    };
+    if let Some((field, _)) = fields.iter().find(|(_, is_there)| *is_there) {
+        return Err(ConfigError::field(format!("network.{field}"), problem));
+    }
+    check_pool(network)?;
+    network
+        .dns
+        .as_ref()
+        .map_or(Ok(()), |dns| check_dns(network, dns))
+}
+
+fn check_pool(network: &Network) -> Result<(), ConfigError> {
+    for (index, pool) in network.pool.iter().enumerate() {
+        let wrong = |problem: String| {
+            let field = format!("network.pool[{index}]");
+            Err(ConfigError::field(field, problem))
+        };
+        let Some(prefix) = pool.network() else {
+            return wrong(format!("{pool} is no network"));
+        };
+        let is_same = |other: &Cidr| {
+            let other = other.network();
+            other.is_some_and(|other| other.max_prefix_len() == prefix.max_prefix_len())
+        };
+        if network.pool[..index].iter().any(is_same) {
+            return wrong("is a second pool of its IP version".to_owned());
+        }
+        let most = prefix.max_prefix_len() - 2;
+        if prefix.prefix_len() > most {
+            return wrong(format!(
+                "{pool} has no address for an entry: the prefix has at most {most} bits"
+            ));
+        }
+        if !network.entry_cidrs.iter().any(|all| all.has(*pool)) {
+            return wrong(format!("{pool} is not within entryCIDRs"));
+        }
+    }
+    Ok(())
+}
+
+fn check_dns(network: &Network, dns: &NetworkDns) -> Result<(), ConfigError> {
+    let too_many = |field: &str, count: usize, most: usize| match count > most {
+        true => {
+            let field = format!("network.dns.{field}");
+            Err(ConfigError::field(
+                field,
+                format!("{count}, at most {most}"),
+            ))
+        }
+        false => Ok(()),
+    };
+    too_many("servers", dns.servers.len(), NETWORK_DNS_SERVERS_MAX)?;
+    too_many("domains", dns.domains.len(), NETWORK_DNS_DOMAINS_MAX)?;
+    let is_there = |server: IpAddr| {
+        let is_one = !server.is_loopback() && !server.is_multicast() && !is_link_local(server);
+        is_one && network.exit_cidrs.iter().any(|all| all.contains(server))
+    };
+    if let Some(index) = dns.servers.iter().position(|server| !is_there(*server)) {
+        let field = format!("network.dns.servers[{index}]");
+        let problem = format!(
+            "{} is not within exitCIDRs: entries do not reach it",
+            dns.servers[index]
+        );
+        return Err(ConfigError::field(field, problem));
+    }
+    match dns.domains.iter().position(|domain| !is_domain(domain)) {
+        Some(index) => {
+            let field = format!("network.dns.domains[{index}]");
+            let problem = format!("{:?} is no domain", dns.domains[index]);
+            Err(ConfigError::field(field, problem))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The same as of the protocol, whose crate this one does not have.
+fn is_domain(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=DNS_DOMAIN_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(allowed)
+        && !text.starts_with(['-', '.'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(role: &str, rest: &str) -> String {
+        let side = match role {
+            "Exit" => "listen: 0.0.0.0:64000",
+            _ => "connect: exit.example.com:64000",
+        };
+        let text = format!(
+            "role: {role}\n{side}\nsecurity: {{mode: None}}\n\
+             network: {{entryCIDRs: [10.72.0.0/24, 'fd72::/64'], exitCIDRs: [10.0.0.0/8], {rest}}}\n"
+        );
+        match Config::from_yaml(&text) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_entry_has_an_address_of_a_pool_within_the_entries_networks() {
+        for rest in [
+            "pool: [10.72.0.0/24]",
+            "pool: [10.72.0.128/25, 'fd72::/64']",
+            "pool: ['fd72::/126'], dns: {}",
+        ] {
+            assert_eq!(problem("Exit", rest), "", "{rest}");
+        }
+        for (rest, field) in [
+            (
+                "pool: [10.72.0.0/23]",
+                "network.pool[0]: 10.72.0.0/23 is not",
+            ),
+            (
+                "pool: [10.72.0.0/31]",
+                "network.pool[0]: 10.72.0.0/31 has no",
+            ),
+            ("pool: ['fd72::/127']", "network.pool[0]: fd72::/127 has no"),
+            (
+                "pool: [10.72.0.0/25, 10.72.0.128/25]",
+                "network.pool[1]: is a second pool",
+            ),
+        ] {
+            let problem = problem("Exit", rest);
+            assert!(problem.contains(field), "{rest}: {problem}");
+        }
+    }
+
+    #[test]
+    fn entries_reach_the_resolvers_that_they_are_told() {
+        let good = "dns: {servers: [10.96.0.10], domains: [svc.cluster.local, corp_1]}";
+        assert_eq!(problem("Exit", good), "");
+        for (rest, field) in [
+            ("servers: [192.0.2.1]", "network.dns.servers[0]: 192.0.2.1"),
+            ("servers: [10.0.0.1, 127.0.0.53]", "network.dns.servers[1]"),
+            (
+                "servers: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]",
+                "network.dns.servers: 4, at most 3",
+            ),
+            ("domains: ['a b']", "network.dns.domains[0]: \"a b\""),
+            ("domains: ['']", "network.dns.domains[0]"),
+            (
+                "domains: [a, b, c, d, e, f, g]",
+                "network.dns.domains: 7, at most 6",
+            ),
+        ] {
+            let problem = problem("Exit", &format!("dns: {{{rest}}}"));
+            assert!(problem.contains(field), "{rest}: {problem}");
+        }
+    }
+
+    #[test]
+    fn an_exit_assigns_and_an_entry_is_assigned() {
+        for rest in ["setAddresses: true", "dnsFile: /run/resolv.conf"] {
+            assert_eq!(problem("Entry", rest), "", "{rest}");
+            let refused = problem("Exit", rest);
+            assert!(refused.contains("only an entry is assigned"), "{refused}");
+        }
+        for rest in ["pool: [10.72.0.0/24]", "dns: {}"] {
+            let refused = problem("Entry", rest);
+            assert!(refused.contains("only an exit assigns"), "{refused}");
+        }
+    }
+}
