@@ -203,7 +203,8 @@ async fn neither_packets_nor_streams_starve_the_others() {
                 for index in 0..20 {
                     send(&flooding, &super_packet(index * 50_000, 50_000));
                 }
-                tokio::time::sleep(TICK).await;
+                // No timer: one that a busy machine serves late leaves the queue empty, and streams all of the path.
+                tokio::task::yield_now().await;
             }
         }));
         let (begun, mut streams, mut buffer) = (Instant::now(), 0, vec![0; 1 << 20]);
@@ -212,7 +213,7 @@ async fn neither_packets_nor_streams_starve_the_others() {
         }
         let packets = packets.get();
         assert!(
-            streams > packets / 32 && packets > streams / 32,
+            streams > packets / 8 && packets > streams / 8,
             "{streams} {packets}"
         );
     })
