@@ -1,7 +1,7 @@
-# The tasks of this project. Missing programs are installed into a cache (~/.cache/muxtunnel), or by apt as root; see
+# The tasks of this project. The scripts install missing programs into a cache (~/.cache/muxtunnel), or by apt as root; see
 # e2e/cluster/cluster.
 
-.PHONY: help demo test bench against faults fuzz mutants interop cluster images install second down
+.PHONY: help demo test bench against faults fuzz mutants man interop cluster images install second down
 
 # The progress lines ([3/9] ...) count the steps of all scripts that a target runs: a script gets the number of the steps
 # before its own, and their total. The scripts have 4 (cluster), 2 (build), 1 (load), 1 (install) and 1 (demo).
@@ -13,6 +13,8 @@ STEPS_faults := 8
 STEPS_demo := 9
 STEPS := $(STEPS_$(lastword $(MAKECMDGOALS)))
 
+MAN_DIR := target/man/man1
+
 help: ## list the tasks
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
 
@@ -22,7 +24,7 @@ demo: install ## run the benchmark matrix in a kind cluster and print its table 
 test: ## run every test: lint, unit, chart, kind cluster; the last line is "N passed, N failed"
 	e2e/test-all
 
-bench: ## compare the data plane with its peers, on loopback and in network namespaces (up to 110 minutes)
+bench: ## compare the data plane with other tools, on loopback and in network namespaces (up to 115 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 
@@ -33,11 +35,14 @@ against: ## compare the throughput of this muxgate with another build: make agai
 faults: install ## measure each fault in the kind cluster: killed pods, roll-outs, no API server (about an hour)
 	e2e/faults
 
-fuzz: ## fuzz the code that reads input of peers and clients, 10 minutes for each of 18 targets (MUX_FUZZ_SECONDS=N)
+fuzz: ## fuzz the code that reads input of peers and clients, 10 minutes for each of 18 targets (MUX_FUZZ_SECONDS=N: N seconds)
 	gateway/proto/fuzz/run
 
-mutants: ## apply the faults of mutants/ one by one and check that their tests fail (NAME="a b" for some of them)
+mutants: ## apply the faults of mutants/ one by one and check that their tests fail (NAME="a b": only these)
 	mutants/run $(NAME)
+
+man: ## write the manual pages of all programs into target/man/man1 (MAN_DIR=FOLDER: into FOLDER)
+	cargo run --package muxtunnel-man -- $(MAN_DIR)
 
 interop: ## test muxgate against the jetsocat on the PATH
 	cargo test --package muxtunnel-gateway --test interop -- --ignored
@@ -49,7 +54,7 @@ images: cluster ## build the images and load them into the cluster
 	@MUXTUNNEL_STEPS=4/$(STEPS) images/build
 	@MUXTUNNEL_STEPS=6/$(STEPS) images/load
 
-install: images ## install the chart with these images into the cluster
+install: images ## install the chart with the built images into the cluster
 	@MUXTUNNEL_STEPS=7/$(STEPS) e2e/install
 
 second: ## create a second cluster with the same chart, for traffic between clusters
@@ -58,5 +63,5 @@ second: ## create a second cluster with the same chart, for traffic between clus
 	@MUXTUNNEL_STEPS=6/$(STEPS) images/load second
 	@MUXTUNNEL_STEPS=7/$(STEPS) e2e/install second
 
-down: ## delete the kind clusters; the cache is kept
+down: ## delete the kind clusters, and keep the cache
 	e2e/cluster/cluster down

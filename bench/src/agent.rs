@@ -1,8 +1,8 @@
 //! `muxbench agent`: one end of a measured path.
 //!
-//! Requests in ([`muxtunnel_bench_api::agent`]), what iperf and the probes saw out. Owns at most one
-//! iperf server and one client at a time, and the echo port. Decides nothing: which runs, how long
-//! and what the figures mean is the runner's.
+//! Receives requests ([`muxtunnel_bench_api::agent`]) and returns the figures of iperf and of the
+//! probes. Owns at most one iperf server and one client at a time, and the echo port. The runner
+//! decides which runs take place, and judges the figures.
 
 mod echo;
 mod info;
@@ -29,13 +29,13 @@ use crate::serve::{Refusal, guarded};
 use crate::token::{Admission, Token};
 use iperf_server::IperfServer;
 
-/// What an agent is made of.
+/// One end of a measured path, which runs iperf at request.
 pub struct Agent {
-    /// Where requests arrive.
+    /// Listener for requests.
     pub http: TcpListener,
-    /// Where probes are echoed.
+    /// Listener of the echo port.
     pub echo: TcpListener,
-    /// What requests must show.
+    /// The token that requests must have.
     pub token: Token,
     /// The iperf 2 program.
     pub iperf: PathBuf,
@@ -45,7 +45,7 @@ struct Shared {
     iperf: PathBuf,
     info: Info,
     server: Mutex<Option<IperfServer>>,
-    /// Held while a client runs: two at a time would measure each other.
+    /// Held while a client runs, because two concurrent clients would disturb each other.
     client: Mutex<()>,
 }
 
@@ -53,7 +53,7 @@ impl Agent {
     /// Serves until cancelled.
     ///
     /// # Errors
-    /// iperf is missing or is not version 2, or a listener broke.
+    /// If iperf is missing or is not version 2, or a listener fails.
     pub async fn serve(self) -> anyhow::Result<()> {
         let info = info::read(&self.iperf).await?;
         let shared = Arc::new(Shared {
@@ -77,7 +77,8 @@ impl Agent {
     }
 }
 
-/// 400 for what was asked wrongly, 500 for what went wrong.
+/// Turns an error into an answer with `status`: 400 for an invalid request, 500 for a failure of
+/// the agent.
 fn refuse(status: StatusCode) -> impl Fn(anyhow::Error) -> Refusal {
     move |error| Refusal(status, format!("{error:#}"))
 }
@@ -91,7 +92,7 @@ async fn start_server(
     Json(request): Json<ServerStart>,
 ) -> Result<StatusCode, Refusal> {
     let mut server = shared.server.lock().await;
-    // Dropped first: its port may be the one asked for.
+    // The old server ends first, because the request may need its port.
     if let Some(old) = server.take() {
         old.end().await;
     }
@@ -106,7 +107,10 @@ async fn stop_server(
 ) -> Result<Json<ServerReport>, Refusal> {
     match shared.server.lock().await.take() {
         Some(server) => Ok(Json(server.stop(&request).await)),
-        None => Err(Refusal(StatusCode::CONFLICT, "no iperf server runs".into())),
+        None => Err(Refusal(
+            StatusCode::CONFLICT,
+            "no iperf server is running".into(),
+        )),
     }
 }
 
@@ -118,7 +122,7 @@ async fn run_client(
     let Ok(_alone) = shared.client.try_lock() else {
         return Err(Refusal(
             StatusCode::CONFLICT,
-            "an iperf client runs already".into(),
+            "an iperf client is already running".into(),
         ));
     };
     let report = iperf_client::run(&shared.iperf, &request).await;

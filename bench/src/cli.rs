@@ -1,5 +1,5 @@
-//! The command line: what was typed, checked and turned into what runs. A flag that cannot be used
-//! ends the program with status 2 and words that name it.
+//! The command line: parses and checks the flags. An invalid flag ends the program with status 2
+//! and a message that names the flag.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,30 +7,51 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, Matrix, Path};
 
-/// Measures a tunnel against the direct path.
+/// `run`: all cells were measured. Other commands: success.
+pub const MEASURED: u8 = 0;
+/// `run`: some cells were not measured. All commands: failure.
+pub const FAILED: u8 = 1;
+/// The flags cannot be used. [`clap::Error::exit`] exits with the same status.
+pub const UNUSABLE: u8 = 2;
+
+/// Exit statuses with their meanings, for the manual.
+pub const EXIT_STATUSES: &[(u8, &str)] = &[
+    (
+        MEASURED,
+        "`run`: all cells were measured; other commands: success",
+    ),
+    (
+        FAILED,
+        "`run`: some cells were not measured; all commands: failure",
+    ),
+    (UNUSABLE, "the flags cannot be used"),
+];
+
+/// Measures a tunnel and compares it with the direct path.
 #[derive(Debug, Parser)]
 #[command(name = "muxbench", version)]
 pub struct Cli {
-    /// What to be.
+    /// The role of the program.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to be.
+/// The role of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The runner: knows the matrix, drives the agents, writes the log.
+    /// Run a benchmark: drive the agents through the matrix and write the log.
     ///
-    /// Ends with 0 when all cells were measured, with 1 when some were not.
+    /// Exit status: 0 if all cells were measured, otherwise 1.
     Run(RunArgs),
-    /// One end of a measured path: runs iperf when told to.
+    /// Serve one end of a measured path: run iperf at the runner's request.
     Agent(AgentArgs),
-    /// Makes short connections at a rate, and long streams, to `muxbench target`; accounts for each.
+    /// Open short connections at a rate, and long streams, to `muxbench target`, and count their
+    /// outcomes.
     ///
-    /// Prints `steady` once its target answers, and in the end one line of JSON. What fails meanwhile
-    /// is in that line and is no failure of this program.
+    /// Prints `steady` when the target answers, and one line of JSON at the end. Failed connections
+    /// are counted in that line and do not change the exit status.
     Load(LoadArgs),
-    /// Answers what `muxbench load` sends.
+    /// Answer the connections of `muxbench load`.
     Target(TargetArgs),
 }
 
@@ -49,19 +70,22 @@ pub struct RunArgs {
     /// Paths to compare: Direct, Tunnel, Network.
     #[arg(long, value_delimiter = ',', default_value = "Direct,Tunnel")]
     pub paths: Vec<Path>,
-    /// Mux protocols, each of a tunnel of its own.
+    /// Mux protocols, each with its own tunnel.
     #[arg(long, value_delimiter = ',', default_value = "Native")]
     pub protocols: Vec<String>,
     /// Time of a run, warm-up included; whole seconds.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub duration: Duration,
-    /// Time at the start of a run that is left out of the figures; whole seconds.
+    /// Time at the start of a run whose bytes are not counted; whole seconds.
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub warm_up: Duration,
-    /// Times that each cell is run.
+    /// Number of runs of each cell.
     #[arg(long, default_value_t = 3)]
     pub rounds: u32,
-    /// Where the operator's requests arrive.
+    /// With the path Network: payload rate of the UDP datagrams, from 100kbit to 10Gbit.
+    #[arg(long, default_value = "100Mbit", value_parser = muxtunnel_bench_api::parse_rate)]
+    pub udp_rate: u32,
+    /// Listen address for the operator's requests.
     #[arg(long, default_value_t = format!("[::]:{HTTP_PORT}"))]
     pub listen: String,
     /// File with the bearer token that runner and agents share.
@@ -70,10 +94,10 @@ pub struct RunArgs {
     /// File with the SHA-256, in hexadecimal, of the operator's bearer token; read at each request.
     #[arg(long)]
     pub operator_hash_file: PathBuf,
-    /// Longest wait for each environment.
+    /// Greatest time to wait for each environment.
     #[arg(long, default_value = "30m", value_parser = parse_duration)]
     pub environment_deadline: Duration,
-    /// Longest wait for the operator to fetch the results at the end.
+    /// Greatest time to wait, at the end, for the operator to fetch the results.
     #[arg(long, default_value = "10m", value_parser = parse_duration)]
     pub linger: Duration,
     /// File for the summary at the end, for example /dev/termination-log.
@@ -84,10 +108,10 @@ pub struct RunArgs {
 /// Flags of `muxbench agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// Where the runner's requests arrive.
+    /// Listen address for the runner's requests.
     #[arg(long, default_value_t = format!("[::]:{HTTP_PORT}"))]
     pub listen: String,
-    /// Where round-trip probes are echoed.
+    /// Listen address of the echo for round-trip probes.
     #[arg(long, default_value_t = format!("[::]:{ECHO_PORT}"))]
     pub echo_listen: String,
     /// File with the bearer token that runner and agents share.
@@ -101,16 +125,17 @@ pub struct AgentArgs {
 /// Flags of `muxbench load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// Where to connect to: `host:port`, resolved once.
+    /// The target's `host:port`, resolved once.
     #[arg(long)]
     pub connect: String,
-    /// Short connections a second.
+    /// Short connections per second.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub opens_per_second: u32,
-    /// Long streams.
+    /// Number of long streams.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub streams: u32,
-    /// How long, in whole seconds. SIGTERM ends the load earlier; the report is printed either way.
+    /// Duration of the load, in whole seconds. SIGTERM ends the load earlier; the report is printed
+    /// in both cases.
     #[arg(long, value_parser = parse_duration)]
     pub duration: Duration,
 }
@@ -118,7 +143,7 @@ pub struct LoadArgs {
 /// Flags of `muxbench target`.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
-    /// Where the connections arrive.
+    /// Listen address for connections.
     #[arg(long)]
     pub listen: String,
 }
@@ -127,12 +152,12 @@ impl RunArgs {
     /// The matrix that the flags describe.
     ///
     /// # Errors
-    /// What cannot be measured, naming the flag.
+    /// If the matrix is invalid. The error names the flag.
     pub fn matrix(&self) -> Result<Matrix, String> {
         let one_way_delays_ms = self
             .delays
             .iter()
-            .map(|delay| u32::try_from(delay.as_millis()).map_err(|_| "--delays: too long".into()))
+            .map(|delay| u32::try_from(delay.as_millis()).map_err(|_| too_long("--delays", *delay)))
             .collect::<Result<_, String>>()?;
         let matrix = Matrix {
             connections: self.connections.clone(),
@@ -143,6 +168,7 @@ impl RunArgs {
             duration_s: whole_seconds("--duration", self.duration)?,
             warm_up_s: whole_seconds("--warm-up", self.warm_up)?,
             rounds: self.rounds,
+            udp_rate_kbit_s: self.udp_rate,
         };
         matrix.check().map_err(|error| error.to_string())?;
         Ok(matrix)
@@ -152,19 +178,23 @@ impl RunArgs {
 fn whole_seconds(flag: &str, duration: Duration) -> Result<u32, String> {
     if duration.subsec_nanos() != 0 {
         return Err(format!(
-            "{flag}: {} ms is not in whole seconds",
+            "{flag}: {} ms is not a whole number of seconds",
             duration.as_millis()
         ));
     }
-    u32::try_from(duration.as_secs()).map_err(|_| format!("{flag}: too long"))
+    u32::try_from(duration.as_secs()).map_err(|_| too_long(flag, duration))
 }
 
-/// A duration as Gateway API writes it (GEP-2257): `50ms`, `5s`, `10m`, `1h30m`.
+fn too_long(flag: &str, duration: Duration) -> String {
+    format!("{flag}: {} s is too long", duration.as_secs())
+}
+
+/// Parses a duration in the Gateway API's format (GEP-2257): `50ms`, `5s`, `10m`, `1h30m`.
 ///
 /// # Errors
-/// The text is none.
+/// If the text is not a duration.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration; write for example 50ms, 5s, 10m or 1h30m");
+    let wrong = || format!("{text:?} is not a duration: write for example 50ms, 5s, 10m or 1h30m");
     let mut rest = text;
     let mut millis = 0u64;
     let mut parts = 0;
@@ -192,7 +222,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_bench_api::UDP_RATE_KBIT_S;
+
     use super::*;
+
+    #[test]
+    fn the_manual_has_all_exit_statuses() {
+        muxtunnel_testkit::exit_statuses::assert_documented("muxbench", EXIT_STATUSES);
+    }
 
     fn parse(args: &[String]) -> Result<RunArgs, String> {
         let fixed = [
@@ -220,6 +257,7 @@ mod tests {
             duration_s: 600,
             warm_up_s: 5,
             rounds: 3,
+            udp_rate_kbit_s: 1500,
         }
     }
 
@@ -232,6 +270,13 @@ mod tests {
     }
 
     #[test]
+    fn the_default_rate_of_datagrams_is_that_of_a_benchmark_without_one() {
+        let mut args = matrix().to_args();
+        args.retain(|arg| !arg.starts_with("--udp-rate"));
+        assert_eq!(parse(&args).unwrap().udp_rate, UDP_RATE_KBIT_S);
+    }
+
+    #[test]
     fn flags_that_cannot_be_used_are_named() {
         let refused = |flag: &str, value: &str| {
             let mut args = matrix().to_args();
@@ -239,12 +284,14 @@ mod tests {
             args.push(format!("{flag}={value}"));
             parse(&args).and_then(|args| args.matrix()).unwrap_err()
         };
-        assert!(refused("--delays", "50").contains("\"50\" is no duration"));
+        assert!(refused("--delays", "50").contains("\"50\" is not a duration"));
         assert!(refused("--paths", "Sideways").contains("paths are Direct, Tunnel and Network"));
-        assert!(refused("--connections", "0").contains("connections is 0"));
+        assert!(refused("--connections", "0").contains("connections 0 is out of range"));
         assert!(
-            refused("--duration", "1500ms").contains("--duration: 1500 ms is not in whole seconds")
+            refused("--duration", "1500ms")
+                .contains("--duration: 1500 ms is not a whole number of seconds")
         );
+        assert!(refused("--udp-rate", "11Gbit").contains("from 100kbit to 10Gbit"));
         assert!(refused("--typo", "1").contains("--typo"));
     }
 

@@ -1,5 +1,5 @@
-//! Asks agents and gateways over HTTP: JSON in and out, each request with a deadline and a bound on
-//! the answer.
+//! The HTTP client for agents and gateways: JSON requests and answers, with a deadline and a bound
+//! on the answer.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 
 use crate::token::Token;
 
-/// Time for a connection to an agent or gateway to come up.
+/// Time-out of a connection to an agent or gateway.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client that shows the benchmark's token.
+/// A client that sends the benchmark's token.
 #[derive(Clone)]
 pub struct Client {
     inner: HyperClient<HttpConnector, Full<Bytes>>,
@@ -32,7 +32,7 @@ impl Client {
     pub fn new(token: &Token) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // Pods come and go between environments, so no connection is kept.
+        // The pods of each environment are new, so the client keeps no connections.
         let inner = HyperClient::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector);
@@ -42,10 +42,10 @@ impl Client {
         }
     }
 
-    /// `GET url`; the answer as JSON within `deadline`.
+    /// Sends `GET url`. Returns the answer, parsed from JSON, within `deadline`.
     ///
     /// # Errors
-    /// No connection, no answer in time, a status that is no success, an answer that does not fit.
+    /// If there is no connection, no answer in time, an error status, or an answer of another type.
     pub async fn get<T: DeserializeOwned>(
         &self,
         url: &str,
@@ -54,7 +54,8 @@ impl Client {
         self.ask(Method::GET, url, Bytes::new(), deadline).await
     }
 
-    /// `POST url` with `body` as JSON; the answer as JSON within `deadline`.
+    /// Sends `POST url` with `body` as JSON. Returns the answer, parsed from JSON, within
+    /// `deadline`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -68,7 +69,8 @@ impl Client {
         self.ask(Method::POST, url, body, deadline).await
     }
 
-    /// `PUT url` with `body` as JSON; the answer as JSON within `deadline`.
+    /// Sends `PUT url` with `body` as JSON. Returns the answer, parsed from JSON, within
+    /// `deadline`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -92,7 +94,7 @@ impl Client {
         let answer = self.send(method, url, body, deadline).await?;
         // An answer without content is `null`, which is `()`.
         let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
-        serde_json::from_slice(answer).with_context(|| format!("answer of {url}"))
+        serde_json::from_slice(answer).with_context(|| format!("cannot parse the answer of {url}"))
     }
 
     async fn send(
@@ -133,7 +135,7 @@ impl Client {
         let body = Limited::new(answer.into_body(), BODY_BYTES_MAX)
             .collect()
             .await;
-        let body = body.map_err(|error| anyhow!("reading the answer: {error}"))?;
+        let body = body.map_err(|error| anyhow!("cannot read the answer: {error}"))?;
         Ok((status, body.to_bytes()))
     }
 }

@@ -1,48 +1,59 @@
-//! The output of `iperf -s -i 1 -f b`, line by line.
+//! The output of `iperf -s -i 1 -f b`, with or without `-u`, line by line.
 //!
-//! Lines in, [`Receiver`] out: which streams came, what they received in each second. Streams are
-//! added up here, not by iperf's `[SUM]` lines, which it prints only for connections that it sees as
-//! one group. Pure; the recorded outputs in `bench/fixtures` are of iperf 2.1.8. Who runs iperf is
-//! `agent/iperf_server.rs`, who judges the figures is `statistics.rs`.
+//! Turns lines into a [`Receiver`]: the streams, and the bytes that they received in each second.
+//! The module sums the streams itself, because iperf prints `[SUM]` lines only for connections of
+//! one group. Pure; the recorded outputs in `bench/fixtures` are from iperf 2.1.8.
+//! `agent/iperf_server.rs` runs iperf, and `statistics.rs` judges the figures.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use muxtunnel_bench_api::agent::{Second, ServerReport};
+use muxtunnel_bench_api::agent::{Datagrams, Second, ServerReport};
 use muxtunnel_bench_api::{CONNECTIONS_MAX, DURATION_SECONDS_MAX, TAIL_BYTES_MAX};
 
-/// Most streams of one server that are accounted; the rest is ignored.
+/// Maximum number of streams of one server. Further streams are ignored.
 const STREAMS_MAX: usize = 2 * CONNECTIONS_MAX as usize;
-/// Most seconds that are accounted: the longest run and two minutes of draining.
+/// Maximum number of counted seconds: the longest run and two minutes of draining.
 const SECONDS_MAX: u32 = DURATION_SECONDS_MAX + 120;
 
-/// What one line says.
+/// The content of one line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     /// The server listens.
     Listening,
-    /// The server cannot listen, with iperf's words.
+    /// The server cannot listen. The text is iperf's message.
     BindFailed(String),
     /// A stream connected.
     Connected {
         /// iperf's number of the stream.
         stream: u32,
     },
-    /// What a stream received from `start_s` to `end_s` after its start.
+    /// The bytes that a stream received from `start_s` to `end_s` after its start.
     Interval {
         /// iperf's number of the stream.
         stream: u32,
-        /// Seconds.
+        /// Start of the interval, seconds after the stream's start.
         start_s: f64,
-        /// Seconds.
+        /// End of the interval, seconds after the stream's start.
         end_s: f64,
-        /// Payload bytes.
+        /// Received payload in bytes.
         bytes: u64,
+        /// Lost datagrams and all datagrams; `None` for TCP.
+        datagrams: Option<(u64, u64)>,
+    },
+    /// The datagrams of a stream that arrived out of order within an interval.
+    OutOfOrder {
+        /// iperf's number of the stream.
+        stream: u32,
+        /// Start of the interval, seconds after the stream's start.
+        start_s: f64,
+        /// Number of datagrams out of order.
+        count: u64,
     },
     /// Anything else: rulers, headings, sums.
     Other,
 }
 
-/// Reads one line of a server's output.
+/// Parses one line of a server's output.
 #[must_use]
 pub fn parse_line(line: &str) -> Line {
     let line = line.trim();
@@ -55,7 +66,9 @@ pub fn parse_line(line: &str) -> Line {
     parse_stream_line(line).unwrap_or(Line::Other)
 }
 
-/// `[  3] local ADDR port N connected with ...` or `[  3] 0.0000-1.0000 sec  692224 Bytes  ...`.
+/// `[  3] local ADDR port N connected with ...`, or
+/// `[  3] 0.0000-1.0000 sec  692224 Bytes  5537792 bits/sec`, with datagrams followed by
+/// `0.257 ms 1/447 (0.22%)`, or `[  3] 0.0000-1.0000 sec  4 datagrams received out-of-order`.
 fn parse_stream_line(line: &str) -> Option<Line> {
     let (number, rest) = line.strip_prefix('[')?.split_once(']')?;
     let stream = number.trim().parse().ok()?;
@@ -68,23 +81,42 @@ fn parse_stream_line(line: &str) -> Option<Line> {
     }
     let (start, end) = first.split_once('-')?;
     let (unit_of_time, amount, unit) = (words.next()?, words.next()?, words.next()?);
-    if unit_of_time != "sec" || unit != "Bytes" {
+    if unit_of_time != "sec" {
         return None;
     }
-    // A second without data is printed as `0.000 Bytes`, every other as a whole number.
+    let start_s = start.parse().ok()?;
+    if unit == "datagrams" {
+        let count = amount.parse().ok()?;
+        return rest.ends_with(" out-of-order").then_some(Line::OutOfOrder {
+            stream,
+            start_s,
+            count,
+        });
+    }
+    if unit != "Bytes" {
+        return None;
+    }
+    // iperf prints a second without data as `0.000 Bytes`, and other seconds as whole numbers.
     let bytes = amount
         .parse::<f64>()
         .ok()
         .filter(|bytes| (0.0..1e18).contains(bytes))?;
     Some(Line::Interval {
         stream,
-        start_s: start.parse().ok()?,
+        start_s,
         end_s: end.parse().ok()?,
         bytes: bytes as u64,
+        datagrams: words.find_map(parse_datagrams),
     })
 }
 
-/// All that one iperf server has said so far.
+/// `1/447`: lost datagrams and all datagrams.
+fn parse_datagrams(word: &str) -> Option<(u64, u64)> {
+    let (lost, sent) = word.split_once('/')?;
+    Some((lost.parse().ok()?, sent.parse().ok()?))
+}
+
+/// The output of one iperf server so far.
 ///
 /// Memory is bounded: `STREAMS_MAX` streams, `SECONDS_MAX` seconds and a tail of
 /// [`TAIL_BYTES_MAX`] bytes, together under 200 KiB.
@@ -101,10 +133,11 @@ pub struct Receiver {
 struct Stream {
     seen_interval: bool,
     total: Option<u64>,
+    datagrams: Option<Datagrams>,
 }
 
 impl Receiver {
-    /// Takes the next line of output.
+    /// Processes the next line of output.
     pub fn handle_line(&mut self, line: &str) {
         self.tail.push(line);
         match parse_line(line) {
@@ -120,26 +153,36 @@ impl Receiver {
                 start_s,
                 end_s,
                 bytes,
+                datagrams,
             } => {
-                self.handle_interval(stream, start_s, end_s, bytes);
+                let is_total = self.handle_interval(stream, start_s, end_s, bytes);
+                if let (true, Some((lost, sent))) = (is_total, datagrams) {
+                    self.handle_datagrams(stream, sent, lost, end_s);
+                }
             }
+            Line::OutOfOrder {
+                stream,
+                start_s,
+                count,
+            } => self.handle_out_of_order(stream, start_s, count),
             Line::Other => {}
         }
     }
 
-    /// An interval that starts at 0 after others of its stream is the stream's total, its last line.
-    fn handle_interval(&mut self, stream: u32, start_s: f64, end_s: f64, bytes: u64) {
+    /// An interval that starts at 0 and follows other intervals of its stream is the stream's
+    /// total. Returns whether this interval is a total.
+    fn handle_interval(&mut self, stream: u32, start_s: f64, end_s: f64, bytes: u64) -> bool {
         let Some(stream) = self.streams.get_mut(&stream) else {
-            return;
+            return false;
         };
         if start_s == 0.0 && stream.seen_interval {
             stream.total = Some(bytes);
-            return;
+            return true;
         }
         stream.seen_interval = true;
         let start_s = start_s.round().clamp(0.0, f64::from(SECONDS_MAX)) as u32;
         if start_s >= SECONDS_MAX {
-            return;
+            return false;
         }
         let second = self.seconds.entry(start_s).or_insert(Second {
             start_s,
@@ -148,6 +191,27 @@ impl Receiver {
         });
         second.end_s = second.end_s.max(end_s);
         second.bytes = second.bytes.saturating_add(bytes);
+        false
+    }
+
+    fn handle_datagrams(&mut self, stream: u32, sent: u64, lost: u64, seconds: f64) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.datagrams = Some(Datagrams {
+                sent,
+                lost,
+                out_of_order: 0,
+                seconds,
+            });
+        }
+    }
+
+    /// Handles the line after a stream's total, which has the count of the whole stream.
+    fn handle_out_of_order(&mut self, stream: u32, start_s: f64, count: u64) {
+        let stream = self.streams.get_mut(&stream);
+        let datagrams = stream.and_then(|stream| stream.datagrams.as_mut());
+        if let Some(datagrams) = datagrams.filter(|_| start_s == 0.0) {
+            datagrams.out_of_order = count;
+        }
     }
 
     /// The server accepts connections.
@@ -156,13 +220,13 @@ impl Receiver {
         self.listening
     }
 
-    /// Why the server cannot listen.
+    /// The reason why the server cannot listen, if any.
     #[must_use]
     pub fn bind_error(&self) -> Option<&str> {
         self.bind_error.as_deref()
     }
 
-    /// Streams that have ended.
+    /// Number of streams that have ended.
     #[must_use]
     pub fn ended(&self) -> usize {
         self.streams
@@ -189,8 +253,20 @@ impl Receiver {
                 .values()
                 .filter_map(|stream| stream.total)
                 .sum(),
+            datagrams: self.datagrams(),
             tail: self.tail(),
         }
+    }
+
+    fn datagrams(&self) -> Option<Datagrams> {
+        let streams = self.streams.values();
+        let datagrams = streams.filter_map(|stream| stream.datagrams);
+        datagrams.reduce(|sum, more| Datagrams {
+            sent: sum.sent.saturating_add(more.sent),
+            lost: sum.lost.saturating_add(more.lost),
+            out_of_order: sum.out_of_order.saturating_add(more.out_of_order),
+            seconds: sum.seconds.max(more.seconds),
+        })
     }
 }
 
@@ -202,7 +278,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Adds a line and forgets the oldest ones beyond the bound.
+    /// Adds a line and drops the oldest lines beyond the bound.
     pub fn push(&mut self, line: &str) {
         let line: String = line.chars().take(TAIL_BYTES_MAX / 8).collect();
         self.bytes += line.len() + 1;
@@ -215,7 +291,7 @@ impl Tail {
         }
     }
 
-    /// The lines, joined.
+    /// The last lines as one text.
     #[must_use]
     pub fn text(&self) -> String {
         self.lines
@@ -226,8 +302,8 @@ impl Tail {
     }
 }
 
-/// Whether a line of an iperf client says that something failed. Its exit status does not: iperf
-/// 2.1.8 ends with 0 when every connect was refused.
+/// Whether a line of an iperf client reports a failure. The exit status does not show failures:
+/// iperf 2.1.8 ends with 0 even if every connection was refused.
 #[must_use]
 pub fn is_complaint(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
@@ -261,7 +337,7 @@ mod tests {
         assert_eq!((report.connected, report.ended), (1, 1));
         let starts: Vec<_> = report.seconds.iter().map(|second| second.start_s).collect();
         assert_eq!(starts, [0, 1, 2, 3]);
-        // The total also has the 14 ms after the last whole second, of which iperf prints no interval.
+        // The total includes the last 14 ms, for which iperf prints no interval.
         assert_eq!(report.bytes, 12_103_450_684);
         assert_eq!(report.seconds[3].bytes, 1_936_326_656);
     }
@@ -294,6 +370,22 @@ mod tests {
         // The sum of the last second runs to the end of its last stream, beyond the second.
         assert_eq!(seconds[..2], sums[..2]);
         assert_eq!(sums.last(), Some(&report.bytes));
+    }
+
+    #[test]
+    fn datagrams_are_those_of_the_whole_stream() {
+        let report = receive(include_str!("../fixtures/datagrams.txt")).report();
+        assert_eq!((report.connected, report.ended), (1, 1));
+        assert_eq!(report.bytes, 1_251_600);
+        let expected = Datagrams {
+            sent: 896,
+            lost: 2,
+            out_of_order: 8,
+            seconds: 2.0026,
+        };
+        assert_eq!(report.datagrams, Some(expected));
+        let tcp = receive(include_str!("../fixtures/one-stream.txt")).report();
+        assert_eq!(tcp.datagrams, None);
     }
 
     #[test]
@@ -354,6 +446,8 @@ mod tests {
             "[ 1] 1-2 sec -3 Bytes",
             "[ 1] a-b sec 3 Bytes",
             "[ 1] 0-1 sec 1e30 Bytes",
+            "[ 1] 0-1 sec 4 datagrams sent",
+            "[ 1] 0-1 sec -4 datagrams received out-of-order",
         ] {
             assert_eq!(parse_line(line), Line::Other, "{line:?}");
         }

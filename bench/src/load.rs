@@ -1,9 +1,9 @@
-//! `muxbench load`: short connections at a steady rate, and long streams, to one address; what became of each is
-//! accounted for in a [`Report`].
+//! `muxbench load`: opens short connections at a steady rate, and long streams, to one address. A
+//! [`Report`] counts the outcome of each connection.
 //!
-//! It is made for an address behind which things break: every connection ends as complete or as one of
-//! [`Failure`], within a bound, and none is left out because others fail. It judges nothing. What answers is
-//! [`target`](crate::target).
+//! Faults may occur behind the address. So every connection ends within a time limit, completely or
+//! with a [`Failure`]. The report counts every connection, even if others fail. The load does not
+//! judge the result. [`target`](crate::target) answers the connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -25,19 +25,19 @@ use crate::cli::LoadArgs;
 use crate::pattern::Pattern;
 use crate::target::{ANSWER_BYTES, ANSWER_OFFSET, BLOCK_BYTES, Header, REQUEST_BYTES};
 
-/// Within this a short connection is over. So of 200 a second 1,000 exist at most.
+/// Time-out of a short connection. At 200 connections per second, at most 1,000 exist at once.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
-/// A long stream without a byte for this long is lost.
+/// A long stream is lost if no byte arrives for this long.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Pause between two blocks of a long stream, and before one that was lost is replaced.
+/// Pause between two blocks of a long stream, and before a lost stream is replaced.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The ports that long streams come from, in turn. They lie outside the kernel's range for short connections. After a
-/// pod that is gone has reset a stream, conntrack still forwards its source port to that pod for 10 s. Every Service
-/// behaves so, whatever is behind it.
+/// Source ports of long streams, used in turn, outside the kernel's range for short connections.
+/// After a deleted pod has reset a stream, conntrack still forwards that source port to the pod for
+/// 10 s. This applies to every Service.
 const STREAM_PORTS: Range<u16> = 12_000..32_000;
-/// The target is steady when this many connections in a row were complete.
+/// The target is steady after this many complete connections in a row.
 const STEADY_OPENS: u64 = 20;
-/// Within this it has to be steady.
+/// Time-out for the target to become steady.
 const STEADY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A load.
@@ -52,7 +52,8 @@ pub struct Load {
     pattern: Pattern,
 }
 
-/// The address of `name`: that of a Service is known a little after the Service is there.
+/// Resolves `name`, with retries, because the name of a new Service resolves only after a short
+/// time.
 async fn resolved(name: &str) -> anyhow::Result<SocketAddr> {
     let deadline = Instant::now() + STEADY_WITHIN;
     loop {
@@ -91,11 +92,11 @@ impl Load {
         })
     }
 
-    /// Waits until the target answers, one connection after the other: a Service takes connections a little after
-    /// its pods are ready.
+    /// Waits until the target answers, with one connection after the other. A Service accepts
+    /// connections a short time after its pods are ready.
     ///
     /// # Errors
-    /// If it does not within a minute; with how the last connection failed.
+    /// If the target does not answer within a minute, with the failure of the last connection.
     pub async fn steady(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + STEADY_WITHIN;
         let mut in_a_row = 0;
@@ -114,7 +115,8 @@ impl Load {
         Ok(())
     }
 
-    /// Makes the load until its time is over or `stop` ends, and says what became of it once everything is over.
+    /// Runs the load until its time is over or `stop` completes. Returns the report when all
+    /// connections have ended.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Report {
         let load = Rc::new(self);
         let report = Rc::new(RefCell::new(Report::default()));
@@ -132,7 +134,8 @@ impl Load {
                     })
                     .collect();
                 let mut turns = interval(Duration::from_secs(1) / load.opens_per_second);
-                // What a busy machine delays is caught up with: the number of opens does not depend on it.
+                // A busy machine catches up later, so the number of opens does not depend on its
+                // load.
                 turns.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 let opens = load.duration.as_secs() * u64::from(load.opens_per_second);
                 for number in 0..opens {
@@ -155,7 +158,8 @@ impl Load {
                     }));
                 }
                 for task in tasks {
-                    // Only a panic ends one otherwise, and that has been printed; its connection then is in no count.
+                    // The result is an error only if the task has panicked. The panic has been
+                    // printed, and the connection is not counted.
                     let _ = task.await;
                 }
             })
@@ -177,7 +181,7 @@ impl Load {
         }
     }
 
-    /// One short connection, to its end.
+    /// Runs one short connection to its end.
     async fn open(&self, number: u64) -> Result<(), Failure> {
         let exchange = async {
             let mut stream = TcpStream::connect(self.to).await?;
@@ -207,14 +211,14 @@ impl Load {
         }
     }
 
-    /// Keeps one long stream up until the load ends.
+    /// Keeps one long stream open until the load ends.
     async fn keep_stream(&self, place: u32, until: &Cell<Instant>, report: &RefCell<Report>) {
         let mut number = u64::from(place);
         while Instant::now() < until.get() {
             let stream = self.connect_stream(number).await;
             number += u64::from(self.streams);
             match stream {
-                // What cannot be opened is no stream; the short connections account for opens.
+                // A failed open is not a lost stream. The short connections count failed opens.
                 Err(_) => {}
                 Ok(stream) => {
                     report.borrow_mut().streams += 1;
@@ -241,7 +245,8 @@ impl Load {
         socket.connect(self.to).await
     }
 
-    /// One long stream, until its time is over: blocks that must come back byte for byte, then its end.
+    /// Runs one long stream until its time is over: sends blocks, which must return byte for byte,
+    /// and then ends the stream.
     async fn stream(
         &self,
         mut stream: TcpStream,
@@ -305,7 +310,7 @@ mod tests {
     use super::*;
     use crate::target;
 
-    /// A load of a second: ten short connections and two long streams.
+    /// A load that lasts a second, with ten short connections and two long streams.
     async fn load(to: SocketAddr) -> Load {
         let args = LoadArgs {
             connect: to.to_string(),
@@ -331,7 +336,8 @@ mod tests {
         (listener, address)
     }
 
-    /// What a load sees of a target that says `answer` to each connection and ends it; none: that never answers.
+    /// The report of a load whose target sends `answer` to each connection and ends the connection.
+    /// `None`: the target never answers.
     async fn seen(answer: Option<Vec<u8>>, reset: bool) -> Report {
         let (listener, address) = listener().await;
         let mut load = load(address).await;

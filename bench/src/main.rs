@@ -1,12 +1,12 @@
-//! muxbench: reads the command line and becomes the runner, an agent, a load or its target. Exit status: 0 all cells
-//! measured, 1 some were not or something broke, 2 the flags cannot be used.
+//! muxbench: parses the command line and runs as the runner, an agent, a load or its target. The
+//! exit statuses are in [`muxbench::cli`].
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use muxbench::agent::Agent;
-use muxbench::cli::{AgentArgs, Cli, Command, LoadArgs, RunArgs, TargetArgs};
+use muxbench::cli::{AgentArgs, Cli, Command, FAILED, LoadArgs, MEASURED, RunArgs, TargetArgs};
 use muxbench::load::Load;
 use muxbench::runner::{Log, Runner};
 use muxbench::serve::{asked_to_end, listen};
@@ -18,20 +18,20 @@ use tokio::sync::oneshot;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run(&args),
-        Command::Agent(args) => agent(&args).map(|()| ExitCode::SUCCESS),
-        Command::Load(args) => load(&args).map(|()| ExitCode::SUCCESS),
-        Command::Target(args) => serve_target(&args).map(|()| ExitCode::SUCCESS),
+        Command::Agent(args) => agent(&args).map(|()| ExitCode::from(MEASURED)),
+        Command::Load(args) => load(&args).map(|()| ExitCode::from(MEASURED)),
+        Command::Target(args) => serve_target(&args).map(|()| ExitCode::from(MEASURED)),
     };
     match outcome {
         Ok(code) => code,
         Err(error) => {
             eprintln!("muxbench: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(FAILED)
         }
     }
 }
 
-/// Ends the program with status 2, as clap does for flags that it cannot read.
+/// Ends the program with status 2, like clap for invalid flags.
 fn usage(message: &str) -> ! {
     clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")).exit()
 }
@@ -60,7 +60,7 @@ fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             summary = runner.run() => {
                 let summary = summary?;
                 let all_good = summary.ok == summary.cells;
-                Ok(if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+                Ok(if all_good { ExitCode::from(MEASURED) } else { ExitCode::from(FAILED) })
             }
             asked = asked_to_end() => {
                 asked?;
@@ -91,7 +91,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<()> {
         let load = Load::new(args).await?;
         load.steady().await?;
         println!("steady");
-        // A signal ends the load before its time; what was begun is still accounted for.
+        // A signal ends the load early. Connections that have begun are still counted.
         let (told, stop) = oneshot::channel();
         let stop = async {
             let _ = stop.await;

@@ -1,25 +1,25 @@
-//! What streams of a load carry: bytes by which a receiver knows that it has the right ones.
+//! The payload of a load's streams: bytes that the receiver can verify.
 //!
-//! A block of pseudo-random bytes, again and again, that each stream begins elsewhere. Its length is
-//! prime, so bytes that are lost, doubled or of another stream do not look right.
+//! A repeated block of pseudo-random bytes. Each stream begins at another position. The length of
+//! the block is prime, so lost, duplicated or foreign bytes do not match.
 
 /// Length of the block: the largest prime below 64 KiB.
 const PERIOD: usize = 65_521;
-/// By this much more, each stream begins later than the one before.
+/// Distance in the block between the first bytes of two consecutive streams.
 const STEP: usize = 8_191;
 
 /// The bytes of all streams.
 #[derive(Debug)]
 pub struct Pattern {
-    /// The block, and its beginning again, so that every piece is in one run.
+    /// The block and a copy of its beginning, so that every piece is contiguous.
     block: Vec<u8>,
 }
 
 impl Pattern {
-    /// `piece_bytes`: the longest piece that is asked for.
+    /// `piece_bytes`: the greatest length that callers request.
     #[must_use]
     pub fn new(piece_bytes: usize) -> Self {
-        // xorshift64 (G. Marsaglia, 2003); any seed but 0.
+        // xorshift64 (G. Marsaglia, 2003); any seed except 0.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let random = std::iter::repeat_with(|| {
             state ^= state << 13;
@@ -32,7 +32,7 @@ impl Pattern {
         Self { block }
     }
 
-    /// The bytes of stream `number` from `offset` on: `length` of them, at most a piece.
+    /// `length` bytes of stream `number` from `offset` on, at most one piece.
     #[must_use]
     pub fn at(&self, number: usize, offset: u64, length: usize) -> &[u8] {
         let begin = (number % PERIOD * STEP + (offset % PERIOD as u64) as usize) % PERIOD;
@@ -40,7 +40,7 @@ impl Pattern {
         &self.block[begin..end]
     }
 
-    /// How many of `received` are not those of stream `number` from `offset` on.
+    /// Number of bytes in `received` that differ from stream `number` from `offset` on.
     #[must_use]
     pub fn wrong(&self, number: usize, offset: u64, received: &[u8]) -> u64 {
         let right = self.at(number, offset, received.len());

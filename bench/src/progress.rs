@@ -7,12 +7,12 @@ use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Route};
 
 use crate::table::{figure, range, ratio_figure};
 
-/// Guess for what a run needs beyond its seconds, until one has been seen.
+/// Estimate of a run's overhead in seconds, until a run has been measured.
 const RUN_OVERHEAD_GUESS: f64 = 1.0;
-/// Guess for the time until an environment is up, until one has been seen, seconds.
+/// Estimate of the seconds until an environment is ready, until an environment has been measured.
 const ENVIRONMENT_GUESS: f64 = 30.0;
 
-/// Estimates the time that is left from the time that runs and environments took.
+/// Estimates the remaining time from the durations of runs and environments so far.
 #[derive(Debug, Clone)]
 pub struct Pace {
     run_seconds: Mean,
@@ -44,7 +44,7 @@ impl Mean {
 }
 
 impl Pace {
-    /// The pace of a benchmark that has not begun.
+    /// Creates the estimate for a benchmark that has not begun.
     #[must_use]
     pub fn new(matrix: &Matrix) -> Self {
         let run_guess = f64::from(matrix.duration_s) + RUN_OVERHEAD_GUESS;
@@ -64,24 +64,24 @@ impl Pace {
         }
     }
 
-    /// A run took this long.
+    /// Records the duration of a run.
     pub fn run_ended(&mut self, took: Duration) {
         self.run_seconds.add(took.as_secs_f64());
         self.runs_left = self.runs_left.saturating_sub(1);
     }
 
-    /// An environment took this long to come up, probes included.
+    /// Records the time until an environment was ready, including probes.
     pub fn environment_ready(&mut self, took: Duration) {
         self.environment_seconds.add(took.as_secs_f64());
         self.environments_left = self.environments_left.saturating_sub(1);
     }
 
-    /// Runs that will not happen.
+    /// Removes runs that will not take place.
     pub fn skip_runs(&mut self, runs: u32) {
         self.runs_left = self.runs_left.saturating_sub(runs);
     }
 
-    /// `about 7 min left`.
+    /// The remaining time, such as `about 7 min left`.
     #[must_use]
     pub fn left(&self) -> String {
         let seconds = f64::from(self.runs_left) * self.run_seconds.value()
@@ -90,7 +90,7 @@ impl Pace {
     }
 }
 
-/// `40 s`, `7 min`, `11 h 30 min`.
+/// Formats a duration, such as `40 s`, `7 min` or `11 h 30 min`.
 #[must_use]
 pub fn readable(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
@@ -118,13 +118,13 @@ pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> S
     )
 }
 
-/// How a cell ended, behind its head.
+/// The end of a cell's line, after the head.
 #[must_use]
 pub fn cell_end(cell: &Cell) -> String {
     match (cell.status, cell.mbit_s) {
         (Status::Ok, Some(rate)) => {
             let range = range(&rate);
-            // Of the untuned direct path there is nothing to compare.
+            // The untuned direct path is the baseline, so it has no ratio.
             let ratio = match (cell.ratio_to_untuned_direct, cell.ratio_to_direct) {
                 _ if cell.is_untuned_direct() => String::new(),
                 (Some(ratio), _) => format!("{:>6} x untuned direct", ratio_figure(ratio)),
@@ -149,8 +149,8 @@ pub fn cell_end(cell: &Cell) -> String {
     }
 }
 
-/// `round 1/3:  direct    221  native    739 Mbit/s`: a round of the routes that are compared. `figures`: what each
-/// run gave, or why there is no figure.
+/// `round 1/3:  direct    221  native    739 Mbit/s`: a round of all routes. `figures`: the figure
+/// of each run, or the reason why the run has no figure.
 #[must_use]
 pub fn round_line(total: usize, round: u32, rounds: u32, figures: &[(&Route, String)]) -> String {
     let indent = 3 + 2 * total.to_string().len();
@@ -183,6 +183,7 @@ mod tests {
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
+            udp_rate_kbit_s: 100_000,
         }
     }
 
@@ -237,6 +238,8 @@ mod tests {
             }),
             ratio_to_direct: Some(1.13),
             ratio_to_untuned_direct: Some(19.73),
+            udp: None,
+            ping_pong: None,
             cpu_s_per_gb: None,
             status: Status::Ok,
             code: None,

@@ -1,16 +1,18 @@
-//! `muxbench run`: the one Job of a benchmark. It outlives all environments, so that one log holds
+//! `muxbench run`: the Job of a benchmark. The Job outlives all environments, so one log contains
 //! the whole matrix.
 //!
-//! Environments in (from the operator, over HTTP), log and results out. [`board`] holds what is known
-//! and decides whose turn it is, `environment.rs` measures one environment, `group.rs` the cells
-//! side by side, `log.rs` writes. It never talks to Kubernetes and never measures a cell whose delay
-//! is not there.
+//! The operator sends environments over HTTP; the runner writes the log and the results. [`board`]
+//! has the state and decides which environment is next, `environment.rs` surveys an environment,
+//! `group.rs` measures the cells, and `log.rs` writes the log. The runner does not use the
+//! Kubernetes API, and does not measure a cell whose delay is wrong.
 
 mod api;
 pub mod board;
+mod datagrams;
 mod environment;
 mod group;
 mod log;
+mod transfer;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,27 +30,27 @@ use crate::token::{Admission, Token};
 use board::Board;
 pub use log::Log;
 
-/// All that a runner is made of.
+/// The runner of a benchmark.
 pub struct Runner {
-    /// What to measure; checked.
+    /// The checked matrix.
     pub matrix: Matrix,
-    /// Where the operator's requests arrive.
+    /// Listener for the operator's requests.
     pub http: TcpListener,
-    /// What those requests must show.
+    /// The check of the operator's requests.
     pub operator: Admission,
-    /// What is shown to agents.
+    /// The token for requests to agents.
     pub token: Token,
     /// Longest wait for an environment.
     pub environment_deadline: Duration,
     /// Longest wait for the operator to fetch the results, after the last cell.
     pub linger: Duration,
-    /// Where the summary goes for `kubectl describe`; under 4 KiB.
+    /// File for the summary, which `kubectl describe` shows; less than 4 KiB.
     pub termination_log: Option<PathBuf>,
-    /// Where people read.
+    /// The log.
     pub log: Log,
 }
 
-/// What the measuring parts share.
+/// The state that the parts of a benchmark share.
 struct Work {
     matrix: Matrix,
     board: watch::Sender<Board>,
@@ -59,11 +61,11 @@ struct Work {
 }
 
 impl Runner {
-    /// Measures all environments and returns the summary once the operator has it, or `linger` after
-    /// the last cell.
+    /// Measures all environments. Returns the summary when the operator has fetched it, or `linger`
+    /// after the last cell.
     ///
     /// # Errors
-    /// The HTTP server broke, or the log cannot be written.
+    /// If the HTTP server fails, or the log cannot be written.
     pub async fn run(self) -> anyhow::Result<Summary> {
         let address = self.http.local_addr()?;
         let (board, _) = watch::channel(Board::new(self.matrix.clone()));
@@ -77,7 +79,8 @@ impl Runner {
             begun: Instant::now(),
         };
         let measure = async {
-            work.log.line(&format!("listening on {address}"))?;
+            work.log
+                .line(&format!("HTTP API for the operator: {address}"))?;
             work.measure_all(self.environment_deadline).await?;
             let summary = work.conclude(self.termination_log.as_deref())?;
             let mut board = work.board.subscribe();
@@ -85,7 +88,7 @@ impl Runner {
             if tokio::time::timeout(self.linger, fetched).await.is_err() {
                 let waited = readable(self.linger.as_secs_f64());
                 work.log.line(&format!(
-                    "the operator did not fetch the results within {waited}; this log has all of them"
+                    "the operator did not fetch the results within {waited}; this log contains all results"
                 ))?;
             }
             Ok(summary)
@@ -175,7 +178,13 @@ impl Work {
         title: &str,
         asked: Instant,
     ) -> anyhow::Result<()> {
-        let surveys = environment::survey(&self.client, &self.matrix, key, environment).await;
+        let mut surveys = environment::survey(&self.client, &self.matrix, key, environment).await;
+        for survey in &mut surveys {
+            if self.matrix.measures_datagrams(&survey.route) && survey.trouble.is_none() {
+                self.say(&format!("{title}, {}: ping-pong, then UDP", survey.route))?;
+                datagrams::measure(&self.client, &self.matrix, survey).await;
+            }
+        }
         self.pace.environment_ready(asked.elapsed());
         for line in environment::describe(&surveys) {
             self.say(&format!("{title}, {line}"))?;
@@ -217,7 +226,7 @@ impl Work {
         Ok(())
     }
 
-    /// A line for the log, and for the state that the operator reads.
+    /// Writes a line to the log, and to the state that the operator reads.
     fn say(&mut self, line: &str) -> anyhow::Result<()> {
         self.log.line(line)?;
         self.board.send_modify(|board| board.set_progress(line));
@@ -240,7 +249,7 @@ impl Work {
         let record = Record::Summary(summary.clone());
         self.log.record(&record)?;
         if let Some(path) = termination_log {
-            // The log has it too, so a container without this file loses nothing.
+            // The log contains the summary too, so a container without this file loses nothing.
             if let Err(error) = std::fs::write(path, serde_json::to_vec(&record)?) {
                 self.log.line(&format!(
                     "cannot write the summary to {}: {error}",

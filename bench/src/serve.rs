@@ -1,5 +1,5 @@
-//! What the HTTP servers of runner and agents have in common: the token check, errors as JSON, the
-//! bound on request bodies, and ending at SIGTERM.
+//! Shared parts of the HTTP servers of runner and agents: the token check, errors as JSON, the
+//! bound on request bodies, and the end at SIGTERM.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::token::Admission;
 
-/// Most bytes of a request: an environment is under 4 KiB.
+/// Maximum number of bytes of a request. An environment has less than 4 KiB.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// An answer that is not a success.
+/// An HTTP answer that reports an error.
 #[derive(Debug)]
 pub struct Refusal(pub StatusCode, pub String);
 
@@ -29,7 +29,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// `routes` behind the token check, and `/healthz` in front of it.
+/// Adds the token check to `routes`, and `/healthz` without the check.
 pub fn guarded(routes: Router, admission: Admission) -> Router {
     let admission = Arc::new(admission);
     let check = move |request: Request, next: Next| {
@@ -39,7 +39,7 @@ pub fn guarded(routes: Router, admission: Admission) -> Router {
             if admission.admits(offered.map(http::HeaderValue::as_bytes)) {
                 next.run(request).await
             } else {
-                let words = "the bearer token is missing or not this benchmark's";
+                let words = "the bearer token is missing, or is not the token of this benchmark";
                 Refusal(StatusCode::UNAUTHORIZED, words.into()).into_response()
             }
         }
@@ -50,11 +50,11 @@ pub fn guarded(routes: Router, admission: Admission) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
 }
 
-/// Listens on `address` (`addr:port`). `[::]` is all addresses of both families, or those of IPv4 where the kernel has no
-/// IPv6.
+/// Listens on `address` (`addr:port`). `[::]` means all addresses of both families, or of IPv4 if
+/// the kernel has no IPv6.
 ///
 /// # Errors
-/// The address cannot be listened on; the message names it.
+/// If the process cannot listen on the address. The error names the address.
 pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
     let listen = async {
         match address.strip_prefix("[::]:") {
@@ -70,11 +70,11 @@ pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Ends when the process is asked to: SIGTERM or SIGINT. Needed because a container's first process
-/// ignores signals that it has no handler for.
+/// Completes at SIGTERM or SIGINT. The first process of a container ignores signals without a
+/// handler.
 ///
 /// # Errors
-/// The handlers cannot be installed.
+/// If the handlers cannot be installed.
 pub async fn asked_to_end() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;

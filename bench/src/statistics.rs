@@ -1,18 +1,19 @@
-//! From the receiver's seconds to a rate, and from rates to median and range. Pure.
+//! Computes a rate from the receiver's seconds, and median and range from rates. Pure.
 
 use muxtunnel_bench_api::agent::ServerReport;
 use muxtunnel_bench_api::result::Spread;
 
-/// Seconds that may be missing at the end of the measured time: sender and receiver do not start at
-/// the same instant.
+/// Seconds that may be missing at the end of the measured time, because sender and receiver do not
+/// start at the same instant.
 const MISSING_SECONDS_MAX: f64 = 0.5;
 
-/// The part of a run that counts.
+/// The part of a run whose bytes are counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// Seconds left out at the start.
+    /// Seconds at the start whose bytes are not counted.
     pub warm_up_s: u32,
-    /// Seconds of the run, warm-up included; what comes later is the draining of buffers.
+    /// Seconds of the run, warm-up included. Bytes that arrive later come from draining buffers and
+    /// are not counted.
     pub duration_s: u32,
 }
 
@@ -24,20 +25,20 @@ pub enum RateError {
     Streams {
         /// Streams that connected.
         connected: u32,
-        /// Streams asked for.
+        /// Requested streams.
         asked: u32,
     },
-    /// The receiver saw too little of the measured time.
+    /// The receiver has figures for too few of the measured seconds.
     #[error(
-        "the iperf server saw {seen_s:.1} of {asked_s} measured seconds; the streams ended early"
+        "the iperf server reported {seen_s:.1} of {asked_s} measured seconds; the streams ended early"
     )]
     Short {
-        /// Seconds seen.
+        /// Seconds with figures.
         seen_s: f64,
-        /// Seconds asked for.
+        /// Requested duration, seconds.
         asked_s: u32,
     },
-    /// All of it was silence.
+    /// No byte arrived in the measured time.
     #[error("no byte arrived in the measured {0} seconds")]
     Silence(u32),
 }
@@ -91,7 +92,17 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     Some(Spread { median, min, max })
 }
 
-/// `value` with `digits` digits behind the point, so that results do not pretend to more.
+/// The value that `share` of the values do not exceed, by nearest rank; `None` without values.
+/// `share`: above 0, up to 1.
+#[must_use]
+pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// Rounds `value` to `digits` decimal places, the precision of the results.
 #[must_use]
 pub fn rounded(value: f64, digits: u32) -> f64 {
     let factor = 10f64.powi(digits as i32);
@@ -149,7 +160,7 @@ mod tests {
         let error = rate_mbit_s(&report(1, &seconds), WINDOW, 1).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the iperf server saw 1.4 of 2 measured seconds; the streams ended early"
+            "the iperf server reported 1.4 of 2 measured seconds; the streams ended early"
         );
     }
 
@@ -166,6 +177,15 @@ mod tests {
     fn silence_has_no_rate() {
         let error = rate_mbit_s(&report(1, &[(1, 2.0, 0), (2, 3.0, 0)]), WINDOW, 1).unwrap_err();
         assert_eq!(error, RateError::Silence(2));
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.5), Some(50.0));
+        assert_eq!(percentile(&values, 0.99), Some(99.0));
+        assert_eq!(percentile(&values[..20], 0.99), Some(100.0));
+        assert_eq!(percentile(&[], 0.5), None);
     }
 
     #[test]

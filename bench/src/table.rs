@@ -1,13 +1,15 @@
-//! The table at the end of the log: one row for each cell, and below it the tunnel and the direct path side by
-//! side (`table/comparison.rs`). Rows with the same delay, tuning and connections form a block, so that each
-//! route is next to the direct one. Pure; at most 100 columns, each of a fixed width.
+//! The table at the end of the log has one row for each cell. Below the table are the tunnel and
+//! the direct path side by side (`table/comparison.rs`), and the datagrams and ping-pongs
+//! (`table/datagrams.rs`). Rows with the same delay, tuning and connections form a block, so that
+//! each route is next to the direct route. Pure; at most 100 columns, each of a fixed width.
 
 mod comparison;
+mod datagrams;
 
 use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::result::{Cell, Spread, Status};
 
-/// Behind a range that [`Spread::is_wide`].
+/// The mark after a range for which [`Spread::is_wide`] is true.
 const WIDE_MARK: char = '~';
 
 const HEAD: [&str; 3] = [
@@ -19,10 +21,10 @@ const FOOT: [&str; 4] = [
     "Mbit/s: 10^6 bit/s of payload that the server received, median of the rounds.",
     "x untuned direct: divided by the direct path with kernel defaults, same delay and connections.",
     "~: the rounds differ by more than a quarter of the median; another run can give another result.",
-    "RTT: of the idle path. CPU s per GB: of all gateways. carr.: most carriers that were up at once.",
+    "RTT: of the idle path. CPU s per GB: sum of all gateways. carr.: greatest number of carriers.",
 ];
 
-/// Renders all cells, those without a delay last, and the comparison.
+/// Renders all cells, the comparison, and the datagrams. Cells without a delay come last.
 #[must_use]
 pub fn render(cells: &[Cell]) -> String {
     let mut lines: Vec<String> = HEAD.iter().map(ToString::to_string).collect();
@@ -41,10 +43,11 @@ pub fn render(cells: &[Cell]) -> String {
     }
     lines.extend(FOOT.iter().map(ToString::to_string));
     lines.extend(comparison::render(cells));
+    lines.extend(datagrams::render(cells));
     lines.join("\n")
 }
 
-/// 21 columns that the cells of a block have in common.
+/// The first 21 columns, which are the same for all cells of a block.
 fn block(cell: &Cell) -> String {
     let delay = format!("{} ms", cell.one_way_delay_ms);
     let tuning = cut(&cell.tuning);
@@ -54,7 +57,7 @@ fn block(cell: &Cell) -> String {
 fn figures(cell: &Cell, cells: &[Cell]) -> String {
     let route = route(cell);
     let over_untuned = cell.over_untuned_direct(cells);
-    // The direct path is what the others are divided by.
+    // The direct path is the baseline, so it has no ratio.
     let over_direct = cell.ratio_to_direct.filter(|_| cell.protocol.is_some());
     let carriers = cell.carriers.map_or("-".into(), |count| count.to_string());
     format!(
@@ -75,12 +78,12 @@ fn route(cell: &Cell) -> String {
     }
 }
 
-/// A name in a column of six.
+/// A name, cut to a column of six characters.
 fn cut(name: &str) -> String {
     name.chars().take(6).collect()
 }
 
-/// 24 columns: median, range and its mark, or why there is none.
+/// 24 columns: median, range and its mark, or the status of a cell without figures.
 fn rates(cell: &Cell) -> String {
     match (cell.status, cell.mbit_s) {
         (Status::Ok, Some(rate)) => format!("{:>8} {:>15}", figure(rate.median), range(&rate)),
@@ -129,7 +132,8 @@ pub fn ratio_figure(ratio: f64) -> String {
     }
 }
 
-/// Three significant digits or all whole ones: `0.042`, `3.14`, `22.6`, `226`, `4213`.
+/// Three significant digits, but at least all integer digits: `0.042`, `3.14`, `22.6`, `226`,
+/// `4213`.
 #[must_use]
 pub fn figure(mbit_s: f64) -> String {
     match mbit_s {

@@ -1,7 +1,8 @@
-//! `muxbench target`: answers what [`load`](crate::load) sends, and knows by itself what that must be.
+//! `muxbench target`: answers the connections of [`load`](crate::load), and knows their payload.
 //!
-//! Each connection begins with a [`Header`]. A short one goes on with a request, is answered and ended; what a
-//! long one sends comes back until it ends its half.
+//! Each connection begins with a [`Header`]. A short connection sends a request; the target sends
+//! the answer and ends the connection. On a long connection, the target returns all bytes until the
+//! client ends its half.
 
 use std::io;
 use std::sync::Arc;
@@ -16,34 +17,34 @@ use crate::pattern::Pattern;
 
 /// Bytes of the request of a short connection.
 pub const REQUEST_BYTES: usize = 256;
-/// Bytes of its answer.
+/// Bytes of the answer of a short connection.
 pub const ANSWER_BYTES: usize = 4096;
 /// Bytes of one block of a long stream.
 pub const BLOCK_BYTES: usize = 4096;
-/// Where in its bytes a connection's answer begins: it differs from the request.
+/// Offset of the answer in a connection's pattern, so that it differs from the request.
 pub const ANSWER_OFFSET: u64 = 20_000;
 
-/// Connections served at a time; further ones wait in the listener's backlog.
+/// Maximum number of connections at a time. Further connections wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 4096;
 /// A connection that is silent this long is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Pause after a failed accept: it lasts (out of files) or concerns one peer that is gone.
+/// Pause after a failed accept, so that a lasting failure (no free file descriptor) does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
-    /// A request and its answer.
+    /// A connection with a request and an answer.
     Short(u64),
-    /// A stream that is sent back.
+    /// A stream whose bytes the target returns.
     Long(u64),
 }
 
 impl Header {
-    /// Bytes of it.
+    /// Bytes of a header.
     pub const BYTES: usize = 9;
 
-    /// As it is sent.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let (kind, number) = match self {
@@ -55,7 +56,7 @@ impl Header {
         bytes
     }
 
-    /// What was sent; none where that is no header.
+    /// Decodes a header; `None` if the bytes are not a header.
     #[must_use]
     pub fn decode(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let [kind, number @ ..] = bytes;
@@ -71,7 +72,7 @@ impl Header {
 /// Answers until cancelled.
 ///
 /// # Errors
-/// None but a closed semaphore, which nothing closes.
+/// Only if the semaphore is closed, which does not happen.
 pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
     let pattern = Arc::new(Pattern::new(ANSWER_BYTES));
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -83,7 +84,7 @@ pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
         };
         let pattern = Arc::clone(&pattern);
         tokio::spawn(async move {
-            // A connection that breaks is its client's to report.
+            // The client reports a broken connection.
             let _ = answer(stream, &pattern).await;
             drop(slot);
         });
@@ -99,7 +100,7 @@ async fn answer(mut stream: TcpStream, pattern: &Pattern) -> io::Result<()> {
             let mut request = [0; REQUEST_BYTES];
             tokio::time::timeout(IDLE, stream.read_exact(&mut request)).await??;
             if pattern.wrong(number as usize, 0, &request) > 0 {
-                // No answer has this length, so the client counts it as one with wrong bytes.
+                // A valid answer is shorter, so the client counts this answer as wrong bytes.
                 return stream.write_all(&[0; ANSWER_BYTES + 1]).await;
             }
             let answer = pattern.at(number as usize, ANSWER_OFFSET, ANSWER_BYTES);

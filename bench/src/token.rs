@@ -1,7 +1,9 @@
-//! The bearer tokens of a benchmark: the one that runner and agents share, and the operator's.
+//! The bearer tokens of a benchmark: the token that runner and agents share, and the operator's
+//! token.
 //!
-//! The operator may not read Secrets, so after a restart it cannot know a token again. It makes a new
-//! one and publishes its hash, which the runner finds in a file that changes under it.
+//! The operator may not read Secrets, so after a restart it no longer has its token. It then
+//! creates a new token and publishes the token's hash in a ConfigMap, which the runner reads as a
+//! mounted file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,28 +14,28 @@ use subtle::ConstantTimeEq;
 
 /// Least length of a token, bytes.
 const BYTES_MIN: usize = 16;
-/// Most bytes of a token file.
+/// Maximum number of bytes of a token file.
 const BYTES_MAX: usize = 1024;
 
-/// A token; never printed.
+/// A bearer token, which is never printed.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl Token {
-    /// Reads the token from a file; white space around it does not count.
+    /// Reads the token from a file, and removes white space around the token.
     ///
     /// # Errors
-    /// The file cannot be read, or does not hold 16 to 1024 printable ASCII characters.
+    /// If the file cannot be read, or does not contain 16 to 1024 printable ASCII characters.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
-            .with_context(|| format!("the token file {} cannot be read", path.display()))?;
+            .with_context(|| format!("cannot read the token file {}", path.display()))?;
         Self::new(text.trim()).with_context(|| format!("token file {}", path.display()))
     }
 
     /// `text` as a token.
     ///
     /// # Errors
-    /// It is not 16 to 1024 printable ASCII characters without spaces.
+    /// If the text is not 16 to 1024 printable ASCII characters without spaces.
     pub fn new(text: &str) -> anyhow::Result<Self> {
         let length_good = (BYTES_MIN..=BYTES_MAX).contains(&text.len());
         if !length_good || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -51,18 +53,19 @@ impl Token {
     }
 }
 
-/// Who is let in.
+/// The condition on which a request is admitted.
 #[derive(Clone)]
 pub enum Admission {
-    /// Who shows this token.
+    /// Requests with this token.
     Token(Token),
-    /// Who shows the token whose SHA-256, in hexadecimal, is in this file at that moment.
+    /// Requests with a token whose SHA-256, in hexadecimal, is in this file at the time of the
+    /// request.
     HashFile(PathBuf),
 }
 
 impl Admission {
-    /// Whether an `Authorization` header is let in. Takes as long for a nearly right token as for a
-    /// wrong one of the same length.
+    /// Whether an `Authorization` header is admitted. The comparison takes the same time for all
+    /// tokens of one length.
     #[must_use]
     pub fn admits(&self, header: Option<&[u8]>) -> bool {
         let Some(offered) = header.and_then(|header| header.strip_prefix(b"Bearer ")) else {
@@ -71,7 +74,7 @@ impl Admission {
         match self {
             Self::Token(token) => token.0.as_bytes().ct_eq(offered).into(),
             Self::HashFile(path) => {
-                // A file that is not there yet admits nobody.
+                // A missing file admits no request.
                 let wanted = std::fs::read_to_string(path).unwrap_or_default();
                 sha256_hex(offered)
                     .as_bytes()

@@ -1,11 +1,11 @@
-//! The runner as a process and agents on loopback, with real iperf: what `kubectl logs` would show,
-//! and the exit status. The test is the operator: it offers environments when the log asks for them.
+//! Runs the runner as a process and agents on loopback, with real iperf, and checks the log and the
+//! exit status. The test acts as the operator: it offers environments when the log requests them.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
+    reason = "a test panics if it cannot continue"
 )]
 
 use std::io::{BufRead, BufReader, Write};
@@ -40,6 +40,7 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
         "--duration=1s",
         "--warm-up=0s",
         "--rounds=2",
+        "--udp-rate=5Mbit",
     ];
     let ended = run(&flags, vec![offer(), offer()]).await;
 
@@ -75,10 +76,22 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
             "{cell:?}"
         );
     }
+    for cell in &ended.cells {
+        let measured = cell.path != Path::Tunnel;
+        let udp = cell
+            .udp
+            .filter(|udp| udp.mbit_s > 2.5 && udp.lost_percent < 50.0);
+        assert_eq!(udp.is_some(), measured, "{cell:?}");
+        let ping_pong = cell.ping_pong;
+        let plausible =
+            ping_pong.filter(|times| times.p99_us >= times.p50_us && times.p50_us > 0.0);
+        assert_eq!(plausible.is_some(), measured, "{cell:?}");
+    }
+    assert!(ended.log.contains("| network|    5.00 "), "{}", ended.log);
     assert_eq!(ended.summary.ok, 8);
     let progress = "[8/8] network    0 ms  Wan     2 conns begins;";
     assert!(ended.log.contains(progress), "{}", ended.log);
-    // The second round begins with another route; its line has the order of the first one.
+    // The second round begins with another route, but its line has the order of the first round.
     for round in ["round 1/2:  direct ", "round 2/2:  direct "] {
         assert_eq!(ended.log.matches(round).count(), 2, "{}", ended.log);
     }
@@ -109,7 +122,7 @@ async fn a_cell_that_fails_says_why_and_the_others_still_run() {
     need_iperf();
     let direct = pair().await;
     let mut tunnel = pair().await;
-    tunnel.iperf_port = free_port(); // nobody listens: connections are refused
+    tunnel.iperf_port = free_port(); // no listener: connections are refused
     let flags = ["--connections=1,2", "--delays=0ms"];
     let ended = run_brief(
         &flags,
@@ -175,8 +188,8 @@ async fn a_path_that_is_closed_for_a_moment_is_waited_for() {
     assert!(ended.status.success(), "{}", ended.log);
 }
 
-/// Forwards to `target`, but for the first connection, which it closes: as the Service of an entry that
-/// is not known to its node yet.
+/// Forwards connections to `target`, but closes the first connection, as a node does that does not
+/// know the Service of the entry yet.
 async fn forward_late(listener: TcpListener, target: u16) {
     drop(listener.accept().await);
     while let Ok((mut near, _)) = listener.accept().await {
@@ -190,7 +203,7 @@ async fn forward_late(listener: TcpListener, target: u16) {
 #[tokio::test(flavor = "current_thread")]
 async fn a_delay_that_is_not_there_is_refused_and_never_measured() {
     need_iperf();
-    // Loopback has no delay, so 50 ms cannot have been emulated; 20 ms is refused by the operator.
+    // Loopback has no delay, so the runner refuses 50 ms. The operator refuses 20 ms.
     let offers = vec![
         Offer::Ready(environment(Some(pair().await), None)),
         Offer::Unavailable(Unavailable {
@@ -254,7 +267,7 @@ fn flags_that_cannot_be_used_end_with_status_2() {
     }
 }
 
-/// What a runner left behind.
+/// The results of a runner.
 struct Ended {
     log: String,
     cells: Vec<Cell>,
@@ -263,13 +276,13 @@ struct Ended {
     status: ExitStatus,
 }
 
-/// The same with the shortest measurements that there are.
+/// Runs a benchmark with the shortest possible measurements.
 async fn run_brief(flags: &[&str], offers: Vec<Offer>) -> Ended {
     let brief = ["--duration=1s", "--warm-up=0s", "--rounds=1"];
     run(&[flags, &brief].concat(), offers).await
 }
 
-/// Runs `muxbench run` and offers `offers` in their order, as its log asks for them.
+/// Runs `muxbench run` and offers `offers` in order, when the log requests them.
 async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     let token_file = directory.path().join("token");
@@ -304,7 +317,7 @@ async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
     while let Some(line) = lines.recv().await {
         log.push_str(&line);
         log.push('\n');
-        if let Some(address) = line.strip_prefix("listening on ") {
+        if let Some(address) = line.strip_prefix("HTTP API for the operator: ") {
             url = format!("http://{address}");
         } else if line.contains(": waiting for its pods; ") {
             let (index, offer) = offers.next().expect("one offer for each environment");
@@ -349,7 +362,7 @@ fn wait(mut child: Child) -> ExitStatus {
     child.wait().unwrap()
 }
 
-/// Both tunnels lead through the same pair.
+/// Both tunnels use the same pair.
 fn environment(direct: Option<Pair>, tunnel: Option<Pair>) -> Environment {
     let of = |protocol: &str| {
         tunnel.clone().map(|pair| Tunnel {
@@ -405,6 +418,6 @@ fn need_iperf() {
     let found = Command::new("iperf").arg("-v").output().is_ok();
     assert!(
         found,
-        "iperf is not on PATH; install iperf 2 (apt-get install iperf)"
+        "iperf is not on PATH: install iperf 2 (apt-get install iperf)"
     );
 }

@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and the examples that `--help` shows.
+//! The command line: commands, flags, and the examples that `--help` shows.
 
 mod examples;
 
@@ -17,38 +17,38 @@ use examples::EXAMPLES;
 pub const PROGRAM: &str = "muxtunnel";
 /// The name of the same program as a plugin of kubectl.
 pub const PLUGIN: &str = "kubectl muxtunnel";
-/// A file whose name begins so is called by kubectl.
+/// kubectl calls programs whose file name begins with this prefix.
 const PLUGIN_PREFIX: &str = "kubectl-";
 
 /// Show MuxTunnels, find their faults, and join the sides of a tunnel across clusters.
 ///
-/// Data goes to standard output, progress to standard error. Exit status: 0 good, 1 the tool or the API server
-/// failed, 2 usage, 3 findings, 4 timed out.
+/// Data goes to standard output, progress to standard error. Exit status: 0 success, 1 the tool or
+/// the API server failed, 2 invalid usage, 3 findings, 4 timed out.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// The cluster that is asked.
+    /// The cluster to query.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Colours in tables. `auto`: on a terminal, unless NO_COLOR is set.
+    /// When tables have colours. `auto`: on a terminal, unless NO_COLOR is set.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     pub color: ColorChoice,
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The cluster that is asked, as kubectl's own flags name it.
+/// The cluster to query, with kubectl's own flags.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// Namespace; the context's where not given.
+    /// Namespace [default: the namespace of the context].
     #[arg(short, long, global = true)]
     pub namespace: Option<String>,
-    /// Context of the kubeconfig; the current one where not given.
+    /// Context of the kubeconfig [default: the current context].
     #[arg(long, global = true)]
     pub context: Option<String>,
-    /// The kubeconfig; KUBECONFIG or ~/.kube/config where not given.
+    /// The kubeconfig [default: KUBECONFIG, otherwise ~/.kube/config].
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -56,26 +56,26 @@ pub struct ClusterArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show tunnels: one with all that is known of it, or a line for each.
+    /// Show one tunnel in detail, or a list of tunnels.
     Status(StatusArgs),
     /// Check the cluster, the installation, nodes, namespaces and tunnels for faults.
     ///
-    /// Each finding has a code (`explain` says more of it), its cause, and a command that mends it. What could not
-    /// be looked at is shown as skipped, with the reason.
+    /// Each finding has a code (see `explain`), its cause, and a command that fixes it. A check
+    /// that could not run is shown as skipped, with the reason.
     Check(CheckArgs),
-    /// Say what a code means, without a cluster.
+    /// Explain a code, without a cluster.
     Explain(ExplainArgs),
     /// Join the entry of a tunnel in one cluster to its exit in another.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Print what a shell needs to complete this command line.
+    /// Print the completion script for a shell.
     Completions(CompletionsArgs),
 }
 
-/// The form of what is printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct FormatArgs {
-    /// Form of what is printed.
+    /// Output format.
     #[arg(
         short = 'o',
         long = "output",
@@ -86,170 +86,185 @@ pub struct FormatArgs {
     pub format: Format,
 }
 
-/// The forms of a command that prints no objects: none of them has further columns or a name.
+/// The formats of commands that print no objects: all except `wide` and `name`.
 fn document_format() -> impl TypedValueParser<Value = Format> {
     let formats = [Format::Table, Format::Json, Format::Yaml];
     let values = formats.iter().filter_map(ValueEnum::to_possible_value);
     PossibleValuesParser::new(values).try_map(|typed| Format::from_str(&typed, false))
 }
 
-/// `status`.
+/// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The tunnel; all of the namespace where not given.
+    /// The tunnel [default: all tunnels of the namespace].
     pub name: Option<String>,
-    /// Tunnels of all namespaces.
+    /// Show the tunnels of all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub all_namespaces: bool,
-    /// Wait until the tunnel is so.
+    /// Wait until this condition of the tunnel is true.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "ready")]
     pub wait: WaitFor,
-    /// Wait no longer than this.
+    /// Time-out of --wait.
     #[arg(long, default_value = "60s")]
     pub timeout: Duration,
-    /// The tunnel's other side is the MuxTunnel NAME, or NAMESPACE/NAME. Of the same name where not given.
+    /// The MuxTunnel of the other side, as NAME or NAMESPACE/NAME [default: the tunnel's name].
     #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "name")]
     pub peer: Option<String>,
-    /// The tunnel's other side is in the cluster of this context.
+    /// Context of the cluster with the other side.
     #[arg(long, value_name = "CONTEXT", requires = "name")]
     pub peer_context: Option<String>,
-    /// Print again at each change, until you end it. On a terminal, a table replaces the last one.
+    /// Print the state again at each change, until you press Ctrl-C. On a terminal, each table
+    /// replaces the previous table.
     #[arg(short = 'w', long, conflicts_with = "wait")]
     pub watch: bool,
-    /// Print the list without its line of headers.
+    /// Print the list without the header line.
     #[arg(long, conflicts_with = "name")]
     pub no_headers: bool,
-    /// Form of what is printed.
+    /// Output format.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: Format,
 }
 
-/// What `--wait` waits for.
+/// The conditions that `--wait` accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum WaitFor {
-    /// All is as asked.
+    /// All gateways have the current spec.
     Ready,
-    /// A connection would reach a target.
+    /// A connection to a listening port reaches its target.
     Available,
-    /// Nothing.
+    /// Do not wait.
     #[default]
     None,
 }
 
-/// `check`.
+/// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Look at what is needed before the chart is installed.
+    /// Check the requirements of an installation, before the chart is installed.
     #[arg(long)]
     pub pre: bool,
-    /// Look at this category alone; repeatable.
+    /// Check only this category; repeatable.
     #[arg(long, value_enum, value_name = "CATEGORY")]
     pub only: Vec<Category>,
-    /// Try out on each node, in short-lived pods, which sysctls, WAN emulation and devices work there. The pods are
-    /// made in the namespace.
+    /// Test on each node, but on at most 32 nodes, which sysctls, WAN emulation and devices work.
+    /// The test creates short-lived pods in the namespace.
     #[arg(long)]
     pub probe: bool,
-    /// With --probe: the image of gateways. That of the installed operator where not given.
+    /// With --probe: the image of gateways [default: the image that the installed operator uses].
     #[arg(long, value_name = "IMAGE", requires = "probe")]
     pub gateway_image: Option<String>,
-    /// With --probe: the image of WAN emulation. That of the installed operator where not given.
+    /// With --probe: the image of WAN emulation [default: the image that the installed operator
+    /// uses].
     #[arg(long, value_name = "IMAGE", requires = "probe")]
     pub netem_image: Option<String>,
-    /// The operator's namespace; looked for in all where not given.
+    /// The operator's namespace [default: found by a search of all namespaces].
     #[arg(long, value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
-    /// Namespaces and tunnels of the whole cluster.
+    /// Check the namespaces and tunnels of the whole cluster.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
+    #[allow(
+        missing_docs,
+        reason = "clap would use a comment here as the command's help"
+    )]
     pub format: FormatArgs,
 }
 
-/// What can be looked at.
+/// The categories of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Category {
     /// The API server, its version, and your rights.
     Cluster,
-    /// The definitions, the operator and its leader.
+    /// The custom resource definitions, the operator and its leader.
     Installation,
-    /// What nodes let gateways have.
+    /// The kernel features and sysctls that gateways need on nodes.
     Node,
-    /// Whether the Pod Security level lets the gateways run.
+    /// Whether the Pod Security level of a namespace admits the gateways.
     Namespace,
-    /// Whether tunnels are as they were asked to be.
+    /// The conditions of tunnels.
     Tunnels,
 }
 
-/// `explain`.
+/// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The code, such as MT0308 or SysctlForbidden; all where not given.
+    /// The code, such as MT0308 or SysctlForbidden [default: all codes].
     pub code: Option<String>,
-    /// Print the list without its line of headers.
+    /// Print the list without the header line.
     #[arg(long, conflicts_with = "code")]
     pub no_headers: bool,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
+    #[allow(
+        missing_docs,
+        reason = "clap would use a comment here as the command's help"
+    )]
     pub format: FormatArgs,
 }
 
-/// `token`.
+/// Subcommands of `token`.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// In the exit's cluster: write the join bundle of a MuxTunnel of side Exit, a Secret ready to be applied.
+    /// In the exit's cluster: write the join bundle of a MuxTunnel of side Exit, as a manifest of a
+    /// Secret.
     ///
     /// Every holder of the bundle can join the tunnel until the bundle expires or you revoke it.
     Issue(IssueArgs),
     /// In the entry's cluster: check a join bundle and apply it as a Secret.
     Redeem(RedeemArgs),
-    /// In the exit's cluster: have the exit no longer take anything that joined by a bundle issued so far.
+    /// In the exit's cluster: revoke all join bundles that were issued so far.
     Revoke(RevokeArgs),
 }
 
-/// `token issue`.
+/// Arguments of `token issue`.
 #[derive(Debug, Args)]
 pub struct IssueArgs {
     /// The MuxTunnel of side Exit.
     pub name: String,
-    /// A new file, that only you may read; standard output where not given.
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    /// Write the bundle into this new file, which only you may read [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: Option<PathBuf>,
 }
 
-/// `token redeem`.
+/// Arguments of `token redeem`.
 #[derive(Debug, Args)]
 pub struct RedeemArgs {
-    /// What `token issue` wrote; - is standard input.
+    /// The file that `token issue` wrote; - for standard input.
     pub file: PathBuf,
-    /// The name that the Secret gets.
+    /// The name of the new Secret.
     #[arg(long)]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
+    #[allow(
+        missing_docs,
+        reason = "clap would use a comment here as the command's help"
+    )]
     pub format: FormatArgs,
 }
 
-/// `token revoke`.
+/// Arguments of `token revoke`.
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
     /// The MuxTunnel of side Exit.
     pub name: String,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
     /// Wait until the operator has published a bundle of the new generation.
     #[arg(long)]
     pub wait: bool,
-    /// Wait no longer than this.
+    /// Time-out of --wait.
     #[arg(long, default_value = "60s")]
     pub timeout: Duration,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
+    #[allow(
+        missing_docs,
+        reason = "clap would use a comment here as the command's help"
+    )]
     pub format: FormatArgs,
 }
 
-/// `completions`.
+/// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
@@ -257,7 +272,7 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// The name in messages: [`PLUGIN`] where kubectl calls us, by what it called.
+/// The program's name in messages: [`PLUGIN`] if the file name shows that kubectl called it.
 #[must_use]
 pub fn program(called: Option<&OsStr>) -> &'static str {
     let name = called.map(Path::new).and_then(Path::file_name);
@@ -286,10 +301,10 @@ fn with_examples(command: clap::Command, path: &[&str], text: String) -> clap::C
     }
 }
 
-/// Reads what was typed.
+/// Parses the arguments.
 ///
 /// # Errors
-/// clap's, which is help, the version, or what is wrong.
+/// clap's error: the help, the version, or a usage error.
 pub fn parse(program: &str, typed: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = command(program).try_get_matches_from(typed)?;
     Cli::from_arg_matches(&matches)

@@ -1,8 +1,8 @@
 //! `check`: checks one category after another for faults.
 //!
-//! Each category is a file: it asks the API server and gives what it read to pure functions, which make [`Check`]s.
-//! A finding has a code, a cause and a command that mends it ([`fix`]); what could not be looked at is skipped, and
-//! says why. [`report`] is what is printed.
+//! Each category is a file. It reads objects from the API server and passes them to pure functions,
+//! which return [`Check`]s. A finding has a code, a cause and a command that fixes it ([`fix`]). A
+//! check that cannot run is skipped, with the reason. [`report`] prints the checks.
 
 mod cluster;
 mod fix;
@@ -26,38 +26,38 @@ use fix::Right;
 pub(crate) use installation::operators;
 use report::Report;
 
-/// One thing that was looked at.
+/// One check with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Check {
-    /// What should hold.
+    /// The statement that is checked.
     description: String,
-    /// Whether it does.
+    /// The result.
     verdict: Verdict,
 }
 
-/// What came out.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
-    /// As it should be.
+    /// The statement is true.
     Good,
-    /// It could not, or need not, be looked at.
+    /// The check could not run, or was not necessary. The text is the reason.
     Skipped(String),
-    /// Worth a look; nothing is broken.
+    /// A possible problem, although everything works.
     Warning(Finding),
-    /// A fault.
+    /// A fault that needs a fix.
     Finding(Finding),
 }
 
 /// A fault: its code, its cause and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
-    /// `MT####`; of a newer operator it may be one that this program does not know.
+    /// `MT####`. A newer operator may report a code that this program does not know.
     code: String,
     /// The code's name.
     reason: String,
-    /// What is so in this case.
+    /// The cause of this fault.
     cause: String,
-    /// A command, ready to be run.
+    /// The command that fixes the fault, or shows its cause.
     fix: String,
 }
 
@@ -102,7 +102,7 @@ impl Finding {
     }
 }
 
-/// What a category has to go by.
+/// The input of a category.
 struct Scope<'a> {
     cluster: &'a Cluster,
     args: &'a CheckArgs,
@@ -110,13 +110,13 @@ struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// The namespace whose tunnels are looked at; `None`: all.
+    /// The namespace whose tunnels are checked; `None`: all namespaces.
     fn namespace(&self) -> Option<&str> {
         (!self.args.all_namespaces).then_some(self.cluster.namespace.as_str())
     }
 }
 
-/// Looks at what was asked for and prints what came out.
+/// Runs the requested checks and prints their results.
 pub(crate) async fn run(
     args: &CheckArgs,
     to: &ClusterArgs,
@@ -135,7 +135,7 @@ pub(crate) async fn run(
 }
 
 async fn fill(scope: &Scope<'_>, report: &mut Report) -> Result<Ended, Failure> {
-    // Without an API server nothing else can be found out.
+    // All other checks need the API server.
     let version = match cluster::reach(scope.cluster).await {
         Ok(version) => version,
         Err(check) => {
@@ -156,7 +156,7 @@ async fn fill(scope: &Scope<'_>, report: &mut Report) -> Result<Ended, Failure> 
     Ok(report.ended())
 }
 
-/// Which are looked at: what `--only` names, else all that make sense.
+/// The categories to check: the categories of `--only`, otherwise all categories that apply.
 fn categories(args: &CheckArgs) -> Vec<Category> {
     let all = [
         Category::Cluster,
@@ -174,7 +174,8 @@ fn categories(args: &CheckArgs) -> Vec<Category> {
         .collect()
 }
 
-/// What was read, or that it may not be looked at. The category cluster says how that right is given.
+/// Returns the objects, or a skipped check if the user has no right to read them. The category
+/// `cluster` reports how to grant that right.
 ///
 /// # Errors
 /// Any other failure of the API server.

@@ -1,4 +1,4 @@
-//! The way to an API server: which kubeconfig, context and namespace, and errors in words.
+//! Access to an API server: kubeconfig, context and namespace, and error texts.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use kube::{Client, Config};
 
 use crate::args::ClusterArgs;
 
-/// A server that is not reached within this is not there.
+/// Time-out of a connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// An answer takes no longer: the longest are lists.
+/// Time-out of an answer. Lists take longest.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A cluster to ask.
+/// A cluster, with the namespace and context of the flags.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Its client.
+    /// Client of the API server.
     pub client: Client,
-    /// The namespace that is meant where none is named.
+    /// The namespace for objects without a given namespace.
     pub namespace: String,
-    /// The context that was asked for; `None`: the current one.
+    /// The requested context. `None`: the current context of the kubeconfig.
     pub context: Option<String>,
 }
 
-/// Reads the kubeconfig. Nothing is sent yet.
+/// Reads the kubeconfig. Sends no request.
 ///
 /// # Errors
-/// If there is none, or it has no such context.
+/// If there is no kubeconfig, or it does not have the context.
 pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
     let options = KubeConfigOptions {
         context: args.context.clone(),
@@ -40,10 +40,10 @@ pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
             Config::from_custom_kubeconfig(file, &options).await?
         }
         None if args.context.is_some() => Config::from_kubeconfig(&options).await?,
-        // In a pod there is none; its token serves as well.
+        // A pod has no kubeconfig, but a token.
         None => Config::infer()
             .await
-            .context("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")?,
+            .context("found no valid kubeconfig: set --kubeconfig or KUBECONFIG")?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
@@ -58,7 +58,7 @@ pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
     })
 }
 
-/// A request that failed, in one sentence.
+/// A failed request, in one sentence.
 #[derive(Debug, thiserror::Error)]
 #[error("{sentence}")]
 struct RequestFailed {
@@ -67,13 +67,13 @@ struct RequestFailed {
     refusal: Option<u16>,
 }
 
-/// An error of a request in one sentence; `doing`: what was tried.
+/// An error of a request in one sentence. `doing`: the failed action.
 #[must_use]
 pub fn failed(doing: &str, error: kube::Error) -> anyhow::Error {
     failed_with_hint(doing, error, "")
 }
 
-/// The same, with `hint` at the end of the sentence.
+/// Like [`failed`], with `hint` at the end of the sentence.
 #[must_use]
 pub fn failed_with_hint(doing: &str, error: kube::Error, hint: &str) -> anyhow::Error {
     RequestFailed {
@@ -83,20 +83,21 @@ pub fn failed_with_hint(doing: &str, error: kube::Error, hint: &str) -> anyhow::
     .into()
 }
 
-/// Whether the same request can succeed later: the API server did not answer, or is overloaded or broken.
+/// Whether the same request can succeed later: the API server did not answer, or is overloaded or
+/// broken.
 #[must_use]
 pub fn can_pass(error: &anyhow::Error) -> bool {
     let failed = error.downcast_ref::<RequestFailed>();
     failed.is_some_and(|failed| failed.refusal.is_none_or(is_passing))
 }
 
-/// Whether a refusal with this HTTP status is of the moment.
+/// Whether a refusal with this HTTP status is temporary.
 #[must_use]
 pub fn is_passing(status: u16) -> bool {
     status >= 500 || status == 429
 }
 
-/// What the API server said, or why it said nothing.
+/// The message of the API server, or the reason why it did not answer.
 #[must_use]
 pub fn in_words(error: &kube::Error) -> String {
     match error {
@@ -105,7 +106,7 @@ pub fn in_words(error: &kube::Error) -> String {
     }
 }
 
-/// An error with its causes. Many say their cause themselves; it is not said twice.
+/// An error with its causes. A cause that the error's own text contains is not repeated.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -139,7 +140,7 @@ mod tests {
         let error = |status| {
             let mut refused = kube::core::Status::failure("no", "Reason");
             refused.code = status;
-            failed("cannot ask", kube::Error::Api(refused.boxed()))
+            failed("cannot query", kube::Error::Api(refused.boxed()))
         };
         for (status, passes) in [(403, false), (404, false), (429, true), (503, true)] {
             assert_eq!(can_pass(&error(status)), passes, "{status}");

@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to complete our command line.
+//! `completions`: scripts with which shells complete the command line.
 
 use anyhow::Context;
 
@@ -13,7 +13,7 @@ pub(crate) fn run(args: &CompletionsArgs, program: &str) -> Result<Ended, Failur
 }
 
 fn script(args: &CompletionsArgs, program: &str) -> anyhow::Result<String> {
-    // A plugin is completed under the name of its file.
+    // Shells complete a plugin under its file name.
     let name = if program == args::PLUGIN {
         "kubectl-muxtunnel"
     } else {
@@ -21,7 +21,7 @@ fn script(args: &CompletionsArgs, program: &str) -> anyhow::Result<String> {
     };
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(program), name, &mut script);
-    String::from_utf8(script).context("the script is no UTF-8")
+    String::from_utf8(script).context("the script is not UTF-8")
 }
 
 #[cfg(test)]

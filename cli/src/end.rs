@@ -1,50 +1,63 @@
-//! How a run ends: the exit statuses, which scripts rely on.
+//! The exit statuses, which scripts rely on.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-/// A run that did what it was asked.
+/// The result of a successful run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// No fault was found; warnings may have been shown. Status 0.
+    /// No findings; there may be warnings. Status 0.
     Good,
-    /// What was printed says why nothing could be found out. Status 1.
+    /// Nothing could be checked. The output has the reason. Status 1.
     Told,
     /// There are findings. Status 3.
     Findings,
 }
 
-/// A run that did not.
+/// The error of a failed run.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The tool, the API server or a file failed. Status 1.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
-    /// What was typed cannot be meant. Status 2.
+    /// Invalid usage. Status 2.
     #[error("{0}")]
     Usage(String),
-    /// What was waited for did not come in time. Status 4.
+    /// A wait timed out. Status 4.
     #[error("{0}")]
     TimedOut(String),
 }
 
+const GOOD: u8 = 0;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const FINDINGS: u8 = 3;
 const TIMED_OUT: u8 = 4;
 
-/// The exit status; a failure is told on standard error.
+/// Exit statuses with their meanings, for the manual.
+pub const EXIT_STATUSES: &[(u8, &str)] = &[
+    (GOOD, "success, possibly with warnings"),
+    (
+        FAILED,
+        "the tool, a file or the API server failed; standard error has the cause",
+    ),
+    (USAGE, "the command line cannot be used"),
+    (FINDINGS, "`check` has findings"),
+    (TIMED_OUT, "`--wait` reached its timeout"),
+];
+
+/// The exit status. Prints a failure to standard error.
 #[must_use]
 pub fn status(program: &str, ended: Result<Ended, Failure>) -> ExitCode {
     let failure = match ended {
-        Ok(Ended::Good) => return ExitCode::SUCCESS,
+        Ok(Ended::Good) => return ExitCode::from(GOOD),
         Ok(Ended::Told) => return ExitCode::from(FAILED),
         Ok(Ended::Findings) => return ExitCode::from(FINDINGS),
         Err(failure) => failure,
     };
     let status = match &failure {
-        // The reader of a pipe has seen enough.
-        Failure::Failed(error) if is_broken_pipe(error) => return ExitCode::SUCCESS,
+        // The reader of the pipe, for example `head`, has closed the pipe.
+        Failure::Failed(error) if is_broken_pipe(error) => return ExitCode::from(GOOD),
         Failure::Failed(_) => FAILED,
         Failure::Usage(_) => USAGE,
         Failure::TimedOut(_) => TIMED_OUT,
@@ -58,4 +71,14 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_all_exit_statuses() {
+        muxtunnel_testkit::exit_statuses::assert_documented("muxtunnel", EXIT_STATUSES);
+    }
 }

@@ -8,7 +8,7 @@ use crate::end::{Ended, Failure};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 use crate::table;
 
-/// Prints one code, or all.
+/// Prints one code, or all codes.
 pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Result<Ended, Failure> {
     match &args.code {
         Some(typed) => {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Result<Ended, Fail
     Ok(Ended::Good)
 }
 
-/// `MT0308`, `mt308`, `308` or `SysctlForbidden`; else a sentence with the nearest one.
+/// Finds a code by `MT0308`, `mt308`, `308` or `SysctlForbidden`. The error names the nearest code.
 fn find(typed: &str) -> Result<Code, String> {
     let digits = typed.trim_start_matches(['m', 'M', 't', 'T']);
     let number: Option<u16> = digits.parse().ok();
@@ -41,7 +41,7 @@ fn find(typed: &str) -> Result<Code, String> {
             }),
         };
         format!(
-            "there is no code {typed}{}; `explain` alone lists all of version {}",
+            "code {typed} not found{}; `explain` without a code lists all codes of version {}",
             nearest.map_or_else(String::new, |code| format!(
                 ", the nearest is {code} ({})",
                 code.reason()
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn what_is_no_code_is_answered_with_the_nearest() {
         let number = find("MT0309999").unwrap_err();
-        assert!(number.starts_with("there is no code MT0309999"), "{number}");
+        assert!(number.starts_with("code MT0309999 not found"), "{number}");
         for (typed, nearest) in [
             ("MT0312", "MT0310"),
             ("SysctlForbiden", "MT0308 (SysctlForbidden)"),
             ("0", "MT0101"),
         ] {
             let said = find(typed).unwrap_err();
-            let wanted = format!("there is no code {typed}, the nearest is {nearest}");
+            let wanted = format!("code {typed} not found, the nearest is {nearest}");
             assert!(said.starts_with(&wanted), "{said}");
         }
     }

@@ -1,11 +1,11 @@
-//! `muxtunnel`, the command line next to kubectl: it shows tunnels, finds faults and their fixes, and joins two
-//! clusters.
+//! `muxtunnel`, the command line next to kubectl: it shows tunnels, finds faults and their fixes,
+//! and joins two clusters.
 //!
-//! Owns the words that a person types ([`args`]), what is printed ([`output`], [`table`]) and the exit statuses
-//! ([`end`]). Comes in: a kubeconfig ([`cluster`]), objects of the API server. It asks nothing but the API server,
-//! and what it knows of codes and definitions is built in. Each command is a file; what it prints is made by pure
-//! functions from objects ([`status`], [`check`]), so it is tested without a cluster.
-//! Where to read next: `docs/cli.md`, every command with an example.
+//! Owns the command line ([`args`]), the output ([`output`], [`table`]) and the exit statuses
+//! ([`end`]). Inputs are a kubeconfig ([`cluster`]) and objects of the API server. The program
+//! queries only the API server; codes and definitions are built in. Each command is a file. Pure
+//! functions turn objects into output ([`status`], [`check`]), so tests need no cluster. Where to
+//! read next: `docs/cli.md` has an example of every command.
 
 pub mod args;
 pub mod check;
@@ -24,7 +24,7 @@ use args::{Cli, Command, TokenCommand};
 use end::{Ended, Failure};
 use output::Terminal;
 
-/// Runs one command. `program`: the name in messages and in commands that are shown.
+/// Runs one command. `program`: the program's name in messages and in printed commands.
 ///
 /// # Errors
 /// [`Failure`], whose kind decides the exit status.

@@ -10,11 +10,12 @@ fn main() -> ExitCode {
     let program = args::program(std::env::args_os().next().as_deref());
     let cli = match args::parse(program, std::env::args_os()) {
         Ok(cli) => cli,
-        // clap's own: help and version on standard output with 0, the rest on standard error with 2.
+        // clap prints help and version to standard output with status 0, and errors to standard
+        // error with status 2.
         Err(error) => error.exit(),
     };
     let terminal = Terminal::of_process(cli.color);
-    // One thread is enough for one person's questions.
+    // One thread is enough for a few requests.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -1,7 +1,7 @@
-//! Reading MuxTunnels and what is said of them.
+//! Reads MuxTunnels, their conditions and their Events.
 //!
-//! A tunnel's spec is read leniently: the definitions in the cluster may be newer than this program, and what it
-//! shows are the conditions.
+//! The spec is parsed as any JSON, because the definitions in the cluster may be newer than this
+//! program.
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::cluster::{failed_with_hint, refusal};
 
-/// Objects in one answer; the next ones are asked for until there are no more.
+/// Maximum number of objects in one answer of a list. Further requests fetch further objects.
 pub(crate) const PAGE: u32 = 500;
 
 /// A MuxTunnel.
 pub(crate) type Tunnel = Object<Value, MuxTunnelStatus>;
 
-/// The MuxTunnels of a namespace; `None`: of all.
+/// The API of MuxTunnels in a namespace; `None`: in all namespaces.
 pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
     let resource = ApiResource::erase::<MuxTunnel>(&());
     match namespace {
@@ -29,20 +29,20 @@ pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
     }
 }
 
-/// Why a tunnel was not read.
+/// The error for a tunnel that could not be read.
 pub(crate) fn not_read(namespace: &str, name: &str, error: kube::Error) -> anyhow::Error {
     let hint = match refusal(&error) {
-        Some(404) => "; `status -A` lists all there are",
+        Some(404) => "; `status -A` lists all tunnels",
         _ => "",
     };
     let doing = format!("cannot read the MuxTunnel {name} in namespace {namespace}");
     failed_with_hint(&doing, error, hint)
 }
 
-/// All tunnels of a namespace, or of all.
+/// All tunnels of a namespace, or of all namespaces.
 ///
 /// # Errors
-/// The API server's.
+/// An error of the API server.
 pub(crate) async fn tunnels(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<Tunnel>> {
     let api = api(client, namespace);
     let mut tunnels = Vec::new();
@@ -57,10 +57,10 @@ pub(crate) async fn tunnels(client: &Client, namespace: Option<&str>) -> kube::R
     }
 }
 
-/// The Events of an object, oldest first; of more than [`PAGE`] the first ones.
+/// The Events of an object, oldest first, at most [`PAGE`].
 ///
 /// # Errors
-/// The API server's.
+/// An error of the API server.
 pub(crate) async fn events(client: &Client, object: &impl ResourceExt) -> kube::Result<Vec<Event>> {
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
@@ -71,7 +71,8 @@ pub(crate) async fn events(client: &Client, object: &impl ResourceExt) -> kube::
     Ok(events)
 }
 
-/// When an Event was seen last: a series says so, else the one of the old or the new API that is there.
+/// The last time of an Event: the time of its series, otherwise the time field of the old or of the
+/// new API.
 pub(crate) fn last_seen(event: &Event) -> Option<Timestamp> {
     let series = event
         .series
@@ -88,7 +89,7 @@ pub(crate) fn last_seen(event: &Event) -> Option<Timestamp> {
             .map(|time| time.0))
 }
 
-/// An Event in one line.
+/// Formats an Event as one line.
 pub(crate) fn in_a_line(event: &Event) -> String {
     format!(
         "{} {}: {}",
@@ -111,18 +112,18 @@ pub(crate) fn condition<'a>(tunnel: &'a Tunnel, type_: &str) -> Option<&'a Condi
     conditions(tunnel).iter().find(|one| one.type_ == type_)
 }
 
-/// Which gateways a tunnel makes; the definition's default is Both.
+/// The side of a tunnel. The definition's default is Both.
 pub(crate) fn side(tunnel: &Tunnel) -> &str {
     tunnel.spec["side"].as_str().unwrap_or("Both")
 }
 
-/// Whether a condition speaks of the spec as it stands now.
+/// Whether a condition describes the current spec.
 pub(crate) fn is_current(tunnel: &Tunnel, condition: &Condition) -> bool {
     condition.observed_generation == tunnel.metadata.generation
 }
 
-/// The code of a condition: its reason is a code's name. One of a newer operator is known by its number alone, with
-/// which the message begins.
+/// The code of a condition. The condition's reason is the code's name. A newer operator may report
+/// a code that this program does not know; then the code is the number at the start of the message.
 pub(crate) fn code(condition: &Condition) -> Option<String> {
     if let Some(code) = Code::from_reason(&condition.reason) {
         return Some(code.to_string());
@@ -133,7 +134,7 @@ pub(crate) fn code(condition: &Condition) -> Option<String> {
     is_code.then(|| first.to_owned())
 }
 
-/// A condition's message without the code, which stands beside it.
+/// A condition's message without the code, which has its own column.
 pub(crate) fn message(condition: &Condition) -> &str {
     let message = condition.message.as_str();
     code(condition)

@@ -1,4 +1,4 @@
-//! What goes to standard output: a document as a table for people, or as JSON or YAML for programs.
+//! Standard output: a document as a table for people, or as JSON or YAML for programs.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -11,18 +11,18 @@ use crate::end::Failure;
 
 /// `apiVersion` of every document.
 pub const API_VERSION: &str = "cli.muxtunnel.dev/v1alpha1";
-/// Columns of text where standard output is no terminal.
+/// Columns of text if standard output is not a terminal.
 pub const COLUMNS: usize = 100;
-/// Columns that a terminal has at least; a narrower one breaks lines itself.
+/// Least number of columns; a narrower terminal breaks lines itself.
 const COLUMNS_MIN: usize = 60;
 
-/// The form of a document.
+/// The format of a document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// A table, for people.
     #[default]
     Table,
-    /// For people: with further columns, and each object on one line.
+    /// A table with further columns, and each object on one line.
     Wide,
     /// The name of each object, as kubectl takes it.
     Name,
@@ -32,10 +32,10 @@ pub enum Format {
     Yaml,
 }
 
-/// When words have colours.
+/// When the output has colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
-    /// On a terminal, unless NO_COLOR is set.
+    /// Colours on a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
     /// Always.
@@ -44,27 +44,27 @@ pub enum ColorChoice {
     Never,
 }
 
-/// What a command answers.
+/// The result of a command.
 pub trait Document: Serialize {
-    /// For people.
+    /// The text for people.
     fn text(&self, style: Style) -> String;
 
-    /// The names of its objects, for [`Format::Name`].
+    /// The names of the document's objects, for [`Format::Name`].
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// How text for people is laid out.
+/// The layout of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Words have colours.
+    /// Whether words have colours.
     pub colours: bool,
-    /// Columns of a line. Text is broken between words, so a line of one long word is longer.
+    /// Columns of a line. Lines break between words, so a line with one long word can be longer.
     pub columns: usize,
-    /// With further columns ([`Format::Wide`]).
+    /// Whether there are further columns ([`Format::Wide`]).
     pub wide: bool,
-    /// Lists have a line of headers.
+    /// Whether lists have a header line.
     pub headers: bool,
 }
 
@@ -80,19 +80,19 @@ impl Default for Style {
 }
 
 impl Style {
-    /// Something good.
+    /// Formats a good result.
     #[must_use]
     pub fn good(self, word: &str) -> String {
         self.paint("32", word)
     }
 
-    /// Something to look at.
+    /// Formats a warning.
     #[must_use]
     pub fn warning(self, word: &str) -> String {
         self.paint("33", word)
     }
 
-    /// A fault.
+    /// Formats a fault.
     #[must_use]
     pub fn bad(self, word: &str) -> String {
         self.paint("31", word)
@@ -107,19 +107,19 @@ impl Style {
     }
 }
 
-/// What the standard streams are.
+/// The standard streams of the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terminal {
-    /// How to write to standard output.
+    /// The layout for standard output.
     pub style: Style,
-    /// Somebody can answer on standard input.
+    /// Whether standard input is a terminal, so a user can answer.
     pub stdin: bool,
-    /// Standard output is seen by somebody.
+    /// Whether standard output is a terminal.
     pub stdout: bool,
 }
 
 impl Terminal {
-    /// Those of this process.
+    /// The standard streams of this process.
     #[must_use]
     pub fn of_process(color: ColorChoice) -> Self {
         let stdout = std::io::stdout().is_terminal();
@@ -139,7 +139,7 @@ impl Terminal {
         }
     }
 
-    /// The same, with or without headers of lists.
+    /// Returns a copy with or without header lines.
     #[must_use]
     pub fn with_headers(self, headers: bool) -> Self {
         let style = Style {
@@ -158,22 +158,23 @@ impl Terminal {
     }
 }
 
-/// The columns of the terminal that is standard output. A terminal without a size has 0.
+/// The columns of the terminal on standard output. A terminal without a size reports 0.
 fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     let columns = usize::from(size.ws_col);
     (columns > 0).then(|| columns.max(COLUMNS_MIN))
 }
 
-/// Whether NO_COLOR asks for no colours: it is there and not empty (<https://no-color.org>).
+/// Whether NO_COLOR disables colours: it is set and not empty (<https://no-color.org>).
 fn is_set(variable: Option<OsString>) -> bool {
     variable.is_some_and(|value| !value.is_empty())
 }
 
-/// A document in one form, with a line feed at its end; nothing where a list without headers is empty.
+/// Renders a document in one format, with a line feed at its end. An empty list without headers
+/// gives an empty text.
 ///
 /// # Errors
-/// If it cannot be serialized, which no document of ours is.
+/// If the document cannot be serialized. This does not happen with the documents of this crate.
 pub fn rendered(
     document: &impl Document,
     format: Format,
@@ -199,7 +200,7 @@ pub fn rendered(
 /// Writes to standard output.
 ///
 /// # Errors
-/// If that fails.
+/// If the write fails.
 pub fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())

@@ -1,7 +1,7 @@
-//! `status`: what there is to know of tunnels, of both sides in one view.
+//! `status`: shows tunnels, and both sides of a tunnel in one view.
 //!
-//! Reads objects and Events; [`mod@view`] makes documents of them and [`text`] what people read, both pure.
-//! [`wait`] is `--wait`, [`mod@watch`] is `--watch`.
+//! Reads objects and Events. [`mod@view`] turns them into documents, and [`text`] turns documents
+//! into text; both are pure. [`wait`] implements `--wait`, [`mod@watch`] implements `--watch`.
 
 mod text;
 mod view;
@@ -21,7 +21,7 @@ use crate::object::{self, Tunnel};
 use crate::output::{Document, Terminal};
 use view::{TunnelList, TunnelStatus, TunnelView};
 
-/// Shows one tunnel, or all.
+/// Shows one tunnel, or all tunnels.
 pub(crate) async fn run(
     args: &StatusArgs,
     to: &ClusterArgs,
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     show(args, terminal, read).await
 }
 
-/// Prints what is read, once or with each change.
+/// Reads a document and prints it, once or at each change.
 async fn show<D: Document>(
     args: &StatusArgs,
     terminal: &Terminal,
@@ -81,7 +81,7 @@ async fn show<D: Document>(
     Ok(Ended::Good)
 }
 
-/// Notes on standard error, each once.
+/// Prints notes to standard error, each note once.
 #[derive(Default)]
 struct Notes(RefCell<BTreeSet<String>>);
 
@@ -96,14 +96,14 @@ impl Notes {
 
 /// The other side's object.
 struct Peer {
-    /// `None`: the context of this side.
+    /// The context of the other side. `None`: the context of this side.
     context: Option<String>,
-    /// `None`: the namespace of this side.
+    /// The namespace of the other side. `None`: the namespace of this side.
     namespace: Option<String>,
     name: String,
 }
 
-/// The other side, if it was asked for; `name` is this side's.
+/// The other side, if the flags name it. `name` is the name of this side.
 fn peer(args: &StatusArgs, name: &str) -> Result<Option<Peer>, Failure> {
     let context = args.peer_context.clone();
     let Some(peer) = &args.peer else {
@@ -128,7 +128,7 @@ fn peer(args: &StatusArgs, name: &str) -> Result<Option<Peer>, Failure> {
     }))
 }
 
-/// The tunnels of the namespace, or of all.
+/// The tunnels of the namespace, or of all namespaces.
 async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<TunnelList, Failure> {
     let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
     let tunnels = object::tunnels(&cluster.client, namespace)
@@ -138,7 +138,7 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Tun
         let place = namespace.map_or("any namespace".to_owned(), |name| {
             format!("namespace {name}")
         });
-        notes.tell(format!("there is no MuxTunnel in {place}"));
+        notes.tell(format!("there are no MuxTunnels in {place}"));
     }
     Ok(TunnelList::new(
         &tunnels,
@@ -147,7 +147,8 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Tun
     ))
 }
 
-/// A tunnel with its last Events. A user who may not read Events gets a note and the rest.
+/// A tunnel with its last Events. If the user may not read Events, prints a note and returns the
+/// tunnel without Events.
 async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
     let events = object::events(&cluster.client, tunnel).await;
     let events = events.unwrap_or_else(|error| {

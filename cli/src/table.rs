@@ -1,11 +1,11 @@
-//! Columns as kubectl has them: a head in capitals, two spaces between, no lines drawn. Only the last column wraps, and
-//! only between words, so that each name can be copied.
+//! Tables in kubectl's style: a head in capitals, two spaces between columns, no lines. Only the
+//! last column wraps, and only between words, so that names can be copied.
 
 use crate::output::Style;
 
 /// Spaces between columns.
 const GAP: usize = 2;
-/// Columns that the last column has, however much the others take.
+/// Least width of the last column, regardless of the widths of other columns.
 const LAST_MIN: usize = 20;
 
 /// Draws a table. Each row has as many cells as `head`.
@@ -38,7 +38,8 @@ pub(crate) fn draw(head: &[&str], rows: Vec<Vec<String>>, style: Style) -> Strin
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Text in lines of at most `width`, each but the first behind `indent` spaces; words that are longer stay whole.
+/// Wraps text at `width`. Each line except the first begins with `indent` spaces. Longer words stay
+/// whole.
 #[must_use]
 pub(crate) fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
@@ -58,14 +59,16 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: usize) -> String {
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// Shell commands, a line each, in lines of at most `width` that can be copied together: broken between words, never
-/// within quotes, with a backslash at the end. Each line but the first stands behind `indent` spaces.
+/// Wraps shell commands, one per line, at `width`. Lines break between words, never within quotes,
+/// and end with a backslash, so that the result can be copied. Each line but the first begins with
+/// `indent` spaces.
 #[must_use]
 pub(crate) fn commands(text: &str, indent: usize, width: usize) -> String {
     let broken = |command| {
         let mut lines: Vec<String> = Vec::new();
         for word in shell_words(command) {
-            // Further lines of a command stand two columns to the right; two more are for the backslash.
+            // Further lines of a command are indented by two columns. The backslash needs two more
+            // columns.
             let margin = indent + 2 + 2;
             match lines.last_mut() {
                 Some(line) if line.chars().count() + 1 + word.chars().count() + margin <= width => {
@@ -81,7 +84,7 @@ pub(crate) fn commands(text: &str, indent: usize, width: usize) -> String {
     commands.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// The words of a command as they were written, with their quotes.
+/// The words of a command, with their quotes.
 fn shell_words(command: &str) -> impl Iterator<Item = &str> {
     let mut quote = None;
     command

@@ -1,4 +1,4 @@
-//! Times as people read them.
+//! Times in a readable format.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -6,13 +6,13 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// How long ago, as kubectl says it: `40s`, `12m`, `3h`, `5d`. What is still to come is `0s`.
+/// The age in kubectl's format: `40s`, `12m`, `3h`, `5d`. A time in the future is `0s`.
 #[must_use]
 pub fn ago(then: Timestamp, now: Timestamp) -> String {
     span(now.as_second() - then.as_second())
 }
 
-/// `in 12h`, or `12h ago` for what is past.
+/// `in 12h`, or `12h ago` for a time in the past.
 #[must_use]
 pub fn distance(then: Timestamp, now: Timestamp) -> String {
     let seconds = then.as_second() - now.as_second();
@@ -23,7 +23,7 @@ pub fn distance(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Two units of a span lose nothing that matters: the smaller one is left out beyond two of the larger.
+/// Formats a span in the largest unit of which the span has at least two.
 fn span(seconds: i64) -> String {
     match seconds.max(0) {
         seconds if seconds < 2 * MINUTE => format!("{seconds}s"),

@@ -1,8 +1,8 @@
-//! `token`: joining the entry of a tunnel in one cluster to its exit in another.
+//! `token`: joins the entry of a tunnel in one cluster to its exit in another.
 //!
-//! The exit's operator publishes a join bundle, a Secret. [`issue`] writes it down as a manifest, [`redeem`] checks
-//! it and applies it in the entry's cluster, [`revoke`] lets the exit drop all that joined by former ones.
-//! [`bundle`] is what a bundle is, pure.
+//! The exit's operator publishes a join bundle, a Secret. [`issue`] writes the bundle as a
+//! manifest, [`redeem`] checks the manifest and applies it in the entry's cluster, and [`revoke`]
+//! makes the exit reject entries with former bundles. [`bundle`] parses and checks bundles, pure.
 
 mod bundle;
 pub(crate) mod issue;
@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
 
-/// The tunnel whose exit is joined.
+/// Reads the tunnel of side Exit.
 async fn exit(cluster: &Cluster, name: &str) -> Result<Tunnel, Failure> {
     let namespace = cluster.namespace.as_str();
     let tunnel = object::api(&cluster.client, Some(namespace))
@@ -30,7 +30,7 @@ async fn exit(cluster: &Cluster, name: &str) -> Result<Tunnel, Failure> {
     }
 }
 
-/// `--context far`, with a space before it, where one was asked for.
+/// ` --context far`, or an empty text without a requested context.
 fn context_flag(cluster: &Cluster) -> String {
     let context = cluster.context.as_ref();
     context.map_or_else(String::new, |context| format!(" --context {context}"))

@@ -1,4 +1,5 @@
-//! The program as people and scripts call it, against an API server of our own: what goes where, and exit statuses.
+//! Runs the program like users and scripts do, with an API server of the test: its output and exit
+//! statuses.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 const JOIN: &str = "secrets/web-join@backend";
 
-/// The tunnel that it belongs to.
+/// The tunnel of the bundle.
 const TUNNEL: &str = "muxtunnels/web@backend";
 
 /// A bundle as the exit's operator publishes it.
@@ -85,7 +86,7 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
         .map(|event| &event["reason"])
         .collect();
     assert_eq!(reasons, ["one"]);
-    // Who may not read Events sees the rest.
+    // A user who may not read Events sees everything else.
     cluster.deny("/api/v1/namespaces/shop/events", 403);
     let ran = cluster.run("status web -o json");
     assert_eq!((ran.status, ran.json()["name"].as_str()), (0, Some("web")));
@@ -116,7 +117,7 @@ fn status_lists_a_namespace_or_all() {
     let none = cluster.run("status -n empty");
     assert_eq!(
         (none.status, none.err.as_str()),
-        (0, "there is no MuxTunnel in namespace empty\n")
+        (0, "there are no MuxTunnels in namespace empty\n")
     );
 }
 
@@ -189,26 +190,27 @@ fn waiting_in_vain_says_what_was_missing() {
     let name = "a-tunnel-with-a-name-of-forty-characters";
     let ran = cluster.run(&format!("status {name} --wait=available --timeout 5s"));
     assert_eq!((ran.status, ran.out.as_str()), (4, ""), "{ran:?}");
-    let wanted = "not within 5s: shop/a-tunnel-with-a-name-of-forty-characters is Available; \
+    let wanted = "shop/a-tunnel-with-a-name-of-forty-characters is not Available after 5s: \
                   Available=False: MT0201 CarrierConnecting: no ready gateway has a carrier\n\
                   last Event: Warning GatewaysNotReady: the last word";
     assert!(ran.err.contains(wanted), "{ran:?}");
 
-    // What holds of an older spec does not count.
+    // A condition that describes an older spec does not end the wait.
     cluster.tunnel("both.yaml", |object| {
         object["metadata"]["generation"] = json!(4);
     });
     let ran = cluster.run("status web --wait --timeout 5s");
     assert_eq!(ran.status, 4, "{ran:?}");
     assert!(
-        ran.err.contains("its last Ready is of an older one"),
+        ran.err
+            .contains("its last condition Ready describes an older spec"),
         "{ran:?}"
     );
     assert_eq!(cluster.run("status --wait").status, 2);
     assert_eq!(cluster.run("status nothing --wait").status, 1);
 }
 
-/// What an installation consists of.
+/// The objects of an installation.
 fn installed() -> Cluster {
     let cluster = Cluster::start();
     for (_, definition) in muxtunnel_crds::schema::definitions().unwrap() {
@@ -238,7 +240,7 @@ fn installed() -> Cluster {
         "leases/muxtunnel-operator@mux",
         json!({
             "metadata": {"name": "muxtunnel-operator", "namespace": "mux"},
-            // Long enough for any machine that runs this test.
+            // The Lease lasts long enough for a slow machine.
             "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, "renewTime": now()},
         }),
     );
@@ -380,7 +382,7 @@ fn check_before_an_installation_asks_for_what_it_takes() {
         codes(&cluster.run("check --pre -o json"), "finding"),
         ["MT0382"]
     );
-    // Without an installation a plain check finds that there is none.
+    // A check without --pre reports the missing installation as a finding.
     let ran = cluster.run("check --only installation -o json");
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(
@@ -432,7 +434,7 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
     ] {
         assert!(skipped.contains(&right), "{skipped:?}");
     }
-    // What was asked for, and what this is all about, is not skipped.
+    // Checks that the flags request are findings, not skipped.
     for line in ["check --only node --probe", "check --only tunnels"] {
         cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));
@@ -499,7 +501,7 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
     let ran = cluster.run("check --only node --probe -n shop -o json");
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(codes(&ran, "finding"), ["MT0308", "MT0404", "MT0404"]);
-    // No gateway answers so when it is asked for buffers.
+    // A gateway does not answer `udp-buffers` with this message, so the answer is unknown.
     assert_eq!(codes(&ran, "warning"), ["MT0389", "MT0390"]);
     let writes = cluster.written();
     let mut made = writes
@@ -520,7 +522,7 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
 #[test]
 fn probing_that_is_ended_leaves_no_pods_either() {
     let cluster = installed();
-    // The pods say nothing.
+    // The pods do not answer.
     let line = "check --only node --probe -n shop";
     let mut program = cluster.command(line);
     program.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -574,7 +576,7 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     let cluster = Cluster::start();
     cluster.tunnel("exit.yaml", |_| {});
     cluster.put(JOIN, bundle());
-    let ran = cluster.run("token issue web -n backend --output web.join.yaml");
+    let ran = cluster.run("token issue web -n backend --filename web.join.yaml");
     assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{ran:?}");
     let next =
         "    muxtunnel token redeem web.join.yaml --name web-join -n NAMESPACE --context CONTEXT\n";
@@ -585,7 +587,7 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    let again = cluster.run("token issue web -n backend --output web.join.yaml");
+    let again = cluster.run("token issue web -n backend --filename web.join.yaml");
     assert_eq!(again.status, 1, "{again:?}");
 
     let ran = cluster.run("token redeem web.join.yaml --name joined -n shop");
@@ -600,12 +602,12 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     assert_eq!(applied["data"], bundle_data(&cluster));
     let (_, manifest) = cluster.written().pop().unwrap();
     assert!(manifest["metadata"].get("uid").is_none());
-    // Both sides are shown the same fingerprint.
+    // Both sides see the same fingerprint.
     let json = cluster
         .run("token redeem web.join.yaml --name joined -n shop -o json")
         .json();
     let fingerprint = json["fingerprint"].as_str().unwrap();
-    let issued = cluster.run("token issue web -n backend --output again.yaml");
+    let issued = cluster.run("token issue web -n backend --filename again.yaml");
     assert!(issued.err.contains(fingerprint), "{issued:?}");
 
     let seen = cluster.get(TUNNEL).unwrap();
@@ -627,27 +629,31 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     );
     let ran = cluster.run("token revoke web -n backend --yes");
     assert!(
-        ran.out.contains("Once its operator has applied that"),
+        ran.out
+            .contains("When the operator has applied the generation"),
         "{ran:?}"
     );
-    assert!(ran.out.contains("up to 25 s"), "{ran:?}");
+    assert!(ran.out.contains("at most 25 s"), "{ran:?}");
     let tunnel = cluster.get(TUNNEL).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
         "3"
     );
-    // Nobody reconciles it here.
+    // No operator reconciles the tunnel here.
     let ran = cluster.run("token revoke web -n backend --yes --wait --timeout 2s");
     assert_eq!(ran.status, 4, "{ran:?}");
-    assert!(ran.err.contains("not within 2s a bundle of it"), "{ran:?}");
-    // Somebody has gone on meanwhile, and a bundle of that serves as well.
+    assert!(
+        ran.err.contains("a bundle of this generation within 2s"),
+        "{ran:?}"
+    );
+    // A bundle of a later generation also raises the next generation.
     cluster.tunnel("exit.yaml", |object| {
         object["status"]["certificates"]["join"]["generation"] = json!(9);
         object["spec"]["exit"]["drainSeconds"] = json!(600);
     });
     let ran = cluster.run("token revoke web -n backend --yes");
     assert!(
-        ran.out.contains("join generation 10.") && ran.out.contains("up to 600 s"),
+        ran.out.contains("join generation 10.") && ran.out.contains("at most 600 s"),
         "{ran:?}"
     );
     cluster.tunnel("exit.yaml", |object| {
@@ -721,7 +727,7 @@ fn tokens_that_cannot_be_are_refused_and_nothing_is_written() {
             1,
             "backend/web has no join bundle",
         ),
-        ("token revoke web -n backend", 2, "give --yes"),
+        ("token revoke web -n backend", 2, "use --yes"),
         ("token revoke web --yes", 1, "shop/web is of side Both"),
         (
             "token redeem missing.yaml --name j",
@@ -739,8 +745,9 @@ fn tokens_that_cannot_be_are_refused_and_nothing_is_written() {
     let ran = cluster.run("token redeem expired.yaml --name j");
     assert_eq!(ran.status, 1);
     assert!(
-        ran.err
-            .contains("expired.yaml is no join bundle: it expired at 2001-01-01T00:00:00Z"),
+        ran.err.contains(
+            "expired.yaml is not a join bundle: the bundle expired at 2001-01-01T00:00:00Z"
+        ),
         "{ran:?}"
     );
     assert!(cluster.written().is_empty(), "{:?}", cluster.written());

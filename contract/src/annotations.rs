@@ -1,5 +1,6 @@
-//! Annotations of objects of users.
+//! Annotations that users set on their objects.
 
-/// Of a tunnel of side Exit: a number, 0 where there is none. A greater one makes all join bundles worthless that were
-/// published before, and ends the carriers of those who have one.
+/// The join generation of a tunnel of side Exit: a number, and 0 without the annotation. A greater
+/// number revokes all join bundles that were published before, and ends the carriers of their
+/// holders.
 pub const JOIN_GENERATION: &str = "muxtunnel.dev/join-generation";

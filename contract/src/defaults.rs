@@ -1,4 +1,4 @@
-//! Defaults that are stated in more than one place.
+//! Defaults that several crates use.
 
-/// `drainSeconds` of an end: the seconds that open streams have after SIGTERM.
+/// `drainSeconds` of an end: seconds from SIGTERM until open streams are reset.
 pub const DRAIN_SECONDS: u32 = 25;

@@ -2,7 +2,7 @@
 
 /// The name of the product.
 pub const NAME: &str = "app.kubernetes.io/name";
-/// The object that a child belongs to; of the operator's own objects, the Helm release.
+/// The object that owns a child; for the operator's own objects, the Helm release.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// The role of a child: `entry`, `exit`, ...
 pub const COMPONENT: &str = "app.kubernetes.io/component";

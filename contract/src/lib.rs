@@ -1,6 +1,6 @@
-//! What several parts of MuxTunnel agree on, said once: labels, annotations, ports, keys of Secrets, sysctls, defaults.
+//! Constants that several crates of MuxTunnel share: labels, annotations, ports, keys of Secrets, sysctls, defaults.
 //!
-//! Constants alone, without a dependency. A name that one crate alone uses stays there.
+//! The crate has only constants, and no dependencies. A constant that only one crate uses belongs in that crate.
 
 pub mod annotations;
 pub mod defaults;

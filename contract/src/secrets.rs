@@ -1,11 +1,11 @@
-//! Secrets that hold certificates, or a join bundle: type and keys.
+//! Types and keys of Secrets with certificates or a join bundle.
 
 /// The type of a Secret with a join bundle.
 pub const JOIN_TYPE: &str = "muxtunnel.dev/join";
 
-/// Certificates of the authorities of peers, PEM.
+/// The key for the certificates of the peers' authorities, PEM.
 pub const AUTHORITIES: &str = "ca.crt";
-/// A certificate, PEM.
+/// The key for a certificate, PEM.
 pub const CERTIFICATE: &str = "tls.crt";
-/// The key of the certificate, PEM.
+/// The key for the certificate's private key, PEM.
 pub const KEY: &str = "tls.key";

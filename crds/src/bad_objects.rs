@@ -1,24 +1,25 @@
-//! The form of the files in `tests/bad_objects`: objects that an API server must refuse, and the
-//! sentence that it must refuse them with. One table for the local test and for the cluster's.
+//! The format of the files in `tests/bad_objects`: objects that an API server must refuse, each
+//! with a part of the expected message. The local test and the test in a cluster read the same
+//! files.
 //!
-//! A file begins with `# expect: SENTENCE`. It holds one document, or two: an object that is accepted
-//! and the update of it that is refused.
+//! A file begins with `# expect: SENTENCE`. One document follows: the refused object. With two
+//! documents, the first is accepted, and the second is a refused update of the first.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One file of the table.
+/// The content of one file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BadObject {
     /// Part of the API server's message.
     pub expected: String,
-    /// The accepted object that `object` is an update of.
+    /// The accepted object that `object` updates.
     pub old: Option<Value>,
     /// The object that is refused.
     pub object: Value,
 }
 
-/// The text is not such a file.
+/// The text does not have the format of a file in `tests/bad_objects`.
 #[derive(Debug)]
 pub struct BadObjectError(String);
 
@@ -30,21 +31,22 @@ impl std::fmt::Display for BadObjectError {
     }
 }
 
-/// Reads one file of the table.
+/// Parses the content of one file.
 ///
 /// # Errors
-/// If the first line is not `# expect: SENTENCE`, or there are not one or two YAML documents.
+/// If the first line is not `# expect: SENTENCE`, or the file does not have one or two YAML
+/// documents.
 pub fn parse(text: &str) -> Result<BadObject, BadObjectError> {
     let expected = text
         .lines()
         .next()
         .and_then(|line| line.strip_prefix("# expect: "))
-        .ok_or_else(|| BadObjectError("the first line is not `# expect: SENTENCE`".to_owned()))?
+        .ok_or_else(|| BadObjectError("line 1: expected `# expect: SENTENCE`".to_owned()))?
         .to_owned();
     let mut documents = serde_yaml::Deserializer::from_str(text)
         .map(Value::deserialize)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| BadObjectError(format!("not YAML: {error}")))?;
+        .map_err(|error| BadObjectError(format!("invalid YAML: {error}")))?;
     let object = documents.pop();
     match (object, documents.pop(), documents.is_empty()) {
         (Some(object), old, true) => Ok(BadObject {
@@ -52,6 +54,8 @@ pub fn parse(text: &str) -> Result<BadObject, BadObjectError> {
             old,
             object,
         }),
-        _ => Err(BadObjectError("not one or two documents".to_owned())),
+        _ => Err(BadObjectError(
+            "expected one or two YAML documents".to_owned(),
+        )),
     }
 }

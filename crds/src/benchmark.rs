@@ -1,4 +1,4 @@
-//! [`MuxBenchmark`]: a matrix of measurements of a tunnel against the direct path.
+//! [`MuxBenchmark`]: a matrix of measurements that compare a tunnel with the direct path.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Security, rules};
 
-/// A matrix of measurements: each delay x tuning is an environment of its own, in which every path,
-/// protocol and number of connections is measured. Its Job's log has the figures.
+/// A matrix of measurements. Each combination of a delay and a tuning is an environment, in which
+/// every path, protocol and number of connections is measured. The log of the benchmark's Job
+/// contains the figures.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -20,15 +21,15 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
     namespaced,
     status = "MuxBenchmarkStatus",
     derive = "PartialEq",
-    doc = "A matrix of measurements of a tunnel against the direct path.",
+    doc = "A matrix of measurements that compare a tunnel with the direct path.",
     validation = rules::name(28),
     validation = rules::spec_immutable(),
     printcolumn(name = "Complete", type_ = "string", json_path = ".status.conditions[?(@.type==\"Complete\")].status", description = "All cells were measured"),
     printcolumn(name = "Failed", type_ = "string", json_path = ".status.conditions[?(@.type==\"Failed\")].status", description = "Some cells were not measured"),
-    printcolumn(name = "Cells", type_ = "string", json_path = ".status.progress", description = "Cells done of all cells"),
-    printcolumn(name = "Environment", type_ = "string", json_path = ".status.environment", description = "What is being measured now"),
-    printcolumn(name = "Best", type_ = "number", json_path = ".status.summary.bestRatio", description = "Best ratio of tunnel to direct", priority = "1"),
-    printcolumn(name = "Worst", type_ = "number", json_path = ".status.summary.worstRatio", description = "Worst ratio of tunnel to direct", priority = "1"),
+    printcolumn(name = "Cells", type_ = "string", json_path = ".status.progress", description = "Finished cells and all cells, such as 7/24"),
+    printcolumn(name = "Environment", type_ = "string", json_path = ".status.environment", description = "The environment that is measured now"),
+    printcolumn(name = "Best", type_ = "number", json_path = ".status.summary.bestRatio", description = "Best ratio of the tunnel's throughput to the direct path's", priority = "1"),
+    printcolumn(name = "Worst", type_ = "number", json_path = ".status.summary.worstRatio", description = "Worst ratio of the tunnel's throughput to the direct path's", priority = "1"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -36,53 +37,60 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
     validation = rules::warm_up_shorter(),
     validation = rules::native_measured("pool"),
     validation = rules::native_measured("resume"),
+    validation = rules::native_measured_once(),
     validation = rules::quic_measured_has_tls(),
     validation = rules::network_measured_by_one_protocol(),
+    validation = rules::udp_measured_through_the_network(),
     validation = rules::network_measured_with_one_gateway("entry"),
     validation = rules::network_measured_with_one_gateway("exit")
 )]
 pub struct MuxBenchmarkSpec {
     /// The tunnel that is measured.
     pub tunnel: BenchmarkTunnel,
-    /// What measures.
+    /// The program that measures throughput.
     #[serde(default)]
     pub tool: Tool,
     /// Numbers of parallel connections.
     #[serde(default = "connections")]
     #[schemars(length(min = 1, max = 8), inner(range(min = 1, max = 128)), extend("x-kubernetes-list-type" = "set"))]
     pub connections: Vec<i32>,
-    /// Emulated delays in each direction: the round-trip time grows by twice this.
+    /// Emulated one-way delays. The round-trip time grows by twice the delay.
     #[serde(default = "delays")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     #[x_kube(validation = rules::delays_bounded())]
     pub delays: Vec<Duration>,
-    /// Tunings of the gateways; the direct path gets the same.
+    /// Tunings of the gateways and of the direct path.
     #[serde(default = "tunings")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub tunings: Vec<Profile>,
-    /// Which paths are measured. Network needs one of the protocols Native, Auto and QUIC in `protocols`, the chart's value
-    /// `network.enabled`, and the Pod Security level `privileged`.
+    /// The paths that are measured. Network needs one of the protocols Native, Auto and QUIC in
+    /// `protocols`, the chart's value `network.enabled`, and the Pod Security level `privileged`.
     #[serde(default = "paths")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
-    /// Mux protocols: each has a tunnel of its own, measured beside the same direct path. The path Network has one more
-    /// tunnel.
+    /// Mux protocols. Each protocol has its own tunnel. All tunnels are compared with one direct
+    /// path. The path Network has an additional tunnel. Native and Auto exclude each other, because
+    /// both are named Native in the results.
     #[serde(default = "protocols")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub protocols: Vec<Protocol>,
-    /// How long one measurement lasts, warm-up included.
+    /// Duration of one measurement, including the warm-up.
     #[serde(default = "duration")]
     #[x_kube(validation = rules::measurement_bounded())]
     pub duration: Duration,
-    /// Start of each measurement that is left out of the figures.
+    /// Time at the start of each measurement. The figures exclude the data of this time.
     #[serde(default = "warm_up")]
     pub warm_up: Duration,
-    /// How often each cell is measured; the figure is the median.
+    /// Number of measurements of each cell. The figure of a cell is the median of its measurements.
     #[serde(default = "rounds")]
     #[schemars(range(min = 1, max = 9))]
     pub rounds: i32,
-    /// Seconds after its end at which the Job, and with it the log, is deleted. Default: never. The
-    /// results ConfigMap stays.
+    /// Settings of UDP datagrams. If `paths` contains Network, datagrams are measured on the
+    /// network and on the direct path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<BenchmarkUdp>,
+    /// Seconds after the end of the Job until the Job and its log are deleted. Default: never. The
+    /// ConfigMap with the results is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -120,7 +128,7 @@ fn rounds() -> i32 {
     3
 }
 
-/// The tunnel that a benchmark measures. Forwards, delay and tuning come from the matrix.
+/// The tunnel that a benchmark measures. The matrix determines its forwards, delay and tuning.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchmarkTunnel {
@@ -134,7 +142,7 @@ pub struct BenchmarkTunnel {
     pub exit: Option<Gateway>,
 }
 
-/// The connections between the gateways. Their protocol comes from the matrix.
+/// The connections between the gateways. The matrix determines their protocol.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -142,62 +150,77 @@ pub struct BenchmarkTunnel {
     validation = rules::keys_of_both_ends()
 )]
 pub struct BenchmarkCarrier {
-    /// How the kernel paces them. Default: Auto.
+    /// Congestion control of the carriers. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
-    /// Of the tunnel of protocol Native: how many there are in each session; each worker of an entry
-    /// has a session. Default: 1 to 4, and one without `resume`.
+    /// Protocol Native: the number of carriers of each session. Each worker of an entry has a
+    /// session. Default: 1 to 4, or 1 if `resume` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Of the tunnel of protocol Native: whether streams outlive their carrier. Default: true.
+    /// Protocol Native: whether streams survive the loss of their carrier. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
-    /// How they are secured. Default: MutualTls, with certificates that the operator issues.
+    /// Security of the carriers. Default: MutualTls, with certificates that the operator issues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<Security>,
 }
 
-/// What measures.
+/// UDP datagrams at a fixed rate. One run of `duration` is measured for each delay and tuning.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct BenchmarkUdp {
+    /// Rate of payload in bits per second, from 100kbit to 10Gbit, such as 500kbit, 100Mbit or
+    /// 1Gbit. Default: 100Mbit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 11),
+        regex(pattern = "^([1-9][0-9]{2,6}kbit|([1-9][0-9]{0,3}|10000)Mbit|([1-9]|10)Gbit)$")
+    )]
+    pub rate: Option<String>,
+}
+
+/// The program that measures throughput.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tool {
-    /// iperf 2, by the receiver's figures.
+    /// iperf 2. The figures are the receiver's measurements.
     #[default]
     Iperf2,
 }
 
-/// Which way the traffic takes.
+/// A path of the traffic.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]
 pub enum Path {
-    /// From client to server, with the emulated delay and the gateways' sysctls.
+    /// From client to server without a tunnel, with the emulated delay and the gateways' sysctls.
     Direct,
-    /// Through the tunnel; client and server keep the kernel's defaults.
+    /// Through the tunnel. The pods of client and server have the kernel's default sysctls.
     Tunnel,
-    /// As IP packets, from the address of the entry's interface to that of the exit's (`spec.network` of a MuxTunnel).
-    /// Client and server run in the pods of the gateways and have their sysctls, because no other pod has a route to the
-    /// interface.
+    /// As IP packets between the interface addresses of the entry and of the exit (`spec.network`
+    /// of a MuxTunnel). Client and server run in the pods of the gateways and have the gateways'
+    /// sysctls, because no other pod has a route to the interfaces.
     Network,
 }
 
-/// What the operator saw of a benchmark.
+/// The observed state of a benchmark.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxBenchmarkStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Progressing, Complete, Failed; the last two are terminal.
+    /// The conditions Progressing, Complete and Failed. If Complete or Failed is true, the
+    /// benchmark has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// When the Job was made.
+    /// When the Job was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When Complete or Failed became true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Name of the Job whose log has the matrix.
+    /// Name of the Job. Its log contains the figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub job: Option<String>,
@@ -209,44 +232,44 @@ pub struct MuxBenchmarkStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub environment: Option<String>,
-    /// Cells done of all cells, such as `7/24`.
+    /// Finished cells and all cells, such as `7/24`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub progress: Option<String>,
-    /// What came out.
+    /// A summary of the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<BenchmarkSummary>,
 }
 
-/// What came out of a benchmark.
+/// A summary of the results of a benchmark.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchmarkSummary {
-    /// Cells by outcome.
+    /// Number of cells by outcome.
     #[serde(default)]
     pub cells: BenchmarkCells,
-    /// Best ratio of tunnel to direct in any cell.
+    /// Best ratio of the tunnel's throughput to the direct path's, of all cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_ratio: Option<f64>,
-    /// Worst ratio of tunnel to direct in any cell.
+    /// Worst ratio of the tunnel's throughput to the direct path's, of all cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_ratio: Option<f64>,
 }
 
-/// Cells of a benchmark by outcome.
+/// Number of cells of a benchmark by outcome.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchmarkCells {
     /// All cells of the matrix.
     #[serde(default)]
     pub total: i32,
-    /// Measured.
+    /// Cells that were measured.
     #[serde(default)]
     pub ok: i32,
-    /// Not measured, because something failed.
+    /// Cells that were not measured because a measurement or its environment failed.
     #[serde(default)]
     pub failed: i32,
-    /// Not measured, because the delay could not be emulated.
+    /// Cells that were not measured because the delay could not be emulated.
     #[serde(default)]
     pub refused: i32,
 }

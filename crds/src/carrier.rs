@@ -24,49 +24,55 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::join_has_its_own_security()
 )]
 pub struct Carrier {
-    /// The mux protocol spoken on them; both sides must have the same.
+    /// The mux protocol on the carriers. Both sides must have the same value.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What they run on; both sides must have the same. Not with protocols QUIC and HTTP3, which have UDP, and not with Auto,
-    /// which chooses. Default: TCP.
+    /// The transport below the mux protocol. Both sides must have the same value. Not with
+    /// protocols QUIC and HTTP3, which use UDP, and not with Auto, which selects the transport.
+    /// Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
-    /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there; with
-    /// `joinFrom` instead of what the bundle says. Side Exit: the same, as entries elsewhere have to dial it, for
-    /// the join bundle; without a port that of the Service. Default there: what the Service says.
+    /// Side Entry: `host:port` of the exit's carrier Service, or, with `webSocket`, of the Ingress
+    /// or proxy in front of it. It overrides the address in the bundle of `joinFrom`. Side Exit:
+    /// the address in the join bundle, which entries in other clusters dial. Its default is the
+    /// address of the Service, and its default port is the port of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 260),
         regex(pattern = rules::HOST_MAYBE_PORT)
     )]
     pub address: Option<String>,
-    /// Side Entry: the exit is that of a join bundle, which says where it is and how carriers are secured.
+    /// Side Entry: a join bundle, which contains the address of the exit and the certificates of
+    /// the carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_from: Option<JoinFrom>,
-    /// Sides Entry and Exit: where they meet, if neither can be dialled; instead of `address`.
+    /// Sides Entry and Exit: the rendezvous that connects an entry and an exit which cannot dial
+    /// each other. It replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
-    /// They are WebSocket connections, for paths that let only HTTP pass; both sides must have the same path.
-    /// Default: TCP connections. With protocol Auto they may be: where nothing else passes.
+    /// Carriers are WebSocket connections, for networks that pass only HTTP. Both sides must have
+    /// the same `path`. Default: TCP connections. With protocol Auto, carriers use WebSocket only
+    /// if the network blocks the other transports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
-    /// How the kernel paces them, with protocols QUIC and HTTP3 the gateway itself. Default: Auto.
+    /// Congestion control of the carriers. The kernel implements it, or the gateway with protocols
+    /// QUIC and HTTP3. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
-    /// Not with protocol Jmux: how many there are in each session; each worker of an entry has a session.
-    /// Default: 1 to 4, and one without `resume`.
+    /// The number of carriers of each session. Each worker of an entry has a session. Not with
+    /// protocol Jmux. Default: 1 to 4, or 1 with transport KCP or if `resume` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Protocol Native: whether streams outlive their carrier; what is sent is then kept until the other
-    /// side has it. Default: true.
+    /// Protocol Native: whether streams survive the loss of their carrier. The gateway then retains
+    /// sent bytes until the other side acknowledges them. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
-    /// How they are secured. Default: MutualTls, with certificates that the operator issues.
+    /// Security of the carriers. Default: MutualTls, with certificates that the operator issues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<Security>,
 }
 
-/// Where an entry and an exit meet: at the gateway of a MuxTunnel of side Rendezvous.
+/// A MuxTunnel of side Rendezvous, whose gateway connects an entry and an exit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Meeting {
@@ -76,11 +82,12 @@ pub struct Meeting {
         regex(pattern = rules::HOST_PORT)
     )]
     pub address: String,
-    /// The name that the exit registers and the entry visits.
+    /// The name that the exit registers at the rendezvous, and that the entry requests there.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[-_.a-z0-9]+$"))]
     pub name: String,
-    /// The Secret with the name's secret for this side, its key `secret`, in the tunnel's namespace: at least 16
-    /// bytes, the same as at the rendezvous. Entry and exit have different ones. A changed one is for new carriers.
+    /// A Secret in the tunnel's namespace. Its key `secret` contains this side's secret for the
+    /// name: at least 16 bytes, the same as at the rendezvous. Entry and exit have different
+    /// secrets. A changed secret applies to new carriers.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)
@@ -88,17 +95,20 @@ pub struct Meeting {
     pub secret_name: String,
 }
 
-/// Carriers as WebSocket connections (RFC 6455): TLS is below them, Noise above.
+/// Carriers as WebSocket connections (RFC 6455). TLS encrypts the WebSocket connection. Noise
+/// encrypts only the data in it.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct WebSocket {
-    /// What the entry asks for and the exit answers at, such as /carrier.
+    /// The path of the HTTP requests, such as /carrier. The exit answers only requests with this
+    /// path.
     #[schemars(
         length(min = 1, max = 256),
         regex(pattern = "^/[-._~!$&'()*+,;=:@%/a-zA-Z0-9]*$")
     )]
     pub path: String,
-    /// The host that the entry's requests name, by which an Ingress may choose. Default: the exit's address.
+    /// The host in the HTTP requests of the entry. An Ingress can route by this host. Default: the
+    /// exit's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 260),
@@ -112,10 +122,10 @@ pub struct WebSocket {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::pool_in_order())]
 pub struct Pool {
-    /// As many are kept.
+    /// Least number of carriers.
     #[schemars(range(min = 1, max = 16))]
     pub min: u8,
-    /// There are never more. Default: `min`.
+    /// Greatest number of carriers. Default: `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16))]
     pub max: Option<u8>,
@@ -126,49 +136,54 @@ pub struct Pool {
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
 pub enum Protocol {
-    /// Devolutions' JMUX, as jetsocat speaks it.
+    /// Devolutions' JMUX, the mux protocol of jetsocat.
     Jmux,
-    /// Our own, between two gateways of ours.
+    /// MuxTunnel's own protocol, between two MuxTunnel gateways.
     #[default]
     Native,
-    /// HTTP/2 with a CONNECT for each stream: with another HTTP/2 proxy, or a client of one, at the other end.
+    /// HTTP/2 with a CONNECT request for each stream. The peer can also be another HTTP/2 proxy, or
+    /// a client of an HTTP/2 proxy.
     #[serde(rename = "HTTP2")]
     Http2,
     /// HBONE, with a proxy of an Istio mesh at the other end. `security.mode: None` is plaintext HBONE.
     #[serde(rename = "HBONE")]
     Hbone,
-    /// QUIC, between two gateways of ours: over UDP, with `security.mode: MutualTls`. The exit's port is one of UDP.
+    /// QUIC over UDP between two MuxTunnel gateways, with `security.mode: MutualTls`. The exit's
+    /// port is a UDP port.
     #[serde(rename = "QUIC")]
     Quic,
-    /// HTTP/3 with a CONNECT for each stream, over UDP, with `security.mode: MutualTls`: with another HTTP/3 proxy, or a
-    /// client of one, at the other end.
+    /// HTTP/3 over UDP with a CONNECT request for each stream, with `security.mode: MutualTls`. The
+    /// peer can also be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
     #[serde(rename = "HTTP3")]
     Http3,
-    /// Our own over what the path lets pass, and of that over what carries more: TCP, KCP over UDP, and with `webSocket`
-    /// such connections. The exit's port is one of TCP and one of UDP; entries choose, and streams outlive the change.
+    /// Native, over the transport that the entry selects: TCP, KCP over UDP, or WebSocket (with
+    /// `webSocket`). The entry selects a transport that the network does not block, and prefers the
+    /// faster of TCP and KCP. Streams survive a change of the transport. The exit's port is open
+    /// for TCP and UDP.
     Auto,
 }
 
-/// What carriers run on.
+/// The transport of carriers.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
     /// TCP connections.
     #[default]
     #[serde(rename = "TCP")]
     Tcp,
-    /// KCP over UDP, for paths that lose packets; the exit's port is one of UDP then.
+    /// KCP over UDP, for paths that lose packets. The exit's port is then a UDP port.
     #[serde(rename = "KCP")]
     Kcp,
 }
 
-/// How the kernel paces carriers.
+/// Congestion control of carriers.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CongestionControl {
-    /// The gateway chooses by what it measures of the path.
+    /// The gateway selects the congestion control from measurements of the path.
     #[default]
     Auto,
-    /// Loss-based, the usual default of Linux.
+    /// CUBIC, which reduces the rate after packet loss. The usual default of Linux.
     Cubic,
-    /// By measured bandwidth and round-trip time; the nodes' kernels must have it.
+    /// BBR, which sets the rate by the measured bandwidth and round-trip time. The nodes' kernels
+    /// must support it.
     Bbr,
 }

@@ -7,12 +7,13 @@ use std::time::Duration as StdDuration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What the API server accepts; whatever matches can be parsed. Source: GEP-2257.
+/// The pattern by which the API server checks durations. Every text that matches it can be parsed.
+/// Source: GEP-2257.
 const PATTERN: &str = "^([0-9]{1,5}(h|m|s|ms)){1,4}$";
-/// Four parts of five digits and a unit of at most two letters.
+/// The length of four parts, each with five digits and a unit of two letters.
 const LENGTH_MAX: usize = 28;
 
-/// A span of time of whole milliseconds, at most 99999 hours in each of its four parts.
+/// A duration in whole milliseconds. Its text has at most four parts, such as `99999h`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(StdDuration);
 
@@ -26,14 +27,14 @@ impl fmt::Display for DurationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is not a duration of h, m, s and ms, such as 50ms or 1m30s",
+            "invalid duration {:?}: expected numbers with units h, m, s or ms, such as 50ms or 1m30s",
             self.0
         )
     }
 }
 
 impl Duration {
-    /// A duration of that many milliseconds.
+    /// A duration of `milliseconds`.
     #[must_use]
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(StdDuration::from_millis(milliseconds))
@@ -51,7 +52,7 @@ impl Duration {
         self.0
     }
 
-    /// Whether it is zero.
+    /// Whether the duration is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0.is_zero()
@@ -96,7 +97,7 @@ impl FromStr for Duration {
     }
 }
 
-/// The shortest text: units that are zero are left out; zero is `0s`.
+/// Writes the shortest text, without units whose number is 0. A duration of zero is `0s`.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.as_millis();

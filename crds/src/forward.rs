@@ -1,4 +1,4 @@
-//! What is listened on, what is spoken there, and where it leads.
+//! Forwards: the listening port, the protocol of its clients, and the target.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules;
 
-/// One port that is listened on and the target its streams lead to.
+/// A listening port and the target of its streams.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -20,72 +20,80 @@ use crate::rules;
     validation = rules::reverse_is_plain()
 )]
 pub struct Forward {
-    /// Unique name; it also names the port of the Service of the side that listens.
+    /// Unique name of the forward. The port in the Service of the listening side has the same name.
     #[schemars(
         length(min = 1, max = 15),
         regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Which way its streams are opened. ExitToEntry is for protocol Native, HTTP2, QUIC or Auto. Default: EntryToExit.
+    /// The direction in which streams are opened. ExitToEntry needs `carrier.protocol` Native,
+    /// HTTP2, QUIC or Auto. Default: EntryToExit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<ForwardDirection>,
-    /// Where streams enter.
+    /// The listening port and its clients.
     pub listen: Listen,
-    /// Where they lead: exactly one of `service` and `address`. Protocol Tcp has one; Auto may have one, for
-    /// clients that name none; with the others each client names its own, which `policy` has to allow.
+    /// The target: exactly one of `service` and `address`. Required with protocol Tcp. Optional
+    /// with Auto, for clients that do not name a target. Not permitted with Socks5 and HttpConnect,
+    /// whose clients name a target that `policy` must allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// Protocols Socks5 and HttpConnect, and Auto without a target: who is served. Default: everybody.
+    /// The users that may connect. Only for protocols Socks5 and HttpConnect, and for Auto without
+    /// a target. Default: every client may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Who is told, and by whom, where a client is.
+    /// PROXY headers, which contain the client's address: whether the gateway accepts them from
+    /// load balancers, and whether the gateway sends them to the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Who goes first where its streams and those of other forwards share carriers. Default: Auto.
+    /// Priority over streams of other forwards on the same carriers. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// What its streams may take together, in each entry gateway. Default: no limit.
+    /// Limits for all streams of the forward together. Each entry gateway applies them separately.
+    /// Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ForwardLimits>,
 }
 
-/// Which way the streams of a forward are opened.
+/// The direction in which the streams of a forward are opened.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ForwardDirection {
-    /// Entry gateways listen, exit gateways dial.
+    /// Entry gateways listen, and exit gateways dial the target.
     #[default]
     EntryToExit,
-    /// Exit gateways listen, entry gateways dial: for targets that only they can reach.
+    /// Exit gateways listen, and entry gateways dial the target. For targets that only entries can
+    /// reach.
     ExitToEntry,
 }
 
-/// Who goes first where streams share carriers.
+/// The priority of streams that share carriers.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// Streams that send little, and new ones: shells, requests, answers of databases.
+    /// The gateways transmit new streams and streams with little data first, such as shells,
+    /// requests and responses of databases.
     #[default]
     Auto,
-    /// These, ahead of streams that send much, even where they send much themselves.
+    /// The gateways transmit the streams of this forward first, even if they have much data.
     Interactive,
-    /// All others go ahead of these: backups, copies.
+    /// The gateways transmit the streams of this forward last, such as backups and copies.
     Bulk,
 }
 
-/// What the streams of a forward may take together, in each entry gateway.
+/// Limits for all streams of a forward together. Each entry gateway applies them separately.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardLimits {
-    /// Streams at once; one connection too many is reset. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub streams: Option<u32>,
-    /// New connections a second, and as many at once after a pause; one too many is reset. Default: no
+    /// Maximum number of concurrent streams. Connections beyond the limit are reset. Default: no
     /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
+    pub streams: Option<u32>,
+    /// Maximum number of new connections per second. After a pause, this number may arrive at once.
+    /// Connections beyond the limit are reset. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub opens_per_second: Option<u32>,
-    /// Payload in each direction, such as 500kbit, 100Mbit or 1Gbit (a second); what is more waits.
-    /// Default: no limit.
+    /// Maximum rate of payload in each direction, in bits per second, such as 500kbit, 100Mbit or
+    /// 1Gbit. The gateway delays payload beyond the limit. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 13),
@@ -94,18 +102,20 @@ pub struct ForwardLimits {
     pub rate: Option<String>,
 }
 
-/// Where the streams of a forward enter.
+/// The listening port of a forward, and its clients.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Listen {
-    /// Port of the Service and of the gateways of the side that listens. 64000 and 64001 are taken.
+    /// Port at which the gateways of the listening side and their Service accept clients. 64000 and
+    /// 64001 are reserved.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
-    /// What is spoken on it.
+    /// The protocol of clients.
     #[serde(default)]
     pub protocol: ListenProtocol,
-    /// The clients that the gateways' NetworkPolicy lets in, where the cluster's network enforces NetworkPolicies. Required
-    /// where the Service of the port is no ClusterIP. Default: the pods of the tunnel's namespace.
+    /// The clients that the gateways' NetworkPolicy admits, if the cluster's network enforces
+    /// NetworkPolicies. Required unless the Service of the port is of type ClusterIP. Default: the
+    /// pods of the tunnel's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<ListenFrom>,
 }
@@ -115,10 +125,10 @@ pub struct Listen {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::listen_from_all_or_some())]
 pub struct ListenFrom {
-    /// Every client that reaches the port, in the cluster and outside of it.
+    /// All clients, inside and outside the cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
-    /// The namespaces of the pods. Default, with `podLabels`: the tunnel's namespace.
+    /// Namespaces whose pods are admitted. Default with `podLabels`: the tunnel's namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
@@ -128,12 +138,12 @@ pub struct ListenFrom {
         )
     )]
     pub namespaces: Vec<String>,
-    /// The labels of the pods. Default, with `namespaces`: all pods there.
+    /// Labels of the admitted pods. Default with `namespaces`: all pods of these namespaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub pod_labels: BTreeMap<String, String>,
-    /// Networks of further clients, such as 192.0.2.0/24: behind a load balancer or a node port, these are the addresses
-    /// that the cluster's network shows the gateways.
+    /// Networks of additional clients, such as 192.0.2.0/24. Behind a load balancer or a node port,
+    /// use the source addresses that the gateways see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
@@ -145,41 +155,43 @@ pub struct ListenFrom {
     pub ip_blocks: Vec<String>,
 }
 
-/// What is spoken on the port of a forward.
+/// The protocol of a forward's clients.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListenProtocol {
-    /// Plain TCP: each connection is one stream, and all lead to the target.
+    /// Plain TCP: each connection is one stream to the target.
     #[default]
     Tcp,
-    /// SOCKS5 (RFC 1928), CONNECT alone: each client names its target.
+    /// SOCKS5 (RFC 1928) with the command CONNECT. Each client names its target.
     Socks5,
     /// An HTTP proxy: CONNECT, or one request for an absolute `http://` URL.
     HttpConnect,
-    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port; with a target, all else leads there.
+    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. If `target` is set, clients of other protocols
+    /// reach this target.
     Auto,
 }
 
-/// Who is served by a forward whose clients can be asked.
+/// Authentication of the clients of a SOCKS or HTTP forward.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Auth {
-    /// The users, with their passwords: a file with a line `name:hash` each, as `htpasswd -nB -C 10 NAME` prints it, at
-    /// most 64 KiB. Hashes are bcrypt's, of version 2y, 2b or 2a and cost 4 to 14. Passwords in plain text are accepted, and
-    /// the gateways' log warns of them. Gateways take changed ones from the next client on.
+    /// The users and their passwords: a file of at most 64 KiB with a line `name:hash` for each
+    /// user, as `htpasswd -nB -C 10 NAME` prints it. Hashes are bcrypt of version 2y, 2b or 2a,
+    /// with cost 4 to 14. Passwords in plain text are accepted, with a warning in the gateways'
+    /// log. A changed file applies to new clients.
     pub users_secret: UsersSecret,
 }
 
-/// A file of users.
+/// A key of a Secret, whose value is a file of users.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct UsersSecret {
-    /// The Secret that it is in, in the tunnel's namespace.
+    /// The Secret with the file, in the tunnel's namespace.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)
     )]
     pub name: String,
-    /// Its key. Default: users.
+    /// The key of the file in the Secret. Default: users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -188,15 +200,16 @@ pub struct UsersSecret {
     pub key: Option<String>,
 }
 
-/// Headers of the PROXY protocol, version 2, which say where a client is.
+/// Headers of the PROXY protocol, which contain a client's address.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyProtocol {
-    /// Each connection begins with one, as a load balancer writes it. Only where nobody but such a sender
-    /// reaches the port: a header can say anything.
+    /// Whether each connection must begin with a PROXY header, which a load balancer sends. Set it
+    /// only if no other sender can reach the port, because any sender can claim any client address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept: bool,
-    /// The target is sent one before anything else. Protocol Native.
+    /// Whether the target receives a PROXY header (version 2) before the payload. Needs
+    /// `carrier.protocol` Native.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub send: bool,
 }
@@ -205,10 +218,10 @@ pub struct ProxyProtocol {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// A Service, of the tunnel's namespace or of one that permits it.
+    /// A Service of the tunnel's namespace, or of a namespace that permits the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceTarget>,
-    /// A host that the side that dials resolves.
+    /// A host and a port. The dialling side resolves the name of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<AddressTarget>,
 }
@@ -217,21 +230,21 @@ pub struct Target {
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceTarget {
-    /// Its name.
+    /// Name of the Service.
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Its namespace. Another one than the tunnel's has to permit it, by a ReferenceGrant (Gateway API) or a
-    /// MuxGrant in it. Default: the tunnel's.
+    /// Namespace of the Service. A namespace other than the tunnel's must permit the reference by a
+    /// ReferenceGrant (Gateway API) or a MuxGrant. Default: the tunnel's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub namespace: Option<String>,
-    /// Number or name of its port.
+    /// Number or name of the Service's port.
     #[schemars(extend("minimum" = 1, "maximum" = 65535, "maxLength" = 15, "pattern" = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub port: IntOrString,
 }
@@ -240,9 +253,9 @@ pub struct ServiceTarget {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressTarget {
-    /// DNS name or IP address (IPv6 without brackets), resolved by the side that dials: the exit, with direction
-    /// ExitToEntry the entry. The name of a Service of another namespace of the cluster (NAME.NAMESPACE.svc) has to be
-    /// permitted there, as in `service`.
+    /// DNS name or IP address (IPv6 without brackets). The exit resolves the name; with direction
+    /// ExitToEntry, the entry resolves it. The name of a Service of another namespace
+    /// (NAME.NAMESPACE.svc) needs a grant of that namespace, as with `service`.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-_.:a-zA-Z0-9]+$"))]
     pub host: String,
     /// TCP port.

@@ -1,11 +1,13 @@
-//! What a namespace permits others: [`MuxGrant`]. Its spec has the form of the Gateway API's ReferenceGrant, whose
-//! objects are read as grants, too, where they are installed.
+//! [`MuxGrant`]: permits tunnels of other namespaces to use Services of its namespace. Its spec has
+//! the form of the Gateway API's ReferenceGrant. The operator also reads ReferenceGrants, where
+//! they are installed.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Permits objects of other namespaces to refer to objects of this one. Its removal takes the permission back.
+/// Permits objects of other namespaces to refer to objects of this namespace. Deletion of the
+/// MuxGrant withdraws the permission.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -16,12 +18,12 @@ use serde::{Deserialize, Serialize};
     category = "mux",
     namespaced,
     derive = "PartialEq",
-    doc = "Permits objects of other namespaces to refer to objects of this one, as the Gateway API's ReferenceGrant does. Its removal takes the permission back.",
+    doc = "Permits objects of other namespaces to refer to objects of this namespace, as the Gateway API's ReferenceGrant does. Deletion of the MuxGrant withdraws the permission.",
     printcolumn(
         name = "From",
         type_ = "string",
         json_path = ".spec.from[0].namespace",
-        description = "The first namespace that may refer"
+        description = "The first namespace whose objects may refer to objects of this namespace"
     ),
     printcolumn(
         name = "Age",
@@ -31,10 +33,10 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantSpec {
-    /// Who may refer.
+    /// The objects of other namespaces that may refer to objects of this namespace.
     #[schemars(length(min = 1, max = 16))]
     pub from: Vec<MuxGrantFrom>,
-    /// What may be referred to.
+    /// The objects of this namespace to which the objects of `from` may refer.
     #[schemars(length(min = 1, max = 16))]
     pub to: Vec<MuxGrantTo>,
 }
@@ -43,13 +45,13 @@ pub struct MuxGrantSpec {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantFrom {
-    /// Their API group: muxtunnel.dev.
+    /// API group of the objects: muxtunnel.dev.
     #[schemars(extend("enum" = ["muxtunnel.dev"]))]
     pub group: String,
-    /// Their kind: MuxTunnel.
+    /// Kind of the objects: MuxTunnel.
     #[schemars(extend("enum" = ["MuxTunnel"]))]
     pub kind: String,
-    /// Their namespace.
+    /// Namespace of the objects.
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -61,13 +63,13 @@ pub struct MuxGrantFrom {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantTo {
-    /// Their API group: empty, that of Services.
+    /// API group of the objects: empty, the group of Services.
     #[schemars(extend("enum" = [""]))]
     pub group: String,
-    /// Their kind: Service.
+    /// Kind of the objects: Service.
     #[schemars(extend("enum" = ["Service"]))]
     pub kind: String,
-    /// The name of one alone. Default: all of them.
+    /// Name of a single object. Default: all objects of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
@@ -77,8 +79,9 @@ pub struct MuxGrantTo {
 }
 
 impl MuxGrantSpec {
-    /// Whether it permits a MuxTunnel of `namespace` to refer to the Service `name`. It speaks of its own
-    /// namespace alone. What it says of other kinds is passed over, so a ReferenceGrant's spec can be read as one.
+    /// Whether this grant permits a MuxTunnel of `namespace` to refer to the Service `name` of the
+    /// grant's own namespace. Entries for other kinds are ignored, so the spec of a ReferenceGrant
+    /// can be parsed as a MuxGrant's.
     #[must_use]
     pub fn permits(&self, namespace: &str, name: &str) -> bool {
         let from = self.from.iter().any(|from| {
@@ -92,7 +95,7 @@ impl MuxGrantSpec {
         from && to
     }
 
-    /// What it says of MuxTunnels and Services; `None`: nothing.
+    /// The part of the grant about MuxTunnels and Services, or `None` if this part is empty.
     #[must_use]
     pub fn of_tunnels(mut self) -> Option<Self> {
         self.from

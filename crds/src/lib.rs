@@ -1,9 +1,9 @@
 //! The resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`], [`MuxBenchmark`] and [`MuxGrant`].
 //!
-//! Owns their Rust types, their validation rules ([`rules`], CEL, evaluated by the API server) and the
-//! generated CustomResourceDefinitions ([`schema`], written to `crds/yaml` and into the chart by the
-//! binary `crdgen`). The documentation of the fields is documentation for users: it becomes the schema.
-//! Knows nothing of how the resources are put into effect; see `operator/`.
+//! This crate defines their Rust types and their validation rules ([`rules`], CEL, which the API
+//! server evaluates). It generates the CustomResourceDefinitions ([`schema`]); the binary `crdgen`
+//! writes them to `crds/yaml` and into the chart. The doc comments of fields are documentation for
+//! users, because they become the schema's descriptions. `operator/` implements the resources.
 
 #![allow(
     unreachable_pub,
@@ -38,7 +38,7 @@ pub use forward::{
     ListenProtocol, Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
 };
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
-pub use network::{Network, NetworkPeer, NetworkRule};
+pub use network::{Network, NetworkDns, NetworkPeer, NetworkRule};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
@@ -46,7 +46,7 @@ pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
 pub use ssh::{ExitSsh, SshHostKey, SshLogin};
 pub use status::{
     Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, GatewayStatus,
-    JoinStatus, JoinedStatus, MuxTunnelStatus,
+    JoinStatus, JoinedStatus, MuxTunnelStatus, PacketStatus,
 };
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
@@ -56,30 +56,31 @@ pub use tunnel::{
 
 /// The types of conditions of a [`MuxTunnel`].
 pub mod tunnel_condition {
-    /// All is as asked.
+    /// All gateways have the current spec.
     pub const READY: &str = "Ready";
-    /// A connection would reach a target.
+    /// A connection to a listening port reaches its target.
     pub const AVAILABLE: &str = "Available";
     /// Every entry gateway has a carrier.
     pub const CARRIER_CONNECTED: &str = "CarrierConnected";
-    /// The gateways have certificates that are good, and the newest of them.
+    /// Every gateway presents the newest certificate, and the certificate is valid.
     pub const CERTIFICATES_VALID: &str = "CertificatesValid";
-    /// The sysctls asked for are in force.
+    /// The requested sysctls are in force.
     pub const TUNING_APPLIED: &str = "TuningApplied";
-    /// The delay asked for is in force.
+    /// The requested delay is in force.
     pub const WAN_EMULATED: &str = "WanEmulated";
     /// IP packets pass between the networks of both sides.
     pub const NETWORK_READY: &str = "NetworkReady";
-    /// The operator hears of changes. There only where it does not.
+    /// The API server answers the watches of the operator. The condition exists only while a watch
+    /// is unanswered, and is then False.
     pub const WATCHES_CURRENT: &str = "WatchesCurrent";
 }
 
 /// The types of conditions of a [`MuxBenchmark`].
 pub mod benchmark_condition {
-    /// The benchmark is under way.
+    /// The benchmark is running.
     pub const PROGRESSING: &str = "Progressing";
-    /// All cells were measured. Terminal.
+    /// All cells were measured. The benchmark has ended.
     pub const COMPLETE: &str = "Complete";
-    /// The benchmark failed, wholly or in some cells. Terminal.
+    /// Some or all cells were not measured. The benchmark has ended.
     pub const FAILED: &str = "Failed";
 }

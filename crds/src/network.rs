@@ -6,14 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules;
 
-/// An interface (TUN) in the pod of each gateway, by which IP packets go to the other side and come from there: TCP, UDP,
-/// ICMP. Both sides name the same networks. An init container with NET_ADMIN and MKNOD makes the interface, so the
-/// namespace needs the Pod Security level `privileged`; the gateway has no capability. The chart's value
-/// `network.enabled` permits it. A change restarts the gateways.
+/// A TUN interface in the pod of each gateway. The interfaces of both sides exchange IP packets,
+/// such as TCP, UDP and ICMP. Set the same networks on both sides. An init container with NET_ADMIN
+/// and MKNOD creates the interface, so the namespace needs the Pod Security level `privileged`. The
+/// gateway itself has no capability. The chart must be installed with `network.enabled`. A change
+/// restarts the gateways.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::network_pool_has_one_queue())]
 pub struct Network {
-    /// Networks at the entry's side, such as 10.72.0.1/32 or fd00:72::/64. Not every address (0.0.0.0/0): name its halves.
+    /// Networks at the entry's side, such as 10.72.0.1/32 or fd00:72::/64. Instead of 0.0.0.0/0,
+    /// use 0.0.0.0/1 and 128.0.0.0/1.
     #[serde(rename = "entryCIDRs")]
     #[schemars(
         length(min = 1, max = 64),
@@ -21,8 +24,8 @@ pub struct Network {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub entry_cidrs: Vec<String>,
-    /// Networks at the exit's side. The address of the exit's Service must not be one of them: the carrier would run inside
-    /// itself.
+    /// Networks at the exit's side. They must not contain the address of the exit's Service,
+    /// because the carrier's own packets would then enter the tunnel.
     #[serde(rename = "exitCIDRs")]
     #[schemars(
         length(min = 1, max = 64),
@@ -30,8 +33,9 @@ pub struct Network {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub exit_cidrs: Vec<String>,
-    /// Addresses of the interface in the entry's pod, within `entryCIDRs`: containers of that pod send from there. Default:
-    /// none, so that packets alone pass that come from elsewhere with an address of `entryCIDRs`.
+    /// Addresses of the interface in the entry's pod, within `entryCIDRs`. Containers of that pod
+    /// use them as source addresses. Default: none, so the pod sends only packets that it forwards
+    /// for other hosts within `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
@@ -39,7 +43,7 @@ pub struct Network {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub entry_addresses: Vec<String>,
-    /// The same of the exit's pod, within `exitCIDRs`.
+    /// Addresses of the interface in the exit's pod, within `exitCIDRs`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
@@ -47,33 +51,58 @@ pub struct Network {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub exit_addresses: Vec<String>,
-    /// MTU of the interface in bytes. Default: 1500, and 1400 with protocol QUIC, whose datagrams have to fit the path.
+    /// MTU of the interface in bytes. Default: 1500, or 1400 with protocol QUIC, whose datagrams
+    /// must fit into the path MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 65535))]
     pub mtu: Option<u16>,
-    /// Pods of the gateways pass packets on between the interface and their other interfaces, such as eth0 or one of a Multus
-    /// attachment. It needs net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to be 1 in the pod, of the IP versions that
-    /// are carried: set them by `tuning.sysctls` where the node does not. Default: false.
+    /// Queues of the interface, each with its own worker and carriers. All packets of a flow use
+    /// one queue, so they are not reordered. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4))]
+    pub queues: Option<u16>,
+    /// Whether the gateways' pods forward packets between the TUN interface and their other
+    /// interfaces, such as eth0 or a Multus interface. For each carried IP version,
+    /// net.ipv4.ip_forward or net.ipv6.conf.all.forwarding must be 1 in the pod. If the node does
+    /// not set these sysctls, use `tuning.sysctls`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forward: bool,
-    /// Gateways translate the source of packets that they pass on: what comes out of the tunnel gets the address of the
-    /// gateway's pod, so hosts of the other side need no route back; what enters the tunnel gets the address of the interface
-    /// (`entryAddresses`, `exitAddresses`). It includes `forward`. Connections to hosts behind a gateway begin at the other side
-    /// then. Default: false.
+    /// Whether gateways translate the source address of packets that they forward. Packets that
+    /// leave the tunnel get the address of the gateway's pod, so hosts behind the gateway need no
+    /// route back. Packets that enter the tunnel get the address of the interface
+    /// (`entryAddresses`, `exitAddresses`). Hosts behind the entry can then open connections to
+    /// hosts behind the exit, but not the reverse. `snat` includes `forward`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub snat: bool,
-    /// Side Exit: which entry has which of `entryCIDRs`. Default: one entry at a time has all.
+    /// Side Exit: the networks of each entry. Without `peers` and `pool`, one entry at a time has
+    /// all networks of `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["identity"]))]
     pub peers: Vec<NetworkPeer>,
-    /// Side Exit: whether entries reach one another. Default: false.
+    /// Side Exit: networks within `entryCIDRs` from which the exit assigns each entry an address,
+    /// at most one IPv4 network and one IPv6 network. The entry receives its address over its
+    /// session. `pool` needs `queues: 1`. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 2),
+        inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub pool: Vec<String>,
+    /// DNS servers of the exit's side, which entries receive over their sessions. Not for side
+    /// Entry. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<NetworkDns>,
+    /// Side Exit: whether entries may send packets to one another. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
-    /// Of an exit: where packets of entries may go. Default: to all of `exitCIDRs`.
+    /// Permitted destinations of packets from entries. Not for side Entry. Default: `exitCIDRs`,
+    /// and with `peersReachEachOther` also `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub allow: Vec<NetworkRule>,
-    /// Of an exit: where they may not go, whatever is allowed.
+    /// Forbidden destinations of packets from entries. These rules override `allow`. Not for side
+    /// Entry. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub deny: Vec<NetworkRule>,
@@ -83,7 +112,7 @@ pub struct Network {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPeer {
-    /// The name or public key that its carriers prove.
+    /// The name or public key that the entry's carriers prove.
     #[schemars(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$"))]
     pub identity: String,
     /// Networks within `entryCIDRs`.
@@ -95,7 +124,30 @@ pub struct NetworkPeer {
     pub cidrs: Vec<String>,
 }
 
-/// Some destinations of packets.
+/// DNS servers of the exit's side.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkDns {
+    /// Addresses of the DNS servers, within `exitCIDRs`. Default: the servers of the exit's pod
+    /// that are within `exitCIDRs`, usually the cluster's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 3),
+        inner(length(min = 2, max = 45), regex(pattern = rules::ADDRESS)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub servers: Vec<String>,
+    /// Search domains. Default: the search domains of the exit's pod, or none if `servers` is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 6),
+        inner(length(min = 1, max = 253), regex(pattern = rules::DOMAIN)),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub domains: Vec<String>,
+}
+
+/// Destinations of packets, by network and port.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::network_ports_in_order())]
@@ -104,7 +156,8 @@ pub struct NetworkRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 49), regex(pattern = rules::NETWORK))]
     pub cidr: Option<String>,
-    /// The port of TCP or UDP. Default: every port, and what has none.
+    /// The destination port of TCP or UDP. Default: every port, and packets without ports, such as
+    /// ICMP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,

@@ -1,4 +1,4 @@
-//! Which targets may be dialled.
+//! The targets that exits may dial.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,21 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules;
 
-/// Which targets the exit gateways may dial beside those that forwards name, judged on the address that a
-/// name resolves to. Loopback, link-local and multicast addresses and the API server's need a rule within them.
+/// The targets that exit gateways may dial in addition to the targets of forwards. The exit checks
+/// the address to which a name resolves. Loopback, link-local and multicast addresses and the API
+/// server's addresses need a rule whose network lies within these ranges.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// What may be dialled. Default: nothing more.
+    /// Permitted targets. Default: only the targets of forwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub allow: Vec<PolicyRule>,
-    /// What may not, whatever is allowed.
+    /// Denied targets. These rules override `allow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub deny: Vec<PolicyRule>,
-    /// Prefixes behind which the exit's network translates IPv6 to IPv4 (NAT64, RFC 6052), of 32, 40, 48, 56, 64 or 96
-    /// bits. An address behind one needs the same rule as the IPv4 address in it. 64:ff9b::/96 is known.
+    /// Prefixes that the exit's network translates from IPv6 to IPv4 (NAT64, RFC 6052), of 32, 40,
+    /// 48, 56, 64 or 96 bits. An IPv6 address with such a prefix needs the same rule as the IPv4
+    /// address that it contains. The prefix 64:ff9b::/96 is built in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
@@ -32,7 +34,7 @@ pub struct Policy {
     pub nat64_prefixes: Vec<String>,
 }
 
-/// Some targets: exactly one of `host` and `cidr`.
+/// A rule for targets: exactly one of `host` and `cidr`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -40,8 +42,9 @@ pub struct Policy {
     validation = rules::policy_ports_in_order()
 )]
 pub struct PolicyRule {
-    /// A DNS name, `*.` and a domain for every name below it, or `*` for every name and address. The name of a Service of
-    /// another namespace (NAME.NAMESPACE.svc) has to be permitted there, and `*.NAMESPACE.svc` by a grant that names no Service.
+    /// A DNS name, or `*.DOMAIN` for every name below a domain, or `*` for every name and address.
+    /// The name of a Service of another namespace (NAME.NAMESPACE.svc) needs a grant of that
+    /// namespace. `*.NAMESPACE.svc` needs a grant without the name of a Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -55,7 +58,7 @@ pub struct PolicyRule {
         regex(pattern = "^[0-9a-fA-F:.]+/[0-9]{1,3}$")
     )]
     pub cidr: Option<String>,
-    /// The port. Default: every port.
+    /// The TCP port. Default: every port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
@@ -63,7 +66,8 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub end_port: Option<u16>,
-    /// For streams of this peer alone: the name or public key that its carriers proved. Default: everybody.
+    /// Limits the rule to the streams of one peer, by the name or public key that the peer proved.
+    /// Default: all peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$"))]
     pub peer: Option<String>,

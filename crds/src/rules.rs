@@ -1,8 +1,9 @@
-//! The CEL rules of the schemas: what the API server refuses, and the sentence it refuses it with.
+//! The CEL rules of the schemas, with the messages of the API server's refusals.
 //!
-//! Each function is one rule. The sentence names the offending value, so rules carry a
-//! `messageExpression`. Every rule has an object in `tests/bad_objects` that breaks it; that table runs
-//! here against kube's local CEL and in `e2e` against an API server, which do not always agree.
+//! Each function returns one rule. Messages contain the offending value, so rules have a
+//! `messageExpression`. For every rule, `tests/bad_objects` has an object that breaks it. A local
+//! test checks these objects with kube's CEL, and an e2e test with an API server, because their
+//! results can differ.
 
 mod forwards;
 mod network;
@@ -22,32 +23,35 @@ pub(crate) use ssh::*;
 pub use sysctls::is_unsafe_sysctl;
 pub(crate) use sysctls::*;
 
-/// Pattern of the name of a Secret. Source: RFC 1123 subdomains, as Kubernetes takes them, dots at either end
-/// aside.
+/// Pattern of the name of a Secret. Source: RFC 1123 subdomains as in Kubernetes, except that
+/// labels may begin or end with a hyphen.
 pub(crate) const SECRET_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
 
 /// Pattern of `host:port`, IPv6 addresses in brackets, ports from 1 to 65535.
 pub(crate) const HOST_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):\
      ([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
-/// The same with a port that may be left out.
+/// Pattern of `host:port` or `host`.
 pub(crate) const HOST_MAYBE_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\])\
      (:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?$";
 
-/// Pattern of a network that is not every address.
+/// Pattern of a network in CIDR notation. A prefix length of 0 (every address) does not match.
 pub(crate) const NETWORK: &str = "^[0-9a-fA-F:.]+/[1-9][0-9]{0,2}$";
 
-/// CEL: ports that no forward may listen on: carriers, admin endpoint.
+/// CEL: the ports that forwards must not use, because gateways use them for carriers and the admin
+/// endpoint.
 fn reserved() -> String {
     format!("[{}, {}]", ports::CARRIER, ports::ADMIN)
 }
 
-/// A message that quotes something out of a list uses `format`: the API server takes what `+` joins to
-/// be of any length once it has gone through `filter` or `string`, and refuses the definition.
+/// Builds a rule. A message that quotes an element of a list must use `format`. With `+`, the API
+/// server estimates an unbounded length for a result of `filter` or `string`, and refuses the
+/// definition.
 fn rule(expression: impl Into<String>, message_expression: impl Into<String>) -> Rule {
     Rule::new(expression).message(Message::Expression(message_expression.into()))
 }
 
-/// Children are named after the object with a suffix, and a Service's name is a DNS-1035 label.
+/// Children have the object's name with a suffix, and the name of a Service must be a DNS-1035
+/// label.
 pub(crate) fn name(length_max: usize) -> Rule {
     rule(
         format!(
@@ -73,9 +77,9 @@ pub(crate) fn carrier_address_needed() -> Rule {
         "self.side != 'Entry' || !has(self.carrier) || (has(self.carrier.joinFrom) \
          ? !(has(self.carrier.address) && has(self.carrier.rendezvous)) \
          : has(self.carrier.address) != has(self.carrier.rendezvous))",
-        "'side ' + self.side + ' needs carrier.address, the host:port of the exit on the other side, or \
-         carrier.rendezvous, where both meet, or carrier.joinFrom, the bundle of the exit; and not both of \
-         the first two'",
+        "has(self.carrier.address) && has(self.carrier.rendezvous) ? 'carrier.address and carrier.rendezvous \
+         exclude each other: remove one of them' : 'side ' + self.side + ' needs carrier.address, \
+         carrier.rendezvous or carrier.joinFrom'",
     )
 }
 
@@ -83,42 +87,42 @@ pub(crate) fn carrier_address_forbidden() -> Rule {
     rule(
         "!has(self.carrier) || !has(self.carrier.address) || self.side in ['Entry', 'Rendezvous'] || \
          (self.side == 'Exit' && !has(self.carrier.rendezvous))",
-        "'carrier.address ' + self.carrier.address + (self.side == 'Exit' ? ' is not dialled: with \
-         carrier.rendezvous the exit is met there' : ' is for sides Entry and Exit; side ' + self.side \
-         + ' has an exit of its own')",
+        "self.side == 'Exit' ? 'carrier.address and carrier.rendezvous exclude each other: remove one of them' : \
+         'carrier.address ' + self.carrier.address + ' is only for sides Entry and Exit, and side ' + self.side \
+         + ' has its own exit: remove carrier.address'",
     )
 }
 
-/// An exit's Service may say its port; an entry has nothing else to go by.
+/// An exit can use the port of its Service, but an entry needs a port in the address.
 pub(crate) fn carrier_address_has_port() -> Rule {
     rule(
         "self.side != 'Entry' || !has(self.carrier) || !has(self.carrier.address) || \
          self.carrier.address.matches(':[1-9][0-9]{0,4}$')",
-        "'carrier.address ' + self.carrier.address + ' has no port: an entry dials host:port'",
+        "'invalid carrier.address ' + self.carrier.address + ': expected host:port'",
     )
 }
 
 pub(crate) fn join_is_an_entrys() -> Rule {
     rule(
         "self.side == 'Entry' || !has(self.carrier) || !has(self.carrier.joinFrom)",
-        "'carrier.joinFrom ' + self.carrier.joinFrom.secretName + ' is for side Entry; side ' + self.side \
-         + ' has an exit of its own'",
+        "'carrier.joinFrom ' + self.carrier.joinFrom.secretName + ' is only for side Entry, not for side ' + self.side \
+         + ': remove carrier.joinFrom'",
     )
 }
 
 pub(crate) fn join_has_its_own_security() -> Rule {
     rule(
         "!has(self.joinFrom) || !has(self.security)",
-        "'carrier.joinFrom ' + self.joinFrom.secretName + ' says how carriers are secured: leave \
-         carrier.security out'",
+        "'carrier.joinFrom ' + self.joinFrom.secretName + ' contains the certificates of carriers: remove \
+         carrier.security'",
     )
 }
 
 pub(crate) fn meeting_is_of_one_side() -> Rule {
     rule(
         "self.side != 'Both' || !has(self.carrier) || !has(self.carrier.rendezvous)",
-        "'carrier.rendezvous ' + self.carrier.rendezvous.address + ' is for sides Entry and Exit; with side \
-         Both the entry dials the exit'",
+        "'carrier.rendezvous ' + self.carrier.rendezvous.address + ' is only for sides Entry and Exit, and the \
+         entry of side Both dials its exit: remove carrier.rendezvous'",
     )
 }
 
@@ -126,23 +130,24 @@ pub(crate) fn web_socket_host_is_an_entrys() -> Rule {
     rule(
         "self.side != 'Exit' || !has(self.carrier) || !has(self.carrier.webSocket) || \
          !has(self.carrier.webSocket.host)",
-        "'carrier.webSocket.host ' + self.carrier.webSocket.host + ' is what an entry asks for; side Exit \
-         answers to any'",
+        "'carrier.webSocket.host ' + self.carrier.webSocket.host + ' is sent by entries, and side Exit accepts any \
+         host: remove carrier.webSocket.host'",
     )
 }
 
 pub(crate) fn carrier_needed() -> Rule {
     rule(
         "self.side != 'Entry' || has(self.carrier)",
-        "'side ' + self.side + ' needs carrier, which says where the exit is'",
+        "'side ' + self.side + ' needs carrier, with address, rendezvous or joinFrom'",
     )
 }
 
 pub(crate) fn rendezvous_needed() -> Rule {
     rule(
         "(self.side == 'Rendezvous') == has(self.rendezvous)",
-        "self.side == 'Rendezvous' ? 'side Rendezvous needs rendezvous, with the secrets of the names' \
-         : 'rendezvous is for side Rendezvous; side ' + self.side + ' meets there by carrier.rendezvous'",
+        "self.side == 'Rendezvous' ? 'side Rendezvous needs rendezvous.secretName, the Secret with the secrets of \
+         names' : 'rendezvous is for side Rendezvous, not for side ' + self.side + ': remove rendezvous (sides Entry and \
+         Exit name a rendezvous in carrier.rendezvous)'",
     )
 }
 
@@ -150,12 +155,12 @@ pub(crate) fn rendezvous_alone() -> Rule {
     rule(
         "self.side != 'Rendezvous' || (self.forwards.size() == 0 && !has(self.carrier) && \
          !has(self.entry) && !has(self.exit) && !has(self.policy) && !has(self.timeouts))",
-        "'side Rendezvous joins the carriers of others: forwards, carrier, entry, exit, policy and timeouts \
-         belong to the entry and the exit that meet there'",
+        "'side Rendezvous has no forwards, carrier, entry, exit, policy or timeouts: set them in the MuxTunnels of the \
+         entry and the exit'",
     )
 }
 
-/// CEL: the side whose gateways listen for forward `f` is `side`.
+/// CEL: whether the gateways of `side` listen for forward `f`.
 fn listens(side: &str) -> String {
     let reverse = "(has(f.direction) && f.direction == 'ExitToEntry')";
     match side {
@@ -164,7 +169,7 @@ fn listens(side: &str) -> String {
     }
 }
 
-/// A Service is looked up here, and dialled by gateways of the same object.
+/// The operator resolves a Service of this cluster, so gateways of the same object must dial it.
 pub(crate) fn service_needs_own_exit() -> Rule {
     let elsewhere = format!(
         "(has(f.target) && has(f.target.service) && ((self.side == 'Entry' && {}) || (self.side == 'Exit' && \
@@ -175,13 +180,14 @@ pub(crate) fn service_needs_own_exit() -> Rule {
     rule(
         format!("self.side == 'Both' || self.forwards.all(f, !{elsewhere})"),
         format!(
-            "'forward %s: target.service cannot be used with side %s, where targets are dialled \
-             elsewhere; use target.address'.format([self.forwards.filter(f, {elsewhere})[0].name, self.side])"
+            "'forward %s: target.service is not supported with side %s, because this operator does not know the Services \
+             of the side that dials the target: use target.address'.format([self.forwards.filter(f, {elsewhere})[0].name, self.side])"
         ),
     )
 }
 
-/// Without it the NetworkPolicy would let in the tunnel's namespace alone, and a public port would serve none outside.
+/// Without `from` the NetworkPolicy admits only the tunnel's namespace, so a public port would have
+/// no clients.
 pub(crate) fn listen_from_needed(side: &str, service: &str) -> Rule {
     let exposed = format!(
         "(has(self.{side}) && has(self.{side}.{service}) && has(self.{side}.{service}.type) && \
@@ -191,8 +197,8 @@ pub(crate) fn listen_from_needed(side: &str, service: &str) -> Rule {
     rule(
         format!("!{exposed} || self.forwards.all(f, !{open})"),
         format!(
-            "'forward %s: {side}.{service} of type %s needs listen.from, the clients that reach the port: namespaces, \
-             podLabels, ipBlocks, or all: true'.format([self.forwards.filter(f, {open})[0].name, \
+            "'forward %s: {side}.{service} of type %s needs listen.from, the clients that may reach the port: \
+             namespaces, podLabels, ipBlocks, or all: true'.format([self.forwards.filter(f, {open})[0].name, \
              self.{side}.{service}.type])"
         ),
     )
@@ -213,12 +219,11 @@ pub(crate) fn reverse_service_is_of_the_exit() -> Rule {
     )
 }
 
-/// Carriers arrive at exits.
+/// Only exits accept carriers.
 pub(crate) fn trusted_proxies_are_of_the_exit() -> Rule {
     rule(
         "!has(self.entry) || !has(self.entry.trustedProxies)",
-        "'entry.trustedProxies: load balancers in front of a carrier port are those of an exit: use \
-         exit.trustedProxies'",
+        "'entry.trustedProxies: only exits have a carrier port: use exit.trustedProxies'",
     )
 }
 
@@ -226,20 +231,20 @@ pub(crate) fn trusted_proxies_need_a_port() -> Rule {
     rule(
         "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || !has(self.carrier.rendezvous)",
         "'exit.trustedProxies: with carrier.rendezvous ' + self.carrier.rendezvous.address + ' the exit has no carrier \
-         port: use rendezvous.trustedProxies of the rendezvous'",
+         port: set rendezvous.trustedProxies in the MuxTunnel of the rendezvous'",
     )
 }
 
-/// Kubernetes refuses it of a ClusterIP, which nothing outside of the cluster reaches.
+/// Kubernetes refuses the field for a ClusterIP, which clients outside the cluster cannot reach.
 pub(crate) fn traffic_policy_needs_exposure() -> Rule {
     rule(
         "!has(self.externalTrafficPolicy) || (has(self.type) && self.type != 'ClusterIP')",
-        "'externalTrafficPolicy ' + self.externalTrafficPolicy + ' is for type NodePort or LoadBalancer: nothing \
-         outside of the cluster reaches a ClusterIP'",
+        "'externalTrafficPolicy ' + self.externalTrafficPolicy + ' is for type NodePort or LoadBalancer: \
+         remove it, or set type'",
     )
 }
 
-/// Not every protocol can ask the other side to listen.
+/// Only some protocols can request a listener from the other side.
 pub(crate) fn reverse_needs_listeners() -> Rule {
     rule(
         format!(
@@ -247,7 +252,7 @@ pub(crate) fn reverse_needs_listeners() -> Rule {
             listens("entry")
         ),
         format!(
-            "'forward %s: direction ExitToEntry is for carrier.protocol Native, HTTP2, QUIC or Auto'.format([self.forwards.filter(f, \
+            "'forward %s: direction ExitToEntry needs carrier.protocol Native, HTTP2, QUIC or Auto'.format([self.forwards.filter(f, \
              {})[0].name])",
             listens("exit")
         ),
@@ -257,14 +262,14 @@ pub(crate) fn reverse_needs_listeners() -> Rule {
 pub(crate) fn policy_host_or_cidr() -> Rule {
     rule(
         "has(self.host) != has(self.cidr)",
-        "'a rule of policy needs exactly one of host and cidr'",
+        "'policy: a rule needs exactly one of host and cidr'",
     )
 }
 
 pub(crate) fn policy_ports_in_order() -> Rule {
     rule(
         "!has(self.endPort) || (has(self.port) && self.port <= self.endPort)",
-        "'policy: endPort %d needs a port that is not more'.format([self.endPort])",
+        "'policy: endPort %d needs a port that is not greater than endPort'.format([self.endPort])",
     )
 }
 
@@ -274,31 +279,33 @@ pub(crate) fn wan_port_reserved() -> Rule {
         format!("!has(self.wan) || self.forwards.all(f, f.listen.port != {port})"),
         format!(
             "'forward %s: listen.port {port} is reserved for the probes of WAN emulation while wan is \
-             set'.format([self.forwards.filter(f, f.listen.port == {port})[0].name])"
+             set: choose another port'.format([self.forwards.filter(f, f.listen.port == {port})[0].name])"
         ),
     )
 }
 
-/// JMUX has no word for a further one.
+/// JMUX cannot add a carrier to a session.
 pub(crate) fn pool_has_several() -> Rule {
     rule(
         "self.protocol != 'Jmux' || !has(self.pool)",
-        "'carrier.pool is not for protocol Jmux, which has one carrier'",
+        "'carrier.pool is not for protocol Jmux, whose sessions have one carrier: remove carrier.pool'",
     )
 }
 
 pub(crate) fn resume_is_native() -> Rule {
     rule(
         "self.protocol in ['Native', 'Auto'] || !has(self.resume)",
-        "'carrier.resume is for protocols Native and Auto; streams of ' + self.protocol + ' end with their carrier'",
+        "'carrier.resume is for protocols Native and Auto, and streams of ' + self.protocol + ' end with their carrier: \
+         remove carrier.resume'",
     )
 }
 
-/// What runs below the native protocol and JMUX, and not below HTTP.
+/// WebSocket runs below the native protocol and JMUX, but not below HTTP.
 pub(crate) fn http_is_no_web_socket() -> Rule {
     rule(
         "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.webSocket)",
-        "'carrier.webSocket is for protocols Native and Jmux; ' + self.protocol + ' is HTTP itself'",
+        "'carrier.webSocket is for protocols Native, Jmux and Auto, not for ' + self.protocol + ': remove \
+         carrier.webSocket'",
     )
 }
 
@@ -306,33 +313,43 @@ pub(crate) fn http_speaks_no_noise() -> Rule {
     rule(
         "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.security) || !has(self.security.mode) || \
          self.security.mode != 'Noise'",
-        "'carrier.security.mode Noise is for protocols Native and Jmux: nobody else speaks ' + self.protocol + ' over it'",
+        "'carrier.security.mode Noise is for protocols Native, Jmux and Auto, because no peer supports ' + \
+         self.protocol + ' over Noise: choose another mode'",
     )
 }
 
-/// A join bundle's certificates are asked for over the tunnel, by a word of our own.
+/// An entry requests the next join bundle through the tunnel. Only the native protocol and JMUX
+/// have a message for this request.
 pub(crate) fn others_do_not_join() -> Rule {
     rule(
         "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC', 'HTTP3']) || !has(self.joinFrom)",
-        "'carrier.joinFrom is for protocols Native and Jmux: ' + self.protocol + ' has no word for it'",
+        "'carrier.joinFrom needs protocol Native, Jmux or Auto, because ' + self.protocol + ' cannot transfer join bundles'",
     )
 }
 
-/// The same of a matrix, where other protocols may be beside it.
+/// Results have the name Native for both protocols.
+pub(crate) fn native_measured_once() -> Rule {
+    rule(
+        "!('Native' in self.protocols && 'Auto' in self.protocols)",
+        "'protocols: the results name both Native and Auto as Native: remove one of them'",
+    )
+}
+
+/// The field applies only to Native and Auto. A matrix may also have other protocols.
 pub(crate) fn native_measured(field: &str) -> Rule {
     rule(
         format!(
             "!has(self.tunnel.carrier.{field}) || self.protocols.exists(p, p in ['Native', 'Auto'])"
         ),
-        format!("'tunnel.carrier.{field} is for protocol Native, which protocols does not have'"),
+        format!("'tunnel.carrier.{field} needs protocol Native or Auto in protocols'"),
     )
 }
 
-/// QUIC, HTTP/3 and Auto have rules of their own.
+/// Other rules check the transport of QUIC, HTTP/3 and Auto.
 pub(crate) fn kcp_is_native() -> Rule {
     rule(
         "!has(self.transport) || self.transport != 'KCP' || self.protocol in ['Native', 'QUIC', 'HTTP3', 'Auto']",
-        "'carrier.transport KCP is for protocol Native; ' + self.protocol + ' is spoken over TCP'",
+        "'carrier.transport KCP needs protocol Native, because ' + self.protocol + ' runs over TCP'",
     )
 }
 
@@ -341,27 +358,26 @@ pub(crate) fn kcp_is_no_tcp() -> Rule {
                  self.congestionControl != 'Auto'))";
     rule(
         format!("!has(self.transport) || self.transport != 'KCP' || !{other}"),
-        "'carrier.transport KCP has no TCP connections: leave ' + (has(self.webSocket) ? 'carrier.webSocket' : \
-         has(self.rendezvous) ? 'carrier.rendezvous' : 'carrier.congestionControl') + ' out'",
+        "'carrier.transport KCP runs only on UDP: remove ' + (has(self.webSocket) ? 'carrier.webSocket' : \
+         has(self.rendezvous) ? 'carrier.rendezvous' : 'carrier.congestionControl')",
     )
 }
 
 pub(crate) fn auto_chooses() -> Rule {
     rule(
         "self.protocol != 'Auto' || !(has(self.transport) || has(self.rendezvous))",
-        "'carrier.protocol Auto chooses what carriers run on, and needs an exit that can be dialled: leave carrier.' + \
-         (has(self.transport) ? 'transport' : 'rendezvous') + ' out'",
+        "'carrier.protocol Auto selects the transport, and needs an exit that entries can dial: remove carrier.' + \
+         (has(self.transport) ? 'transport' : 'rendezvous')",
     )
 }
 
-/// They name their clients at the beginning of a TCP connection.
+/// Trusted proxies send their clients' addresses at the beginning of a TCP connection.
 pub(crate) fn kcp_has_no_trusted_proxies() -> Rule {
     rule(
         "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || (self.carrier.protocol != 'Auto' && \
          (!has(self.carrier.transport) || self.carrier.transport != 'KCP'))",
-        "'exit.trustedProxies name their clients at the beginning of a TCP connection, and ' + \
-         (self.carrier.protocol == 'Auto' ? 'carrier.protocol Auto has other carriers, too' : \
-         'carrier.transport KCP has none')",
+        "'exit.trustedProxies needs carriers over TCP, and ' + (self.carrier.protocol == 'Auto' ? \
+         'carrier.protocol Auto also uses UDP' : 'carrier.transport KCP uses UDP') + ': remove exit.trustedProxies'",
     )
 }
 
@@ -369,8 +385,8 @@ pub(crate) fn pool_needs_resume() -> Rule {
     rule(
         "!has(self.resume) || self.resume || !has(self.pool) || self.pool.min == 1 && \
          (!has(self.pool.max) || self.pool.max == 1)",
-        "'carrier.pool: without carrier.resume a session has one carrier, not %d'.format([has(\
-         self.pool.max) ? self.pool.max : self.pool.min])",
+        "'carrier.pool: without carrier.resume a session has one carrier, not %d: remove carrier.pool, or set \
+         carrier.resume to true'.format([has(self.pool.max) ? self.pool.max : self.pool.min])",
     )
 }
 
@@ -384,14 +400,14 @@ pub(crate) fn pool_in_order() -> Rule {
 pub(crate) fn policy_is_of_an_exit() -> Rule {
     rule(
         "self.side != 'Entry' || !has(self.policy)",
-        "'policy is what exit gateways go by, and side Entry has none: write it where the exit is'",
+        "'policy is for exit gateways, and side Entry has none: set policy in the MuxTunnel of the exit'",
     )
 }
 
 pub(crate) fn replicas_or_autoscaling() -> Rule {
     rule(
         "!has(self.replicas) || !has(self.autoscaling)",
-        "'replicas %d and autoscaling do not go together: leave replicas out, and set autoscaling.minReplicas and \
+        "'replicas %d and autoscaling exclude each other: remove replicas, and set autoscaling.minReplicas and \
          maxReplicas'.format([self.replicas])",
     )
 }
@@ -403,7 +419,8 @@ pub(crate) fn autoscaling_in_order() -> Rule {
     )
 }
 
-/// The default request is so small that any traffic would be a multiple of it.
+/// The default CPU request is so small that the usage under any traffic is a multiple of the
+/// request.
 pub(crate) fn autoscaling_needs_cpu() -> Rule {
     let has_cpu = |kind: &str| {
         format!("(has(self.template.resources.{kind}) && 'cpu' in self.template.resources.{kind})")
@@ -414,24 +431,25 @@ pub(crate) fn autoscaling_needs_cpu() -> Rule {
             has_cpu("requests"),
             has_cpu("limits")
         ),
-        "'autoscaling up to maxReplicas %d counts CPU time in parts of what is requested: set \
+        "'autoscaling up to maxReplicas %d measures CPU time in percent of the request: set \
          template.resources.requests.cpu'.format([self.autoscaling.maxReplicas])",
     )
 }
 
-/// Gateways count whole seconds, and a part of one would be none.
+/// Gateways use whole seconds, so a fraction of a second would become 0, which disables the
+/// time-out.
 pub(crate) fn timeout_bounded(field: &str) -> Rule {
     rule(
         "duration(self) == duration('0s') || (duration(self) >= duration('1s') && \
          duration(self) <= duration('720h'))",
-        format!("'{field} ' + self + ' is neither 0s (never) nor from 1s to 720h'"),
+        format!("'{field} ' + self + ' is out of range: use 1s to 720h, or 0s for no time-out'"),
     )
 }
 
 pub(crate) fn delay_bounded(field: &str) -> Rule {
     rule(
         "duration(self) <= duration('10s')",
-        format!("'{field} ' + self + ' is more than 10s'"),
+        format!("'{field} ' + self + ' is more than the maximum 10s'"),
     )
 }
 
@@ -445,22 +463,21 @@ pub(crate) fn jitter_within_delay() -> Rule {
 pub(crate) fn delays_bounded() -> Rule {
     rule(
         "self.all(d, duration(d) <= duration('10s'))",
-        "'delay %s is more than 10s'.format([self.filter(d, duration(d) > duration('10s'))[0]])",
+        "'delay %s is more than the maximum 10s'.format([self.filter(d, duration(d) > duration('10s'))[0]])",
     )
 }
 
 pub(crate) fn measurement_bounded() -> Rule {
     rule(
         "duration(self) >= duration('1s') && duration(self) <= duration('1h')",
-        "'duration ' + self + ' is not from 1s to 1h'",
+        "'duration ' + self + ' is out of range: use 1s to 1h'",
     )
 }
 
 pub(crate) fn warm_up_shorter() -> Rule {
     rule(
         "duration(self.warmUp) < duration(self.duration)",
-        "'warmUp ' + self.warmUp + ' must be shorter than duration ' + self.duration + ', of which \
-         it is left out'",
+        "'warmUp ' + self.warmUp + ' must be shorter than duration ' + self.duration + ', which includes it'",
     )
 }
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{MuxBenchmark, MuxGrant, MuxTunnel};
 
-/// Properties whose schemas come from Kubernetes' own types; its reference documents them, and their
-/// texts would make up nine tenths of our definitions.
+/// Properties whose schemas come from Kubernetes' own types. Their descriptions are removed,
+/// because the Kubernetes reference has them, and they would be nine tenths of the definitions.
 const FOREIGN: &[&str] = &[
     "affinity",
     "conditions",
@@ -31,7 +31,7 @@ impl std::fmt::Display for SchemaError {
 /// All definitions, each with the name of its file.
 ///
 /// # Errors
-/// Only where a generated schema is not JSON of the right shape, which a test rules out.
+/// If a generated schema is not JSON of the expected shape. A test shows that this does not happen.
 pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, SchemaError> {
     Ok(vec![
         ("muxtunnels.yaml", finished(MuxTunnel::crd())?),
@@ -56,7 +56,7 @@ fn finished(definition: CustomResourceDefinition) -> Result<CustomResourceDefini
     serde_json::from_value(value).map_err(SchemaError)
 }
 
-/// API servers warn about formats that they do not know, and `uint16` and its like are among them.
+/// Removes formats such as `uint16`, because API servers warn about formats that they do not know.
 fn strip_unsigned_formats(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -97,7 +97,7 @@ fn strip_foreign_texts(schema: &mut Value) {
     if let Some(items) = object.get_mut("items") {
         strip_foreign_texts(items);
     }
-    // The values of our maps are texts and Kubernetes' quantities.
+    // All maps of the schemas have strings or Kubernetes quantities as values.
     if let Some(values) = object.get_mut("additionalProperties") {
         strip_texts(values);
     }

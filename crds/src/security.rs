@@ -1,4 +1,4 @@
-//! How the carriers of a tunnel are secured.
+//! The security of a tunnel's carriers.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules;
 
-/// How carriers are secured. Both sides must have the same mode.
+/// Security of carriers. Both sides must have the same mode.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -18,70 +18,72 @@ use crate::rules;
     validation = rules::keys_are_somewhere("exit")
 )]
 pub struct Security {
-    /// The mode. MutualTls without `entry` and `exit`: the operator issues the certificates, from an authority
-    /// that serves this tunnel alone, and renews them.
+    /// With MutualTls and without `entry`, `exit` and `issuerRef`, the operator issues and renews
+    /// the certificates. Their authorities belong to this tunnel alone.
     #[serde(default)]
     pub mode: SecurityMode,
-    /// MutualTls: cert-manager issues the certificates by this issuer, instead of the operator.
+    /// Mode MutualTls: the issuer of cert-manager that issues the certificates, instead of the
+    /// operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
-    /// Who the entry gateways are, and whom they take for an exit.
+    /// Keys of the entry gateways, and the exits that they accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<SecurityEnd>,
-    /// Who the exit gateways are, and whom they take for an entry.
+    /// Keys of the exit gateways, and the entries that they accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<SecurityEnd>,
-    /// Mode Noise: both ends have a secret in common as well, the key `psk` of their Secrets.
+    /// Mode Noise: whether both ends also need a shared secret. The key `psk` of their Secrets
+    /// contains it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pre_shared_key: bool,
 }
 
-/// The modes in which carriers are secured.
+/// The security modes of carriers.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SecurityMode {
-    /// Plain TCP: anyone on the path reads and changes the traffic.
+    /// No encryption and no authentication: anyone on the path can read and change the traffic.
     None,
     /// TLS 1.3 with a certificate on both sides.
     #[default]
     MutualTls,
-    /// Noise with static keys, as `muxgate keygen` makes them.
+    /// Noise with static keys, which `muxgate keygen` generates.
     Noise,
 }
 
-/// The keys of the gateways of one side, and the other side's names.
+/// The keys of the gateways of one side, and the peers that they accept.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityEnd {
-    /// The Secret with their keys, in the tunnel's namespace. MutualTls: `tls.crt`, `tls.key` and `ca.crt`,
-    /// as cert-manager writes them. Noise: `private-key`, and `psk` where there is one. The gateways take
-    /// changed ones for new carriers. With `issuerRef` there is none to name.
+    /// The Secret with the keys, in the tunnel's namespace. MutualTls: `tls.crt`, `tls.key` and
+    /// `ca.crt`, as cert-manager writes them. Noise: `private-key`, and `psk` with a shared secret.
+    /// Changed keys apply to new carriers. Required without `issuerRef`, not permitted with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)
     )]
     pub secret_name: Option<String>,
-    /// Whom they take at the other end. MutualTls: names, one of which is in its certificate (DNS names, IP
-    /// addresses, URIs). Noise: public keys.
+    /// The peers that the gateways accept. MutualTls: DNS names, IP addresses and URIs. The peer's
+    /// certificate must contain at least one of them. Noise: public keys.
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$")), extend("x-kubernetes-list-type" = "set"))]
     pub peers: Vec<String>,
 }
 
-/// An issuer of cert-manager, by which it signs the certificates of both sides that are this object's.
+/// An issuer of cert-manager, which signs the certificates of the sides that belong to this object.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerRef {
-    /// Its name.
+    /// Name of the issuer.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Issuer, of the tunnel's namespace, or ClusterIssuer.
+    /// Issuer (in the tunnel's namespace) or ClusterIssuer.
     #[serde(default = "issuer_kind")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Z][A-Za-z0-9]*$"))]
     pub kind: String,
-    /// Its API group.
+    /// API group of the issuer.
     #[serde(default = "issuer_group")]
     #[schemars(
         length(min = 1, max = 253),
@@ -98,12 +100,12 @@ fn issuer_group() -> String {
     "cert-manager.io".to_owned()
 }
 
-/// Where the entry of an exit elsewhere finds what it needs to join it.
+/// The join bundle with which an entry joins an exit in another cluster or namespace.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinFrom {
-    /// The Secret with the join bundle, in the tunnel's namespace: a copy of the one, NAME-join, that the exit's
-    /// operator publishes. A changed one is taken over by itself.
+    /// The Secret with the join bundle, in the tunnel's namespace: a copy of the Secret NAME-join
+    /// that the exit's operator publishes. The operator applies changes of the copy automatically.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")

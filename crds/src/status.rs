@@ -7,38 +7,43 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the operator saw of a tunnel.
+/// The observed state of a tunnel.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxTunnelStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Available, CarrierConnected, CertificatesValid, TuningApplied, WanEmulated, NetworkReady.
+    /// The conditions Ready, Available, CarrierConnected, CertificatesValid, TuningApplied,
+    /// WanEmulated and NetworkReady. WatchesCurrent exists only while the API server does not
+    /// answer a watch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The gateways where streams enter.
+    /// The entry gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<GatewayStatus>,
-    /// The gateways where targets are dialled.
+    /// The exit gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<GatewayStatus>,
-    /// The gateway where others meet.
+    /// The gateway of a rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<GatewayStatus>,
-    /// The connections between them, as the entry sees them (side Exit: as the exit does, which counts those of
-    /// users of ssh as well). A rendezvous has
-    /// none of its own.
+    /// The carriers that the entry reports. On side Exit, the exit reports its carriers, including
+    /// ssh connections of users. Absent on side Rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
-    /// Who the gateways are, and until when.
+    /// The identities of the gateways, and the expiry of their certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<CertificatesStatus>,
-    /// What limits the direction that moves more, seen at least twice in a row.
+    /// The bottleneck of the direction with more traffic. It is written after at least two equal
+    /// observations in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
-    /// Values of sysctls in force in the gateways, by name.
+    /// The IP packets of `spec.network`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketStatus>,
+    /// The effective values of sysctls in the gateways, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub sysctls: BTreeMap<String, String>,
@@ -48,22 +53,22 @@ pub struct MuxTunnelStatus {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
-    /// Pods asked for.
+    /// Requested pods.
     #[serde(default)]
     pub replicas: i32,
-    /// Pods that are ready.
+    /// Ready pods.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Both, such as 1/2.
+    /// Ready and requested pods, such as 1/2.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub ready: String,
-    /// Entry: host under which the forwards' ports are reached. Exit and rendezvous: `host:port` of the
-    /// carriers.
+    /// Entry: the host at which clients reach the ports of forwards. Exit and rendezvous:
+    /// `host:port` for carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 260))]
     pub address: Option<String>,
-    /// Exit: `host:port` at which users of ssh log in.
+    /// Exit: `host:port` for users of ssh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 260))]
     pub ssh_address: Option<String>,
@@ -76,47 +81,71 @@ pub struct CarrierStatus {
     /// Carriers that are up.
     #[serde(default)]
     pub up: i32,
-    /// Median of the least round-trip times that the kernel saw of late, so without queues, two digits;
-    /// follows changes of more than 7 %.
+    /// Median of the carriers' recent minimum round-trip times, which exclude time in queues. It is
+    /// rounded to two significant digits, and updated if it changes by more than 7 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
-    /// What they run on, such as TCP, or KCP,TCP where several do.
+    /// Transports of the carriers, separated by commas, such as TCP or KCP,TCP.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub transports: String,
 }
 
-/// The certificates of a tunnel's gateways. No key is in here, nor anything made of one.
+/// The IP packets between the gateways.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PacketStatus {
+    /// Number of sessions that carry packets, which the entry reports. On side Exit, the exit
+    /// reports this number.
+    #[serde(default)]
+    pub sessions: i32,
+    /// Addresses that the exit has assigned to the entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub addresses: Vec<String>,
+    /// DNS servers of the exit's side, which the exit has assigned to the entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub dns_servers: Vec<String>,
+    /// Number of packets that all gateways together have dropped since they started, by reason.
+    /// Each number is rounded down to one significant digit, for example from 23 to 20.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub drops: BTreeMap<String, i64>,
+}
+
+/// The certificates of a tunnel's gateways, without keys or data derived from keys.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificatesStatus {
-    /// That of the entry gateways.
+    /// The certificate of the entry gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<CertificateStatus>,
-    /// That of the exit gateways.
+    /// The certificate of the exit gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<CertificateStatus>,
-    /// Side Exit: the bundle with which entries elsewhere join.
+    /// Side Exit: the bundle with which entries of other MuxTunnels join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
-    /// Side Entry with `carrier.joinFrom`: the bundle that it joins by.
+    /// Side Entry with `carrier.joinFrom`: the bundle in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<JoinedStatus>,
-    /// The greatest `muxtunnel.dev/join-generation` that certificates were issued under; 0 where it is not there. It
-    /// counts where the annotation is lower or gone, so that what was revoked stays so.
+    /// The greatest value of the annotation `muxtunnel.dev/join-generation` with which certificates
+    /// were issued. An absent field means 0. The field overrides a lower or missing annotation, so
+    /// revoked bundles stay revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_generation: Option<i64>,
 }
 
 impl CertificatesStatus {
-    /// The join generation that no later one may be below.
+    /// The lowest join generation that is not revoked.
     #[must_use]
     pub fn least_generation(&self) -> i64 {
         let published = self.join.as_ref().map(|join| join.generation);
         self.join_generation.max(published).unwrap_or_default()
     }
 
-    /// What is left where the operator issues none any more.
+    /// The part of the status that remains when the operator no longer issues certificates.
     #[must_use]
     pub fn emptied(&self) -> Self {
         let least = self.least_generation();
@@ -127,80 +156,86 @@ impl CertificatesStatus {
     }
 }
 
-/// One certificate: as the operator issued it last, else as the gateways say of the one that they use.
+/// The last certificate that the operator issued. If the operator issued none, the certificate that
+/// the gateways report.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// The Secret with it.
+    /// Name of the Secret.
     #[schemars(length(max = 253))]
     pub secret_name: String,
-    /// The SPIFFE ID in it.
+    /// The SPIFFE ID of the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub identity: Option<String>,
-    /// When it was issued.
+    /// When the certificate was issued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Time>,
-    /// When it expires. It is renewed once two thirds of the time until then are over.
+    /// When the certificate expires. The operator renews a certificate that it issued after two
+    /// thirds of its lifetime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
-    /// SHA-256 of it (DER), in hexadecimal digits.
+    /// SHA-256 of the certificate (DER), in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub fingerprint: Option<String>,
-    /// The same of the authority that signed it.
+    /// SHA-256 of the authority that signed the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub authority: Option<String>,
-    /// SHA-256 of the authorities that its gateways trust, as they stand in `ca.crt`.
+    /// SHA-256 of the authorities that the gateways trust, as in `ca.crt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub trust: Option<String>,
 }
 
-/// The bundle with which entries elsewhere join an exit.
+/// The bundle with which entries of other MuxTunnels join an exit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinStatus {
-    /// The Secret with it.
+    /// Name of the Secret.
     #[schemars(length(max = 253))]
     pub secret_name: String,
-    /// Where it says that the exit is; not there where both sides meet at a rendezvous.
+    /// The address of the exit in the bundle. Absent if a rendezvous connects both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 260))]
     pub address: Option<String>,
-    /// The join generation that it was made under. Bundles of another one let nobody in.
+    /// The join generation of the bundle. Exits reject bundles of another generation.
     pub generation: i64,
-    /// When it expires; a newer one is published once two thirds of its time are over.
+    /// When the bundle expires. The operator publishes a newer bundle after two thirds of this
+    /// bundle's lifetime.
     pub expires: Time,
-    /// SHA-256 of what is no secret in it.
+    /// SHA-256 of the public parts of the bundle.
     #[schemars(length(max = 64))]
     pub digest: String,
 }
 
-/// The bundle that an entry joins by.
+/// The bundle with which an entry joins an exit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinedStatus {
-    /// The Secret with the copy that was made.
+    /// Name of the Secret with the copy of the bundle.
     #[schemars(length(max = 253))]
     pub secret_name: String,
-    /// When the bundle expires; a newer one comes through the tunnel once two thirds of its time are over.
+    /// When the bundle expires. The entry receives a newer bundle through the tunnel after two
+    /// thirds of this bundle's lifetime.
     pub expires: Time,
-    /// Whether it is a newer one than the copy, which came through the tunnel.
+    /// Whether the bundle in use is newer than the copy, because the entry received it through the
+    /// tunnel.
     pub renewed: bool,
 }
 
-/// What limits one direction of a tunnel.
+/// The bottleneck of one direction of a tunnel.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Bottleneck {
-    /// Which direction.
+    /// The direction with the bottleneck.
     pub direction: Direction,
-    /// One word: Idle, Cpu, Memory, ReceiveWindow, SendBuffer, CongestionWindow or Application.
+    /// The bottleneck: Idle, Cpu, Memory, ReceiveWindow, SendBuffer, CongestionWindow, Application,
+    /// or Other, which a gateway of a newer version reports.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub reason: String,
-    /// Where it is, and what to change.
+    /// The side that reports the bottleneck, and the setting to change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub message: String,

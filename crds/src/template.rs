@@ -1,5 +1,5 @@
-//! What a resource may choose of its pods. Never image, command, volumes, service account or
-//! privileges: with those, "may create a MuxTunnel" would mean "may create any pod".
+//! The pod settings that a resource may choose. Image, command, volumes, service account and
+//! privileges cannot be set, because a user who may create a MuxTunnel could then create any pod.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTemplate {
-    /// Compute resources of the main container. Default: small requests and no limits.
+    /// Compute resources of the main container. Default: requests of 10m CPU
+    /// and 32Mi memory, and no limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Labels that a node must have.
@@ -28,7 +29,7 @@ pub struct PodTemplate {
     /// Scheduling constraints, as in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// How the pods are spread, as in a pod.
+    /// Topology spread constraints, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
@@ -36,18 +37,19 @@ pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
-    /// Further labels of the pods. The operator's own labels win. The installation decides which keys are permitted (the
-    /// chart's value `podMetadata.permitted`); by default keys without a prefix, and those of Prometheus, the cluster
-    /// autoscaler and Karpenter.
+    /// Additional labels of the pods. The operator's own labels take precedence. The chart's value
+    /// `podMetadata.permitted` lists the permitted keys. Its default permits keys without a prefix,
+    /// and the keys of Prometheus, the cluster autoscaler and Karpenter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
-    /// Further annotations of the pods, with keys as in `labels`: by annotations other programs give pods images, volumes
-    /// and networks. The operator's own annotations win.
+    /// Additional annotations of the pods. Only keys that are permitted for `labels` are permitted,
+    /// because other controllers add images, volumes and networks to pods by annotations. The
+    /// operator's own annotations take precedence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
-    /// Secrets of the namespace with which the kubelet pulls images.
+    /// Secrets of the tunnel's namespace with which the kubelet pulls images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
@@ -57,11 +59,11 @@ pub struct PodTemplate {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// What is reserved for it.
+    /// Resources that are reserved for the container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 8))]
     pub requests: BTreeMap<String, Quantity>,
-    /// What it may use at most.
+    /// Maximum resources that the container may use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 8))]
     pub limits: BTreeMap<String, Quantity>,

@@ -1,4 +1,4 @@
-//! [`MuxTunnel`]: two sets of gateways and the forwards that run between them.
+//! [`MuxTunnel`]: two sets of gateways and the forwards between them.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::{
     rules,
 };
 
-/// A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the
-/// exit gateways towards their targets.
+/// A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the
+/// targets. The streams of all clients share a few carrier connections.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -24,18 +24,18 @@ use crate::{
     namespaced,
     status = "MuxTunnelStatus",
     derive = "PartialEq",
-    doc = "A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the exit gateways towards their targets.",
+    doc = "A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the targets. The streams of all clients share a few carrier connections.",
     validation = rules::name(40),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "All is as asked"),
-    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "A connection would reach a target"),
-    printcolumn(name = "Entry", type_ = "string", json_path = ".status.entry.ready", description = "Entry gateways that are ready, of those asked for"),
-    printcolumn(name = "Exit", type_ = "string", json_path = ".status.exit.ready", description = "Exit gateways that are ready, of those asked for"),
-    printcolumn(name = "Rendezvous", type_ = "string", json_path = ".status.rendezvous.ready", description = "Rendezvous gateways that are ready, of those asked for", priority = "1"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "All gateways have the current spec"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "A connection to a listening port reaches its target"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", description = "Reason of the condition Ready"),
+    printcolumn(name = "Entry", type_ = "string", json_path = ".status.entry.ready", description = "Ready and requested entry gateways, such as 1/2"),
+    printcolumn(name = "Exit", type_ = "string", json_path = ".status.exit.ready", description = "Ready and requested exit gateways, such as 1/2"),
+    printcolumn(name = "Rendezvous", type_ = "string", json_path = ".status.rendezvous.ready", description = "Ready and requested rendezvous gateways, such as 1/1", priority = "1"),
     printcolumn(name = "Carriers", type_ = "integer", json_path = ".status.carriers.up", description = "Carriers that are up"),
-    printcolumn(name = "RTT", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
-    printcolumn(name = "Transports", type_ = "string", json_path = ".status.carriers.transports", description = "What the carriers run on", priority = "1"),
-    printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "What limits the direction that moves more"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", description = "Why it is ready or not", priority = "1"),
+    printcolumn(name = "RTT ms", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
+    printcolumn(name = "Transports", type_ = "string", json_path = ".status.carriers.transports", description = "Transports of the carriers", priority = "1"),
+    printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "Bottleneck of the direction with more traffic"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -76,9 +76,9 @@ use crate::{
     validation = rules::network_rules_are_of_an_exit()
 )]
 pub struct MuxTunnelSpec {
-    /// Which gateways this object makes. Entry: targets are dialled elsewhere, and `carrier.address`
-    /// names the exit there. Exit: streams enter elsewhere. Rendezvous: entries and exits of other objects meet
-    /// here. Cannot be changed.
+    /// The gateways of this MuxTunnel. Both: entries and exits. Entry: only entries; `carrier`
+    /// names the exit of another MuxTunnel. Exit: only exits, for entries of other MuxTunnels.
+    /// Rendezvous: a gateway that connects entries and exits of other MuxTunnels. Immutable.
     #[serde(default)]
     #[x_kube(validation = rules::side_immutable())]
     pub side: Side,
@@ -88,11 +88,11 @@ pub struct MuxTunnelSpec {
     /// Settings of the gateways where targets are dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
-    /// Side Rendezvous: settings of the gateway where others meet.
+    /// Side Rendezvous: settings of the gateway that connects entries and exits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
-    /// What is listened on and where it leads. A change reaches running gateways without a restart. Side Exit
-    /// needs none where `policy.allow` says what may be dialled.
+    /// Listening ports and their targets. A change reaches running gateways without a restart.
+    /// Optional on side Exit if `policy.allow` permits targets.
     #[serde(default)]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
@@ -100,18 +100,19 @@ pub struct MuxTunnelSpec {
         validation = rules::listen_ports_reserved()
     )]
     pub forwards: Vec<Forward>,
-    /// IP packets between the networks of both sides, beside the streams of forwards. Default: none.
+    /// Carries IP packets between the networks of both sides, in addition to the streams of
+    /// forwards. Default: no IP packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// The connections between the gateways. Side Entry needs it, and side Rendezvous has none of its own.
+    /// The connections between the gateways. Required on side Entry, not permitted on side
+    /// Rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<Carrier>,
-    /// Which targets the exit gateways may dial beside those that forwards name. A change reaches running
-    /// gateways without a restart.
+    /// The targets that exit gateways may dial in addition to the targets of forwards. A change
+    /// reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// When streams that nothing happens on are reset. A change reaches running gateways without a
-    /// restart.
+    /// Time-outs of idle streams. A change reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
     /// Kernel settings of the gateways' pods.
@@ -122,28 +123,28 @@ pub struct MuxTunnelSpec {
     pub wan: Option<Wan>,
 }
 
-/// Which gateways an object makes.
+/// The gateways that belong to an object.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Side {
-    /// Entry and exit.
+    /// Entry and exit gateways.
     #[default]
     Both,
-    /// The entry alone.
+    /// Only entry gateways.
     Entry,
-    /// The exit alone.
+    /// Only exit gateways.
     Exit,
-    /// Neither: a gateway at which entries and exits meet that cannot dial each other.
+    /// A gateway that connects entries and exits of other MuxTunnels, which cannot dial each other.
     Rendezvous,
 }
 
 impl Side {
-    /// Whether entry gateways are made.
+    /// Whether the object has entry gateways.
     #[must_use]
     pub const fn has_entry(self) -> bool {
         matches!(self, Self::Both | Self::Entry)
     }
 
-    /// Whether exit gateways are made.
+    /// Whether the object has exit gateways.
     #[must_use]
     pub const fn has_exit(self) -> bool {
         matches!(self, Self::Both | Self::Exit)
@@ -158,56 +159,62 @@ impl Side {
     validation = rules::autoscaling_needs_cpu()
 )]
 pub struct Gateway {
-    /// Number of pods. Default: 1, and with `autoscaling` what that decides.
+    /// Number of pods. Not with `autoscaling`. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub replicas: Option<i32>,
-    /// The number of pods follows the CPU time that they take; instead of `replicas`. The cluster needs a metrics
-    /// server, and `template.resources` a request or limit of CPU.
+    /// Adapts the number of pods to their CPU usage, instead of `replicas`. The cluster needs a
+    /// metrics server. `template.resources` must have a request or a limit of CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<Autoscaling>,
-    /// Seconds that the open streams of a pod have once it is to end, as in a roll-out; new ones go to other pods.
-    /// What is still open then is reset. Default: 25.
+    /// Seconds that a terminating pod waits for the end of its open streams, for example in a
+    /// roll-out. Other pods accept the new streams. Streams that are still open after this time are
+    /// reset. Default: 25.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub drain_seconds: Option<u32>,
-    /// The Service in front of them: of an entry with the ports of its forwards, of an exit with the carrier port.
+    /// The Service in front of the gateways. The Service of entries has the ports of forwards; the
+    /// Service of exits has the carrier port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<GatewayService>,
-    /// The Service of an exit with the ports of forwards with direction ExitToEntry.
+    /// Only for exits: the Service that has the listening ports of forwards with direction
+    /// ExitToEntry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse_service: Option<GatewayService>,
-    /// Of an exit: networks of the load balancers in front of its carrier port, as the exit's pods see their addresses.
-    /// Connections from there have to begin with a header of the PROXY protocol, version 1 or 2, which names the client;
-    /// without one they are refused. No header is read from any other address. Any sender in these networks can
-    /// name any address. A change reaches running gateways without a restart. Default: none.
+    /// Only for exits: source networks of the load balancers in front of the carrier port, as the
+    /// exit's pods see them. Connections from these networks must begin with a header of the PROXY
+    /// protocol, version 1 or 2, with the client's address. Connections without a header are
+    /// refused. The gateway does not read headers from other addresses. Any sender in these
+    /// networks can claim any client address. A change reaches running gateways without a restart.
+    /// Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
         inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK))
     )]
     pub trusted_proxies: Vec<String>,
-    /// Of an exit: a further port, for users of ssh. Default: none.
+    /// Only for exits: an additional port, at which users log in with ssh. Default: no such port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Box<ExitSsh>>,
-    /// Settings of their pods.
+    /// Settings of the gateways' pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 }
 
-/// How the number of pods of one side follows the CPU time that they take (a HorizontalPodAutoscaler).
+/// A HorizontalPodAutoscaler, which sets the number of pods of one side by their CPU usage.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::autoscaling_in_order())]
 pub struct Autoscaling {
-    /// There are never fewer. Default: 1.
+    /// Least number of pods. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub min_replicas: Option<i32>,
-    /// There are never more.
+    /// Greatest number of pods.
     #[schemars(range(min = 1, max = 32))]
     pub max_replicas: i32,
-    /// The part of the requested CPU time that a gateway is to take on average. Default: 80.
+    /// Target value for the average CPU usage of the pods, in percent of the requested CPU time.
+    /// Default: 80.
     #[serde(
         default,
         rename = "targetCPUUtilizationPercentage",
@@ -222,29 +229,31 @@ pub struct Autoscaling {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::traffic_policy_needs_exposure())]
 pub struct GatewayService {
-    /// How it is exposed. Default: ClusterIP.
+    /// Type of the Service. Default: ClusterIP.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<ServiceType>,
-    /// Annotations, such as a cloud's load balancer reads.
+    /// Annotations, for example for the load balancer of a cloud.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
-    /// Types NodePort and LoadBalancer: which nodes pass connections from outside of the cluster on. Default: Cluster.
+    /// For types NodePort and LoadBalancer: the nodes that forward connections from outside the
+    /// cluster. Default: Cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_traffic_policy: Option<ExternalTrafficPolicy>,
 }
 
-/// Which nodes pass connections from outside of the cluster on to a Service's pods.
+/// The nodes that forward connections from outside the cluster to a Service's pods.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExternalTrafficPolicy {
-    /// Every node, to any pod. The pods see the address of a node instead of the client's.
+    /// Every node forwards to any pod. The pods see the address of a node instead of the client's.
     Cluster,
-    /// Nodes that have a ready pod, to that pod, which sees the client's address. Other nodes drop the connections.
+    /// A node forwards only to its own ready pods, which see the client's address. Nodes without a
+    /// ready pod drop the connections.
     Local,
 }
 
 impl ExternalTrafficPolicy {
-    /// The name that a Service's `spec.externalTrafficPolicy` has.
+    /// The value for a Service's `spec.externalTrafficPolicy`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -254,20 +263,20 @@ impl ExternalTrafficPolicy {
     }
 }
 
-/// How a Service is exposed.
+/// The type of a Service.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServiceType {
-    /// Inside the cluster.
+    /// The Service is reachable only inside the cluster.
     #[default]
     ClusterIP,
-    /// On a port of every node.
+    /// The Service is reachable on a port of every node.
     NodePort,
-    /// By a load balancer.
+    /// The Service is reachable through a load balancer.
     LoadBalancer,
 }
 
 impl ServiceType {
-    /// The name that a Service's `spec.type` has.
+    /// The value for a Service's `spec.type`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -278,21 +287,23 @@ impl ServiceType {
     }
 }
 
-/// When streams that nothing happens on are reset. 0s: never.
+/// Time-outs of idle streams. 0s disables a time-out.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Without a byte in either direction for this long, in whole seconds. Default: 0s.
+    /// A stream is reset if it transmits no byte in either direction for this time, in whole
+    /// seconds. Default: 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::timeout_bounded("timeouts.idle"))]
     pub idle: Option<Duration>,
-    /// With one half closed and without a byte for this long, in whole seconds. Default: 1h.
+    /// A stream with one closed direction is reset if it transmits no byte for this time, in whole
+    /// seconds. Default: 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::timeout_bounded("timeouts.halfOpen"))]
     pub half_open: Option<Duration>,
 }
 
-/// Kernel settings of the gateways' pods. The applications' own pods need none.
+/// Kernel settings of the gateways' pods. The pods of applications do not need these settings.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -305,14 +316,14 @@ pub struct Tuning {
     /// A set of sysctls for a kind of path. Default: None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// Further sysctls; they override those of the profile. Before gateways get them, a Job tries them in a pod of
-    /// its own.
+    /// Additional sysctls, which override sysctls of the profile. A Job tests them in its own pod
+    /// before the operator sets them in gateways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub sysctls: Vec<Sysctl>,
-    /// Allow sysctls that Kubernetes does not count as safe. The nodes must allow them, too
-    /// (`--allowed-unsafe-sysctls`): where a kubelet refuses one, running gateways stay as they are, and no new
-    /// ones are made.
+    /// Permits sysctls outside Kubernetes' safe set. The nodes must also permit them (kubelet flag
+    /// `--allowed-unsafe-sysctls`). If a kubelet refuses a sysctl, running gateways stay unchanged,
+    /// and the operator creates no new gateways.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unsafe: bool,
 }
@@ -322,9 +333,11 @@ pub struct Tuning {
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
 pub enum Profile {
-    /// Socket buffers of up to 128 MiB: 10 Gbit/s at 100 ms on one connection.
+    /// Receive buffers of up to 128 MiB and send buffers of up to 64 MiB, enough for about 5 Gbit/s
+    /// on one connection with a round-trip time of 100 ms.
     Wan,
-    /// Socket buffers of up to 16 MiB: 10 Gbit/s at 12 ms on one connection.
+    /// Socket buffers of up to 16 MiB, enough for 10 Gbit/s on one connection with a round-trip
+    /// time of 12 ms.
     Lan,
     /// The kernel's defaults.
     #[default]
@@ -335,13 +348,13 @@ pub enum Profile {
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Sysctl {
-    /// Dotted name.
+    /// Name with dots, such as net.ipv4.tcp_rmem.
     #[schemars(
         length(min = 1, max = 128),
         regex(pattern = "^[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)+$")
     )]
     pub name: String,
-    /// Value, words parted by single spaces.
+    /// Value: one or more words, separated by single spaces.
     #[schemars(
         length(min = 1, max = 128),
         regex(pattern = "^[-_a-zA-Z0-9]+( [-_a-zA-Z0-9]+)*$")
@@ -354,40 +367,42 @@ pub struct Sysctl {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::jitter_within_delay())]
 pub struct Wan {
-    /// Delay in each direction: the round-trip time grows by twice this.
+    /// One-way delay, the same in both directions. The round-trip time grows by twice this value.
     #[x_kube(validation = rules::delay_bounded("wan.delay"))]
     pub delay: Duration,
-    /// How much more or less than `delay` a packet may take, each value as likely; packets keep their
-    /// order. Default: 0ms.
+    /// Maximum deviation of a packet's delay from `delay`. The deviations are uniformly
+    /// distributed. Packets keep their order. Default: 0ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Duration>,
-    /// The share of packets lost in each direction, such as 0.5%; at most 50%. Default: 0%.
+    /// The share of packets that the emulation drops in each direction, such as 0.5%, at most 50%.
+    /// Default: 0%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 8),
         regex(pattern = "^(([0-9]|[1-4][0-9])([.][0-9]{1,4})?|50)%$")
     )]
     pub loss: Option<String>,
-    /// What the narrowest link carries in each direction, such as 500kbit, 100Mbit or 1Gbit (a second);
-    /// its buffer holds a round trip, at least 50 ms. Default: no limit.
+    /// Rate of the emulated link in each direction, in bits per second, such as 500kbit, 100Mbit or
+    /// 1Gbit. The link's buffer has the size of one round trip of data, at least of 50 ms. Default:
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 13),
         regex(pattern = "^([1-9][0-9]{2,8}kbit|[1-9][0-9]{0,5}Mbit|([1-9][0-9]{0,2}|1000)Gbit)$")
     )]
     pub rate: Option<String>,
-    /// What makes it. Default: Auto.
+    /// The mechanism of the emulation. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
-    /// Which packets it happens to. Default: Carrier.
+    /// The packets that the emulation affects. Default: Carrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
 
-/// What emulates the path.
+/// The mechanism of the emulation.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// Kernel netem where the node has it, else the NFQUEUE delay line.
+    /// Kernel netem if the node supports it, otherwise the NFQUEUE delay line.
     #[default]
     Auto,
     /// Kernel netem (`sch_netem`).
@@ -396,12 +411,12 @@ pub enum Backend {
     Nfqueue,
 }
 
-/// Which packets the emulation happens to.
+/// The packets that the emulation affects.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of the carriers.
+    /// The packets of carriers.
     #[default]
     Carrier,
-    /// All but those of the admin endpoint.
+    /// All packets except the packets of the admin endpoint.
     All,
 }

@@ -1,5 +1,6 @@
-//! What the schemas refuse and what they accept, without a cluster: a small checker of the structural
-//! part that speaks as an API server does, and kube's CEL for the rules.
+//! Checks without a cluster which objects the schemas refuse and accept. The module `structure`
+//! checks the structural part with the messages of an API server, and kube's CEL evaluates the
+//! rules.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +22,7 @@ use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxTunnel};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One refusal: the rule that refused (empty: the structure), and the message.
+/// A refusal: the rule (empty for the structure), and the message.
 struct Refusal {
     rule: String,
     message: String,
@@ -176,7 +177,7 @@ fn the_examples_of_the_documentation_are_accepted_and_fit_the_rust_types() {
     assert!(accepted >= 19, "only {accepted}");
 }
 
-/// Fails unless the rules accept the object and it fits the type of its kind.
+/// Fails unless the rules accept the object and the type of its kind can parse it.
 fn accept(file: &Path, object: Value) {
     let messages: Vec<_> = refusals(&object, None)
         .into_iter()
@@ -214,8 +215,8 @@ fn schemas_have_no_unsigned_formats() {
     }
 }
 
-/// The API server multiplies the cost of a rule by the bounds of the lists around it; a list without a
-/// bound makes it refuse the whole definition.
+/// The API server multiplies the cost of a rule by the bounds of the lists that contain it. If a
+/// list has no bound, the API server refuses the whole definition.
 #[test]
 fn own_lists_and_strings_of_specs_are_bounded() {
     for kind in ["MuxTunnel", "MuxBenchmark", "MuxGrant"] {
@@ -224,7 +225,8 @@ fn own_lists_and_strings_of_specs_are_bounded() {
     }
 }
 
-/// Of a category kubectl lists every kind: were it the name of one kind too, `kubectl get KIND NAME` would be refused.
+/// kubectl lists every kind of a category. If a category had the name of a kind, `kubectl get KIND
+/// NAME` would be refused.
 #[test]
 fn no_kind_is_called_as_a_category() {
     let definitions = definitions().unwrap();

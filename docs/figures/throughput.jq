@@ -1,13 +1,13 @@
-# The SVG of `draw`. Its input is the array of all lines of a results.jsonl.
+# Creates the SVG of `draw`. The input is the array of all lines of a results.jsonl.
 
-# The cell of one connection at 50 ms each way; an error where the benchmark did not measure it.
+# The cell of one connection with a delay of 50 ms in each direction. An error if the benchmark did not measure the cell.
 def cell(path; protocol; tuning):
   [.[] | select(.type == "cell" and .path == path and .protocol == protocol and .tuning == tuning
     and .one_way_delay_ms == 50 and .connections == 1 and .status == "ok")]
   | if length == 1 then .[0]
     else error("\(length) measured cells of \(path) \(protocol // "") \(tuning), 50 ms, 1 connection; expected 1") end;
 
-# 4360 as 4,360.
+# Formats 4360 as 4,360.
 def thousands: round | tostring | [while(length > 0; .[:-3]) | .[-3:]] | reverse | join(",");
 
 def bar_left: 230;

@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# A docker daemon that answers: the running one, otherwise one that we start. An existing docker configuration is never
-# changed.
+# Uses the running docker daemon, or starts a docker daemon. An existing docker configuration is never changed.
 
 DOCKER_CONFIG_FILE=${DOCKER_CONFIG_FILE:-/etc/docker/daemon.json}
 RUNC_LOWCAP=/usr/local/sbin/runc-lowcap
@@ -18,7 +17,7 @@ docker_up() {
   runc_wrapper
   say "starting dockerd"
   mkdir -p "$CACHE"
-  # Its own PATH: the cache holds a containerd and a shim of another version.
+  # dockerd gets its own PATH, because the cache contains a containerd and a shim of another version.
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin setsid nohup dockerd >"$CACHE/dockerd.log" 2>&1 </dev/null &
   docker_answers 60 || die "dockerd did not start. The last lines of its log, $CACHE/dockerd.log:
 $(tail -n "$LOG_LINES_SHOWN" "$CACHE/dockerd.log")"
@@ -33,12 +32,12 @@ docker_answers() {
   done
 }
 
-# runc_wrapper: without CAP_SYS_RESOURCE no privileged container starts ("unable to apply caps"). There, and only if
-# docker has no configuration, a runc without this capability becomes the default runtime.
+# runc_wrapper: without CAP_SYS_RESOURCE no privileged container starts ("unable to apply caps"). On such a machine, if
+# docker has no configuration, a runc wrapper without this capability becomes the default runtime.
 runc_wrapper() {
   lacks_sys_resource || return 0
   if [ -e "$DOCKER_CONFIG_FILE" ]; then
-    say "this machine lacks CAP_SYS_RESOURCE; $DOCKER_CONFIG_FILE exists and is not changed"
+    say "this machine lacks CAP_SYS_RESOURCE, so privileged containers may not start; $DOCKER_CONFIG_FILE exists and is not changed"
     return 0
   fi
   all_commands jq || apt_install jq
@@ -48,7 +47,7 @@ runc_wrapper() {
   printf '{"default-runtime":"runc-lowcap","runtimes":{"runc-lowcap":{"path":"%s"}}}\n' "$RUNC_LOWCAP" >"$DOCKER_CONFIG_FILE"
 }
 
-# lacks_sys_resource: bit 24 of the bounding set (capabilities(7)).
+# lacks_sys_resource: whether bit 24 of the bounding set is 0 (capabilities(7)).
 lacks_sys_resource() {
   local bounding
   bounding=$(awk '$1 == "CapBnd:" { print $2 }' /proc/self/status)

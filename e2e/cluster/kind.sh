@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The cluster itself: created, reused while healthy, deleted. Its kubeconfig is a file of its own; ~/.kube is never touched.
+# Creates, reuses and deletes the cluster. The cluster has its own kubeconfig; ~/.kube is never touched.
 
-# cluster_up: a healthy cluster with the chosen node image and this configuration. One step.
+# cluster_up: provides a healthy cluster with the chosen node image and this configuration. One step.
 cluster_up() {
   local config=kind.yaml doing=creating why=''
   [ -z "$NODE_IS_OURS" ] || config=kind-own-node.yaml
@@ -31,8 +31,8 @@ cluster_up() {
     kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=300s
 }
 
-# filled FILE: the file with the networks and folders of this cluster. The pods of a node have the first /24 of the pods'
-# IPv4 network, and the first /64 of the IPv6 network.
+# filled FILE: prints FILE with the networks and folders of this cluster. The pods of the node use the first /24 of the
+# pods' IPv4 network and the first /64 of the IPv6 network.
 filled() {
   local text network ranges='' routes=''
   for network in ${POD_SUBNET//,/ }; do
@@ -51,9 +51,9 @@ filled() {
   printf '%s\n' "$text"
 }
 
-# Packets to a Service address that kube-proxy has not set up yet would leave the node, and a transparent proxy may even
-# accept the connection. They are dropped, and TCP retransmits them; packets to known Services are rewritten before this
-# rule.
+# Packets to a Service that kube-proxy has not set up yet would leave the node, and a transparent proxy could accept the
+# connection. This rule drops such packets, and TCP retransmits them. Packets to known Services are rewritten before
+# this rule.
 service_addresses_stay_inside() {
   local network program rule
   for network in ${SERVICE_SUBNET//,/ }; do
@@ -65,14 +65,15 @@ service_addresses_stay_inside() {
   done
 }
 
-# No pipe into `grep -q`: it ends at the first match, and with pipefail a kind that still writes counts as failed.
+# This is not a pipe into `grep -q`, because grep exits at the first match. With pipefail, the write error of kind would
+# fail the check.
 cluster_exists() {
   local all
   all=$(kind get clusters 2>&1) || die "cannot list the clusters of kind: $all"
   [[ $'\n'$all$'\n' == *$'\n'"$CLUSTER_NAME"$'\n'* ]]
 }
 
-# cluster_healthy: the node is ready and DNS is available, by a fresh kubeconfig.
+# cluster_healthy: whether the node is ready and DNS is available, according to a fresh kubeconfig.
 cluster_healthy() {
   kind export kubeconfig --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE" >/dev/null 2>&1 &&
     kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1 &&

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034  # its variables are read by the scripts that source it
 # Shared by the scripts of the cluster: folders, progress messages, log files, and checks of programs and servers.
-# Sourced, never run. The caller sets `set -euo pipefail`.
+# This file is sourced and never run. The caller sets `set -euo pipefail`.
 
 CLUSTER_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${MUXTUNNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muxtunnel}
@@ -14,8 +14,9 @@ TERMINAL=2 # file descriptor of progress messages; `logged` redirects the others
 # shellcheck source=versions.sh
 source "$CLUSTER_DIR/versions.sh"
 
-# choose_cluster [second]: the second cluster, for traffic between clusters, is on the same docker network: nodes reach
-# each other's node ports. Its pods and Services have networks of their own, and both IP families.
+# choose_cluster [second]: selects the cluster. The second cluster, for traffic between clusters, is on the same docker
+# network, so nodes can reach each other's node ports. Its pods and Services have separate networks and both IP
+# families.
 choose_cluster() {
   case ${1:-} in
     '') ;;
@@ -28,38 +29,38 @@ choose_cluster() {
   esac
 }
 
-# steps COUNT: the calling script has COUNT steps. MUXTUNNEL_STEPS=BEFORE/TOTAL makes them a part of TOTAL steps, after
-# the first BEFORE ones.
+# steps COUNT: declares that the calling script has COUNT steps. With MUXTUNNEL_STEPS=BEFORE/TOTAL, they are part of
+# TOTAL steps and follow the first BEFORE steps.
 steps() {
   local part=${MUXTUNNEL_STEPS:-}
   [[ $part =~ ^[0-9]+/[0-9]+$ ]] || part=0/$1
   STEP=${part%/*} STEPS=${part#*/}
 }
 
-# step TEXT: the next step begins.
+# step TEXT: begins the next step.
 step() {
   STEP=$((STEP + 1))
   echo "[$STEP/$STEPS] $*" >&"$TERMINAL"
 }
 
-# say TEXT: a detail of the step.
+# say TEXT: prints a detail of the step.
 say() { echo "      $*" >&"$TERMINAL"; }
 
 die() { echo "error: $*" >&2; exit 1; }
 
-# log_file NAME: the path of a log file, in a folder that exists.
+# log_file NAME: prints the path of a log file and creates its folder.
 log_file() {
   mkdir -p "$LOG_FOLDER"
   echo "$LOG_FOLDER/$1.log"
 }
 
-# logged NAME COMMAND...: runs COMMAND with its output in the log file NAME. Only `step` and `say` write to the terminal.
-# If COMMAND fails, the script ends with the last lines of the log. Never call it in a condition: errexit would not hold
-# inside COMMAND.
+# logged NAME COMMAND...: runs COMMAND with its output in the log file NAME. Only `step` and `say` write to the
+# terminal. If COMMAND fails, the script ends with the last lines of the log. Never call it in a condition: errexit
+# would have no effect inside COMMAND.
 logged() {
   local name=$1 log status
   shift
-  if [ "$TERMINAL" != 2 ]; then # inside another one: the same log
+  if [ "$TERMINAL" != 2 ]; then # inside another `logged`: use the same log
     "$@"
     return
   fi
@@ -80,7 +81,8 @@ quietly() {
   output=$("$@" 2>&1) || { printf '%s\n' "$output" >&2; die "$1 $2 $3 failed; its output is above"; }
 }
 
-# all_commands NAME...: whether every one of them is on the PATH (`command -v a b` succeeds with one).
+# all_commands NAME...: whether all commands are on the PATH (`command -v a b` also succeeds if only one of the commands
+# is on the PATH).
 all_commands() {
   local name
   for name in "$@"; do command -v "$name" >/dev/null 2>&1 || return 1; done
@@ -88,7 +90,7 @@ all_commands() {
 
 is_root() { [ "$(id -u)" = 0 ]; }
 
-# apt_install PACKAGE...: installs Debian packages; without root it names them.
+# apt_install PACKAGE...: installs Debian packages. Without root, it prints their names and exits.
 apt_install() {
   if ! is_root || ! all_commands apt-get; then
     die "missing packages: $*. Install them (as root: apt-get install $*) and run this command again."
@@ -102,10 +104,10 @@ apt_get_install() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 
-# project_version: of all our packages and images.
+# project_version: prints the version of all packages and images of this project.
 project_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$CLUSTER_DIR/../../Cargo.toml"; }
 
-# machine: the architecture as the release servers name it.
+# machine: prints the name of the architecture that the release servers use.
 machine() {
   case $(uname -m) in
     x86_64) echo amd64 ;;
@@ -114,13 +116,13 @@ machine() {
   esac
 }
 
-# answers URL: whether the server answers within seconds. Any HTTP status counts: registries return 401.
+# answers URL: whether the server answers within seconds. Any HTTP status counts, because registries return 401.
 answers() {
   [ -z "${MUXTUNNEL_OFFLINE:-}" ] || return 1
   curl --silent --output /dev/null --head --connect-timeout 3 --max-time 8 "$1"
 }
 
-# need_go WHAT: Go is needed only where WHAT cannot be downloaded.
+# need_go WHAT: fails if Go is not installed. Go is needed only if WHAT cannot be downloaded.
 need_go() {
   all_commands go || die "cannot download $1 (its server does not answer), and Go is not installed to build it. \
 Install Go 1.26 or newer from https://go.dev/dl, or use a network with access to the release servers and a container registry."

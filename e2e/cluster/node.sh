@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034  # NODE_IS_OURS is read by kind.sh
-# The node image: kind's published one by its digest where a container registry answers, otherwise our own, built
-# offline. Sets NODE_IMAGE_USED and NODE_IS_OURS for kind.sh.
+# Provides the node image: kind's published image by digest if a container registry answers, otherwise an image that is
+# built locally. Sets NODE_IMAGE_USED and NODE_IS_OURS for kind.sh.
 
-# node: chooses, pulls or builds the image. One step.
+# node: reuses, pulls or builds the image. One step.
 node() {
   local published=${NODE_IMAGE[$(machine)]}
   NODE_IS_OURS=''
@@ -28,14 +28,14 @@ node() {
   logged node-image node_build
 }
 
-# node_build: from Debian packages and Go modules; 9 minutes on 2 cores with an empty cache.
+# node_build: builds the image from Debian packages and Go modules, in 9 minutes on 2 cores with an empty cache.
 node_build() {
   node_binaries
   node_rootfs "$(node_recipe)"
   node_image "$NODE_IMAGE_USED"
 }
 
-# node_recipe: a short hash of the inputs of our own node image.
+# node_recipe: prints a short hash of the inputs of the node image that is built locally.
 node_recipe() {
   (cd "$CLUSTER_DIR" && cat versions.sh offline/*) | sha256sum | cut -c1-12
 }

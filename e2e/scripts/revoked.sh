@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# revoked.sh HOST PORT SECONDS: holds a stream to an echo server open through PORT, bytes going to and fro, until the
-# stream is cut, within SECONDS; then PORT must take no new stream.
+# revoked.sh HOST PORT SECONDS: holds a stream with traffic to an echo server open through PORT. The stream must end
+# within SECONDS. Then PORT must not accept a new stream.
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh
-# A write to a stream that was cut is an error to look at, not the end of this script.
+# With this trap, a write to an ended stream returns an error. Otherwise SIGPIPE would end this script.
 trap '' PIPE
 reachable "$1" "$2"
 exec 3<>"/dev/tcp/$1/$2"
@@ -12,7 +12,7 @@ ping_held() {
   local byte="" status=0
   printf x >&3 || return
   IFS= read -r -t 30 -N 1 -u 3 byte || status=$?
-  [ $status -le 128 ] || { echo "the held stream gave no answer for 30 s, and was not cut"; exit 1; }
+  [ $status -le 128 ] || { echo "the held stream returned no byte for 30 s, and did not end"; exit 1; }
   [ "$byte" = x ]
 }
 ping_held

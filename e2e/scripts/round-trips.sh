@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# round-trips.sh HOST PORT COUNT: one connection to an echo server; prints COUNT round-trip times of one byte, in
-# microseconds, one a line. A first round trip is not printed: it waits for the far connection to be made.
+# round-trips.sh HOST PORT COUNT: opens one connection to an echo server and prints COUNT round-trip times of one byte,
+# in microseconds, one per line. The first round trip is not printed, because it includes the time in which the exit
+# dials the target.
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh

@@ -1,4 +1,4 @@
-# send.pl HOST PORT: sends its input, ends the sending half of the connection, prints what comes back until the end.
+# send.pl HOST PORT: sends its input, ends the sending half of the connection, and prints the complete answer.
 use strict;
 use warnings;
 use IO::Socket::IP;

@@ -1,5 +1,5 @@
-# source.pl: reads a header of the PROXY protocol, version 2, from its input, and prints whom it names: `client A:P`,
-# `nobody` (LOCAL), or what is there instead.
+# source.pl: reads a header of the PROXY protocol, version 2, from its input, and prints its source: `client A:P`,
+# `nobody` (command LOCAL), or `no header`.
 use strict;
 use warnings;
 use Socket qw(AF_INET AF_INET6 inet_ntop);

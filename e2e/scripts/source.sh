@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# source.sh HOST PORT [proxied]: prints what a server that runs source.pl says of this client; `proxied`: behind a header
-# that names 203.0.113.7:4711, as a load balancer would write it.
+# source.sh HOST PORT [proxied]: prints the answer of a server that runs source.pl. With `proxied`, the connection
+# begins with a header for 203.0.113.7:4711, like that of a load balancer.
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh

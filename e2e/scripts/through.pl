@@ -1,6 +1,6 @@
-# through.pl PROTOCOL HOST PORT USER PASSWORD TARGET TARGET_PORT: asks a proxy (socks5, connect) to lead it to the target.
-# Prints what the proxy answers: `method N`, `user N`, `reply N` of SOCKS5, or `status N` of HTTP, and behind a yes what
-# the target sends once it was sent a line. USER may be empty.
+# through.pl PROTOCOL HOST PORT USER PASSWORD TARGET TARGET_PORT: connects to the target through a proxy (socks5,
+# connect). Prints the proxy's answer: `method N`, `user N`, `reply N` of SOCKS5, or `status N` of HTTP. After a
+# positive answer it sends a line and prints the target's answer. USER may be empty.
 use strict;
 use warnings;
 use IO::Socket::INET;

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# through.sh HOST PORT [PROTOCOL USER PASSWORD TARGET TARGET_PORT]...: asks the proxy at HOST:PORT for one target after
-# the other; USER `-` is nobody. through.pl says what it prints; each request's lines begin with PROTOCOL and TARGET_PORT.
+# through.sh HOST PORT [PROTOCOL USER PASSWORD TARGET TARGET_PORT]...: requests one target after the other from the
+# proxy at HOST:PORT. USER `-` means no user. The output is the output of through.pl, with PROTOCOL and TARGET_PORT at
+# the beginning of each line.
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh

@@ -1,5 +1,5 @@
-//! What the API server accepts and refuses of the tables in `crds/tests`; nothing of it is stored but, for the time of
-//! an update, the object that is updated.
+//! Sends the objects in `crds/tests` to the API server, and checks that the API server accepts or
+//! refuses them. Only objects that an update changes are stored. They are deleted after the test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,13 +14,14 @@ use serde_json::Value;
 use crate::namespace::TestNamespace;
 use crate::tools;
 
-/// How often an update is made: the operator may write the status between a look and its update.
+/// Maximum number of attempts of an update. An attempt fails if the operator writes the status
+/// between a read and the update.
 const UPDATES: u32 = 10;
 
-/// The files of a folder of `crds/tests`, and what is in them.
+/// The files of a folder of `crds/tests`, with their text.
 ///
 /// # Errors
-/// If one cannot be read, or there is none.
+/// If a file cannot be read, or the folder is empty.
 pub fn table(folder: &str) -> Result<Vec<(PathBuf, String)>> {
     let folder = tools::checkout().join("crds/tests").join(folder);
     let mut files = Vec::new();
@@ -34,10 +35,11 @@ pub fn table(folder: &str) -> Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
-/// Applies all of `crds/tests/bad_objects`; returns how many there are.
+/// Sends all objects of `crds/tests/bad_objects` to the API server, which must refuse them. Returns
+/// the number of objects.
 ///
 /// # Errors
-/// If one is accepted, or refused for another reason than it should be.
+/// If an object is accepted, or refused with an unexpected reason.
 pub async fn every_bad_object_is_refused(ns: &TestNamespace) -> Result<usize> {
     let files = table("bad_objects")?;
     let mut complaints = Vec::new();
@@ -53,7 +55,7 @@ pub async fn every_bad_object_is_refused(ns: &TestNamespace) -> Result<usize> {
     Ok(files.len())
 }
 
-/// What is wrong with how the API server took the object; none when it refused it as expected.
+/// The unexpected answer of the API server. `None` if the server refused the object as expected.
 async fn complaint(ns: &TestNamespace, bad: &BadObject) -> Result<Option<String>> {
     let outcome = match &bad.old {
         Some(old) => try_update(ns, old, &bad.object).await?,
@@ -62,7 +64,7 @@ async fn complaint(ns: &TestNamespace, bad: &BadObject) -> Result<Option<String>
     Ok(match outcome {
         Ok(_) => Some("was accepted".to_owned()),
         Err(kube::Error::Api(status)) if status.message.contains(&bad.expected) => None,
-        Err(error) => Some(format!("was refused otherwise: {error}")),
+        Err(error) => Some(format!("was refused with another reason: {error}")),
     })
 }
 
@@ -83,17 +85,17 @@ fn dry_run() -> PostParams {
     }
 }
 
-/// Creates the object without storing it: the API server's answer.
+/// Creates the object in a dry run. Returns the API server's answer.
 ///
 /// # Errors
-/// If it is no object of ours.
+/// If the object has an unknown kind.
 pub async fn try_create(ns: &TestNamespace, object: &Value) -> Result<kube::Result<DynamicObject>> {
     let object_to_create = serde_json::from_value(object.clone())?;
     let api = api_of(ns, object)?;
     Ok(api.create(&dry_run(), &object_to_create).await)
 }
 
-/// Stores `old`, replaces it by `new` without storing that, and deletes it again.
+/// Stores `old`, replaces `old` by `new` in a dry run, and deletes `old`.
 async fn try_update(
     ns: &TestNamespace,
     old: &Value,

@@ -1,4 +1,4 @@
-//! MuxBenchmarks under test, and what their Jobs log.
+//! Creates MuxBenchmarks for tests, and reads their results.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use serde_json::Value;
 use crate::namespace::TestNamespace;
 use crate::wait;
 
-/// What a benchmark left behind.
+/// The results of a benchmark.
 pub struct Outcome {
     /// The benchmark with its last status.
     pub benchmark: MuxBenchmark,
-    /// The log of its Job.
+    /// The log of the benchmark's Job.
     pub log: String,
     /// The JSON lines of the log.
     pub lines: Vec<Value>,
-    /// Its results ConfigMap.
+    /// The ConfigMap with the results.
     pub results: ConfigMap,
 }
 
 impl Outcome {
-    /// The JSON lines of cells.
+    /// The JSON lines of the matrix's cells.
     pub fn cells(&self) -> impl Iterator<Item = &Value> {
         self.lines.iter().filter(|line| line["type"] == "cell")
     }
 }
 
-/// Creates a MuxBenchmark given as YAML; returns its name.
+/// Creates a MuxBenchmark from YAML. Returns its name.
 ///
 /// # Errors
-/// If it is none, or the API server refuses it.
+/// If the YAML is not a MuxBenchmark, or the API server refuses it.
 pub async fn create(ns: &TestNamespace, yaml: &str) -> Result<String> {
     let benchmark: MuxBenchmark = serde_yaml::from_str(yaml).context("the test's YAML")?;
     let benchmarks = ns.api::<MuxBenchmark>();
@@ -44,10 +44,10 @@ pub async fn create(ns: &TestNamespace, yaml: &str) -> Result<String> {
     Ok(created.name_any())
 }
 
-/// Waits until the benchmark has a terminal condition, and collects what it left.
+/// Waits until the condition Complete or Failed of the benchmark is true, and collects the results.
 ///
 /// # Errors
-/// If it does not end within `within`, or something that it should leave is missing.
+/// If the benchmark does not end within `within`, or a result is missing.
 pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<Outcome> {
     let benchmarks = ns.api::<MuxBenchmark>();
     let ended = |benchmark: &MuxBenchmark| {
@@ -76,7 +76,7 @@ pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<Out
     })
 }
 
-/// Whether the condition of that type is true.
+/// Whether the condition with the type `type_` is true.
 #[must_use]
 pub fn is_true(benchmark: &MuxBenchmark, type_: &str) -> bool {
     let conditions = benchmark

@@ -1,4 +1,4 @@
-//! The two clusters, and the node of each: a docker container, since they are kind's.
+//! The two kind clusters, and the node of each, which is a docker container.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use kube::{Api, Client, Config, ResourceExt};
 
 use crate::tools;
 
-/// One of the clusters that `e2e/cluster/cluster up` and `up second` bring up.
+/// A cluster that `e2e/cluster/cluster up` or `e2e/cluster/cluster up second` creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cluster {
-    /// The one that `KUBECONFIG` names.
+    /// The cluster that `KUBECONFIG` names.
     First,
-    /// The one beside it, for what crosses clusters.
+    /// The second cluster, for tests across clusters.
     Second,
 }
 
 /// A cluster's only node.
 pub struct Node {
-    /// Its name, which is that of its container.
+    /// The node's name, which is the name of its container.
     pub name: String,
-    /// Its address on the network that the nodes of both clusters share.
+    /// The node's address on the network that the nodes of both clusters share.
     pub address: String,
 }
 
 impl Cluster {
-    /// The file that says how to reach it.
+    /// The kubeconfig of the cluster.
     ///
     /// # Errors
     /// If `KUBECONFIG` is not set.
@@ -44,27 +44,27 @@ impl Cluster {
         })
     }
 
-    /// A client of it.
+    /// A client of the cluster.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the cluster does not answer.
     pub async fn client(self) -> Result<Client> {
         self.client_by(true).await
     }
 
-    /// A client of it that asks once, where [`Self::client`] asks again after 429, 503 and 504: for tests of a refusal
-    /// that is for the moment alone, such as that of an eviction.
+    /// A client without retries, for tests of temporary refusals, such as the refusal of an
+    /// eviction. [`Self::client`] retries after the HTTP status codes 429, 503 and 504.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the cluster does not answer.
     pub async fn client_that_asks_once(self) -> Result<Client> {
         self.client_by(false).await
     }
 
-    /// A client in the name of another user, whom the API server takes an administrator to be.
+    /// A client that impersonates another user. Administrators have this right.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the cluster does not answer.
     pub async fn client_as(self, user: &str, groups: &[&str]) -> Result<Client> {
         let mut config = self.config().await?;
         config.auth_info.impersonate = Some(user.to_owned());
@@ -92,21 +92,21 @@ impl Cluster {
         };
         connect
             .await
-            .with_context(|| format!("no cluster by {}: {how}", file.display()))
+            .with_context(|| format!("cannot reach the cluster of {}: {how}", file.display()))
     }
 
-    /// Runs a program that talks to it (kubectl, helm), and returns what it printed.
+    /// Runs a program with the cluster's kubeconfig (kubectl, helm). Returns its output.
     ///
     /// # Errors
-    /// If it fails.
+    /// If the program fails.
     pub async fn run(self, program: &str, arguments: &[&str]) -> Result<String> {
         let file = self.kubeconfig()?;
         let file = file.to_string_lossy();
         tools::run_with(&[("KUBECONFIG", &file)], program, arguments).await
     }
 
-    /// Gives the chart that is installed in it another value, such as `certificates.life="3m"` (JSON), and waits until
-    /// the operator runs with it.
+    /// Changes a value of the installed chart, such as `certificates.life="3m"` (JSON). Waits until
+    /// the operator runs with the new value.
     ///
     /// # Errors
     /// If helm fails.
@@ -127,7 +127,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Installs today's chart in it, whatever was there before.
+    /// Installs the current chart, regardless of earlier installations.
     ///
     /// # Errors
     /// If the operator does not become ready.
@@ -141,10 +141,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Its node.
+    /// The node of the cluster.
     ///
     /// # Errors
-    /// If it cannot be asked for, or has no address.
+    /// If the node cannot be read, or has no address.
     pub async fn node(self) -> Result<Node> {
         let nodes: Api<KubernetesNode> = Api::all(self.client().await?);
         let node = nodes.list(&ListParams::default()).await?.items.pop();
@@ -162,10 +162,10 @@ impl Cluster {
 }
 
 impl Node {
-    /// Runs a script of bash on the node, as root, and returns what it printed.
+    /// Runs a bash script on the node, as root. Returns its output.
     ///
     /// # Errors
-    /// If it fails.
+    /// If the program fails.
     pub async fn run(&self, script: &str) -> Result<String> {
         tools::run("docker", &["exec", &self.name, "bash", "-euc", script]).await
     }

@@ -1,15 +1,18 @@
-//! Faults, and what they cost those who use a tunnel: connections that fail, streams that are lost, seconds.
+//! Faults, and their cost for users of a tunnel: failed connections, lost streams, and the time to
+//! recover.
 //!
-//! A fault is a function ([`ALL`] lists them): it has a namespace of its own with a tunnel of two entries and two exits
-//! under a [`load`](crate::pods::load), does something to the cluster, waits until everything is as it was, and returns
-//! an [`Outcome`]. It is over within a bound, and puts back what it took away whether or not it succeeds. The binary
-//! `faults` (`make faults`) runs all of them and writes the table; `tests/e2e/faults.rs` runs the short form of some.
-//! What is judged here is losses where none has to be: a wrong byte, an end that looks like a good one, a connection
-//! that fails once all is whole, and any that fails while gateways are replaced in order. Times are reported and never
-//! judged.
+//! A fault is a function. [`ALL`] lists all faults. A fault has its own namespace with a tunnel of
+//! two entries and two exits under a [`load`](crate::pods::load), or a tunnel of IP packets under
+//! ping. It changes the cluster, waits until the cluster has recovered, and returns an [`Outcome`].
+//! A fault has a time-out, and always restores removed components. The binary `faults`
+//! (`make faults`) runs all faults and writes the table; `tests/e2e/faults.rs` runs short forms of
+//! some faults. A fault fails on losses that must not happen: a wrong byte, a lost stream that ends
+//! like a complete stream, a failed connection after recovery, and any failed connection while
+//! gateways are replaced in order. Times have no limit and are only reported.
 
 pub mod control_plane;
 pub mod gateways;
+pub mod packets;
 mod site;
 mod table;
 
@@ -25,39 +28,40 @@ use crate::cluster::Cluster;
 
 pub use table::table;
 
-/// Where a fault happens, and how long its parts take.
+/// The cluster of a fault, and the durations of the fault's parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     /// The cluster.
     pub cluster: Cluster,
-    /// Seconds of load at least. The load always outlasts the fault.
+    /// Minimum duration of the load in seconds. The load always outlasts the fault.
     pub load_seconds: u32,
-    /// Seconds that something is away, where the fault is that it is away.
+    /// Duration in seconds of a fault that removes a component.
     pub away_seconds: u32,
 }
 
-/// What a fault cost.
+/// The cost of a fault.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// What became of all connections; none where the fault is not about traffic.
+    /// The outcome of all connections. `None` for a fault without traffic.
     pub load: Option<Report>,
-    /// Seconds from the fault to the last connection that failed, or stream that was lost; none where none was.
+    /// Seconds from the fault to the last failed connection or lost stream. `None` if no connection
+    /// failed and no stream was lost. If the load is ping: the longest time without an answer.
     pub failing_seconds: Option<f64>,
-    /// Seconds from the fault until everything is in its requested state again.
+    /// Seconds from the fault until all components are in their requested state again.
     pub whole_seconds: f64,
-    /// What else there is to say.
+    /// Remarks, which are printed below the table.
     pub note: String,
 }
 
 /// A fault.
 pub struct Fault {
-    /// What is done, in a few words.
+    /// A short description.
     pub name: &'static str,
-    /// Within this it is over.
+    /// Time-out of the fault.
     pub within: Duration,
-    /// How often it is done: outcomes are added up, times are the longest.
+    /// Number of runs. The outcome has the sum of the counts and the longest times.
     pub runs: u32,
-    /// Its length.
+    /// The cluster and the durations.
     pub scale: Scale,
     run: Run,
 }
@@ -104,6 +108,22 @@ pub const ALL: &[Fault] = &[
     fault("issued certificates, of 3 minutes", 300, 0, |scale| {
         Box::pin(gateways::certificates_of_three_minutes(scale))
     }),
+    fault("packets: an entry killed, Native", 15, 0, |scale| {
+        Box::pin(packets::process_killed("entry", "Native", scale))
+    })
+    .five_times(),
+    fault("packets: an exit killed, Native", 15, 0, |scale| {
+        Box::pin(packets::process_killed("exit", "Native", scale))
+    })
+    .five_times(),
+    fault("packets: an entry killed, QUIC", 30, 0, |scale| {
+        Box::pin(packets::process_killed("entry", "QUIC", scale))
+    })
+    .five_times(),
+    fault("packets: an exit killed, QUIC", 30, 0, |scale| {
+        Box::pin(packets::process_killed("exit", "QUIC", scale))
+    })
+    .five_times(),
     fault("a Deployment edited by hand", 90, 0, |scale| {
         Box::pin(control_plane::deployment_edited(scale))
     }),
@@ -127,7 +147,7 @@ pub const ALL: &[Fault] = &[
     }),
 ];
 
-/// A fault and its bound: what comes before and behind the load takes minutes at most.
+/// A fault with its time-out. The time-out allows 10 minutes in addition to the load.
 const fn fault(name: &'static str, load_seconds: u32, away_seconds: u32, run: Run) -> Fault {
     Fault {
         name,
@@ -148,10 +168,10 @@ impl Fault {
         self
     }
 
-    /// Does it, as often as is asked for.
+    /// Runs the fault [`Self::runs`] times, and combines the outcomes.
     ///
     /// # Errors
-    /// If it cannot be done, is not over in time, or something is not as it was afterwards.
+    /// If the fault cannot be caused or does not end in time, or if the cluster does not recover.
     pub async fn run(&self) -> Result<Outcome> {
         let mut all: Option<Outcome> = None;
         for _ in 0..self.runs {
@@ -166,7 +186,7 @@ impl Fault {
 }
 
 impl Outcome {
-    /// Two runs of one fault.
+    /// Combines two runs of one fault.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         if let (Some(load), Some(more)) = (&mut self.load, &other.load) {

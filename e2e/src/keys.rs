@@ -1,4 +1,4 @@
-//! Secrets: keys for carriers, generated on each call, and users.
+//! Creates Secrets with newly generated keys for carriers, and Secrets with given texts.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret;
@@ -9,11 +9,11 @@ use serde_json::json;
 
 use crate::TestNamespace;
 
-/// Makes an authority, and for each of `names` a certificate of it with that name, in a Secret of that name in
-/// its namespace.
+/// Creates an authority. For each of `names`, creates a Secret with this name and a certificate for
+/// this name.
 ///
 /// # Errors
-/// If that fails.
+/// If a request fails.
 pub async fn certificates(names: &[(&TestNamespace, &str)]) -> Result<()> {
     let authority = Authority::new()?;
     for (ns, name) in names {
@@ -22,17 +22,17 @@ pub async fn certificates(names: &[(&TestNamespace, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// Somebody whose certificates count.
+/// An authority that signs certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates an authority.
     ///
     /// # Errors
-    /// If no keys can be made.
+    /// If no keys can be generated.
     pub fn new() -> Result<Self> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,11 +44,11 @@ impl Authority {
         })
     }
 
-    /// Makes a new key and a certificate with that name, in a Secret of that name in the namespace: a new one, or what
-    /// an existing one has from now on.
+    /// Creates a key and a certificate for `name`, and writes them to the Secret `name`, which it
+    /// creates or updates.
     ///
     /// # Errors
-    /// If that fails.
+    /// If a request fails.
     pub async fn certify(&self, ns: &TestNamespace, name: &str) -> Result<()> {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new([name.to_owned()])?;
@@ -70,10 +70,10 @@ impl Authority {
     }
 }
 
-/// Makes a Secret of keys and texts.
+/// Creates the Secret `name` with the keys and texts of `data`.
 ///
 /// # Errors
-/// If that fails.
+/// If a request fails.
 pub async fn secret<K: AsRef<str>, V: AsRef<str>>(
     ns: &TestNamespace,
     name: &str,

@@ -1,12 +1,13 @@
-//! What the tests in the kind cluster share.
+//! Shared code of the tests in the kind clusters.
 //!
-//! Owns: a namespace for each test that is dumped when the test fails and deleted at its end
-//! ([`namespace`]), waiting with deadlines ([`wait`]), pods that serve and pods that run to their end
-//! ([`pods`]), which tests run side by side ([`turn`]), the resources under test ([`tunnel`], [`benchmark`]), what of them is refused ([`admission`]), and what is
-//! done to them ([`faults`]).
-//! Comes in: `KUBECONFIG`, a cluster with the chart installed (`make install`), a second one where something
-//! crosses clusters (`make second`), `kubectl`, `helm` and `docker` on the PATH. It must not reach into the operator's or a gateway's code: what it sees is what a user sees.
-//! Where to read next: `tests/e2e/main.rs`, the list of tests.
+//! Contains: a namespace for each test, whose state is printed if the test fails and which is
+//! deleted at the end ([`namespace`]); waiting with deadlines ([`wait`]); server and client pods
+//! ([`pods`]); the turns that decide which tests run in parallel ([`turn`]); the resources under
+//! test ([`tunnel`], [`benchmark`]); refused objects ([`admission`]); and faults ([`faults`]).
+//! Requires: `KUBECONFIG`, a cluster with the installed chart (`make install`), a second cluster
+//! for tests across clusters (`make second`), and `kubectl`, `helm` and `docker` on the PATH. The
+//! crate must not use code of the operator or of a gateway, because the tests use only the
+//! interfaces that a user has. See `tests/e2e/main.rs` for the tests.
 
 pub mod admission;
 pub mod benchmark;

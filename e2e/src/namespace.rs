@@ -1,4 +1,4 @@
-//! A namespace of its own for each test.
+//! A separate namespace for each test.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,22 +15,24 @@ use kube::{Api, Client, Resource};
 use crate::cluster::Cluster;
 use crate::{operator, wait};
 
-/// Within this the namespaces of earlier tests are gone, those of hundreds of tunnels included.
+/// Time-out for the deletion of earlier tests' namespaces, including namespaces with hundreds of
+/// tunnels.
 const DELETED_WITHIN: Duration = Duration::from_secs(600);
 
 /// The Pod Security level that a test's namespace enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodSecurity {
-    /// What everything but WAN emulation must fit into.
+    /// The level that most tests need.
     Restricted,
-    /// For WAN emulation, which needs NET_ADMIN.
+    /// The level for WAN emulation and networks, whose containers have NET_ADMIN, and for unsafe
+    /// sysctls.
     Privileged,
 }
 
 /// A test's namespace.
 #[derive(Clone)]
 pub struct TestNamespace {
-    /// The cluster that it is in.
+    /// The cluster of the namespace.
     pub cluster: Cluster,
     /// The client of the cluster.
     pub client: Client,
@@ -49,18 +51,18 @@ impl TestNamespace {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// Runs kubectl in the namespace and returns what it printed.
+    /// Runs kubectl in the namespace. Returns its output.
     ///
     /// # Errors
-    /// If it fails.
+    /// If kubectl fails.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let arguments = [&["--namespace", &self.name], arguments].concat();
         self.cluster.run("kubectl", &arguments).await
     }
 }
 
-/// Runs `test` in a fresh namespace, which is deleted at the end. When the test fails or panics, everything
-/// that explains it (pods, events, resources, logs) is printed first.
+/// Runs `test` in a fresh namespace, which is deleted at the end. If the test fails or panics, the
+/// state of the namespace (pods, events, resources, logs) is printed first.
 ///
 /// # Errors
 /// If the cluster cannot be reached, or the test fails.
@@ -90,7 +92,7 @@ pub async fn with_temp_ns_in_both<T>(
     .await
 }
 
-/// Runs `test` with a fresh namespace in that cluster; see [`with_temp_ns`].
+/// Runs `test` with a fresh namespace in `cluster`; see [`with_temp_ns`].
 ///
 /// # Errors
 /// If the cluster cannot be reached, or the test fails.
@@ -124,10 +126,10 @@ pub async fn with_temp_ns_in<T>(
     outcome
 }
 
-/// Waits until no namespace is being deleted: what the end of its pods takes of the node is over then.
+/// Waits until no namespace is being deleted, so that terminating pods no longer load the node.
 ///
 /// # Errors
-/// If that takes longer than [`DELETED_WITHIN`].
+/// If this takes longer than [`DELETED_WITHIN`].
 pub async fn none_is_deleted(cluster: Cluster) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(cluster.client().await?);
     let gone = async || {
@@ -164,7 +166,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "the test panicked".to_owned())
 }
 
-/// Prints the state of the namespace and the operator's last words. Best effort: the test failed already.
+/// Prints the state of the namespace and the end of the operator's log. Ignores errors, because the
+/// test has already failed.
 async fn dump(ns: &TestNamespace) {
     let looks: [&[&str]; 6] = [
         &[

@@ -1,4 +1,4 @@
-//! The operator of a cluster: where it is, and which of its pods leads.
+//! The operator of a cluster: its namespace, and its leading pod.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,25 +8,25 @@ use kube::{Api, ResourceExt};
 
 use crate::TestNamespace;
 
-/// The namespace it is installed in.
+/// The operator's namespace.
 pub const NAMESPACE: &str = "muxtunnel-system";
-/// The Lease of the operators.
+/// The Lease that the leading operator holds.
 const LEASE: &str = "muxtunnel";
 
-/// The operator that holds the Lease: its pod, and the identity of its process.
+/// Returns the pod of the operator that holds the Lease, and the identity of its process.
 ///
 /// # Errors
-/// If the API server cannot be asked, or the process that holds the Lease is in no pod that there is.
+/// If the API server does not answer, or no existing pod runs the process that holds the Lease.
 pub async fn leader(ns: &TestNamespace) -> Result<(Pod, String)> {
     let leases: Api<Lease> = Api::namespaced(ns.client.clone(), NAMESPACE);
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), NAMESPACE);
     let lease = leases.get(LEASE).await?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity);
-    let holder = holder.with_context(|| format!("nobody holds the Lease {LEASE}"))?;
+    let holder = holder.with_context(|| format!("no operator holds the Lease {LEASE}"))?;
     let pods = pods.list(&ListParams::default()).await?;
     let mut pods = pods.into_iter();
-    // POD_NUMBER
+    // The identity of a process is POD_NUMBER.
     let pod = pods.find(|pod| holder.starts_with(&format!("{}_", pod.name_any())));
-    let pod = pod.with_context(|| format!("no pod in {NAMESPACE} is {holder:?}"))?;
+    let pod = pod.with_context(|| format!("no pod in {NAMESPACE} is the holder {holder:?}"))?;
     Ok((pod, holder))
 }

@@ -1,4 +1,5 @@
-//! Pages of the documentation whose commands a test runs: fenced blocks of `sh`, and of `text` with what they print.
+//! Documentation pages whose commands a test runs: fenced blocks of `sh`, and blocks of `text` with
+//! their output.
 
 use anyhow::{Result, ensure};
 
@@ -7,14 +8,15 @@ use anyhow::{Result, ensure};
 pub struct Step {
     /// The commands, for bash.
     pub commands: String,
-    /// Lines that the commands print, among others.
+    /// Lines that the output of the commands must contain.
     pub prints: Vec<String>,
 }
 
 /// The steps of a page, in order: each block of `sh` with the blocks of `text` up to the next step.
 ///
 /// # Errors
-/// If a block is of another language, is not closed, or is a `text` before the first step.
+/// If a block has another language or is not closed, or if a block of `text` precedes the first
+/// block of `sh`.
 pub fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = page.lines();

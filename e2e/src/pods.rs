@@ -1,7 +1,8 @@
-//! Pods of the tests' own: servers behind a Service, and clients that run a script to its end.
+//! Pods of the tests: servers behind a Service, and clients that run a script to its end.
 //!
-//! They run in the benchmark's image, because it is in the cluster and has bash, perl and coreutils, or in the
-//! gateway's where they run muxgate; the scripts come from `e2e/scripts` and the chart through a ConfigMap.
+//! The pods use the benchmark's image, because it is in the cluster and has bash, perl and
+//! coreutils. Pods that run muxgate use the gateway's image. A ConfigMap provides the scripts of
+//! `e2e/scripts` and of the chart.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,26 +28,28 @@ const GATEWAY_IMAGE: &str = concat!("muxtunnel/gateway:", env!("CARGO_PKG_VERSIO
 /// The ConfigMap with the scripts.
 const SCRIPTS: &str = "e2e-scripts";
 
-/// How long a pod may take to start.
+/// Time-out for the start of a pod.
 const START: Duration = Duration::from_secs(180);
 
-/// What a server does with each connection.
+/// How a server answers each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serve {
-    /// Sends back what comes in.
+    /// Returns the received bytes.
     Echo,
-    /// Sends back the SHA-256 of what came in, once the sender ended its half.
+    /// Returns the SHA-256 of the received bytes after the sender has closed its half of the
+    /// connection.
     Hash,
-    /// Sends back whom a header of the PROXY protocol names.
+    /// Returns the client's address from a header of the PROXY protocol.
     Source,
-    /// Answers what [`load`] sends.
+    /// Answers the connections of [`load`].
     Load,
 }
 
-/// Starts a server pod and the Service `name` in front of it at port 80; returns when it accepts connections.
+/// Starts a server pod, and the Service `name` in front of the pod at port 80. Returns when the
+/// server accepts connections.
 ///
 /// # Errors
-/// If an object cannot be made, or the server is not ready in time.
+/// If an object cannot be created, or the server is not ready in time.
 pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
     let each =
         |command: &[&'static str]| [&["perl", "/scripts/serve.pl", "8080"], command].concat();
@@ -80,10 +83,11 @@ pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
     Ok(())
 }
 
-/// Starts a client pod that runs a script of `e2e/scripts` with arguments: in bash, or in perl where its name ends with `.pl`.
+/// Starts a client pod that runs a script of `e2e/scripts` with arguments: in bash, or in perl if
+/// its name ends with `.pl`.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If the pod cannot be created.
 pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()> {
     scripts(ns).await?;
     let program = script.first().context("a script")?;
@@ -100,12 +104,13 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
     create(ns, pod(name, &command)).await
 }
 
-/// Starts a client pod that makes `opens_per_second` short connections and keeps `streams` long ones to `to`
-/// (`host:port`, behind which a [`Serve::Load`] answers) for that long, or until [`end_load`]; returns when the first ones were answered. Its
-/// [`end`] prints a [`Report`], which [`load_report`] waits for.
+/// Starts a client pod that opens `opens_per_second` short connections and keeps `streams` long
+/// connections to `to` (`host:port` of a [`Serve::Load`]), for `seconds` or until [`end_load`].
+/// Returns when the first connections were answered. When the load ends, the pod prints a
+/// [`Report`], which [`load_report`] reads.
 ///
 /// # Errors
-/// If it cannot be made, or there is no answer.
+/// If the pod cannot be created, or no connection is answered.
 pub async fn load(
     ns: &TestNamespace,
     name: &str,
@@ -131,7 +136,7 @@ pub async fn load(
         if log.is_ok_and(|log| log.contains("steady")) {
             return Ok(Some(()));
         }
-        // It gives up by itself where nothing answers.
+        // The load ends early if the target does not answer.
         let pod = pods.get_opt(name).await.ok().flatten();
         match pod.as_ref().map(phase) {
             Some("Failed") => bail!("the load {name} ended before it was steady"),
@@ -141,10 +146,10 @@ pub async fn load(
     .await
 }
 
-/// Ends a [`load`] before its time, and returns what became of its connections.
+/// Ends a [`load`] early. Returns the outcome of its connections.
 ///
 /// # Errors
-/// If it has ended already, takes longer than `within` to end, or ends without a report.
+/// If the load has already ended, takes longer than `within` to end, or ends without a report.
 pub async fn end_load(ns: &TestNamespace, name: &str, within: Duration) -> Result<Report> {
     let stop = ["exec", name, "--", "bash", "-c", "kill -TERM 1"];
     let stopped = ns.kubectl(&stop).await;
@@ -152,36 +157,37 @@ pub async fn end_load(ns: &TestNamespace, name: &str, within: Duration) -> Resul
     load_report(ns, name, within).await
 }
 
-/// Waits for the end of a [`load`], and returns what became of its connections.
+/// Waits for the end of a [`load`]. Returns the outcome of its connections.
 ///
 /// # Errors
-/// If it takes longer than `within`, or ends without a report.
+/// If the load takes longer than `within`, or ends without a report.
 pub async fn load_report(ns: &TestNamespace, name: &str, within: Duration) -> Result<Report> {
     let log = end(ns, name, within).await?;
     let line = log.lines().find_map(|line| line.strip_prefix(LOG_WORD));
     serde_json::from_str(line.context("a load's report")?).context("a load's report")
 }
 
-/// Makes a container of a test's own manifest one that does nothing, in the image with perl and bash.
+/// Completes a container of a test's manifest. The container sleeps, and has the image with perl
+/// and bash.
 pub fn fill(container: &mut Value) {
     container["image"] = IMAGE.into();
     container["command"] = json!(["sleep", "infinity"]);
 }
 
-/// Makes a pod.
+/// Creates a pod.
 ///
 /// # Errors
-/// If it is none, or is refused.
+/// If the value is not a pod, or the API server refuses it.
 pub async fn create(ns: &TestNamespace, pod: Value) -> Result<()> {
     let pod: Pod = serde_json::from_value(pod)?;
     ns.api().create(&PostParams::default(), &pod).await?;
     Ok(())
 }
 
-/// Has `muxgate keygen` make a pair of keys: the public and the private one.
+/// Generates a key pair with `muxgate keygen`. Returns the public key and the private key.
 ///
 /// # Errors
-/// If it fails.
+/// If the command fails.
 pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> {
     scripts(ns).await?;
     let mut pod = pod(name, &["bash", "/scripts/keygen.sh"]);
@@ -192,10 +198,10 @@ pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> 
     keys.next().zip(keys.next()).context("two keys")
 }
 
-/// Waits for a client pod to end, and returns what it printed.
+/// Waits for a client pod to end. Returns its output.
 ///
 /// # Errors
-/// If the script fails or takes longer than `within`; with what it printed.
+/// If the script fails or takes longer than `within`. The message contains the script's output.
 pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<String> {
     let pods = ns.api::<Pod>();
     let ended = |pod: &Pod| matches!(phase(pod), "Succeeded" | "Failed");
@@ -210,7 +216,7 @@ pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<Str
 /// Waits until a client pod has printed `text`.
 ///
 /// # Errors
-/// If it does not within `within`.
+/// If the text does not appear within `within`.
 pub async fn printed(ns: &TestNamespace, name: &str, text: &str, within: Duration) -> Result<()> {
     let pods = ns.api::<Pod>();
     wait::until(&format!("{name} prints {text:?}"), within, async || {
@@ -223,7 +229,7 @@ pub async fn printed(ns: &TestNamespace, name: &str, text: &str, within: Duratio
 /// Starts a client pod and waits for its end; see [`start`] and [`end`].
 ///
 /// # Errors
-/// As they do.
+/// As [`start`] and [`end`].
 pub async fn run(
     ns: &TestNamespace,
     name: &str,
@@ -234,13 +240,15 @@ pub async fn run(
     end(ns, name, within).await
 }
 
-/// Kills the only process of that name (at most 15 bytes, as the kernel has it) in a pod with SIGKILL.
+/// Kills the only process with this name in a pod with SIGKILL. The name has at most 15 bytes,
+/// because the kernel truncates process names to 15 bytes.
 ///
 /// # Errors
-/// If there is not exactly one.
+/// If the pod does not have exactly one such process.
 pub async fn kill(ns: &TestNamespace, pod: &Pod, process: &str) -> Result<()> {
     let uid = pod.uid().context("a UID")?;
-    // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
+    // The cgroup of a process contains the UID of its pod, with `_` instead of `-` if systemd
+    // creates the cgroup.
     let kill = format!(
         "for file in $(grep -lE '{}|{uid}' /proc/[0-9]*/cgroup); do
            process=${{file%/cgroup}}
@@ -252,7 +260,7 @@ pub async fn kill(ns: &TestNamespace, pod: &Pod, process: &str) -> Result<()> {
     let name = pod.name_any();
     ensure!(
         killed.trim() == "killed",
-        "of {process} in {name} was: {killed:?}"
+        "expected one process {process} in {name}, found: {killed:?}"
     );
     Ok(())
 }
@@ -271,7 +279,7 @@ pub fn is_ready(pod: &Pod) -> bool {
     })
 }
 
-/// How often a pod's containers were started again.
+/// The number of restarts of a pod's containers.
 #[must_use]
 pub fn restarts(pod: &Pod) -> i32 {
     let statuses = pod.status.iter();
@@ -287,7 +295,7 @@ fn phase(pod: &Pod) -> &str {
     phase.unwrap_or_default()
 }
 
-/// A pod that fits into Pod Security level `restricted`.
+/// A pod that satisfies the Pod Security level `restricted`.
 fn pod(name: &str, command: &[&str]) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"e2e": name}},
@@ -323,7 +331,7 @@ fn pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// The ConfigMap with all scripts of `e2e/scripts`; made once a namespace.
+/// Creates the ConfigMap with all scripts of `e2e/scripts`, once per namespace.
 async fn scripts(ns: &TestNamespace) -> Result<()> {
     let maps = ns.api::<ConfigMap>();
     if maps.get_opt(SCRIPTS).await?.is_some() {
@@ -335,7 +343,7 @@ async fn scripts(ns: &TestNamespace) -> Result<()> {
     let mut paths = entries
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<_>>>()?;
-    // The test of the chart has it, too.
+    // The chart's own test also uses this script.
     paths.push(tools::checkout().join("charts/muxtunnel/files/test/serve.pl"));
     let mut data = BTreeMap::new();
     for path in paths {

@@ -1,4 +1,4 @@
-//! The programs of this machine that tests call: kubectl, helm, docker, our command line and scripts of this checkout.
+//! The programs that tests call: kubectl, helm, docker, `muxtunnel` and scripts of this checkout.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,16 @@ pub fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end. Returns its output.
 ///
 /// # Errors
-/// If it cannot be started (it is missing: `make install` brings it) or fails; with what it printed.
+/// If the program is missing (`make install` installs it) or fails. The message contains its
+/// output.
 pub async fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String> {
     run_with(&[], program, arguments).await
 }
 
-/// Runs a program with further variables in its environment; see [`run`].
+/// Runs a program with additional environment variables. See [`run`].
 ///
 /// # Errors
 /// As [`run`].
@@ -38,7 +39,7 @@ pub async fn run_with(
         .kill_on_drop(true)
         .output()
         .await
-        .with_context(|| format!("cannot run {name}; `make install` installs what the tests need, and `eval \"$(e2e/cluster/cluster env)\"` puts it on the PATH"))?;
+        .with_context(|| format!("cannot run {name}: run `make install`, which installs it, and `eval \"$(e2e/cluster/cluster env)\"`, which adds it to the PATH"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         bail!(
@@ -51,10 +52,10 @@ pub async fn run_with(
     Ok(text)
 }
 
-/// What our command line printed, and how it ended.
+/// The output and the exit status of `muxtunnel`.
 #[derive(Debug)]
 pub struct Ran {
-    /// Its exit status.
+    /// Exit status.
     pub status: i32,
     /// Standard output.
     pub out: String,
@@ -62,12 +63,13 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs `muxtunnel`, which cargo has built beside the tests, to its end, well or not.
+/// Runs `muxtunnel` to its end, and returns its output and exit status. Cargo builds `muxtunnel`
+/// and the tests in the same target folder.
 ///
 /// # Errors
-/// If it is not built, or was killed.
+/// If `muxtunnel` is not built, or was killed.
 pub async fn muxtunnel(arguments: &[&str]) -> Result<Ran> {
-    // This test is in the folder `deps` beside it.
+    // The program of this test is in the folder `deps`, and `muxtunnel` is in the parent folder.
     let test = env::current_exe().context("the path of this test")?;
     let folder = test.parent().and_then(Path::parent);
     let program = folder.context("cargo's target folder")?.join("muxtunnel");
@@ -79,7 +81,7 @@ pub async fn muxtunnel(arguments: &[&str]) -> Result<Ran> {
         .await
         .with_context(|| {
             let program = program.display();
-            format!("cannot run {program}; `cargo build -p muxtunnel-cli` builds it")
+            format!("cannot run {program}: run `cargo build -p muxtunnel-cli`")
         })?;
     let status = output.status.code().context("muxtunnel was killed")?;
     Ok(Ran {

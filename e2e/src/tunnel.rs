@@ -1,4 +1,4 @@
-//! MuxTunnels under test, and what their gateways say of themselves.
+//! MuxTunnels under test, and the status of their gateways.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use muxtunnel_gateway_config::ADMIN_PORT;
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
-use crate::wait;
+use crate::{tools, wait};
 
-/// Within this a tunnel becomes Ready: images are in the cluster, so it is pods starting and one connection.
+/// Time-out for a tunnel to become Ready. The images are already in the cluster, so the time covers
+/// only the start of pods and the connection of carriers.
 pub const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// The field manager of the tests.
 const MANAGER: &str = "muxtunnel-e2e";
 
-/// The YAML of a MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `carrier`: the fields of its
-/// carriers; `more`: further YAML of its spec.
+/// The YAML of a MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `carrier`
+/// contains the fields of the carriers. `more` is additional YAML of the spec.
 #[must_use]
 pub fn to_web(carrier: &str, more: &str) -> String {
     format!(
@@ -40,10 +41,10 @@ spec:
     )
 }
 
-/// Applies a MuxTunnel given as YAML.
+/// Applies a MuxTunnel from YAML.
 ///
 /// # Errors
-/// If it is no MuxTunnel, or the API server refuses it.
+/// If the YAML is not a MuxTunnel, or the API server refuses it.
 pub async fn apply(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
     let object: Value = serde_yaml::from_str(yaml).context("the test's YAML")?;
     let name = object["metadata"]["name"].as_str().context("a name")?;
@@ -54,10 +55,10 @@ pub async fn apply(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
         .await?)
 }
 
-/// Waits until the tunnel is Ready as its spec stands now.
+/// Waits until the tunnel is Ready with its current spec.
 ///
 /// # Errors
-/// If it does not become so in time.
+/// If the tunnel does not become Ready in time.
 pub async fn ready(ns: &TestNamespace, name: &str) -> Result<MuxTunnel> {
     let tunnels = ns.api::<MuxTunnel>();
     wait::for_object(
@@ -79,7 +80,7 @@ pub async fn up(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
     ready(ns, &tunnel.name_any()).await
 }
 
-/// The condition of that type, if it speaks of the spec as it stands now.
+/// The condition with the type `type_`, if it describes the current spec.
 #[must_use]
 pub fn condition<'a>(tunnel: &'a MuxTunnel, type_: &str) -> Option<&'a Condition> {
     let status = tunnel.status.as_ref()?;
@@ -88,7 +89,7 @@ pub fn condition<'a>(tunnel: &'a MuxTunnel, type_: &str) -> Option<&'a Condition
     })
 }
 
-/// Whether the condition of that type is true of the spec as it stands now.
+/// Whether the condition with the type `type_` is true for the current spec.
 #[must_use]
 pub fn is_true(tunnel: &MuxTunnel, type_: &str) -> bool {
     condition(tunnel, type_).is_some_and(|condition| condition.status == "True")
@@ -97,7 +98,7 @@ pub fn is_true(tunnel: &MuxTunnel, type_: &str) -> bool {
 /// The pods of one side (`entry`, `exit`) of a tunnel.
 ///
 /// # Errors
-/// If they cannot be listed, or there is none.
+/// If the pods cannot be listed, or no pod exists.
 pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Vec<Pod>> {
     let selector =
         format!("app.kubernetes.io/instance={tunnel},app.kubernetes.io/component={side}");
@@ -110,10 +111,10 @@ pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Ve
     Ok(pods)
 }
 
-/// What a gateway says at `/status`.
+/// The status document of a gateway.
 ///
 /// # Errors
-/// If it does not answer.
+/// If the gateway does not answer.
 pub async fn status(ns: &TestNamespace, pod: &Pod) -> Result<Value> {
     let (namespace, name) = (&ns.name, pod.name_any());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{ADMIN_PORT}/proxy/status");
@@ -122,10 +123,22 @@ pub async fn status(ns: &TestNamespace, pod: &Pod) -> Result<Value> {
     )?)
 }
 
-/// A file below /proc/sys in a gateway's container, as the kernel gives it: words separated by one space.
+/// Runs `packets.pl` with `words` in a gateway's container, and returns its output.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the command fails.
+pub async fn packets(ns: &TestNamespace, pod: &Pod, words: &[&str]) -> Result<String> {
+    let script = tools::checkout().join("e2e/scripts/packets.pl");
+    let script = std::fs::read_to_string(script)?;
+    let name = pod.name_any();
+    let command = ["exec", &name, "-c", "gateway", "--", "perl", "-e", &script];
+    ns.kubectl(&[&command, words].concat()).await
+}
+
+/// The value of a file below /proc/sys in a gateway's container, with words separated by one space.
+///
+/// # Errors
+/// If the file cannot be read.
 pub async fn sysctl(ns: &TestNamespace, pod: &Pod, name: &str) -> Result<String> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     let pod = pod.name_any();

@@ -1,10 +1,12 @@
-//! Which tests run side by side. Each test takes a turn first, so the number of test threads changes how long all of them
-//! take, and not what they find.
+//! Turns decide which tests run in parallel. Each test first waits for its turn. Therefore the
+//! number of test threads changes only the duration of the tests, not their results.
 //!
-//! Most tests wait: for the kubelet, for drains, for pods. Those are in the first cluster, some at a time ([`beside`]).
-//! What takes the operator or the definitions away has the second cluster to itself ([`alone`]). What crosses clusters
-//! needs the second one whole, and shares it ([`across`]). A fault under load needs all of the machine, and short lives of
-//! certificates change the authorities of every tunnel: these tests have both clusters ([`both`]), and come first.
+//! Most tests spend their time waiting for the kubelet, drains and pods. They run in the first
+//! cluster, and a few of them run in parallel ([`beside`]). Tests that remove the operator or the
+//! definitions use the second cluster exclusively ([`alone`]). Tests across clusters need an intact
+//! second cluster, and share it ([`across`]). Faults under load need the whole machine, and short
+//! lifetimes of certificates change the authorities of every tunnel. These tests use both clusters
+//! exclusively ([`both`]), and run first.
 
 use std::io::Write;
 use std::thread;
@@ -21,23 +23,25 @@ use tokio::sync::{
 use crate::cluster::Cluster;
 use crate::{operator, wait};
 
-/// Tests of the first cluster at a time.
+/// Number of tests that run in the first cluster at the same time.
 const PLACES: usize = 2;
-/// After this long the tests that have both clusters are in the queue, and the others follow. A test that has both waits
-/// until all others have ended, so these tests run in a row.
+/// Delay of all tests that do not need both clusters. In this time all tests that need both
+/// clusters are queued, so these tests run first, one after the other.
 const BOTH_FIRST: Duration = Duration::from_secs(3);
-/// After this long the tests that share the second cluster are in the queue, and those that have it to themselves follow.
+/// Delay of tests that use the second cluster exclusively. In this time all tests that share the
+/// second cluster are queued, so they run first.
 const SHARED_FIRST: Duration = Duration::from_secs(3);
-/// Within this a cluster is whole again after the test before.
+/// Time-out for a cluster to recover from the previous test.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 
-/// A test that leaves room for others holds it shared, one that has both clusters holds it alone. First come, first served.
+/// A test with both clusters holds this lock exclusively. All other tests hold it shared. The lock
+/// is granted in the order of requests.
 static BOTH: RwLock<()> = RwLock::const_new(());
 static FIRST: Semaphore = Semaphore::const_new(PLACES);
 static SECOND: RwLock<()> = RwLock::const_new(());
 static INSTALLATION: Mutex<()> = Mutex::const_new(());
 
-/// A test's turn, until it is dropped: then it says what the test took.
+/// A test's turn. When the turn is dropped, it prints the duration of the test.
 pub struct Turn<Held> {
     _held: Held,
     began: Instant,
@@ -57,31 +61,33 @@ impl<Held> Drop for Turn<Held> {
         let thread = thread::current();
         let test = thread.name().unwrap_or_default();
         let seconds = self.began.elapsed().as_secs();
-        // Not by a printing macro: the test runner captures what these print until the test ends.
+        // Printing macros are not used, because the test runner captures their output until the
+        // test ends.
         let _ = writeln!(std::io::stderr(), "{seconds:4} s {test}");
     }
 }
 
-/// For a test in the first cluster that leaves the operator and the cluster as they are for others.
+/// Waits for the turn of a test in the first cluster that does not disturb the operator or other
+/// tests.
 ///
 /// # Errors
-/// None: the places are never closed.
+/// Never, because the semaphore is not closed.
 pub async fn beside() -> Result<Turn<(Shared, SemaphorePermit<'static>)>> {
     let shared = shared().await;
     Ok(Turn::of((shared, FIRST.acquire().await?)))
 }
 
-/// For a test that crosses clusters.
+/// Waits for the turn of a test across clusters.
 pub async fn across() -> Turn<(Shared, Shared)> {
     let shared = shared().await;
     Turn::of((shared, SECOND.read().await))
 }
 
-/// For a test that takes the operator or the definitions of the second cluster away. That cluster is whole when this
-/// returns.
+/// Waits for the turn of a test that removes the operator or the definitions of the second cluster.
+/// The second cluster is intact when this function returns.
 ///
 /// # Errors
-/// If the cluster does not recover from the test before.
+/// If the cluster does not recover from the previous test.
 pub async fn alone() -> Result<Turn<(Shared, RwLockWriteGuard<'static, ()>)>> {
     let shared = shared().await;
     tokio::time::sleep(SHARED_FIRST).await;
@@ -90,10 +96,10 @@ pub async fn alone() -> Result<Turn<(Shared, RwLockWriteGuard<'static, ()>)>> {
     Ok(Turn::of((shared, held)))
 }
 
-/// A part of what others have a part of, too.
+/// Shared use of a cluster.
 pub type Shared = RwLockReadGuard<'static, ()>;
 
-/// Both clusters.
+/// Exclusive use of both clusters.
 pub type Both = RwLockWriteGuard<'static, ()>;
 
 async fn shared() -> Shared {
@@ -101,26 +107,26 @@ async fn shared() -> Shared {
     BOTH.read().await
 }
 
-/// For a test that needs the whole machine, or changes what the tunnels of others depend on. Both clusters are whole when
-/// this returns.
+/// Waits for the turn of a test that needs the whole machine, or changes settings that the tunnels
+/// of other tests depend on. Both clusters are intact when this function returns.
 ///
 /// # Errors
-/// If a cluster does not recover from the test before.
+/// If a cluster does not recover from the previous test.
 pub async fn both() -> Result<Turn<Both>> {
     let held = BOTH.write().await;
     tokio::try_join!(whole(Cluster::First), whole(Cluster::Second))?;
     Ok(Turn::of(held))
 }
 
-/// While it is held nobody else changes the first cluster's installation: for what looks at it, and for what changes it.
-/// A tunnel's tests do not need it.
+/// A lock for tests that read or change the installation of the first cluster. Tests of tunnels do
+/// not need it.
 pub async fn installation() -> MutexGuard<'static, ()> {
     INSTALLATION.lock().await
 }
 
 /// Waits until each Deployment of the cluster and of the installation has all of its pods.
 async fn whole(cluster: Cluster) -> Result<()> {
-    let what = format!("the {cluster:?} cluster is whole");
+    let what = format!("all Deployments of the {cluster:?} cluster have their pods");
     wait::until(&what, WHOLE_WITHIN, async || {
         let Ok(client) = cluster.client().await else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Waiting for something to become true, always with a deadline and with words for what was awaited.
+//! Waits for conditions, always with a deadline and a description of the condition.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-/// How often [`until`] asks again.
+/// Interval between two calls of [`until`]'s `poll`.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Watches the object `name` until `holds` is true of it, and returns it.
+/// Watches the object `name` until `holds` returns true for the object. Returns the object.
 ///
 /// # Errors
-/// If that takes longer than `within`, with `what` was awaited and the object as it was last.
+/// If this takes longer than `within`. The message contains `what` and the last state of the
+/// object.
 pub async fn for_object<K>(
     api: &Api<K>,
     name: &str,
@@ -38,15 +39,15 @@ where
         Err(error) => format!("(it cannot be read: {error})"),
     };
     Err(anyhow!(
-        "not within {} s: {what}. {name} is:\n{last}",
+        "timed out after {} s waiting for: {what}. {name} is:\n{last}",
         within.as_secs()
     ))
 }
 
-/// Asks `poll` again and again until it has an answer.
+/// Calls `poll` repeatedly until it returns a value.
 ///
 /// # Errors
-/// If `poll` fails, or has no answer `within` the time; the message says `what` was awaited.
+/// If `poll` fails, or returns no value within `within`. The message contains `what`.
 pub async fn until<T>(
     what: &str,
     within: Duration,
@@ -58,7 +59,10 @@ pub async fn until<T>(
             return Ok(answer);
         }
         if Instant::now() > deadline {
-            return Err(anyhow!("not within {} s: {what}", within.as_secs()));
+            return Err(anyhow!(
+                "timed out after {} s waiting for: {what}",
+                within.as_secs()
+            ));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

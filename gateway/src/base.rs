@@ -1,4 +1,5 @@
-//! What all layers may use: system calls, counters, rates, limits, files and the log. Knows no socket of ours.
+//! Code for all layers: system calls, counters, rates, limits, files and the log. This layer
+//! depends on no socket module of the gateway.
 
 pub(crate) mod bottleneck;
 pub(crate) mod carrier_history;

@@ -1,4 +1,5 @@
-//! How clients of an entry say where they want to go, and which client a load balancer stands for.
+//! Clients: the protocols in which they specify their target, and the headers in which a load
+//! balancer specifies a client.
 
 pub(crate) mod listener;
 pub(crate) mod trusted_proxies;

@@ -1,4 +1,5 @@
-//! Sockets: their options, what a carrier runs on, what a client or a target is, and the proof of who is at the other end.
+//! Sockets and their options, the transports of carriers, the local ends of streams, and the proofs
+//! of a peer's identity.
 
 pub(crate) mod carrier;
 pub(crate) mod duplex;

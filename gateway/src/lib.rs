@@ -1,23 +1,24 @@
-//! muxgate: many TCP streams over few carrier connections.
+//! muxgate: carries many TCP streams over few carrier connections.
 //!
-//! The modules are layers, from the ground up; each one uses itself and those above it in this list, which
-//! `tests/layers.rs` enforces:
+//! The modules are layers, listed from the lowest. A module uses only itself and the modules listed
+//! above it; `tests/layers.rs` enforces this.
 //!
-//! | layer | what it knows |
+//! | layer | content |
 //! |---|---|
 //! | [`base`] | system calls, counters, rates, limits, files, the log |
-//! | [`io`] | sockets, what a carrier runs on, who is at its other end |
-//! | [`net`] | which addresses are listened on and dialled |
-//! | [`ingress`] | how clients say where they want to go |
-//! | [`stream`] | what a stream has of its own: buffers, pipes, its last line in the log |
+//! | [`io`] | sockets, transports of carriers, proofs of the peer's identity |
+//! | [`net`] | the addresses on which the gateway listens and that it dials |
+//! | [`ingress`] | the protocols in which clients specify their target |
+//! | [`stream`] | the parts of a single stream: buffers, pipes, its closing log line |
 //! | [`session`] | a session over its carriers, and its driver |
 //! | [`roles`] | entry, exit, rendezvous |
-//! | [`observe`] | metrics, and samples of what limits carriers |
+//! | [`observe`] | metrics, and samples of the carriers' bottlenecks |
 //! | [`process`] | threads, signals, reload, the admin port |
 //!
-//! The path of a byte is in `docs/architecture.md`. Nothing on it crosses threads: the workers and the admin thread share
-//! telemetry, forwards and watch channels; an exit's workers share the handover of new carriers, once their hello said
-//! which session they join; an entry's are asked by the admin thread what an exit offers.
+//! `docs/architecture.md` describes the path of a byte, which never crosses threads. The workers
+//! and the admin thread share telemetry, forwards and watch channels. The workers of an exit pass
+//! new carriers to the worker of their session, which the hello specifies. The admin thread
+//! requests the exit's offer from the workers of an entry.
 
 pub mod base;
 pub mod cli;

@@ -1,11 +1,12 @@
-//! muxgate's `main`: command line in, exit status out (0 well, 1 failed, 2 configuration).
+//! muxgate's `main`: runs the command line and returns the exit status
+//! ([`muxgate::cli::EXIT_STATUSES`]).
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use muxgate::base::log;
-use muxgate::cli::{Cli, Task, TemporaryInterface, udp_buffers};
+use muxgate::cli::{Cli, FAILED, SUCCEEDED, Task, TemporaryInterface, UNUSABLE, udp_buffers};
 use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
@@ -14,48 +15,49 @@ fn main() -> ExitCode {
     let source = match cli.task() {
         Ok(Task::Run(source)) => source,
         Ok(Task::Check(check)) => return ended(check.run().and_then(print_all)),
+        Ok(Task::Status(status)) => return print(status.run()),
         Ok(Task::Keygen(keygen)) => return print(keygen.run()),
         Ok(Task::Completions(completions)) => return print(completions.script()),
         Ok(Task::Tun(tun)) => return print(tun.run()),
         Ok(Task::UdpBuffers) => return print(udp_buffers()),
         Err(problem) => {
             eprintln!("muxgate: {problem}");
-            return ExitCode::from(2);
+            return ExitCode::from(UNUSABLE);
         }
     };
     let _log = match log::start(log_format) {
         Ok(guard) => guard,
         Err(error) => {
-            eprintln!("muxgate: the log has no thread: {error}");
-            return ExitCode::FAILURE;
+            eprintln!("muxgate: cannot start the log thread: {error}");
+            return ExitCode::from(FAILED);
         }
     };
     let _interface = match interface.map(TemporaryInterface::make).transpose() {
         Ok(made) => made,
         Err(error) => {
             eprintln!("muxgate: {error:#}");
-            return ExitCode::FAILURE;
+            return ExitCode::from(FAILED);
         }
     };
     ended(process::run(&source))
 }
 
-/// The exit status; a failure is reported on standard error.
+/// The exit status. Prints a failure to standard error.
 fn ended(result: Result<(), Failure>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(SUCCEEDED),
         Err(Failure::Config(error)) => {
             eprintln!("muxgate: {error:#}");
-            ExitCode::from(2)
+            ExitCode::from(UNUSABLE)
         }
         Err(Failure::Runtime(error)) => {
             eprintln!("muxgate: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(FAILED)
         }
     }
 }
 
-/// Prints what was asked for to standard output; the reader of a pipe may have gone.
+/// Prints the output to standard output. The reader of a pipe may have exited.
 fn print(made: anyhow::Result<String>) -> ExitCode {
     ended(made.map_err(Failure::Runtime).and_then(print_all))
 }

@@ -1,4 +1,5 @@
-//! Which addresses are listened on and dialled: ports, names, proxies, and the policy about targets.
+//! The addresses on which the gateway listens and that it dials: ports, names, proxies, and the
+//! target policy.
 
 pub(crate) mod bind;
 pub(crate) mod datagrams;

@@ -1,4 +1,4 @@
-//! What is shown of the gateway: metrics, and samples of what limits its carriers.
+//! Observability: metrics, and samples of the carriers' bottlenecks.
 
 pub(crate) mod carrier_sampler;
 pub(crate) mod metrics;

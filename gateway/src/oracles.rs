@@ -1,8 +1,9 @@
-//! What holds whatever a stranger says, or is in a file of ssh: a function for each such parser, which panics where it
-//! does not hold.
+//! Properties of the parsers of foreign input, from peers and from ssh's files. Each parser has one
+//! function, which panics if a property does not hold.
 //!
-//! `make fuzz` looks for inputs that break one; those that it keeps are in `gateway/fuzz/corpus/`, a folder a
-//! function, and the tests here go through them. Not part of muxgate.
+//! `make fuzz` searches for inputs that break a property. `make fuzz` stores inputs in
+//! `gateway/fuzz/corpus/`, in one folder per function, and the tests here replay them. This module
+//! is not part of the muxgate binary.
 
 use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, decode, encode};
 
@@ -10,10 +11,10 @@ use crate::ingress::listener::oracle;
 use crate::io::ssh::oracle as ssh;
 use crate::io::transport::web_socket_oracle;
 
-/// Panics where something does not hold for an input.
+/// Panics if a property does not hold for the input.
 pub type Oracle = fn(&[u8]);
 
-/// All of them, by the name of target and corpus.
+/// All oracles, by the name of their target and corpus.
 pub const ALL: [(&str, Oracle); 13] = [
     ("authorized_keys", ssh::authorized_keys),
     ("detect", oracle::detect),
@@ -30,17 +31,18 @@ pub const ALL: [(&str, Oracle); 13] = [
     ("web_socket", web_socket_oracle),
 ];
 
-/// The function of a name.
+/// The oracle with this name.
 ///
 /// # Panics
-/// There is none.
+/// An oracle with this name does not exist.
 #[must_use]
 pub fn named(name: &str) -> Oracle {
     let found = ALL.iter().find(|(known, _)| *known == name);
     found.map_or_else(|| unreachable!("no oracle {name}"), |(_, oracle)| *oracle)
 }
 
-/// A word is read as what would be written, needs all of its bytes, and no more than there may be.
+/// Checks that a decoded message encodes to the bytes from which it was decoded, requires all of
+/// these bytes, and is within the size limit.
 fn rendezvous(input: &[u8]) {
     let Ok(Some((word, consumed))) = decode(input) else {
         return;
@@ -52,8 +54,8 @@ fn rendezvous(input: &[u8]) {
     }
 }
 
-/// A packet that is taken from a peer is what a second reading of its bytes finds, stays so through all that is done with it,
-/// and what an interface brings is taken by the peer.
+/// Checks that a peer's packet is parsed identically after each modification of its bytes, and that
+/// the peer accepts every packet that an interface delivers.
 fn packet(input: &[u8]) {
     use muxtunnel_packet::{check, clamp_mss, from_device, mark_congestion, prohibited, too_big};
     let mut bytes = input.to_vec();
@@ -63,31 +65,7 @@ fn packet(input: &[u8]) {
     let Ok(taken) = check(input) else {
         return;
     };
-    let (header, ip) = input.split_at(10);
-    let declared = match ip[0] >> 4 {
-        4 => usize::from(u16::from_be_bytes([ip[2], ip[3]])),
-        _ => 40 + usize::from(u16::from_be_bytes([ip[4], ip[5]])),
-    };
-    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
-    let size = usize::from(u16::from_le_bytes([header[4], header[5]]));
-    assert_eq!((declared, taken.length), (ip.len(), ip.len()));
-    assert!(taken.header_length <= taken.payload_offset && taken.payload_offset <= ip.len());
-    assert!(
-        header[0] <= 1,
-        "a peer's word on a checksum is not believed"
-    );
-    assert_eq!(
-        start,
-        if header[0] == 1 {
-            taken.header_length
-        } else {
-            0
-        }
-    );
-    match header[1] {
-        0 => assert_eq!((size, taken.segments()), (0, 1)),
-        _ => assert!(header[0] == 1 && size > 0 && taken.segments() > 1 && !taken.is_fragment()),
-    }
+    muxtunnel_packet::oracle::assert_sound(input, &taken);
     let mut bytes = input.to_vec();
     clamp_mss(&mut bytes, &taken, 1280);
     mark_congestion(&mut bytes);
@@ -110,7 +88,8 @@ fn packet(input: &[u8]) {
     }
 }
 
-/// What a packet is cut into fits, is taken by the peer, has the whole payload, and is the same again once it was joined.
+/// Checks that the segments of a packet fit the MTU, are accepted by the peer, and contain the
+/// whole payload. Joining the segments yields the same packet again.
 fn cut(framed: &[u8], packet: &muxtunnel_packet::Packet, mtu: usize) {
     use muxtunnel_packet::{Coalescer, Segments, check, check_plain};
     let all = |framed: &[u8], mtu| {
@@ -138,7 +117,7 @@ fn cut(framed: &[u8], packet: &muxtunnel_packet::Packet, mtu: usize) {
             unreachable!("{checked:?}: {segment:02x?}");
         };
         assert!(segment.len() <= mtu);
-        // The header of the transport is the first fragment's, whose checksum was completed.
+        // The first fragment contains the transport header, whose checksum was completed.
         let begin = match is_fragmented(&checked) {
             true => checked.header_length + if payload.is_empty() { 20 } else { 0 },
             false => checked.payload_offset,
@@ -151,7 +130,8 @@ fn cut(framed: &[u8], packet: &muxtunnel_packet::Packet, mtu: usize) {
     assert!(payload.len() + 20 >= framed.len() - 10 - packet.payload_offset);
     let again = joined.iter().map(|framed| all(framed, 65_535));
     let mut again: Vec<_> = again.flatten().flatten().collect();
-    // Where nothing may be fragmented the identification means nothing, and counts from the first of what was joined.
+    // The identification of a packet that must not be fragmented has no meaning. So the check sets
+    // the identification as if it were counted from the first segment.
     for bytes in again.iter_mut().chain(&mut segments) {
         if bytes[0] >> 4 == 4 && bytes[6] & 0x40 != 0 {
             bytes[4..6].fill(0);

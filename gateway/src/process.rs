@@ -1,10 +1,10 @@
-//! One muxgate process: its threads, its signals, its end.
+//! The muxgate process: its threads, its signals and its shutdown.
 //!
-//! Each worker is a thread with one single-threaded loop, which carries the bytes of the connections
-//! that the kernel gave its listeners. One more thread serves the admin port, follows the
-//! configuration file and hears signals; it reaches the workers by watch channels ([`Phase`], the
-//! configuration's reloadable part, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
-//! with them.
+//! Each worker is a thread with a single-threaded event loop. The worker handles the connections
+//! that the kernel distributes to its listeners. One more thread serves the admin port, watches the
+//! configuration file and handles signals. This thread reaches the workers by watch channels
+//! ([`Phase`], the reloadable part of the configuration, credentials). The same thread requests
+//! offers from the workers of an entry ([`Offers`]), and shares telemetry with all workers.
 
 mod admin;
 mod control;
@@ -30,20 +30,21 @@ use crate::net::bind::{ListenError, check_free, listen_alone};
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::entry::Offers;
+use crate::roles::network::Queues;
 use crate::roles::rendezvous::RendezvousRole;
 use crate::roles::worker::{Phase, Worker};
 use control::Control;
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Debug)]
 pub enum Source {
-    /// A file, followed while running.
+    /// A file, which the process watches while it runs.
     File(PathBuf),
-    /// Flags.
+    /// Command-line flags.
     Flags(Box<Config>),
 }
 
-/// A configuration and the text it came from.
+/// Reads the configuration, and returns it together with its text.
 pub(crate) fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
     match source {
         Source::File(path) => {
@@ -52,7 +53,7 @@ pub(crate) fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
             let config = Config::from_yaml(&text).map_err(|error| {
                 let (code, path) = (Code::ConfigInvalid, path.display());
                 match error {
-                    // As compilers say it, so that editors find the place.
+                    // Uses the format of compilers, so that editors can jump to the position.
                     ConfigError::At { .. } => anyhow::anyhow!("{code}: {path}:{error}"),
                     ConfigError::Field { .. } => anyhow::anyhow!("{code}: {path}: {error}"),
                 }
@@ -67,16 +68,16 @@ pub(crate) fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
     }
 }
 
-/// How a run ended, when not well.
+/// Why a run failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The configuration cannot be used: exit status 2.
+    /// Invalid configuration: exit status 2.
     Config(anyhow::Error),
-    /// Anything else: exit status 1.
+    /// Any other failure: exit status 1.
     Runtime(anyhow::Error),
 }
 
-/// Credentials, and what they were read from.
+/// Credentials, and the files from which they were read.
 struct Loaded {
     credentials: Credentials,
     security: Security,
@@ -143,6 +144,7 @@ fn serve(
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
     check_ports(&config)?;
+    let queues = Queues::open(config.network.as_ref())?;
     let file = match source {
         Source::File(path) => Some((path.clone(), config.clone(), text.to_owned())),
         Source::Flags(_) => None,
@@ -178,6 +180,7 @@ fn serve(
         unix_listeners: Arc::default(),
         kcp_peers: KcpPeers::of(&config),
         datagram_sockets: Arc::default(),
+        queues,
     };
     workers::run(&gateway, config.limits.carriers as usize, &first, asked)
 }
@@ -197,14 +200,14 @@ fn telemetry(
     telemetry
 }
 
-/// Whether no other process has a port that the workers are to share.
+/// Checks that no other process uses a port that the workers will share.
 fn check_ports(config: &Config) -> Result<(), ListenError> {
     let here = |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
     let forwards = config.forwards.iter().filter(here);
     let ports = forwards.map(|forward| &forward.listen);
-    // A Unix socket is one for all workers, so nothing can be shared with another process.
+    // All workers share one Unix socket, so no other process can share it.
     let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
-    // Nobody shares the port of UDP sockets without having asked for that.
+    // A UDP port cannot be shared with another process.
     let carriers = config.listen.iter().filter(|_| config.protocol.can().bytes);
     let carriers = carriers.filter(|listen| listen.parse::<SocketAddr>().is_ok());
     let check_kcp = |address: &str| {
@@ -224,7 +227,8 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
         .try_for_each(|address| check_free(address))
 }
 
-/// Sockets are what a gateway holds most of; the soft limit is there for programs that use select(2).
+/// Raises the soft limit of open files, since most of them are sockets. The soft limit exists for
+/// programs that use select(2).
 fn raise_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -232,6 +236,6 @@ fn raise_open_files() {
         ..limit
     };
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "The limit of open files stays as it is");
+        tracing::warn!(%error, "Cannot raise the limit of open files");
     }
 }

@@ -1,4 +1,4 @@
-//! What a gateway is: an entry, an exit or a rendezvous.
+//! The roles of a gateway: entry, exit and rendezvous.
 
 pub(crate) mod entry;
 pub(crate) mod exit;

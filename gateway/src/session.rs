@@ -1,4 +1,5 @@
-//! One session over its carriers: the driver, and how carriers find the worker that has their session.
+//! Runs one session over its carriers (the driver), and assigns each carrier to its session's
+//! worker.
 
 pub(crate) mod backlog;
 pub(crate) mod bridge;

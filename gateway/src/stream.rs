@@ -1,4 +1,4 @@
-//! What a stream has of its own: buffers, pipes, what waits to be written, and the line of its end.
+//! The parts of one stream: buffers, pipes, bytes to write, and the log line of its end.
 
 pub(crate) mod account;
 pub(crate) mod batch;

@@ -1,4 +1,5 @@
-//! Entries that choose what their carriers run on: what the path lets pass, and of that what carries more.
+//! Entries with transport Auto: of the transports that the path permits, they select the transport
+//! with the highest throughput.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +27,7 @@ use ends::{Ends, MIB, assert_exact, carrier_address};
 
 const HERE: &str = "10.211.0.1";
 const ENTRY: &str = "10.211.0.2";
-/// A look at what is lost, and a trial.
+/// Maximum time for a change of the transport: one observation of the losses, and one trial.
 const SWITCHED_WITHIN: Duration = Duration::from_secs(60);
 const WEB_SOCKET: &str = "webSocket: {path: /carrier}\n";
 
@@ -38,7 +39,7 @@ fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     .until_ready()
 }
 
-/// `how`: the fields of its transport.
+/// Starts an entry. `how` has the YAML fields of the entry's transport.
 fn entry(how: &str, security: &str, connect: SocketAddr, to: SocketAddr) -> (Gate, SocketAddr) {
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
@@ -49,7 +50,7 @@ fn entry(how: &str, security: &str, connect: SocketAddr, to: SocketAddr) -> (Gat
     (gate.until_ready(), forward)
 }
 
-/// What the carriers that are up run on.
+/// The transports of the established carriers.
 fn transports(gate: &Gate) -> Vec<String> {
     let status = gate.status();
     let carriers = status["carriers"].as_array().unwrap().iter();
@@ -76,7 +77,7 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
             ("transport: Tcp\n", "TCP"),
             ("transport: Kcp\n", "KCP"),
             (&web_socket, "WebSocket"),
-            (&auto, "TCP or KCP, where a busy machine has that sooner"),
+            (&auto, "TCP, or KCP if it connects first on a busy machine"),
         ] {
             let (entry, forward) = entry(how, &ends.entry, carrier, address);
             assert_exact(&connect(forward), &listener);
@@ -91,18 +92,18 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     }
 }
 
-/// What passes a [`Middle`], and where it comes out.
+/// The connections that pass a [`Middle`], and their destination.
 #[derive(Clone, Copy)]
 struct Passes {
     requests: SocketAddr,
     others: Option<SocketAddr>,
 }
 
-/// A path of TCP that accepts everything, and ends what does not pass.
+/// A TCP path that accepts every connection, and closes the connections that may not pass.
 struct Middle {
     address: SocketAddr,
     passes: Arc<Mutex<Passes>>,
-    /// Both ends of each connection, the oldest first.
+    /// Both ends of each connection, the oldest connection first.
     carriers: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -124,7 +125,7 @@ impl Middle {
         middle
     }
 
-    /// To `exit`.
+    /// Forwards only WebSocket requests to `exit`.
     fn of_requests_alone(exit: SocketAddr) -> Self {
         Self::new(Passes {
             requests: exit,
@@ -187,7 +188,7 @@ fn web_socket_is_chosen_where_nothing_but_requests_passes_and_is_dialled_at_once
         assert_exact(&connect(forward), &listener);
         assert_eq!(transports(&entry), ["WebSocket"]);
         assert_eq!(transports(&exit), ["WebSocket"]);
-        entry.line(&["Carriers run on another transport", "transport=WebSocket"]);
+        entry.line(&["Carriers now use another transport", "transport=WebSocket"]);
     }
 }
 
@@ -202,20 +203,23 @@ fn the_carriers_of_a_session_come_to_one_transport_where_one_of_them_has_to_chan
     });
     let how = format!("transport: Auto\nworkers: 1\npool: {{min: 2, max: 2}}\n{WEB_SOCKET}");
     let (entry, forward) = entry(&how, "{mode: None}", middle.address, address);
-    until("both run on TCP", || transports(&entry) == ["TCP", "TCP"]);
+    until("both carriers use TCP", || {
+        transports(&entry) == ["TCP", "TCP"]
+    });
     assert_exact(&connect(forward), &listener);
     middle.passes(Passes {
         requests: carrier,
         others: None,
     });
     middle.cut(1);
-    until("both run on WebSocket", || {
+    until("both carriers use WebSocket", || {
         transports(&entry) == ["WebSocket", "WebSocket"]
     });
     assert_exact(&connect(forward), &listener);
 }
 
-/// As behind a load balancer, or a proxy that looks the name up itself.
+/// Behind a load balancer, or a proxy that resolves the name, another transport may reach another
+/// exit.
 #[test]
 fn streams_outlive_a_carrier_that_another_transport_led_to_another_exit() {
     let (listener, address) = target();
@@ -237,8 +241,8 @@ fn streams_outlive_a_carrier_that_another_transport_led_to_another_exit() {
     });
     let count = middle.carriers.lock().unwrap().len() / 2;
     middle.cut(count);
-    // New streams do not wait for the exit that is out of reach.
-    entry.line(&["The session takes no more streams"]);
+    // New streams do not wait for the unreachable exit.
+    entry.line(&["The session accepts no more streams"]);
     assert_exact(&connect(forward), &listener);
     assert_eq!(exits[0].status()["streams"]["open"], 1);
     middle.passes(Passes {
@@ -253,7 +257,7 @@ fn streams_outlive_a_carrier_that_another_transport_led_to_another_exit() {
     assert_eq!(byte, *b"b");
 }
 
-/// An entry that is elsewhere, and may be kept from what the test says.
+/// An entry in another network namespace, in which the test can block traffic.
 struct Elsewhere {
     entry: Gate,
     exit: Gate,
@@ -264,7 +268,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// `rules`: what iptables does there, with the exit's port for PORT.
+    /// `rules`: iptables rules in the namespace. PORT is replaced with the exit's port.
     fn new(rules: &[&str]) -> Self {
         let network = |address| format!("{address}/24");
         let namespace = Namespace::new(&[&network(HERE)], &[&network(ENTRY)]);
@@ -318,7 +322,7 @@ fn iptables(namespace: &Namespace, rule: &str, port: u16) {
     namespace.run(&rule.split(' ').collect::<Vec<_>>());
 }
 
-/// Neither a refusal nor an answer comes, as behind a firewall that drops.
+/// The entry gets neither a refusal nor an answer, as behind a firewall that drops packets.
 #[test]
 fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
     let elsewhere = Elsewhere::new(&["-A OUTPUT -p tcp --dport PORT -j DROP"]);
@@ -329,7 +333,7 @@ fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
     let bytes = pattern(7, 256 * MIB);
     let sender = send_in_background(&client, bytes.clone(), true);
     let receiver = std::thread::spawn(move || read_all(&server));
-    until("bytes are on their way", || {
+    until("the exit has received 8 MiB", || {
         elsewhere.exit.status()["streams"]["bytesReceived"].as_u64() > Some(8 * MIB as u64)
     });
     iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
@@ -340,19 +344,20 @@ fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
     );
     assert!(receiver.join().unwrap() == bytes);
     sender.join().unwrap();
-    until("TCP is all that there is", || transports(entry) == ["TCP"]);
-    entry.line(&["Carriers run on another transport", "transport=TCP"]);
+    until("all carriers use TCP", || transports(entry) == ["TCP"]);
+    entry.line(&["Carriers now use another transport", "transport=TCP"]);
 }
 
 #[test]
 fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
-    // So that it begins with TCP, however busy the machine is.
+    // The entry begins with TCP, regardless of the load of the machine.
     let elsewhere = Elsewhere::new(&["-A OUTPUT -p udp --dport PORT -j DROP"]);
     let entry = &elsewhere.entry;
     assert_eq!(transports(entry), ["TCP"]);
     iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
-    // What comes in, for what is dropped on its way out counts as not sent. So few pass that TCP is slow and loses, and as
-    // many in each second, so that it goes on.
+    // The rule limits incoming packets, because TCP does not treat packets that are dropped on
+    // output as lost. The limit makes TCP slow and causes losses, but packets pass at a constant
+    // rate, so TCP continues.
     let few = "-m limit --limit 500/s --limit-burst 20 -j ACCEPT";
     for passes in [few, "-j DROP"] {
         let rule = format!("-A INPUT -p tcp --sport PORT {passes}");
@@ -363,7 +368,7 @@ fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
     let bytes = pattern(9, MIB);
     let (mut received, mut after) = (vec![0; bytes.len()], 0);
     let begun = Instant::now();
-    // As long as it takes, and once more behind it.
+    // Transfers the data until the transport has changed, and twice after the change.
     while after < 2 {
         assert!(begun.elapsed() < SWITCHED_WITHIN, "{}", entry.log());
         let sender = send_in_background(&server, bytes.clone(), false);
@@ -375,9 +380,9 @@ fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
     for gate in [entry, &elsewhere.exit] {
         assert_eq!(gate.status()["streams"]["open"], 1);
     }
-    entry.line(&["Another transport was tried", "transport=KCP"]);
+    entry.line(&["Tried another transport", "transport=KCP"]);
     entry.line(&[
-        "Carriers run on another transport",
+        "Carriers now use another transport",
         "transport=KCP",
         "Mbit/s",
     ]);

@@ -1,4 +1,4 @@
-//! Carriers that are no TCP connections: Unix sockets, commands and standard input and output.
+//! Carriers that are not TCP connections: Unix sockets, commands, standard input and output.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,12 +19,12 @@ use common::*;
 const MIB: usize = 1 << 20;
 const MUXGATE: &str = env!("CARGO_BIN_EXE_muxgate");
 
-/// Bulk both ways at once over one stream.
+/// Sends bulk data in both directions at once over one stream.
 fn assert_exact(client: &TcpStream, listener: &TcpListener) {
     assert_bulk(client, accept(listener), 16 * MIB);
 }
 
-/// An entry that starts `command`, and the address of its forward to `target`.
+/// Starts an entry with `connectCommand` `command`. Returns the address of its forward to `target`.
 fn entry_by(command: &str, target: SocketAddr, more: &[&str]) -> (Gate, SocketAddr) {
     let port = free_port();
     let forward = format!("{port}:{target}");
@@ -33,9 +33,9 @@ fn entry_by(command: &str, target: SocketAddr, more: &[&str]) -> (Gate, SocketAd
     (entry, ([127, 0, 0, 1], port).into())
 }
 
-/// Its pages are there, and know nothing of a TCP connection.
+/// Asserts that the pages of the admin port work, and show no TCP figures.
 fn assert_has_pages_without_tcp(gate: &Gate, peer: &str) {
-    until("the carrier is looked at", || {
+    until("the carrier has been sampled", || {
         let carrier = &gate.status()["carriers"][0];
         carrier["limit"].is_null() && carrier["peer"] == peer
     });
@@ -73,7 +73,7 @@ fn carriers_of_both_protocols_run_over_unix_sockets() {
         }
         exit.signal("INT");
         assert!(exit.wait().success());
-        assert!(!path.exists(), "the exit's socket stays behind");
+        assert!(!path.exists(), "the exit's socket was not removed");
     }
 }
 
@@ -104,7 +104,7 @@ fn a_session_over_a_unix_socket_has_several_carriers() {
         &forward,
     ];
     let entry = Gate::with_flags(&[&entry[..], &["--carriers", "2"]].concat()).until_ready();
-    until("there are two carriers", || {
+    until("the entry has two carriers", || {
         entry.status()["carriers"].as_array().unwrap().len() == 2
     });
     assert_exact(&connect(([127, 0, 0, 1], port).into()), &listener);
@@ -122,7 +122,7 @@ fn a_command_is_a_carrier_for_both_protocols_and_what_it_logs_is_in_our_log() {
         }
         assert_has_pages_without_tcp(&entry, "command:muxgate");
         entry.line(&[
-            "Command says",
+            "Output of the command",
             "command:muxgate",
             "Listening for carriers",
             "stdio",
@@ -153,7 +153,7 @@ fn a_command_that_ends_is_a_lost_carrier_and_started_anew() {
     assert_exact(&connect(forward), &listener);
     let all = std::fs::read_to_string(&count).unwrap();
     assert!(all.lines().count() >= 2, "{all}");
-    // Nothing is left of it once the entry has ended.
+    // When the entry has ended, no process of the command remains.
     entry.signal("INT");
     assert!(entry.wait().success());
     let last = all.lines().last().unwrap().to_owned();
@@ -168,11 +168,11 @@ fn a_command_that_fails_is_told_with_its_words_and_its_status() {
     let (_listener, target) = target();
     let quoted = "sh -c \"echo no such host: $HOME >&2; exit 7\"";
     let (entry, _) = entry_by(quoted, target, &[]);
-    entry.line(&["Command says", "no such host: /"]);
+    entry.line(&["Output of the command", "no such host: /"]);
     entry.line(&["MT0202", "Command has ended", "exit status: 7"]);
-    // No shell unless it is asked for: what would be its business is a word.
+    // No shell is used: `$HOME;` is a plain argument.
     let (entry, _) = entry_by("echo $HOME;", target, &[]);
-    entry.line(&["MT0203", "Carrier ended before the exit said hello"]);
+    entry.line(&["MT0203", "Carrier ended before the exit sent its hello"]);
     let (entry, _) = entry_by("/no/such/program --password secret", target, &[]);
     entry.line(&["No carrier", "cannot start /no/such/program: No such file"]);
     assert!(!entry.log().contains("secret"), "{}", entry.log());
@@ -190,10 +190,10 @@ fn ssh_starts_the_exit_on_the_far_side() {
     let entry = entry.until_ready();
     assert_exact(&connect(forward), &listener);
     assert_has_pages_without_tcp(&entry, "command:ssh");
-    entry.line(&["Command says", "Listening for carriers", "stdio"]);
+    entry.line(&["Output of the command", "Listening for carriers", "stdio"]);
 }
 
-/// An exit on pipes, and its process.
+/// An exit on pipes, as a process.
 fn stdio_exit() -> std::process::Child {
     Command::new(MUXGATE)
         .args(["exit", "--stdio", "--allow", "192.0.2.1:80"])
@@ -214,7 +214,8 @@ fn an_exit_on_its_standard_input_and_output_ends_with_its_carrier_and_keeps_its_
     let log = String::from_utf8(done.stderr).unwrap();
     assert!(log.contains("Listening for carriers"), "{log}");
 
-    // A carrier that asks for a session that is not there is told so, and was the only one.
+    // The exit refuses a carrier that joins an unknown session. The exit then ends, because it had
+    // no other carrier.
     let mut exit = stdio_exit();
     let hello = muxtunnel_proto::native::codec::encode(&peer::hello(1, [7; 16], [7; 32]));
     exit.stdin.as_mut().unwrap().write_all(&hello).unwrap();
@@ -225,7 +226,7 @@ fn an_exit_on_its_standard_input_and_output_ends_with_its_carrier_and_keeps_its_
         .read_to_end(&mut answer)
         .unwrap();
     let text = String::from_utf8_lossy(&answer).into_owned();
-    assert!(text.contains("no such session"), "{text:?}");
+    assert!(text.contains("session to join was not found"), "{text:?}");
     drop(exit.stdin.take());
     assert!(exit.wait().unwrap().success());
 }

@@ -1,5 +1,5 @@
-//! Two muxgate processes on loopback, and clients that nobody here wrote: curl, ssh, nc, ncat, proxychains
-//! and git, each as its users call it.
+//! Two muxgate processes on loopback with third-party clients: curl, ssh, nc, ncat, proxychains and
+//! git, each with its usual options.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use common::*;
 
 const SECRET: &str = "correct horse";
 
-/// An exit, and an entry that listens for all kinds of clients.
+/// An exit, and an entry with a listener for each ingress protocol.
 struct Tunnel {
     entry: Gate,
     exit: Gate,
@@ -30,7 +30,7 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    /// To an exit that may dial `allow`; with `password`, only alice is served.
+    /// The exit may dial `allow`. With `password`, only user alice may connect.
     fn to(allow: &[&str], password: bool) -> Self {
         let carrier = free_port();
         let exit = Gate::exit("Native", carrier, allow);
@@ -62,7 +62,7 @@ impl Tunnel {
         }
     }
 
-    /// What clients of each kind give curl to reach it, by all ways.
+    /// The proxy options of curl for each listener.
     fn curl_ways(&self) -> Vec<[&str; 3]> {
         let mut ways = Vec::new();
         for socks5 in [&self.socks5, &self.auto] {
@@ -77,7 +77,7 @@ impl Tunnel {
     }
 }
 
-/// A site with one page, and its address under a name.
+/// Serves a site with one page. Returns its folder, its address, and its URL with a host name.
 fn site() -> (tempfile::TempDir, SocketAddr, String) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("page"), pattern(1, 3 << 20)).unwrap();
@@ -99,7 +99,8 @@ fn curl_gets_a_page_by_socks5_and_by_both_ways_of_an_http_proxy() {
         let page = curl(&[&way[..], &[&format!("http://{named}/page")]].concat());
         assert_eq!(page.stdout, pattern(1, 3 << 20), "{way:?}: {page:?}");
     }
-    // The entry asks the exit for the name that the client gave, whichever side resolves it.
+    // The exit receives the name that the client used, regardless of the side that resolves the
+    // name.
     tunnel
         .exit
         .line(&[&format!("tcp://{named}"), "Stream closed"]);
@@ -130,7 +131,7 @@ fn each_request_of_a_client_reaches_its_own_target() {
     let tunnel = Tunnel::to(&[&first.to_string(), &second.to_string()], true);
     let user = format!("alice:{SECRET}");
     let urls = [first, second].map(|address| format!("http://{address}/echo"));
-    // curl uses one connection to a proxy for both, where it may.
+    // For the second request, curl reuses the connection to a proxy if possible.
     for proxy in [&tunnel.http, &tunnel.auto] {
         let way = ["--proxy", proxy, "--proxy-user", &user];
         let seen = stdout(&curl(&[&way[..], &[&urls[0], &urls[1]]].concat()));
@@ -155,7 +156,7 @@ fn what_a_client_sends_behind_a_request_does_not_reach_its_target() {
     };
     let both = request(&first) + &request(&second);
     client.write_all(both.as_bytes()).unwrap();
-    // A target that keeps its connection, whatever it is told.
+    // A target that keeps its connection open, regardless of the request.
     let mut server = accept(&listener);
     let mut seen = read_until(&server, b"\r\n\r\n");
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -173,7 +174,7 @@ fn what_a_client_sends_behind_a_request_does_not_reach_its_target() {
     );
 }
 
-/// What comes up to `end`, and with it.
+/// Reads up to and including `end`.
 fn read_until(mut tcp: &TcpStream, end: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.windows(end.len()).any(|found| found == end) {
@@ -223,7 +224,7 @@ fn curl_is_served_with_the_password_alone() {
     assert!(!tunnel.entry.log().contains(SECRET));
 }
 
-/// curl says so in its own words: SOCKS5's `reply`, or the HTTP `status`.
+/// Asserts that curl reports the refusal: SOCKS5's `reply`, or the HTTP `status`.
 fn assert_refused(way: &[&str], output: &Output, reply: &str, status: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     if way[0].starts_with("--socks") {
@@ -271,11 +272,11 @@ fn curl_hears_why_there_is_no_connection() {
             }
         }
     };
-    // Not allowed, by address or by name.
+    // The exit refuses the target by address and by name.
     refused(&address.to_string(), "(2)", "403");
     refused(&named, "(2)", "403");
     refused(&format!("127.0.0.1:{closed}"), "(5)", "502");
-    // One that does not answer for 10 s is asked by one client of each kind.
+    // For 10 s, one client of each protocol waits for the address that does not answer.
     let url = format!("http://{full}/");
     for way in [["--socks5", &tunnel.socks5], ["--proxy", &tunnel.http]] {
         let output = curl(&[&way[..], &["--proxytunnel", &url]].concat());
@@ -316,7 +317,8 @@ fn ncat_and_nc_pass_what_both_ends_send_and_their_ends() {
     }
 }
 
-/// A client says something and ends its half; the target answers and ends.
+/// Runs a client that sends data and ends its half. The target answers and then ends the
+/// connection.
 fn talk(listener: &TcpListener, program: &str, package: &str, args: &[&str]) {
     let mut command = Command::new(program);
     command
@@ -367,7 +369,7 @@ fn a_target_that_speaks_first_is_heard_through_one_port_for_all() {
     client.read_exact(&mut welcome).unwrap();
     client.write_all(b"EHLO x\r\n").unwrap();
     server.read_exact(&mut [0; 8]).unwrap();
-    // One that speaks first is not kept waiting, nor changed.
+    // A client that sends first is neither delayed nor changed.
     let mut client = connect_to(port);
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut server = accept(&listener);
@@ -409,7 +411,7 @@ fn proxychains_leads_a_program_that_knows_no_proxies() {
     for (kind, proxy) in [("socks5", &tunnel.socks5), ("http", &tunnel.http)] {
         let (host, port) = proxy.split_once(':').unwrap();
         let config = tunnel.folder.path().join(kind);
-        // Its list has no quotes: a password of one word.
+        // The configuration of proxychains has no quoting, so the password is a single word.
         std::fs::write(tunnel.folder.path().join("password"), "horse").unwrap();
         let list = format!("strict_chain\n[ProxyList]\n{kind} {host} {port} alice horse\n");
         std::fs::write(&config, list).unwrap();

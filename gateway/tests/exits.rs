@@ -1,4 +1,5 @@
-//! An entry with several exits: streams spread over them, and an exit that is lost leaves the others.
+//! An entry with several exits: streams are spread over the exits, and the loss of an exit does not
+//! affect the streams of the other exits.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +22,7 @@ fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
     exit_with("", carrier, target)
 }
 
-/// As [`exit`], with further lines of the file.
+/// Starts an exit like [`exit`], with more YAML lines.
 fn exit_with(lines: &str, carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
@@ -33,7 +34,7 @@ fn entry(connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
     entry_with("", connect, forward, target)
 }
 
-/// As [`entry`], with further lines of the file.
+/// Starts an entry like [`entry`], with more YAML lines.
 fn entry_with(lines: &str, connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
@@ -47,7 +48,7 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// A stream that works, at both ends.
+/// An established stream, with both ends.
 struct Stream {
     client: TcpStream,
     server: TcpStream,
@@ -94,20 +95,23 @@ fn streams_spread_over_exits_and_those_of_a_lost_one_alone_end() {
     let mut streams: Vec<Stream> = (0..10).map(|_| Stream::open(forward, &listener)).collect();
     assert_eq!((open_streams(&one), open_streams(&other)), (5, 5));
 
-    // One goes away in order: its streams go on, new ones go to the other.
+    // One exit shuts down in order. Its streams continue, and new streams go to the other exit.
     one.signal("TERM");
-    until("the entry knows", || {
-        entry.log().contains("takes no more streams")
-    });
+    until(
+        "the entry logs that the session accepts no more streams",
+        || entry.log().contains("accepts no more streams"),
+    );
     streams.push(Stream::open(forward, &listener));
     assert_eq!(open_streams(&other), 6);
     streams.iter_mut().for_each(Stream::exchange);
     assert_eq!(entry.get("/readyz").0, 200);
 
-    // It ends: only its streams do.
+    // The exit ends, and only its streams end.
     one.signal("TERM");
     assert!(one.wait().success());
-    until("its streams are gone", || open_streams(&entry) == 6);
+    until("the streams of the ended exit are closed", || {
+        open_streams(&entry) == 6
+    });
     for _ in 0..4 {
         streams.push(Stream::open(forward, &listener));
     }
@@ -158,7 +162,7 @@ fn connections_that_come_while_there_is_no_exit_wait_for_one() {
     let carrier = local(free_port());
     let forward = local(free_port());
     let entry = entry(&carrier.to_string(), forward, target);
-    until("the entry has no carrier", || {
+    until("the entry logs that it has no carrier", || {
         entry.log().contains("No carrier")
     });
     let mut waiting: Vec<TcpStream> = (0..5).map(|_| connect(forward)).collect();
@@ -186,7 +190,7 @@ fn an_entry_that_is_shut_down_serves_those_who_wait_in_its_backlog() {
     let (carrier, forward) = (local(free_port()), local(free_port()));
     let drain = "drain: {acceptSeconds: 0, deadlineSeconds: 50}\n";
     let entry = entry_with(drain, &carrier.to_string(), forward, target);
-    until("the entry has no carrier", || {
+    until("the entry logs that it has no carrier", || {
         entry.log().contains("No carrier")
     });
     let mut waiting: Vec<TcpStream> = (0..5).map(|_| connect(forward)).collect();
@@ -194,7 +198,7 @@ fn an_entry_that_is_shut_down_serves_those_who_wait_in_its_backlog() {
         client.write_all(&[number as u8]).unwrap();
     }
     entry.signal("TERM");
-    until("it is not ready", || entry.log().contains("Draining"));
+    until("the entry drains", || entry.log().contains("Draining"));
     let _exit = exit(carrier, target);
     let mut servers: Vec<(u8, TcpStream)> = waiting
         .iter()
@@ -205,7 +209,7 @@ fn an_entry_that_is_shut_down_serves_those_who_wait_in_its_backlog() {
         })
         .collect();
     servers.sort_by_key(|(number, _)| *number);
-    // Nobody else is let in, and who was is served to the end.
+    // The entry accepts no further client, but serves the accepted clients until their end.
     assert!(TcpStream::connect(forward).is_err());
     for ((number, server), client) in servers.iter_mut().zip(&mut waiting) {
         server.write_all(&[*number + 10]).unwrap();
@@ -222,13 +226,14 @@ fn the_fallback_leads_to_an_exit_where_the_names_do_not() {
     let (listener, target) = target();
     let (carrier, forward) = (local(free_port()), local(free_port()));
     let exit = exit(carrier, target).until_ready();
-    // The first name has no address (RFC 6761 section 6.4), at the second one nobody listens any more.
+    // The first name has no address (RFC 6761 section 6.4). No process listens at the second
+    // address.
     for connect in ["exit.invalid:64000".to_owned(), local(1).to_string()] {
         let fallback = format!("connectFallback: '{carrier}'\n");
         let entry = entry_with(&fallback, &connect, forward, target).until_ready();
         Stream::open(forward, &listener);
-        until("the log says so", || {
-            entry.log().contains("the fallback is dialled")
+        until("the entry logs that it dials the fallback", || {
+            entry.log().contains("dialling the fallback")
         });
         assert_eq!(carriers(&exit), 1);
         drop(entry);
@@ -254,21 +259,23 @@ fn an_entry_leaves_the_fallback_once_the_names_lead_to_exits_and_no_stream_is_lo
     assert_eq!(
         open_streams(&at_fallback),
         1,
-        "new streams go where the names lead"
+        "new streams go to the exits of the names"
     );
     drop(before);
-    until("the fallback is left", || carriers(&at_fallback) == 0);
+    until("the fallback exit has no carriers", || {
+        carriers(&at_fallback) == 0
+    });
     assert_eq!(carriers(&entry), 2);
     drop(after);
 }
 
-/// An exit that the test plays, the first of two, and an entry to both.
+/// An entry with two exits. The test itself acts as the first exit.
 struct Leaving {
     carrier: Carrier,
     entry: Gate,
     forward: SocketAddr,
     listener: TcpListener,
-    /// That the test plays it as long as it has its port.
+    /// Keeps the port of the first exit.
     _leaving: TcpListener,
     _staying: Gate,
 }
@@ -278,7 +285,7 @@ impl Leaving {
         Self::to(entry)
     }
 
-    /// `lead`: the entry to these exits, with its forward and the target.
+    /// `lead` starts the entry. Its arguments are the exits, the forward and the target.
     fn to(lead: impl Fn(&str, SocketAddr, SocketAddr) -> Gate) -> Self {
         let (listener, target) = target();
         let (leaving, first) = common::target();
@@ -302,7 +309,7 @@ impl Leaving {
         }
     }
 
-    /// A client whose open has come with `early` to the exit that leaves.
+    /// A client whose open has arrived at the first exit with `early`.
     fn open(&mut self, early: &[u8]) -> TcpStream {
         let mut client = connect(self.forward);
         client.write_all(early).unwrap();
@@ -313,7 +320,7 @@ impl Leaving {
         client
     }
 
-    /// GOAWAY, and no stream was taken.
+    /// Sends a GOAWAY that reports that no stream was accepted.
     fn go_away(&mut self) {
         let mut frame = [0; HEADER_BYTES];
         frame[0] = 6;
@@ -385,15 +392,15 @@ fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one()
     assert_eq!(read_all(&client), granted.concat());
 }
 
-/// A name that resolves to two exits, an entry in a namespace of its own, and two streams over each
+/// A name that resolves to two exits, an entry in its own namespace, and two streams over each
 /// exit.
 struct Vanishing {
     namespace: Namespace,
     addresses: [String; 2],
     entry: Gate,
-    /// By exit.
+    /// The streams of each exit.
     streams: [Vec<Stream>; 2],
-    /// An open over each exit that is not answered, since its target is silent.
+    /// One unanswered open over each exit. The target does not answer.
     _unanswered: [TcpStream; 2],
     exits: [Gate; 2],
     _listener: TcpListener,
@@ -401,7 +408,7 @@ struct Vanishing {
 }
 
 impl Vanishing {
-    /// `network`: the first three numbers of its addresses, of which `inside` is the entry's.
+    /// `network` has the first three octets of the addresses. `inside` is the entry's address.
     fn new(network: &str, inside: &'static str) -> Self {
         let addresses = [2, 3].map(|last| format!("{network}.{last}"));
         let outside = [&format!("{network}.1"), &addresses[0], &addresses[1]];
@@ -452,7 +459,7 @@ impl Vanishing {
         }
         assert!(streams.iter().all(|streams| streams.len() == 2));
         let unanswered = [(); 2].map(|()| connect(hopeless.parse().unwrap()));
-        until("both are on their way", || {
+        until("the carrier of each exit has an unanswered open", || {
             let carriers = entry.status()["carriers"].clone();
             let mut carriers = carriers.as_array().unwrap().iter();
             carriers.all(|carrier| carrier["streams"] == 3)
@@ -469,7 +476,7 @@ impl Vanishing {
         }
     }
 
-    /// Nothing passes between the entry and the first exit any more, or all does again.
+    /// Blocks all traffic between the entry and the first exit, or restores it.
     fn cut(&self, cut: bool) {
         let rule = if cut { "-A" } else { "-D" };
         for (chain, side) in [("INPUT", "-s"), ("OUTPUT", "-d")] {
@@ -480,8 +487,8 @@ impl Vanishing {
     }
 
     fn until_dialled_in_vain(&self, times: usize) {
-        until("the dials of the first exit failed", || {
-            let text = "No carrier for a session that goes on";
+        until("the entry has failed to dial the first exit", || {
+            let text = "Cannot dial a carrier for an established session";
             self.entry.log().matches(text).count() >= times
         });
     }
@@ -497,7 +504,8 @@ fn streams_of_an_exit_that_vanished_are_reset_once_its_name_leads_to_others_alon
     let mut tunnel = Vanishing::new("10.249.62", "10.249.62.4");
     tunnel.cut(true);
     tunnel.namespace.set_hosts(&names(&tunnel.addresses[1..]));
-    // The session does not end for want of a carrier, which would take longer.
+    // The session ends because the exit is gone. The timeout for a session without a carrier would
+    // take longer.
     let ended = tunnel
         .entry
         .line(&["Carrier ended code", "the exit is gone"]);
@@ -505,10 +513,10 @@ fn streams_of_an_exit_that_vanished_are_reset_once_its_name_leads_to_others_alon
     for stream in &tunnel.streams[0] {
         assert_reset(&stream.client);
     }
-    // So are opens without an answer, which may have been taken.
+    // Opens without an answer also end, because the exit may have accepted them.
     let refused = &["Connection refused", "the carrier was lost"];
     tunnel.entry.line(refused);
-    // The other exit's go on.
+    // The streams of the other exit continue.
     tunnel.streams[1].iter_mut().for_each(Stream::exchange);
     let closed = &tunnel.entry.status()["streams"]["closed"];
     assert_eq!(closed["carrier-lost"], 2, "{closed}");
@@ -518,7 +526,7 @@ fn streams_of_an_exit_that_vanished_are_reset_once_its_name_leads_to_others_alon
 fn streams_of_an_exit_that_its_name_still_leads_to_wait_for_its_path() {
     let mut tunnel = Vanishing::new("10.249.63", "10.249.63.4");
     tunnel.cut(true);
-    // The name has been looked up after the first one.
+    // The entry has looked up the name again after the first failed dial.
     tunnel.until_dialled_in_vain(2);
     tunnel.cut(false);
     until("there is a carrier to each exit", || {
@@ -539,7 +547,7 @@ fn streams_of_an_exit_that_leaves_its_name_in_order_wait_for_its_path() {
     let mut tunnel = Vanishing::new("10.249.64", "10.249.64.4");
     tunnel.exits[0].signal("TERM");
     tunnel.namespace.set_hosts(&names(&tunnel.addresses[1..]));
-    let leaving = tunnel.entry.line(&["The session takes no more streams"]);
+    let leaving = tunnel.entry.line(&["The session accepts no more streams"]);
     assert!(leaving.contains(&tunnel.addresses[0]), "{leaving}");
     tunnel.cut(true);
     tunnel.until_dialled_in_vain(2);

@@ -1,5 +1,5 @@
-//! Gateways that listen on `[::]`: in a network without IPv4, on a kernel without IPv6, and for clients of both families,
-//! whose IPv4 addresses are what they are wherever a gateway shows or judges them.
+//! Gateways that listen on `[::]`: in a network without IPv4, on a kernel without IPv6, and for
+//! clients of both families. IPv4 addresses appear as IPv4 in all output and rules.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use common::*;
 const OUTSIDE: &str = "fd64:1::1";
 const INSIDE: &str = "fd64:1::2";
 
-/// `muxgate ARGS...` that the kernel gives no IPv6 socket, as one that was started with `ipv6.disable=1`.
+/// Runs `muxgate ARGS...` with IPv6 sockets disabled, as on a kernel with `ipv6.disable=1`.
 const WITHOUT_IPV6: &str = r#"
 import ctypes, os, platform, struct, sys
 LOAD, EQUALS, RETURN = 0x20, 0x15, 0x06
@@ -39,7 +39,7 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0, ctyp
 os.execv(sys.argv[1], sys.argv[1:])
 "#;
 
-/// Four bytes there and back.
+/// Sends four bytes in both directions.
 fn assert_echoes(listener: &TcpListener, forward: SocketAddr) {
     let mut client = connect(forward);
     let mut accepted = accept(listener);
@@ -128,7 +128,7 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
          allowListen: ['127.0.0.1:{reverse}']\n"
     ))
     .until_ready();
-    // What is asked for in another spelling is judged as what it is.
+    // The decision about an address is independent of its notation.
     let entry = Gate::with_file(&format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          forwards:\n\
@@ -139,7 +139,7 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     .until_ready();
     let peer = exit.status()["carriers"][0]["peer"].clone();
     assert!(peer.as_str().unwrap().starts_with("127.0.0.1:"), "{peer}");
-    // IPv4, as the PROXY header says.
+    // The PROXY header has IPv4 addresses.
     let client = connect(([127, 0, 0, 1], forward).into());
     let mut header = [0; 28];
     accept(&listener).read_exact(&mut header).unwrap();

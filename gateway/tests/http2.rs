@@ -1,4 +1,4 @@
-//! HTTP/2 and HBONE against programs that nobody here wrote, and against peers that abuse the protocol.
+//! HTTP/2 and HBONE with third-party programs, and with peers that abuse the protocol.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use common::*;
 use frames::Peer;
 use interop::*;
 
-/// A stream of an Envoy to an exit of ours.
+/// A stream from an Envoy to our exit.
 fn from_envoy(protocol: &str, tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let (gate, carrier) = exit(protocol, tls, target);
@@ -39,7 +39,7 @@ fn from_envoy(protocol: &str, tls: Option<&Tls>, listener: &TcpListener) -> Ends
     }
 }
 
-/// A stream of an entry of ours to an Envoy.
+/// A stream from our entry to an Envoy.
 fn to_envoy(protocol: &str, tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let envoy = envoy::exit(target, tls.map(|tls| (&tls.exit, ENTRY)));
@@ -99,7 +99,8 @@ fn an_envoy_is_refused_what_the_policy_denies() {
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Each abuse is an end of the connection with a code, the exit keeps below 64 MiB, and serves others.
+/// The exit ends the connection of each abusive peer with a code. The exit uses less than 64 MiB,
+/// and serves other peers.
 #[test]
 fn peers_that_abuse_the_protocol_are_cut_off() {
     let (listener, target) = target();
@@ -120,7 +121,7 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
             },
             &[ENHANCE_YOUR_CALM],
         ),
-        // CVE-2025-8671: the exit is made to reset, by windows that are too large.
+        // CVE-2025-8671: windows that are too large make the exit reset streams.
         (
             "made you reset",
             &|peer| {
@@ -134,7 +135,7 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
             },
             &[ENHANCE_YOUR_CALM],
         ),
-        // CVE-2024-27316 and its like.
+        // CVE-2024-27316 and similar attacks.
         (
             "continuation flood",
             &|peer| {
@@ -176,19 +177,20 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
     let (_entry, forward) = entry("HTTP2", None, carrier, target);
     let client = connect(forward);
     let server = std::iter::repeat_with(|| accept(&listener));
-    // Targets of the abusers may stand in the backlog before it.
+    // Connections of the abusers may precede this connection in the backlog.
     (&client).write_all(b"hello").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     let hears = |mut server: TcpStream| {
         let mut said = Vec::new();
-        // Those of the abusers were reset.
+        // Connections of the abusers were reset.
         let _ = server.read_to_end(&mut said);
         said == b"hello"
     };
     assert!(server.take(200).any(hears));
 }
 
-/// Floods of what costs nothing to send and is answered: the exit's memory is bounded, and it serves others.
+/// Peers send floods of small frames that need an answer. The exit's memory stays bounded, and the
+/// exit serves other peers.
 #[test]
 fn floods_of_pings_and_settings_cost_no_memory() {
     let (listener, target) = target();
@@ -199,7 +201,7 @@ fn floods_of_pings_and_settings_cost_no_memory() {
             .set_write_timeout(Some(Duration::from_secs(2)))
             .unwrap();
         for _ in 0..2_000_000 {
-            // Nothing of the answers is read.
+            // The peer does not read the answers.
             if !peer.frame(kind, 0, 0, payload) {
                 break;
             }
@@ -210,7 +212,8 @@ fn floods_of_pings_and_settings_cost_no_memory() {
     assert_bulk(&connect(forward), accept(&listener), MIB);
 }
 
-/// A GOAWAY names the last stream that was looked at (RFC 9113, section 6.8): what came behind that may be asked elsewhere.
+/// A GOAWAY names the last processed stream (RFC 9113, section 6.8). Later streams may be opened on
+/// another connection.
 #[test]
 fn an_open_that_the_peer_did_not_look_at_goes_to_another_connection() {
     let (listener, carrier) = target();

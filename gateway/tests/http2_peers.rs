@@ -23,7 +23,8 @@ use common::tools::{Running, run, stdout};
 use common::*;
 use interop::*;
 
-/// `program` with `args`, once it listens on `address`; `package`: what has it.
+/// Starts `program` with `args`, and waits until it listens on `address`. `package` is the
+/// instruction to install the program.
 fn start(program: &str, args: &[String], address: SocketAddr, package: &str) -> Running {
     let null = || Stdio::from(File::options().write(true).open("/dev/null").unwrap());
     let process = Command::new(program)
@@ -34,7 +35,7 @@ fn start(program: &str, args: &[String], address: SocketAddr, package: &str) -> 
         .spawn()
         .unwrap_or_else(|error| panic!("{program}: {error}: {package}"));
     let process = Running(process);
-    // A connection to see it would be a stream.
+    // A test connection would open a stream, so the test reads the kernel's table of sockets.
     let listens = format!(":{:04X} 00000000:0000 0A ", address.port());
     until(&format!("{program} listens"), || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -47,7 +48,7 @@ fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// Go's net/http, with the files of its end and the name of the other end.
+/// Go's net/http with the files of its end and the name of the other end.
 fn go_http2(
     arguments: &[&str],
     listen: SocketAddr,
@@ -71,7 +72,7 @@ fn go_http2(
     start("go-http2", &args, listen, package)
 }
 
-/// A stream of a Go client to an exit of ours.
+/// A stream from a Go client to our exit.
 fn from_go(tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let (gate, carrier) = exit("HTTP2", tls, target);
@@ -88,7 +89,7 @@ fn from_go(tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     }
 }
 
-/// A stream of an entry of ours to a Go server.
+/// A stream from our entry to a Go server.
 fn to_go(tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let carrier = loopback();
@@ -120,7 +121,8 @@ fn an_entry_reaches_targets_through_a_go_server_by_h2c_and_by_tls() {
     assert_interoperates(None, &|listener| to_go(Some(&tls), listener));
 }
 
-/// Go's server then takes no more of the client, by a reset that says NO_ERROR.
+/// When the target ends first, Go's server accepts no more data from the client. It reports this by
+/// a reset with NO_ERROR.
 #[test]
 fn a_target_that_ends_first_behind_a_go_server_is_an_end_for_the_client_and_no_cut() {
     let (listener, _) = target();
@@ -131,7 +133,7 @@ fn a_target_that_ends_first_behind_a_go_server_is_an_end_for_the_client_and_no_c
     let sends = send_in_background(&ends.server, down.clone(), true);
     assert!(read_all(&ends.client) == down);
     sends.join().unwrap();
-    // The reset is there by then.
+    // The reset arrives within this time.
     std::thread::sleep(std::time::Duration::from_millis(300));
     ends.client.shutdown(std::net::Shutdown::Write).unwrap();
     until("the stream is completed", || {
@@ -157,7 +159,7 @@ fn refusals_arrive_at_a_go_client_and_from_a_go_server() {
     gate.line(&["WARN", "Connection refused", "502"]);
 }
 
-/// An nghttpx that forwards requests, CONNECTs among them, from `listen` to the proxy at `backend`.
+/// An nghttpx that forwards requests, including CONNECT, from `listen` to the proxy at `backend`.
 fn nghttpx(listen: SocketAddr, backend: SocketAddr, protocol: &str) -> Running {
     let at = |address: SocketAddr| format!("{},{}", address.ip(), address.port());
     let args = [
@@ -170,7 +172,7 @@ fn nghttpx(listen: SocketAddr, backend: SocketAddr, protocol: &str) -> Running {
     start("nghttpx", &args, listen, "apt-get install nghttp2-proxy")
 }
 
-/// Asks the HTTP proxy at `proxy` for a tunnel to `target`; its status.
+/// Asks the HTTP proxy at `proxy` for a tunnel to `target`. Returns the status.
 fn connect_by(proxy: SocketAddr, target: SocketAddr) -> (TcpStream, String) {
     let mut client = connect(proxy);
     write!(
@@ -189,7 +191,8 @@ fn connect_by(proxy: SocketAddr, target: SocketAddr) -> (TcpStream, String) {
     (client, status)
 }
 
-/// Bulk one way, then bulk and an end the other way: an nghttpx forwards no end of what a client sends in a tunnel.
+/// Transfers bulk data in one direction, then bulk data and an end in the other direction. nghttpx
+/// does not forward the end of a client's half.
 fn assert_carries(client: &TcpStream, mut server: &TcpStream) {
     let (up, down) = (pattern(1, 16 * MIB), pattern(2, 16 * MIB));
     let sends = send_in_background(client, up.clone(), false);
@@ -216,14 +219,14 @@ fn clients_of_an_nghttpx_reach_targets_through_an_exit_and_are_told_of_refusals(
     drop((client, server));
     assert_eq!(connect_by(listen, denied).1, "403");
     assert_eq!(gate.status()["streams"]["refused"]["MT0204"], 1);
-    // A client that has gone is a reset, or an end.
+    // A client that disconnects is seen as a reset or an end.
     let (client, _) = connect_by(listen, allowed);
     let server = accept(&listener);
     reset(client);
     assert_reset_or_end(&server);
 }
 
-/// A stream of an entry of ours to an exit of ours, by an nghttpx between them.
+/// A stream from our entry to our exit, with an nghttpx between them.
 fn by_nghttpx(listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let (exit, carrier) = exit("HTTP2", None, target);
@@ -246,7 +249,7 @@ fn an_nghttpx_between_an_entry_and_an_exit_carries_bytes_ends_resets_and_refusal
     assert_carries(&ends.client, &ends.server);
     for resets in [Side::Entry, Side::Exit] {
         let (other, _stays) = reset_one(by_nghttpx(&listener), resets);
-        // An nghttpx forwards a reset as one, or as an end.
+        // nghttpx forwards a reset as a reset or as an end.
         assert_reset_or_end(&other);
     }
     let (_other, denied) = target();

@@ -1,4 +1,5 @@
-//! Streams that begin on the exit, over HTTP/2: two muxgate processes on loopback, and peers that write frames by hand.
+//! Reverse streams over HTTP/2: two muxgate processes on loopback, and peers that write frames byte
+//! by byte.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +30,7 @@ const EXIT: &str = "exit.example.com";
 const ENTRY: &str = "entry.example.com";
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// `:status`, as HPACK has it in its table.
+/// `:status` 200 in HPACK's static table.
 const OK: u8 = 0x88;
 const NOT_FOUND: u8 = 0x8d;
 
@@ -45,7 +46,7 @@ fn exit_text(carrier: u16, security: &str, allow_listen: &str) -> String {
     )
 }
 
-/// An entry that has the exit at `carrier` listen on `port`; `more` of the entry.
+/// An entry that requests the listener `port` on the exit at `carrier`. `more`: YAML of the entry.
 fn entry_text(
     carrier: SocketAddr,
     security: &str,
@@ -62,7 +63,7 @@ fn entry_text(
     )
 }
 
-/// Why the exit does not listen for the entry's forward; nothing: it does.
+/// The reason why the exit does not listen for the entry's forward. `None`: the exit listens.
 fn problem(entry: &Gate) -> Option<String> {
     let status = entry.status();
     status["forwards"][0]["error"].as_str().map(str::to_owned)
@@ -72,12 +73,12 @@ fn until_listening(entry: &Gate) {
     until("the exit listens", || problem(entry).is_none());
 }
 
-/// Nobody listens there; who connected to see it would open a stream.
+/// Whether no process listens on the port. Makes no connection, which would open a stream.
 fn is_closed(port: u16) -> bool {
     TcpListener::bind(loopback(port)).is_ok()
 }
 
-/// Both gateways, and a target behind the entry.
+/// Both gateways, and a target at the entry.
 struct Tunnel {
     exit: Gate,
     entry: Gate,
@@ -121,7 +122,7 @@ fn streams_of_the_exit_carry_bytes_exactly_and_end_by_halves_and_resets() {
         let tunnel = Tunnel::secured(exit, entry);
         let (client, server) = tunnel.stream();
         assert_bulk(&client, server, 8 * MIB);
-        // One half after the other.
+        // One half ends after the other.
         let (mut client, mut server) = tunnel.stream();
         client.write_all(b"question").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -129,7 +130,7 @@ fn streams_of_the_exit_carry_bytes_exactly_and_end_by_halves_and_resets() {
         server.write_all(b"answer").unwrap();
         server.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&client), b"answer");
-        // The target speaks first.
+        // The target sends first.
         let (mut client, mut server) = tunnel.stream();
         server.write_all(b"220 ready").unwrap();
         server.shutdown(Shutdown::Write).unwrap();
@@ -202,21 +203,22 @@ fn what_an_exit_does_not_allow_is_refused_and_taken_back_and_both_sides_say_so()
     entry.line(&["WARN", "MT0220", "The exit does not listen"]);
     exit.line(&["WARN", "MT0220", "Listener refused"]);
     let told = problem(&entry).unwrap();
-    assert!(told.contains("is not one that"), "{told}");
+    assert!(told.contains("does not permit"), "{told}");
     assert!(is_closed(port));
     exit.rewrite(&exit_text(carrier, NONE, &format!("'{port}'")));
-    exit.line(&["Configuration taken over"]);
-    // A changed file is asked for at once.
+    exit.line(&["Configuration reloaded"]);
+    // A changed forward is requested at once.
     entry.rewrite(&format!("{text}timeouts: {{idleSeconds: 60}}\n"));
     until_listening(&entry);
     let mut client = connect(loopback(port));
     let mut server = accept(&listener);
     exit.rewrite(&exit_text(carrier, NONE, ""));
     until("the port is closed", || is_closed(port));
-    until("the entry knows", || {
-        problem(&entry).is_some_and(|told| told.contains("is not one that"))
-    });
-    // What is open goes on.
+    until(
+        "the entry reports that the exit does not permit the listener",
+        || problem(&entry).is_some_and(|told| told.contains("does not permit")),
+    );
+    // Open streams continue.
     client.write_all(b"still").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&server), b"still");
@@ -227,15 +229,16 @@ fn what_an_exit_does_not_allow_is_refused_and_taken_back_and_both_sides_say_so()
 
 #[test]
 fn a_listener_ends_with_its_carrier_and_is_asked_for_again() {
-    let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
     let _exit = Gate::with_file(&exit_text(carrier, NONE, &format!("'{port}'"))).until_ready();
     for pool in ["", "pool: {min: 2, max: 2}\n"] {
+        // The target of its own gets no late connection of the previous round.
+        let (listener, address) = target();
         let path = Path::to(loopback(carrier));
         let text = entry_text(path.address, NONE, port, address, pool);
         let entry = Gate::with_file(&text).until_ready();
         let carriers = if pool.is_empty() { 1 } else { 2 };
-        until("its carriers are up", || {
+        until("the carriers of the entry are up", || {
             entry.status()["carriers"].as_array().unwrap().len() == carriers
         });
         until_listening(&entry);
@@ -246,7 +249,7 @@ fn a_listener_ends_with_its_carrier_and_is_asked_for_again() {
         assert_reset(&client);
         assert_reset(&server);
         let mut server = None;
-        until("another carrier has it", || {
+        until("another carrier has the listener", || {
             let mut client = TcpStream::connect(loopback(port)).ok();
             let said = client
                 .as_mut()
@@ -263,7 +266,7 @@ fn a_listener_ends_with_its_carrier_and_is_asked_for_again() {
         });
         assert!(
             start.elapsed() < Duration::from_secs(14),
-            "the port is asked for at once"
+            "the port was not requested again at once"
         );
         drop(entry);
         until("the port is closed", || is_closed(port));
@@ -291,7 +294,7 @@ fn gateways_that_shut_down_close_the_port_and_end_what_they_have() {
     }
 }
 
-/// The messages of a listener's stream, of kind 1 each.
+/// Reads `count` messages of type 1 from a listener's stream.
 fn arrived(peer: &mut Peer, count: usize) -> Vec<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < 19 * count {
@@ -332,13 +335,13 @@ fn an_entry_that_does_not_accept_or_accepts_what_is_not_there_gets_nothing() {
         connect(loopback(port)),
     );
     let tokens = arrived(&mut peer, 3);
-    // One that is not there, and what is no token.
+    // An unknown token, and an invalid token.
     for (stream, path) in (3..).step_by(2).zip([path_of(&[7; 16]), "/".to_owned()]) {
         peer.connect_to(stream, "muxtunnel-accept", &address, &path);
         let answer = peer.next_of(stream);
         assert_eq!((answer.kind, answer.payload[0]), (HEADERS, NOT_FOUND));
     }
-    // One twice.
+    // The same token twice.
     for (stream, status) in [(7, OK), (9, NOT_FOUND)] {
         peer.connect_to(stream, "muxtunnel-accept", &address, &path_of(&tokens[0]));
         let answer = peer.next_of(stream);
@@ -361,13 +364,13 @@ fn an_entry_that_does_not_accept_or_accepts_what_is_not_there_gets_nothing() {
         }
     }
     assert_eq!(said, b"there");
-    // One is refused: class 5.
+    // A refusal with class 5.
     let mut refusal = vec![2, 0, 20];
     refusal.extend(&tokens[1]);
     refusal.extend([0, 5, 0, 0]);
     peer.frame(DATA, 0, 1, &refusal);
     assert_reset(&two);
-    // The last one gets no answer: first its client hears of it, then the listener ends with its stream.
+    // The last client gets no answer, so it is reset after a timeout.
     let start = Instant::now();
     let answers = std::thread::spawn(move || {
         while peer.next().is_some() {}
@@ -395,7 +398,7 @@ fn an_entry_that_accepts_nothing_has_1024_connections_wait_and_no_more() {
     let start = Instant::now();
     assert_reset(&connect(loopback(port)));
     assert!(start.elapsed() < Duration::from_secs(5));
-    // The end of the stream is the listener's, and of what waits.
+    // The end of the stream ends the listener and the waiting connections.
     peer.frame(DATA, END_STREAM, 1, &[]);
     clients.iter().for_each(assert_reset);
     assert!(start.elapsed() < Duration::from_secs(14));
@@ -418,7 +421,7 @@ fn a_peer_that_asks_for_many_listeners_or_writes_nonsense_is_refused() {
         listening += usize::from(peer.next_of(stream).payload[0] == OK);
     }
     assert_eq!(listening, 64);
-    // A message that is too long ends its listener alone.
+    // A message that is too long ends only its listener.
     peer.frame(DATA, 0, 1, &[1, 0xff, 0xff]);
     let ends = peer.next_of(1);
     assert!(
@@ -428,7 +431,7 @@ fn a_peer_that_asks_for_many_listeners_or_writes_nonsense_is_refused() {
     until("the port is closed", || is_closed(ports.start));
     assert!(!is_closed(ports.start + 1));
     drop(peer);
-    until("nothing is listened on", || {
+    until("the exit listens on no port", || {
         exit.status()["forwards"].is_null() && ports.clone().all(is_closed)
     });
 }
@@ -456,7 +459,7 @@ fn an_exit_that_names_connections_without_end_costs_no_memory_and_reaches_the_de
     until_listening(&entry);
     let mut flood = Peer(peer.0.try_clone().unwrap());
     let flood = std::thread::spawn(move || {
-        // More than fits the stream's window, which is honoured or not.
+        // These messages exceed the stream's window, which the peer ignores.
         for number in 0..50_000_u32 {
             let mut message = vec![1, 0, 16];
             message.extend([0; 12]);
@@ -470,7 +473,7 @@ fn an_exit_that_names_connections_without_end_costs_no_memory_and_reaches_the_de
     while let Some(frame) = peer.next() {
         if frame.kind == HEADERS && frame.stream > 1 {
             accepts += 1;
-            // Gone, each of them.
+            // Each of these clients has disconnected.
             peer.frame(
                 HEADERS,
                 END_HEADERS | END_STREAM,
@@ -499,7 +502,8 @@ fn a_peer_that_knows_no_listeners_is_told_by_the_forward() {
     let entry = Gate::with_file(&text);
     let mut peer = Peer::accepted(accept(&exit), &[]);
     std::thread::spawn(move || while peer.next().is_some() {});
-    until("the entry knows", || {
-        problem(&entry).is_some_and(|told| told.contains("does not listen for its peers"))
-    });
+    until(
+        "the entry reports that the peer does not support listeners",
+        || problem(&entry).is_some_and(|told| told.contains("does not support listeners")),
+    );
 }

@@ -1,4 +1,4 @@
-//! HTTP/3 against aioquic, which nobody here wrote, and against peers that abuse the protocol.
+//! HTTP/3 with aioquic, and with peers that abuse the protocol.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use common::*;
 use http3::*;
 use interop::*;
 
-/// A stream of an aioquic client to an exit of ours, with a certificate on both sides.
+/// A stream from an aioquic client to our exit, with certificates on both sides.
 fn from_aioquic(tls: &Tls, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let (gate, carrier) = exit("HTTP3", Some(tls), target);
@@ -41,7 +41,7 @@ fn from_aioquic(tls: &Tls, listener: &TcpListener) -> Ends {
     }
 }
 
-/// An entry of ours to a server that shows a certificate and asks for none, as aioquic's.
+/// Our entry to a server, such as aioquic's, that requests no client certificate.
 fn entry_of_aioquic(
     tls: &Tls,
     aioquic: &Aioquic,
@@ -60,7 +60,7 @@ fn entry_of_aioquic(
     (gate.until_ready(), forward)
 }
 
-/// A stream of an entry of ours to an aioquic server.
+/// A stream from our entry to an aioquic server.
 fn to_aioquic(tls: &Tls, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let aioquic = Aioquic::exit(&tls.exit, false);
@@ -135,7 +135,8 @@ fn an_aioquic_client_that_proves_nothing_is_refused() {
     assert_eq!(gate.status()["carriers"].as_array().unwrap().len(), 0);
 }
 
-/// What each kind of abuse sends on connections of its own; the exit keeps below 64 MiB, and serves others.
+/// Each kind of abuse has connections of its own. The exit uses less than 64 MiB, and serves other
+/// peers.
 #[test]
 fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
@@ -151,7 +152,7 @@ fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
         for abuse in Abuse::ALL {
             let peer = Peer::new(carrier, &tls.entry, EXIT).await;
             let end = tokio::time::timeout(within, peer.abuse(abuse, target)).await;
-            let code = end.unwrap_or_else(|_| panic!("{abuse:?} goes on"));
+            let code = end.unwrap_or_else(|_| panic!("{abuse:?} was not stopped"));
             assert_eq!(code, abuse.code(), "{abuse:?}");
         }
     });
@@ -160,12 +161,12 @@ fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
     let client = connect(forward);
     (&client).write_all(b"hello").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
-    // Targets of the abusers may stand in the backlog before it.
+    // Connections of the abusers may precede this connection in the backlog.
     let mut servers = std::iter::repeat_with(|| accept(&listener)).take(200);
     assert!(servers.any(|server| said(server) == b"hello"));
 }
 
-/// The exit takes 64 at once, which nothing but the credit for streams says to the entry.
+/// The exit accepts 64 streams at once. The entry detects this limit only from its stream credit.
 #[test]
 fn streams_beyond_what_a_server_takes_at_once_go_over_another_connection() {
     let dir = tempfile::tempdir().unwrap();
@@ -182,13 +183,13 @@ fn streams_beyond_what_a_server_takes_at_once_go_over_another_connection() {
     }
     assert_eq!(entry.status()["carriers"].as_array().unwrap().len(), 2);
     drop(streams);
-    // They are over, and one connection is enough again.
-    until("the connection that is of no use has gone", || {
+    // The streams have ended, so the entry needs only one connection again.
+    until("the idle connection is closed", || {
         entry.status()["carriers"].as_array().unwrap().len() == 1
     });
 }
 
-/// All that came, up to an end or a reset.
+/// Reads all data up to an end or a reset.
 fn said(mut server: std::net::TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = std::io::Read::read_to_end(&mut server, &mut said);

@@ -1,4 +1,5 @@
-//! `muxgate tun`: the interface is as it was asked for, stays what it is where nothing differs, and leaves nothing behind.
+//! `muxgate tun` creates the requested interface, changes only settings that differ, and deletes
+//! everything that it created.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,14 +18,14 @@ use serde_json::Value;
 const CREATE: &str = "tun create --owner 65532 --address 10.72.0.1/24 --address fd72::1/64 \
      --route 10.20.1.2/16 --route fd20::/16";
 
-/// Runs muxgate inside.
+/// Runs muxgate on `host`.
 fn muxgate(host: &Namespace, line: &str) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
     let ran = host.run(command.args(line.split_whitespace()));
     ran.map_err(|error| format!("{error:#}"))
 }
 
-/// What `ip` says as JSON.
+/// The JSON output of `ip`.
 fn ip(host: &Namespace, line: &str) -> Vec<Value> {
     let said = host.run(Command::new("ip").arg("-j").args(line.split(' ')));
     match serde_json::from_str(&said.unwrap()).unwrap() {
@@ -37,7 +38,7 @@ fn link(host: &Namespace) -> Value {
     ip(host, "-d link show dev mux0").remove(0)
 }
 
-/// Addresses but those of the link, each with its prefix.
+/// Addresses of scope global, each with its prefix length.
 fn addresses(host: &Namespace) -> Vec<String> {
     let shown = ip(host, "addr show dev mux0").remove(0);
     let infos = shown["addr_info"].as_array().unwrap().iter();
@@ -49,7 +50,7 @@ fn addresses(host: &Namespace) -> Vec<String> {
     addresses
 }
 
-/// Those that are no address's.
+/// Routes of protocol `static`.
 fn routes(host: &Namespace) -> Vec<String> {
     let listed = ["route", "-6 route"].map(|line| ip(host, &format!("{line} show dev mux0")));
     let mut routes: Vec<_> = listed
@@ -83,7 +84,7 @@ fn an_interface_is_made_as_asked_for_and_kept_until_something_differs() {
     assert_eq!(addresses(&host), ["10.72.0.1/24", "fd72::1/64"]);
     assert_eq!(routes(&host), ["10.20.0.0/16", "fd20::/16"]);
 
-    // A route by somebody else.
+    // A route that muxgate did not add.
     host.ip("route add 10.99.0.0/16 dev mux0 proto boot")
         .unwrap();
     muxgate(&host, &format!("{CREATE} --mtu 1400")).unwrap();
@@ -105,9 +106,16 @@ fn an_interface_is_made_as_asked_for_and_kept_until_something_differs() {
     assert_eq!(routes(&host), ["10.20.0.0/16", "10.21.0.0/16"]);
 
     muxgate(&host, "tun delete").unwrap();
-    assert_eq!(ip(&host, "link").len(), 1, "lo alone");
+    assert_eq!(
+        ip(&host, "link").len(),
+        1,
+        "an interface other than lo exists"
+    );
     assert_eq!(ip(&host, "route"), Vec::<Value>::new());
-    assert_eq!(muxgate(&host, "tun delete").unwrap(), "there is no mux0\n");
+    assert_eq!(
+        muxgate(&host, "tun delete").unwrap(),
+        "mux0 does not exist\n"
+    );
 }
 
 #[test]
@@ -140,7 +148,10 @@ fn the_node_is_made_where_there_is_none() {
     std::fs::remove_file(&node).unwrap();
     std::fs::write(&node, "").unwrap();
     let refused = muxgate(&host, &line).unwrap_err();
-    assert!(refused.contains("none of the TUN driver"), "{refused}");
+    assert!(
+        refused.contains("not the node of the TUN driver"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -151,15 +162,15 @@ fn what_cannot_be_had_is_refused_and_what_is_there_stays() {
     host.ip("addr add 192.0.2.1/24 dev eth0").unwrap();
     host.ip("link set eth0 up").unwrap();
     for (line, reason) in [
-        ("tun create --device eth0", "is no TUN interface"),
-        ("tun delete --device eth0", "is no TUN interface"),
+        ("tun create --device eth0", "is not a TUN interface"),
+        ("tun delete --device eth0", "is not a TUN interface"),
         (
             "tun create --route 192.0.2.0/24",
-            "192.0.2.0/24 is routed elsewhere",
+            "already has a route to 192.0.2.0/24",
         ),
         (
             "tun create --route 198.51.100.0/24 --peer 198.51.100.7",
-            "--route 198.51.100.0/24 has the carrier's peer 198.51.100.7 in it",
+            "--route 198.51.100.0/24 contains the carrier's peer 198.51.100.7",
         ),
         ("tun create --device mux%d", "letters, digits"),
         ("tun create --mtu 1279", "1279 is not in"),
@@ -168,6 +179,30 @@ fn what_cannot_be_had_is_refused_and_what_is_there_stays() {
         assert!(refused.contains(reason), "{line}: {refused}");
     }
     assert_eq!(ip(&host, "route show 192.0.2.0/24")[0]["dev"], "eth0");
+}
+
+#[test]
+fn an_interface_for_several_queues_is_made_and_kept_as_such() {
+    let host = Namespace::new().unwrap();
+    for _ in 0..2 {
+        muxgate(&host, &format!("{CREATE} --queues 2")).unwrap();
+        let info = &link(&host)["linkinfo"]["info_data"];
+        assert_eq!(info["multi_queue"], true, "{info}");
+    }
+    let refused = muxgate(&host, CREATE).unwrap_err();
+    assert!(
+        refused.contains("was created for several queues"),
+        "{refused}"
+    );
+    muxgate(&host, "tun delete").unwrap();
+    muxgate(&host, CREATE).unwrap();
+    let refused = muxgate(&host, &format!("{CREATE} --queues 4")).unwrap_err();
+    assert!(
+        refused.contains("was created for one queue") && refused.contains("`--queues 4`"),
+        "{refused}"
+    );
+    let refused = muxgate(&host, "tun create --queues 5").unwrap_err();
+    assert!(refused.contains("5 is not in 1..=4"), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Live runs with jetsocat on either end (`make interop`). Needs jetsocat on PATH and fails without.
+//! Tests with a real jetsocat on either end (`make interop`). They fail if jetsocat is not on PATH.
 //!
-//! What jetsocat cannot say is not asked of it: it passes a reset on as an end of file.
+//! They do not test resets, because jetsocat forwards a reset as an end of file.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ impl Jetsocat {
         Self::trusting(Path::new(""), args)
     }
 
-    /// `ca`: the authorities that it takes for the system's.
+    /// Starts jetsocat. The authorities in `ca` replace the system's authorities.
     fn trusting(ca: &Path, args: &[&str]) -> Self {
         let child = Command::new("jetsocat")
             .arg("jmux-proxy")
@@ -60,12 +60,12 @@ struct Mixed {
     _jetsocat: Jetsocat,
 }
 
-/// Forward port of our own entry, jetsocat dials.
+/// Our entry listens for clients, and jetsocat dials the target.
 fn jetsocat_exit(target: SocketAddr) -> Mixed {
     jetsocat_exit_with(target, 4096, "")
 }
 
-/// `scheme`: what carriers are, `ws://` or nothing.
+/// `scheme` is `ws://` for WebSocket carriers, otherwise empty.
 fn jetsocat_exit_with(target: SocketAddr, packet_bytes: u16, scheme: &str) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
     let listen = match scheme {
@@ -94,12 +94,12 @@ fn jetsocat_exit_with(target: SocketAddr, packet_bytes: u16, scheme: &str) -> Mi
     }
 }
 
-/// jetsocat's listener, we dial.
+/// jetsocat listens for clients and our exit dials the target.
 fn jetsocat_entry(target: SocketAddr) -> Mixed {
     jetsocat_entry_with(target, "", "tcp://")
 }
 
-/// `scheme`: what our carriers are; `theirs`: what jetsocat calls that.
+/// `scheme` is the scheme of our carriers. `theirs` is jetsocat's name for this scheme.
 fn jetsocat_entry_with(target: SocketAddr, scheme: &str, theirs: &str) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
     let gate = Gate::with_flags(&[
@@ -129,7 +129,7 @@ fn jetsocat_entry_with(target: SocketAddr, scheme: &str, theirs: &str) -> Mixed 
     }
 }
 
-/// The stream to `client`, among those that only probed whether jetsocat listens.
+/// Accepts the stream of `client`. Skips streams that only probed whether jetsocat listens.
 fn accept_speaking(listener: &TcpListener, mut client: &TcpStream) -> TcpStream {
     client.write_all(b"!").unwrap();
     loop {
@@ -205,11 +205,11 @@ fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
 fn both_directions(mixed: &Mixed, listener: &TcpListener) {
     let client = connect(mixed.forward);
     let server = accept_speaking(listener, &client);
-    // A probe of whether jetsocat listens may come late; its stream ends with its target's.
+    // A late probe of jetsocat's port may open a stream. This stream ends when its target ends.
     let others = listener.try_clone().unwrap();
     std::thread::spawn(move || others.incoming().for_each(drop));
     assert_bulk(&client, server, 200 * MIB);
-    until("no stream is left", || {
+    until("the carrier has no streams", || {
         mixed.gate.status()["carriers"][0]["streams"] == 0
     });
 }
@@ -233,7 +233,7 @@ fn either_end_may_finish_first() {
         client.write_all(b"late").unwrap();
         drop(client);
         assert_eq!(read_all(&server), b"late");
-        until("no stream is left", || {
+        until("the carrier has no streams", || {
             mixed.gate.status()["carriers"][0]["streams"] == 0
         });
     });
@@ -247,7 +247,7 @@ fn a_stalled_stream_goes_on_where_it_was() {
         let server = accept_speaking(&listener, &client);
         let flood = pattern(3, 100 * MIB);
         let sender = send_in_background(&client, flood.clone(), true);
-        until("something has been sent", || {
+        until("payload has been transferred", || {
             let streams = &mixed.gate.status()["streams"];
             streams["bytesSent"].as_u64().unwrap() + streams["bytesReceived"].as_u64().unwrap()
                 > MIB as u64
@@ -287,7 +287,7 @@ fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
     let forward = format!("{}:127.0.0.1:1", free_port());
     let flags = ["--security", "none", "--connect", &connect];
     let entry = Gate::with_flags(&[&["entry"], &flags[..], &["--forward", &forward]].concat());
-    entry.line(&["before the exit said hello", "--protocol jmux"]);
+    entry.line(&["before the exit sent its hello", "--protocol jmux"]);
 
     let (carrier, forward) = (free_port(), free_port());
     let listen = format!("127.0.0.1:{carrier}");
@@ -296,7 +296,7 @@ fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
         &format!("tcp://127.0.0.1:{carrier}"),
         &format!("tcp-listen://127.0.0.1:{forward}/127.0.0.1:1"),
     ]);
-    exit.line(&["before it said hello", "--protocol jmux"]);
+    exit.line(&["before its hello", "--protocol jmux"]);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_refused_target_is_told() {
     drop(listener);
     let mixed = jetsocat_exit(address);
     assert_reset(&connect(mixed.forward));
-    until("it is counted", || {
+    until("the refusal is counted", || {
         mixed.gate.status()["streams"]["refused"]["MT0205"] == 1
     });
 }

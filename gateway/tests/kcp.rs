@@ -1,4 +1,5 @@
-//! Two muxgate processes with KCP between them, over a path that loses datagrams and is flooded by strangers.
+//! Two muxgate processes that use KCP over a path that loses datagrams and that other senders
+//! flood.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,16 +22,16 @@ use muxtunnel_proto::kcp::{self, Command, Header, Opening};
 
 const MIB: usize = 1 << 20;
 
-/// What a path does, which a test may change.
+/// The behaviour of a path. A test may change it.
 #[derive(Default)]
 struct Does {
-    /// Loses so many of 1,000 datagrams each way.
+    /// Number of lost datagrams out of 1,000, in each direction.
     loses: AtomicU64,
     is_cut: AtomicBool,
     passed: AtomicU64,
 }
 
-/// A way to a UDP port.
+/// A path to a UDP port.
 struct Path {
     address: SocketAddr,
     does: Arc<Does>,
@@ -67,7 +68,7 @@ impl Path {
     }
 }
 
-/// Passes on what comes back for `client`.
+/// Forwards datagrams to `client`.
 fn back(far: &Arc<UdpSocket>, near: &Arc<UdpSocket>, client: SocketAddr, does: &Arc<Does>) {
     let (far, near, does) = (Arc::clone(far), Arc::clone(near), Arc::clone(does));
     std::thread::spawn(move || {
@@ -84,7 +85,7 @@ fn back(far: &Arc<UdpSocket>, near: &Arc<UdpSocket>, client: SocketAddr, does: &
 }
 
 impl Does {
-    /// Whether the next one passes.
+    /// Whether the next datagram passes.
     fn lets(&self, state: &mut u64) -> bool {
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -127,7 +128,7 @@ struct Tunnel {
     carrier: SocketAddr,
 }
 
-/// Over a path that loses so many of 1,000.
+/// A tunnel over a path that loses `loses` of 1,000 datagrams.
 fn tunnel(loses: u64, of_exit: &str, of_entry: &str) -> Tunnel {
     let (listener, address) = target();
     let carrier = carrier_address();
@@ -164,7 +165,7 @@ fn bytes_arrive_exactly_over_a_path_that_loses_one_five_or_twenty_percent() {
 fn workers_at_both_ends_share_what_comes_to_one_port() {
     let more = "workers: 3\n";
     let tunnel = tunnel(5, more, "workers: 3\npool: {min: 3, max: 3}\n");
-    until("all carriers are up", || {
+    until("all carriers are up at both gateways", || {
         [&tunnel.entry, &tunnel.exit]
             .iter()
             .all(|gate| gate.status()["carriers"].as_array().unwrap().len() == 9)
@@ -185,7 +186,9 @@ fn streams_outlive_an_exit_that_cannot_be_reached_for_a_while() {
     server.read_exact(&mut read).unwrap();
     tunnel.path.does.is_cut.store(true, Relaxed);
     let cut = Instant::now();
-    until("the entry notices", || tunnel.entry.get("/readyz").0 == 503);
+    until("the entry is not ready", || {
+        tunnel.entry.get("/readyz").0 == 503
+    });
     assert!(
         cut.elapsed() < Duration::from_secs(8),
         "{:?}",
@@ -193,7 +196,9 @@ fn streams_outlive_an_exit_that_cannot_be_reached_for_a_while() {
     );
     client.write_all(b"after").unwrap();
     tunnel.path.does.is_cut.store(false, Relaxed);
-    until("it is back", || tunnel.entry.get("/readyz").0 == 200);
+    until("the entry is ready again", || {
+        tunnel.entry.get("/readyz").0 == 200
+    });
     drop(client);
     assert_eq!(read_all(&server), b"after");
 }
@@ -220,7 +225,7 @@ fn an_exit_that_was_restarted_says_that_it_knows_nobody() {
     drop(entry);
 }
 
-/// Sends `datagram`s of strangers until dropped.
+/// Sends copies of `datagram` from other addresses until dropped.
 struct Flood(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
 
 impl Flood {
@@ -324,7 +329,7 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_
     };
     let challenge = u32::from_le_bytes(answer[8..12].try_into().unwrap());
     assert_eq!(answer[..length], kcp::challenge(7, challenge));
-    // Of another address, or none at all.
+    // The peer answers the challenge of another address, and an invalid challenge.
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     other.connect(tunnel.carrier).unwrap();
     other.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -336,13 +341,13 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_
             Some(Opening::Begins { conversation: 7 })
         ));
     }
-    // What goes on with something is reset.
+    // The exit answers a datagram that continues an unknown conversation with a reset.
     other.send(&push(7, 5, 3, b"more")).unwrap();
     let length = other.recv(&mut answer).unwrap();
     assert_eq!(answer[..length], kcp::reset(7));
 }
 
-/// A stream that lasts while others come and go, whose clients reset, and whose targets do.
+/// A long-lived stream continues while clients and targets open and reset other streams.
 #[test]
 fn resets_of_streams_pass_and_leave_others_alone() {
     let tunnel = tunnel(20, "", "");

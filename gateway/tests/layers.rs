@@ -1,4 +1,4 @@
-//! The layers of muxgate.
+//! Checks the layers of muxgate's modules.
 
 #![allow(missing_docs, reason = "a test")]
 

@@ -1,5 +1,5 @@
-//! Two muxgate processes on loopback: what forwards are limited to, what quiet streams come to, and
-//! what is said of both.
+//! Two muxgate processes on loopback: limits of forwards, timeouts of idle streams, and their logs
+//! and metrics.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,11 +24,11 @@ struct Tunnel {
     exit: Gate,
     listener: TcpListener,
     forward: SocketAddr,
-    /// The entry's configuration, without its forwards.
+    /// The entry's configuration without its forwards.
     head: String,
 }
 
-/// `head`: lines for both configurations; `limits`: those of the forward.
+/// `head` has YAML lines of both configurations. `limits` are the limits of the forward.
 fn tunnel(protocol: &str, head: &str, limits: &str) -> Tunnel {
     tunnel_to(target().0, protocol, head, limits)
 }
@@ -55,7 +55,7 @@ fn tunnel_to(listener: TcpListener, protocol: &str, head: &str, limits: &str) ->
     }
 }
 
-/// Forwards `a`, `b`, ... : where each listens, its target, its limits.
+/// The YAML of forwards `a`, `b`, ... with the address, the target and the limits of each forward.
 fn forwards(forwards: &[(SocketAddr, SocketAddr, &str)]) -> String {
     let lines = ["a", "b"].iter().zip(forwards).map(|(name, forward)| {
         let (listen, target, limits) = forward;
@@ -66,7 +66,7 @@ fn forwards(forwards: &[(SocketAddr, SocketAddr, &str)]) -> String {
 }
 
 impl Tunnel {
-    /// A client and its target, which both gateways know of.
+    /// A client and its target. Returns once both gateways count the stream.
     fn stream(&self) -> (TcpStream, TcpStream) {
         let (mut client, mut target) = (connect(self.forward), accept(&self.listener));
         target.write_all(WELCOME).unwrap();
@@ -74,7 +74,8 @@ impl Tunnel {
         (client, target)
     }
 
-    /// Every client that gets through is greeted, and closed once it has closed.
+    /// Greets every client that reaches the target, and closes the connection after the client has
+    /// closed it.
     fn welcome(&self) {
         let listener = self.listener.try_clone().unwrap();
         std::thread::spawn(move || {
@@ -94,7 +95,7 @@ impl Tunnel {
     }
 }
 
-/// Whether the target's greeting comes, and no reset.
+/// Whether the target's greeting arrives, without a reset.
 fn is_welcome(mut client: &TcpStream) -> bool {
     let mut greeting = [0; WELCOME.len()];
     match client.read_exact(&mut greeting) {
@@ -128,7 +129,7 @@ fn a_connection_too_many_is_reset_and_counted_and_a_place_given_up_is_free() {
     let line = tunnel.entry.line(&["Connection refused", "MT0211"]);
     assert!(line.contains("forward=\"a\" client=127.0.0.1:"), "{line}");
     drop(first);
-    until("there is room again", || {
+    until("the forward accepts a client again", || {
         is_welcome(&connect(tunnel.forward))
     });
 }
@@ -137,12 +138,12 @@ fn a_connection_too_many_is_reset_and_counted_and_a_place_given_up_is_free() {
 fn workers_share_the_limits_of_a_forward() {
     let tunnel = tunnel("Jmux", "workers: 2\n", "streams: 3");
     let clients: Vec<_> = (0..20).map(|_| connect(tunnel.forward)).collect();
-    until("all but three are refused", || {
+    until("17 of 20 clients are refused", || {
         tunnel.entry.status()["streams"]["refused"]["MT0211"] == 17
     });
     let forward = &tunnel.entry.status()["forwards"][0];
     assert_eq!(forward["streams"]["refused"]["MT0211"], 17);
-    until("three are open", || {
+    until("three streams are open", || {
         tunnel.entry.status()["streams"]["open"] == 3
     });
     drop(clients);
@@ -170,13 +171,16 @@ fn bytes_arrive_exactly_under_a_rate() {
         send_in_background(server, pattern(seed + 100, MIB), true);
     }
     for (seed, (client, server)) in (0..).zip(&streams) {
-        assert!(read_all(server) == pattern(seed, MIB), "to target {seed}");
+        assert!(
+            read_all(server) == pattern(seed, MIB),
+            "payload to target {seed} differs"
+        );
         assert!(
             read_all(client) == pattern(seed + 100, MIB),
-            "to client {seed}"
+            "payload to client {seed} differs"
         );
     }
-    until("all are counted as completed", || {
+    until("all streams are counted as completed", || {
         tunnel.closed("completed") == [3, 3]
     });
     let payload = |direction| {
@@ -190,7 +194,7 @@ fn bytes_arrive_exactly_under_a_rate() {
     assert_eq!(payload("received"), received as f64);
 }
 
-/// A megabyte takes 80 s at the least rate.
+/// At the minimum rate, the transfer of a megabyte takes 80 s.
 #[test]
 fn a_rate_holds_back_its_own_forward_in_both_directions_and_no_other() {
     let tunnel = tunnel("Jmux", "", "rate: 100kbit");
@@ -201,14 +205,14 @@ fn a_rate_holds_back_its_own_forward_in_both_directions_and_no_other() {
         (free, address, ""),
     ]);
     tunnel.entry.rewrite(&format!("{}{two}", tunnel.head));
-    until("the other port listens", || {
+    until("the forward without a rate listens", || {
         TcpStream::connect(free).is_ok()
     });
     drop(accept(&tunnel.listener));
     let (slow_client, slow_server) = tunnel.stream();
     send_in_background(&slow_client, pattern(1, MIB), false);
     send_in_background(&slow_server, pattern(2, MIB), false);
-    until("both directions have begun", || {
+    until("the slow forward has sent and received payload", || {
         let slow = &tunnel.entry.status()["forwards"][0]["streams"];
         slow["bytesSent"] != 0 && slow["bytesReceived"] != 0
     });
@@ -259,7 +263,7 @@ fn a_stream_without_a_byte_is_reset_and_one_that_talks_stays() {
         assert_reset(&client);
         assert_reset(&server);
         let tunnel = talks.join().unwrap();
-        until("both gateways have closed it", || {
+        until("both gateways have closed the idle stream", || {
             let exit = tunnel.exit.status();
             tunnel.closed("idle-timeout")[0] == 1 && exit["streams"]["closed"][exit_reason] == 1
         });
@@ -272,7 +276,7 @@ fn a_stream_without_a_byte_is_reset_and_one_that_talks_stays() {
     }
 }
 
-/// A tunnel whose entry has time-outs and whose exit has none.
+/// A tunnel whose entry has timeouts and whose exit has no timeouts.
 fn idle_entry(protocol: &str, timeouts: &str) -> Tunnel {
     let tunnel = tunnel(protocol, "timeouts: {halfOpenSeconds: 0}\n", "");
     let address = tunnel.listener.local_addr().unwrap();
@@ -282,7 +286,7 @@ fn idle_entry(protocol: &str, timeouts: &str) -> Tunnel {
         .replace("timeouts: {halfOpenSeconds: 0}\n", timeouts);
     let lines = forwards(&[(tunnel.forward, address, "")]);
     tunnel.entry.rewrite(&format!("{head}{lines}"));
-    until("the time-outs are in force", || {
+    until("the timeouts are in force", || {
         tunnel.entry.status()["configHash"] != hash
     });
     tunnel
@@ -296,14 +300,17 @@ fn a_stream_that_is_half_closed_and_quiet_is_reset_and_one_that_is_open_stays() 
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&server), b"");
     assert_reset(&client);
-    until("both gateways have closed it", || {
+    until("both gateways have closed the half-open stream", || {
         let [entry, exit] = [&tunnel.entry, &tunnel.exit].map(Gate::status);
         [entry, exit]
             .iter()
             .all(|status| status["streams"]["open"] == 1)
     });
     let [entry, exit] = tunnel.closed("half-open-timeout");
-    assert!(entry + exit >= 1, "whichever side looked first");
+    assert!(
+        entry + exit >= 1,
+        "neither gateway counted the half-open timeout"
+    );
     let sample = "muxgate_streams_closed_total{reason=\"half-open-timeout\"}";
     assert_eq!(metric(&tunnel.entry, sample), entry as f64);
     open.write_all(b"quiet for long").unwrap();
@@ -388,7 +395,7 @@ fn a_stream_that_outlasts_the_shutdown_is_told_as_such() {
     assert!(status.success());
     assert!(
         log.contains("reason=\"drained\" code=MT0217"),
-        "the last lines are written: {log}"
+        "the last log lines are missing: {log}"
     );
 }
 
@@ -397,7 +404,7 @@ fn a_target_that_does_not_listen_resets_the_client_at_once() {
     let tunnel = tunnel("Jmux", "", "");
     drop(tunnel.listener);
     assert_reset(&connect(tunnel.forward));
-    until("both count it", || {
+    until("both gateways count the refusal", || {
         [&tunnel.entry, &tunnel.exit]
             .iter()
             .all(|gate| gate.status()["streams"]["refused"]["MT0205"] == 1)
@@ -406,24 +413,24 @@ fn a_target_that_does_not_listen_resets_the_client_at_once() {
     assert!(line.contains("Connection refused (os error"), "{line}");
 }
 
-/// JMUX gives no credit before the answer, so there nothing is read of the client until then.
+/// The client resets its connection while the exit still dials the target.
 #[test]
 fn a_client_that_gives_up_before_its_target_is_reached_is_counted() {
     let (full, _waiting) = full_target();
     let tunnel = tunnel_to(full, "Native", "", "");
     let client = connect(tunnel.forward);
-    until("the open is under way", || {
+    until("the carrier has the stream", || {
         tunnel.entry.status()["carriers"][0]["streams"] == 1
     });
     reset(client);
-    until("it is counted", || {
+    until("the reset client is counted", || {
         tunnel.entry.status()["streams"]["refused"]["MT0218"] == 1
     });
     let line = tunnel.entry.line(&["Connection refused", "MT0218"]);
     assert!(line.contains("client=127.0.0.1:"), "{line}");
 }
 
-/// Sends for as long as somebody takes it.
+/// Sends as long as the other end reads.
 fn flood(client: &TcpStream) {
     let mut client = client.try_clone().unwrap();
     std::thread::spawn(move || while client.write_all(&[0; 1 << 16]).is_ok() {});
@@ -432,14 +439,15 @@ fn flood(client: &TcpStream) {
 #[test]
 fn targets_that_take_nothing_are_the_applications_until_they_fill_the_memory() {
     let (listener, _) = target();
-    // Small, so that the kernel keeps little of what the targets do not read.
+    // The buffer is small, so that the kernel holds little of the data that the targets do not
+    // read.
     let small = socket2::SockRef::from(&listener);
     small.set_recv_buffer_size(4 << 10).unwrap();
     let tunnel = tunnel_to(listener, "Native", "memory: {receive: 1Mi}\n", "");
     let one = tunnel.stream();
     flood(&one.0);
     let carrier = || tunnel.exit.status()["carriers"][0].clone();
-    until("one stalls, and that is said", || {
+    until("the status reports a stalled application", || {
         let carrier = carrier();
         carrier["limit"] == "Application"
             && carrier["receivedBytesPerSecond"] == 0
@@ -448,7 +456,7 @@ fn targets_that_take_nothing_are_the_applications_until_they_fill_the_memory() {
     let more: Vec<_> = (0..80).map(|_| tunnel.stream()).collect();
     more.iter().for_each(|(client, _)| flood(client));
     let mut status = serde_json::Value::Null;
-    until("the memory is full, and that is said", || {
+    until("the status reports that memory is the limit", || {
         status = tunnel.exit.status();
         status["limit"] == "Memory"
     });
@@ -473,11 +481,13 @@ fn targets_that_take_nothing_are_the_applications_until_they_fill_the_memory() {
 #[test]
 fn a_carrier_without_streams_is_idle_and_one_with_a_rate_limit_is_the_applications() {
     let tunnel = tunnel("Jmux", "", "rate: 1Mbit");
-    until("it is idle", || tunnel.entry.status()["limit"] == "Idle");
+    until("the carrier is idle", || {
+        tunnel.entry.status()["limit"] == "Idle"
+    });
     let (client, server) = tunnel.stream();
     flood(&client);
     std::thread::spawn(move || std::io::copy(&mut &server, &mut std::io::sink()));
-    until("it moves what it may", || {
+    until("the carrier transfers at the permitted rate", || {
         let status = tunnel.entry.status();
         let sent = status["carriers"][0]["sentBytesPerSecond"].as_u64();
         status["limit"] == "Application" && sent.unwrap() > 60_000

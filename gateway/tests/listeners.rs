@@ -1,4 +1,4 @@
-//! Two muxgate processes: what listeners do where no client of others looks closely.
+//! Two muxgate processes: behaviour of listeners that tests with real clients do not cover.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use common::namespace::Namespace;
 use common::*;
 
 const MIB: usize = 1 << 20;
-/// What a SOCKS5 client without a password says first, and hears.
+/// The first message of a SOCKS5 client without a password, and the answer.
 const METHODS: &[u8] = b"\x05\x01\x00";
 const NO_METHOD: &[u8] = b"\x05\x00";
 
@@ -111,7 +111,7 @@ fn streams_go_from_a_unix_socket_to_a_unix_socket() {
     );
     entry.signal("TERM");
     entry.wait();
-    assert!(!Path::new(&near).exists(), "a socket is left behind");
+    assert!(!Path::new(&near).exists(), "the socket was not removed");
 }
 
 #[test]
@@ -205,7 +205,8 @@ fn a_gateway_that_takes_no_more_streams_says_so_in_the_clients_protocol() {
     let granted = b"HTTP/1.1 200 Connection established\r\n\r\n";
     assert_eq!(read_exactly(&first, granted.len()), granted);
     let mut second = connect(tunnel.port);
-    // More than a socket that is closed at once would let its answer through.
+    // The client sends more data than the gateway reads. If the gateway closed the socket at once,
+    // the client would lose the reply.
     second
         .write_all(&[connect_request.as_bytes(), &[0; 100_000]].concat())
         .unwrap();
@@ -233,7 +234,7 @@ fn clients_that_say_nothing_are_bounded_and_leave_their_place() {
     assert_reset(&one_more);
     tunnel.entry.line(&["MT0243", "Connection refused"]);
     drop(silent);
-    until("there is a place again", || {
+    until("the listener accepts a client again", || {
         let mut client = connect(tunnel.port);
         let request = [METHODS, &socks5_request(target)].concat();
         client.write_all(&request).is_ok() && client.read_exact(&mut [0; 12]).is_ok()
@@ -294,7 +295,7 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
         got,
         [&head[..], &loopback, &loopback, &ports, b"request"].concat()
     );
-    // What a sender in front said goes on.
+    // The gateway forwards the address from the sender's header.
     let header = [
         &head[..],
         b"\xc0\x00\x02\x07\x0a\x00\x00\x01\xc3\x50\x00\x50",
@@ -331,7 +332,7 @@ fn users_that_cannot_be_read_keep_a_gateway_from_starting() {
     let (status, log) = gate.wait_for_log();
     assert!(!status.success());
     assert!(
-        log.contains("MT0101") && log.contains("/no/such/file cannot be read"),
+        log.contains("MT0101") && log.contains("cannot read /no/such/file"),
         "{log}"
     );
 }
@@ -352,7 +353,7 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     let gate = Gate::with_file(&asks);
     let is_served = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
     until("the port listens", is_served);
-    // The same users go on being asked for, whatever becomes of their file.
+    // The same users must still authenticate, even if their file becomes invalid.
     std::fs::write(&users, "nobody").unwrap();
     gate.rewrite(&format!("{asks}timeouts: {{idleSeconds: 9}}\n"));
     gate.line(&["users of", "is not name:password"]);

@@ -1,4 +1,4 @@
-//! Two muxgate processes on loopback: what only the native protocol does.
+//! Two muxgate processes on loopback: features that only the native protocol has.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ fn what_a_client_sends_before_its_target_answers_goes_along_with_the_open() {
     let mut client = pair.connect();
     client.write_all(b"early").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    until("the exit has it", || {
+    until("the exit has the early data", || {
         pair.exit.status()["carriers"][0]["receiveBudgetUsed"] == b"early".len()
     });
     assert_eq!(pair.exit.status()["streams"]["opened"], 0);
@@ -39,7 +39,7 @@ fn what_a_client_sends_before_its_target_answers_goes_along_with_the_open() {
     assert_eq!(read_all(&client), b"answer");
 }
 
-/// A carrier's way to an exit that is replaced: what a Service does.
+/// A load balancer, such as a Service, in front of an exit that is replaced.
 struct Balancer {
     address: SocketAddr,
     exit: Arc<Mutex<SocketAddr>>,

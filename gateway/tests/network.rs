@@ -1,7 +1,9 @@
-//! IP packets between two hosts: TCP, UDP and ICMP of both versions, what is dropped, and gateways without rights.
+//! IP packets between two hosts: TCP, UDP and ICMP of both versions, dropped packets, and gateways
+//! without capabilities.
 //!
-//! Each host is a network namespace with a TUN interface. Carriers of the native protocol are Unix sockets, so that nothing but
-//! the interface leads from one to the other; those of QUIC have a link with an MTU of 1,500 to themselves.
+//! Each host is a network namespace with a TUN interface. Carriers of the native protocol are Unix
+//! sockets, so the hosts are connected only by the interface. Carriers of QUIC use a separate link
+//! with an MTU of 1,500.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +31,7 @@ const ENTRY: &str = "10.72.0.1";
 const EXIT: &str = "10.72.0.2";
 const ENTRY6: &str = "fd72::1";
 const EXIT6: &str = "fd72::2";
-/// Both sides', as flags.
+/// The networks of both sides, as flags.
 const NETWORKS: [&str; 8] = [
     "--entry-cidr",
     ENTRY,
@@ -42,24 +44,25 @@ const NETWORKS: [&str; 8] = [
 ];
 /// The protocols that carry packets.
 const PROTOCOLS: [&str; 2] = ["Native", "QUIC"];
-/// What a QUIC datagram holds on a path with an MTU of 1,500.
+/// Longest packet, in bytes, in a QUIC datagram on a path with an MTU of 1,500 bytes.
 const PATH_BYTES: usize = 1414;
 const MIB: usize = 1 << 20;
-/// Who owns the interfaces, as in the images.
+/// The user who owns the interfaces, as in the images.
 const OWNER: &str = "65532";
 
 /// A host with an interface that no gateway has opened.
 struct Host {
     namespace: Namespace,
-    /// Where its gateway's admin port is.
+    /// Address of the gateway's admin port.
     admin: &'static str,
-    /// Addresses of its interface.
+    /// Addresses of the interface.
     networks: [String; 2],
 }
 
 impl Host {
-    fn new(addresses: [&str; 2]) -> Self {
-        // Tests that run beside this one have links of their own to this namespace.
+    /// `queues`: the number of queues that the interface is created for.
+    fn new(addresses: [&str; 2], queues: &str) -> Self {
+        // Concurrent tests share the outer namespace, so each link has its own subnet.
         static MADE: AtomicU8 = AtomicU8::new(0);
         let number = MADE.fetch_add(1, Relaxed);
         let admin = format!("10.231.{number}.2").leak();
@@ -71,11 +74,11 @@ impl Host {
             admin,
             networks: [format!("{v4}/24"), format!("{v6}/64")],
         };
-        host.make_interface("/dev/net/tun", &[]);
+        host.make_interface("/dev/net/tun", &["--queues", queues]);
         host
     }
 
-    /// Makes the interface, or changes what differs.
+    /// Creates the interface, or changes the settings that differ.
     fn make_interface(&self, node: &str, flags: &[&str]) {
         let [v4, v6] = &self.networks;
         let args = [
@@ -94,7 +97,7 @@ impl Host {
         self.namespace.run(&[&args[..], flags].concat());
     }
 
-    /// `address`: of this host.
+    /// A socket at `address` of this host.
     fn udp(&self, address: &str) -> UdpSocket {
         let socket = self
             .namespace
@@ -119,9 +122,14 @@ impl Hosts {
     }
 
     fn with(protocol: &'static str) -> Self {
+        Self::with_queues(protocol, ["1", "1"])
+    }
+
+    /// `queues`: the number of queues at the entry, and at the exit.
+    fn with_queues(protocol: &'static str, queues: [&str; 2]) -> Self {
         let hosts = Self {
-            entry: Host::new([ENTRY, ENTRY6]),
-            exit: Host::new([EXIT, EXIT6]),
+            entry: Host::new([ENTRY, ENTRY6], queues[0]),
+            exit: Host::new([EXIT, EXIT6], queues[1]),
             folder: tempfile::tempdir().unwrap(),
             protocol,
         };
@@ -158,7 +166,8 @@ impl Hosts {
         Gate::within(&host.namespace, host.admin, &args).until_ready()
     }
 
-    /// Waits until the longest packet of the path has been found, so that senders are told of longer ones.
+    /// Waits until QUIC has measured the path. Senders of longer packets get ICMP errors from then
+    /// on.
     fn path_is_known(&self) {
         if self.protocol == "QUIC" {
             thread::sleep(Duration::from_millis(3100));
@@ -172,7 +181,7 @@ fn drops(gate: &Gate, reason: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// One datagram there, and one back; returns whether both arrived.
+/// Sends a datagram to `to` and the same bytes back. Returns whether both datagrams arrived.
 fn exchange(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
     from.send_to(bytes, to.local_addr().unwrap()).unwrap();
     let mut buffer = vec![0; 70_000];
@@ -194,7 +203,7 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
     true
 }
 
-/// Both ends of a connection to `address` of `server`, the client's first.
+/// Both ends of a connection to `address` of `server`. The client's end is first.
 fn connected(client: &Namespace, server: &Namespace, address: &str) -> [TcpStream; 2] {
     let listener = server.enter(|| TcpListener::bind((address, 0)).unwrap());
     let to = listener.local_addr().unwrap();
@@ -202,7 +211,8 @@ fn connected(client: &Namespace, server: &Namespace, address: &str) -> [TcpStrea
     [near.unwrap(), listener.accept().unwrap().0]
 }
 
-/// Bulk in both directions at once, byte for byte. Returns the client as the server sees it.
+/// Transfers bulk data in both directions at once, and compares it. Returns the client's address as
+/// the server sees it.
 fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
     let [near, far] = connected(client, server, address);
     let seen = far.peer_addr().unwrap();
@@ -231,10 +241,10 @@ fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
     seen.ip()
 }
 
-/// An echo request from `from`, which has to be answered.
+/// Sends an echo request from `from`, and expects the reply.
 fn ping(from: &Host, to: &str) {
     let to: IpAddr = to.parse().unwrap();
-    // The kernel sends no IP header along with ICMPv6, and writes its checksum.
+    // A raw ICMPv6 socket reads no IP header, and the kernel writes the ICMPv6 checksum.
     let (domain, protocol, header, [ask, answer]) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 20, [8, 0]),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 0, [128, 129]),
@@ -250,7 +260,7 @@ fn ping(from: &Host, to: &str) {
         .send_to(&request, &SockAddr::from(SocketAddr::new(to, 0)))
         .unwrap();
     let mut bytes = [0; 64];
-    // Neighbour discovery is heard as well.
+    // The socket also receives neighbour discovery.
     let length = loop {
         let length = (&socket).read(&mut bytes).unwrap();
         if [ask, answer].contains(&bytes[header]) {
@@ -282,11 +292,14 @@ fn any_length_goes_both_ways(protocol: &'static str) {
         for length in [0, 1, 1400, 1452, 9000, 60_000] {
             let bytes = pattern(3, length);
             for (from, to) in [(&near, &far), (&far, &near)] {
-                // The path of QUIC takes 1,414 bytes at once: the kernel is told, and cuts the next datagram itself.
+                // QUIC carries packets of at most 1,414 bytes. After an ICMP error, the kernel
+                // fragments the next datagram.
                 if protocol == "QUIC" && length >= 1400 {
                     to.set_read_timeout(Some(Duration::from_millis(300)))
                         .unwrap();
-                    until("the sender knows the path", || exchange(from, to, &bytes));
+                    until("the sender knows the path's MTU", || {
+                        exchange(from, to, &bytes)
+                    });
                     to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
                 }
                 let of = from.local_addr().unwrap();
@@ -304,7 +317,8 @@ fn any_length_goes_both_ways(protocol: &'static str) {
         let packets = &gate.status()["packets"];
         assert_eq!(packets["sessions"], 1, "{packets}");
         assert_eq!(packets["drops"]["malformed"].as_u64(), None, "{packets}");
-        // Super-packets: fewer than the segments of the 96 MiB that went each way.
+        // 96 MiB were transferred in each direction as super-packets, so the gateway counts fewer
+        // packets than segments.
         let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
         assert!(bytes.unwrap() > 96 * MIB as u64, "{packets}");
         assert!(bytes.unwrap() / sent.unwrap() > 3000, "{packets}");
@@ -347,10 +361,10 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
     hosts.exit.make_interface("/dev/net/tun", &translate);
     let flags = [&NETWORKS[..], &["--exit-cidr", "10.20.0.0/24"]].concat();
     let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
-    // The server has no route to the client, and the exit takes no address but the entry's.
+    // The server has no route to the client, and the exit accepts only the entry's address.
     let seen = bulk(&client, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
-    // What the entry sends itself is not translated there, and at the exit it is.
+    // The source of packets that the entry itself sends is translated only by the exit.
     let seen = bulk(&hosts.entry.namespace, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
     let seen = bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
@@ -367,7 +381,7 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
         let exit = hosts.exit(&NETWORKS);
-        // It believes that more is its own than the exit does.
+        // On the entry, the network of the entry's side is larger than on the exit.
         let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
         for address in ["10.72.0.9", "10.72.0.200"] {
             let line = format!("ip addr add {address}/32 dev mux0");
@@ -379,11 +393,11 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
         let far = hosts.exit.udp(EXIT);
         let to = far.local_addr().unwrap();
         hosts.entry.udp("10.72.0.200").send_to(b"x", to).unwrap();
-        until("the entry drops it", || {
+        until("the entry drops the packet", || {
             drops(&entry, "source_not_local") == 1
         });
         hosts.entry.udp("10.72.0.9").send_to(b"x", to).unwrap();
-        until("the exit drops it", || {
+        until("the exit drops the packet", || {
             drops(&exit, "source_not_remote") == 1
         });
         hosts
@@ -391,10 +405,10 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
             .udp(ENTRY)
             .send_to(b"x", "10.72.0.77:9")
             .unwrap();
-        until("it leads nowhere", || {
+        until("the entry drops the packet", || {
             drops(&entry, "destination_not_remote") == 1
         });
-        // What came before it was none of these.
+        // A packet that is allowed still passes.
         let near = hosts.entry.udp(ENTRY);
         assert!(exchange(&near, &far, b"own"));
     }
@@ -425,15 +439,17 @@ fn a_packet_that_no_datagram_holds_is_dropped_and_its_sender_told_how_long_one_m
     let (_exit, entry) = (hosts.exit(&NETWORKS), hosts.entry(&NETWORKS));
     hosts.path_is_known();
     for (here, there, headers) in [(ENTRY, EXIT, 40), (ENTRY6, EXIT6, 60)] {
-        // Of TCP both ends know from the first SYN.
+        // The MSS in the SYN already limits the TCP segments.
         let [near, _far] = connected(&hosts.entry.namespace, &hosts.exit.namespace, there);
         let segment = SockRef::from(&near).tcp_mss().unwrap() as usize;
         assert!(segment <= PATH_BYTES - headers, "{segment}");
         let near = hosts.entry.udp(here);
         let dropped = drops(&entry, "too_big");
         near.send_to(&pattern(3, 1452), (there, 9)).unwrap();
-        until("it is dropped", || drops(&entry, "too_big") == dropped + 1);
-        until("the kernel knows the path", || {
+        until("the packet is dropped", || {
+            drops(&entry, "too_big") == dropped + 1
+        });
+        until("the kernel knows the path's MTU", || {
             let route = hosts.entry.namespace.run(&["ip", "route", "get", there]);
             route.contains(&format!("mtu {PATH_BYTES}"))
         });
@@ -461,10 +477,10 @@ fn an_interface_outlives_its_gateway_and_a_flow_goes_on_behind_the_next_one() {
         .unwrap();
     far.set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
-    until("the entry is back", || exchange(&near, &far, b"again"));
+    until("packets pass again", || exchange(&near, &far, b"again"));
 }
 
-/// muxgate as another user, without a capability; killed when dropped.
+/// muxgate as another user without capabilities. The process is killed when this value is dropped.
 struct Powerless(Child);
 
 impl Drop for Powerless {
@@ -499,7 +515,7 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
     let folder = hosts.folder.path();
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
     let node = folder.join("tun").display().to_string();
-    // As an init container makes it.
+    // The interface is created as an init container would create it.
     hosts.exit.make_interface(&node, &[]);
     let carrier = hosts.carrier();
     let exit = Powerless::start(&hosts.exit, &node, &["exit", "--listen", &carrier]);
@@ -516,7 +532,7 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
     far.set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
     until("packets pass", || exchange(&near, &far, b"without rights"));
-    // An init container that is run again takes nothing from a gateway that has the interface open.
+    // A second run of an init container does not disturb a gateway that has the interface open.
     hosts.exit.make_interface(&node, &[]);
     far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert!(exchange(&near, &far, b"still"));
@@ -571,7 +587,7 @@ fn a_carrier_that_is_routed_into_its_own_interface_is_named() {
     ]
     .concat();
     let entry = Gate::within(&hosts.entry.namespace, hosts.entry.admin, &args);
-    entry.line(&["MT0234", "routed into the interface", &connect]);
+    entry.line(&["MT0234", "directs the carrier into the interface", &connect]);
     until("the carrier's packets are dropped", || {
         drops(&entry, "carrier_loop") > 0
     });
@@ -599,4 +615,128 @@ fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
     assert!(has_interface());
     entry.signal("TERM");
     until("the interface is deleted", || !has_interface());
+}
+
+/// Number of datagrams of one flow in one direction. The queue of an interface holds the datagrams
+/// of all flows, so few datagrams are lost on a busy machine.
+const NUMBERS: u32 = 500;
+const FLOWS: usize = 16;
+
+/// Sends numbered datagrams over [`FLOWS`] in both directions at once. Expects that most datagrams
+/// arrive, in order.
+fn numbers_keep_their_order(hosts: &Hosts) {
+    thread::scope(|scope| {
+        for _ in 0..FLOWS {
+            let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+            near.connect(far.local_addr().unwrap()).unwrap();
+            far.connect(near.local_addr().unwrap()).unwrap();
+            for socket in [near, far] {
+                let sends = socket.try_clone().unwrap();
+                scope.spawn(move || send_numbers(&sends));
+                scope.spawn(move || take_numbers(&socket));
+            }
+        }
+    });
+}
+
+fn send_numbers(socket: &UdpSocket) {
+    let mut bytes = [0; 600];
+    for number in 0..NUMBERS {
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        socket.send(&bytes).unwrap();
+        if number % 2 == 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn take_numbers(socket: &UdpSocket) {
+    let mut bytes = [0; 600];
+    let (mut next, mut arrived) = (0, 0);
+    while next < NUMBERS && socket.recv(&mut bytes).is_ok() {
+        let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
+        assert!(
+            number >= next,
+            "datagram {number} arrived after {}",
+            next - 1
+        );
+        (next, arrived) = (number + 1, arrived + 1);
+    }
+    assert!(arrived > NUMBERS / 2, "{arrived} arrived");
+}
+
+#[test]
+fn both_queues_carry_packets_and_no_flow_is_reordered() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with_queues(protocol, ["2", "2"]);
+        let flags = [&NETWORKS[..], &["--queues", "2"]].concat();
+        let (exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
+        for gate in [&exit, &entry] {
+            until("each queue has a session", || {
+                gate.status()["packets"]["sessions"] == 2
+            });
+        }
+        numbers_keep_their_order(&hosts);
+        // Carriers of QUIC do not count datagrams.
+        for gate in [&exit, &entry].into_iter().filter(|_| protocol == "Native") {
+            let busy = |gate: &Gate| {
+                let status = gate.status();
+                let carriers = status["carriers"].as_array().unwrap().iter();
+                // The number is half of the bytes of one flow in one direction.
+                let is_busy = |sent: &u64| *sent > 120_000;
+                let sent = carriers.filter_map(|carrier| carrier["bytesSent"].as_u64());
+                sent.filter(is_busy).count()
+            };
+            until("both sessions have carried packets", || busy(gate) == 2);
+        }
+    }
+}
+
+#[test]
+fn queues_share_a_session_where_the_other_side_has_one() {
+    for queues in [["1", "2"], ["2", "1"]] {
+        let hosts = Hosts::with_queues("Native", queues);
+        let flags = queues.map(|queues| [&NETWORKS[..], &["--queues", queues]].concat());
+        let (exit, entry) = (hosts.exit(&flags[1]), hosts.entry(&flags[0]));
+        let sessions = queues[0].parse::<u64>().unwrap();
+        for gate in [&exit, &entry] {
+            until("each of the entry's queues has a session", || {
+                gate.status()["packets"]["sessions"] == sessions
+            });
+        }
+        numbers_keep_their_order(&hosts);
+        bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT6);
+        bulk(&hosts.exit.namespace, &hosts.entry.namespace, ENTRY6);
+    }
+}
+
+#[test]
+fn queues_that_an_interface_does_not_have_are_an_error_that_says_what_to_do() {
+    let hosts = Hosts::with_queues("Native", ["1", "2"]);
+    let refused = |host: &Host, queues: &str| {
+        let args = [
+            &["exit", "--security", "none", "--listen", "127.0.0.1:0"],
+            &NETWORKS[..],
+            &["--queues", queues],
+        ];
+        let gate = host.namespace.enter(|| Gate::without_admin(&args.concat()));
+        let (status, log) = gate.wait_for_log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        assert!(log.contains("MT0234"), "{log}");
+        log
+    };
+    let log = refused(&hosts.entry, "2");
+    assert!(
+        log.contains("was created for one queue: delete it (`muxgate tun delete --device mux0`)"),
+        "{log}"
+    );
+    let log = refused(&hosts.exit, "1");
+    assert!(log.contains("was created for several queues"), "{log}");
+    let flags = [&NETWORKS[..], &["--queues", "2"]].concat();
+    let _exit = hosts.exit(&flags);
+    let log = refused(&hosts.exit, "2");
+    assert!(
+        log.contains("has 8 open queues, and this gateway opened 4"),
+        "{log}"
+    );
 }

@@ -1,4 +1,4 @@
-//! What an exit offers, fetched by the admin port of its entry: muxgate processes on loopback.
+//! The offer of an exit, requested on the admin port of its entry: muxgate processes on loopback.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,12 +23,12 @@ use authority::Authority;
 use common::*;
 use ends::*;
 
-/// As long as an offer may be.
+/// The maximum length of an offer.
 const OFFER_BYTES: usize = 64 << 10;
 const NOTHING: &str =
-    "the exit refused it: MT0204: offer.muxtunnel.invalid:1: this exit offers nothing\n";
+    "the exit refused the request: MT0204: offer.muxtunnel.invalid:1: this exit has no offer\n";
 
-/// The authority of a test, and where its files are.
+/// The authority of a test, and the folder of its files.
 struct Tunnel {
     _dir: tempfile::TempDir,
     ends: Ends,
@@ -50,7 +50,7 @@ impl Tunnel {
         }
     }
 
-    /// The exit's configuration with `more` lines, `offer` among them or not.
+    /// The exit's configuration with `more` lines, which may include `offer`.
     fn exit_text(&self, more: &str) -> String {
         let Self {
             protocol,
@@ -79,7 +79,7 @@ impl Tunnel {
     }
 }
 
-/// Text of so many bytes that tells their position.
+/// Text of this length in which each part identifies its position.
 fn text(bytes: usize) -> String {
     let lines = (0..).map(|line| format!("line {line}"));
     let mut text = String::new();
@@ -94,12 +94,12 @@ fn text(bytes: usize) -> String {
     text
 }
 
-/// Of all streams of a gateway, so many are or were `what`.
+/// The value of a counter of a gateway's streams.
 fn streams(gate: &Gate, what: &str) -> u64 {
     gate.status()["streams"][what].as_u64().unwrap()
 }
 
-/// The line of a configuration that offers `text`: JSON is YAML.
+/// The configuration line with the offer `text` as JSON, because JSON is valid YAML.
 fn offering(text: &str) -> String {
     format!("offer: {}\n", serde_json::to_string(text).unwrap())
 }
@@ -117,12 +117,12 @@ fn an_entry_gives_what_its_exit_offers_while_streams_go_on() {
         assert_eq!(entry.get("/offer"), (200, first));
         for longer in [text(OFFER_BYTES), text(OFFER_BYTES - 1)] {
             exit.rewrite(&tunnel.exit_text(&offering(&longer)));
-            until("the entry gives what is offered now", || {
+            until("the entry returns the current offer", || {
                 entry.get("/offer") == (200, longer.clone())
             });
         }
         exit.rewrite(&tunnel.exit_text(""));
-        until("there is nothing to give", || {
+        until("the entry reports that the exit has no offer", || {
             entry.get("/offer") == (502, NOTHING.to_owned())
         });
         assert_bulk(&client, server, MIB);
@@ -136,7 +136,7 @@ fn an_entry_gives_what_its_exit_offers_while_streams_go_on() {
         }
         // The forward had one stream.
         assert_eq!(entry.status()["forwards"][0]["streams"]["opened"], 1);
-        exit.line(&["Open refused", "MT0204", "offers nothing"]);
+        exit.line(&["Open refused", "MT0204", "has no offer"]);
     }
 }
 
@@ -164,14 +164,15 @@ fn an_entry_without_a_session_says_so() {
     let (_listener, target) = target();
     let tunnel = Tunnel::of("Native", target);
     let (entry, _) = tunnel.entry_by(tunnel.carrier);
-    let expected = "there is no session with an exit now\n".to_owned();
+    let expected = "no session with an exit is established\n".to_owned();
     assert_eq!(entry.get("/offer"), (503, expected));
 }
 
 #[test]
 fn an_exit_that_knows_nobody_refuses_by_a_reason_that_is_told() {
     let (_listener, target) = target();
-    // A peer that may reach every target still gets no name that a search list could complete.
+    // A peer that may reach every target still cannot reach names that a search list could
+    // complete.
     let pair = Pair::to("Native", target);
     assert_eq!(pair.entry.get("/offer"), (502, NOTHING.to_owned()));
 }
@@ -191,17 +192,17 @@ fn one_request_at_a_time_and_none_for_ever() {
     });
     exit.signal("CONT");
     let [busy, late] = answers;
-    let expected = "another request is under way: one at a time\n".to_owned();
+    let expected = "another request is in progress; try again later\n".to_owned();
     assert_eq!(busy, (429, expected));
-    let expected = "the exit did not give all of it within 10 s\n".to_owned();
+    let expected = "the exit did not send its whole offer within 10 s\n".to_owned();
     assert_eq!(late, (504, expected));
     assert_eq!(entry.get("/offer"), (200, "text".to_owned()));
-    until("nothing is left of the first", || {
+    until("the streams of the first request are closed", || {
         streams(&entry, "open") == 0 && streams(&exit, "open") == 0
     });
 }
 
-/// A path to `exit` that cuts a carrier once so many bytes have come from there; with 0: never.
+/// A path to `exit` that cuts a carrier after this many bytes from the exit. 0: never.
 fn cutting_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
     let (listener, address) = target();
     let left = Arc::new(AtomicUsize::new(0));
@@ -241,7 +242,7 @@ fn cutting_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
 #[test]
 fn an_offer_that_is_cut_is_never_taken_for_a_short_one() {
     let (_listener, target) = target();
-    // Here a session ends with its carrier.
+    // With JMUX, a session ends with its carrier.
     let tunnel = Tunnel::of("Jmux", target);
     let whole = text(OFFER_BYTES);
     let _exit = tunnel.exit(&offering(&whole));
@@ -258,7 +259,7 @@ fn an_offer_that_is_cut_is_never_taken_for_a_short_one() {
             line.starts_with(expected) && line.ends_with(": carrier-lost\n"),
             "{line}"
         );
-        until("there is another session", || {
+        until("the entry has another session", || {
             entry.get("/offer") == (200, whole.clone())
         });
     }
@@ -311,7 +312,7 @@ fn a_client_that_names_the_target_itself_gets_the_same_and_an_end_in_order() {
     let mut said = vec![5, 1, 0, 5, 1, 0, 3, name.len() as u8];
     said.extend(name.bytes());
     said.extend([0, 1]);
-    // What is said to it is thrown away.
+    // The entry ignores what its client sends.
     said.extend([b'x'; 300_000]);
     let sending = send_in_background(&client, said, true);
     let answer = read_all(&client);

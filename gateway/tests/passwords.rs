@@ -1,4 +1,5 @@
-//! Two muxgate processes: clients of SOCKS5 and of an HTTP proxy with users of a file, whose passwords are hashed or plain.
+//! Two muxgate processes: clients of SOCKS5 and of an HTTP proxy, with users from a file whose
+//! passwords are hashed or plain text.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,14 +18,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use common::*;
 
-/// Of `secret` and of `correct-horse`, by crypt(3) of libxcrypt 4.4.33.
+/// Hashes of `secret` and of `correct-horse`, by crypt(3) of libxcrypt 4.4.33.
 const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
 const HORSE: &str = "$2y$05$N9qo8uLOickgx2ZMRZoMye./bQohP2JNa6kJDfUyJqRUYQSX5M8SS";
-/// What SOCKS5 says of a user: RFC 1929.
+/// SOCKS5's answers to a user name and password (RFC 1929).
 const TAKEN: [u8; 2] = [1, 0];
 const REFUSED: [u8; 2] = [1, 1];
 
-/// An entry of two workers with a port for clients of each protocol, an exit, and a target that sends all back.
+/// An entry with two workers and a port for each protocol, an exit, and a target that echoes.
 struct Proxies {
     entry: Gate,
     _exit: Gate,
@@ -73,7 +74,7 @@ impl Proxies {
         }
     }
 
-    /// A SOCKS5 client that has said who it is.
+    /// A SOCKS5 client that has sent its user name and password.
     fn says(&self, user: &str, password: &str) -> TcpStream {
         let mut tcp = connect(self.socks5);
         let (user, password) = (counted(user), counted(password));
@@ -83,12 +84,12 @@ impl Proxies {
         tcp
     }
 
-    /// What a SOCKS5 client hears of its user and password.
+    /// The answer to a SOCKS5 client's user name and password.
     fn socks5(&self, user: &str, password: &str) -> [u8; 2] {
         read_exactly(&self.says(user, password))
     }
 
-    /// The stream of one that is served.
+    /// The stream of an accepted client.
     fn stream(&self, user: &str, password: &str) -> TcpStream {
         let mut tcp = self.says(user, password);
         assert_eq!(read_exactly(&tcp), TAKEN);
@@ -103,7 +104,7 @@ impl Proxies {
         tcp
     }
 
-    /// The status that an HTTP client hears to its CONNECT.
+    /// The status of the response to an HTTP client's CONNECT.
     fn http(&self, user: &str, password: &str) -> String {
         let mut tcp = connect(self.http);
         let credentials = STANDARD.encode(format!("{user}:{password}"));
@@ -117,7 +118,7 @@ impl Proxies {
         String::from_utf8(line[9..].to_vec()).unwrap()
     }
 
-    /// Puts another file in place of that of the users.
+    /// Replaces the users file.
     fn replace_users(&self, text: &str) {
         let staged = self.users.with_extension("new");
         std::fs::write(&staged, text).unwrap();
@@ -136,7 +137,7 @@ fn read_exactly<const N: usize>(mut tcp: &TcpStream) -> [u8; N] {
     bytes
 }
 
-/// Sends `bytes` and reads them again.
+/// Sends `bytes` and reads them back.
 fn echo(mut tcp: &TcpStream, bytes: &[u8]) {
     let sends = send_in_background(tcp, bytes.to_vec(), false);
     let mut heard = vec![0; bytes.len()];
@@ -148,7 +149,7 @@ fn echo(mut tcp: &TcpStream, bytes: &[u8]) {
 #[test]
 fn clients_are_served_with_the_password_of_a_hash_alone() {
     let proxies = Proxies::with_users(&format!("# two\nalice:{SECRET}\nbob:{HORSE}\n"));
-    // Twice: verified, and remembered.
+    // The first result comes from a verification of the password, the second from the cache.
     for _ in 0..2 {
         for (user, password) in [("alice", "secret"), ("bob", "correct-horse")] {
             assert_eq!(proxies.socks5(user, password), TAKEN, "{user}");
@@ -166,7 +167,8 @@ fn clients_are_served_with_the_password_of_a_hash_alone() {
             assert_eq!(proxies.http(user, password), "407", "{user}:{password}");
         }
     }
-    // Each wrong one is a failure of its address, and a client that is only asked for a password is none.
+    // Each wrong password counts against the client's address. A connection without a password does
+    // not count.
     let mut asks = TcpStream::connect(proxies.http).unwrap();
     let request = format!("CONNECT {} HTTP/1.1\r\n\r\n", proxies.target);
     asks.write_all(request.as_bytes()).unwrap();
@@ -197,7 +199,7 @@ fn passwords_in_plain_text_are_taken_with_a_warning_that_says_what_to_do() {
         .entry
         .line(&["WARN", "plain text", "htpasswd -nB", path]);
     let log = proxies.entry.log();
-    // Once, however many workers and forwards there are.
+    // The gateway logs one warning, regardless of the number of workers and forwards.
     assert_eq!(log.matches("plain text").count(), 1, "{log}");
     assert!(!log.contains("sesame"), "{log}");
 }
@@ -207,7 +209,7 @@ fn a_changed_file_revokes_a_password_that_was_remembered() {
     let proxies = Proxies::with_users(&format!("alice:{SECRET}\n"));
     assert_eq!(proxies.socks5("alice", "secret"), TAKEN);
     assert_eq!(proxies.http("alice", "secret"), "200");
-    // As long as the former one.
+    // The new file has the same size as the previous file.
     proxies.replace_users(&format!("alice:{HORSE}\n"));
     assert_eq!(proxies.socks5("alice", "secret"), REFUSED);
     assert_eq!(proxies.http("alice", "secret"), "407");
@@ -215,18 +217,20 @@ fn a_changed_file_revokes_a_password_that_was_remembered() {
     proxies.replace_users(&format!("bob:{HORSE}\n"));
     assert_eq!(proxies.socks5("alice", "correct-horse"), REFUSED);
     assert_eq!(proxies.http("bob", "correct-horse"), "200");
-    // One that cannot be used changes nothing, and the log names its line.
+    // An invalid file has no effect, and the log names the invalid line.
     proxies.replace_users(&format!("alice:{SECRET}\nbob:$apr1$x$y\n"));
     assert_eq!(proxies.socks5("alice", "secret"), REFUSED);
     let line = format!(
         "{}:2: has a hash that is not supported",
         proxies.users.display()
     );
-    proxies.entry.line(&["stay as they were", &line]);
+    proxies
+        .entry
+        .line(&["the previous users remain in force", &line]);
     assert_eq!(proxies.http("bob", "correct-horse"), "200");
 }
 
-/// Threads of the process that verify passwords.
+/// Number of the process's threads that verify passwords.
 fn verifying(gate: &Gate) -> usize {
     let threads = std::fs::read_dir(format!("/proc/{}/task", gate.id())).unwrap();
     let name = |thread: &Path| std::fs::read_to_string(thread.join("comm")).unwrap_or_default();
@@ -238,7 +242,8 @@ fn verifying(gate: &Gate) -> usize {
 
 #[test]
 fn passwords_that_are_guessed_hold_up_no_stream_and_nobody_who_is_known() {
-    // Of the highest cost: each guess takes more than a second of a processor, 20 without optimization.
+    // With the highest cost, each guess takes more than a second of CPU time, or 20 s without
+    // optimization.
     let costly = SECRET.replace("$04$", "$14$");
     let proxies = Proxies::with_users(&format!("alice:{SECRET}\nbob:{costly}\n"));
     let stream = proxies.stream("alice", "secret");
@@ -250,22 +255,22 @@ fn passwords_that_are_guessed_hold_up_no_stream_and_nobody_who_is_known() {
         .collect();
     until("two guesses are verified", || {
         let count = verifying(&proxies.entry);
-        assert!(count <= 2, "{count} verifications at once");
+        assert!(count <= 2, "{count} verifications at the same time");
         count == 2
     });
     echo(&stream, &pattern(1, 1 << 20));
-    // Of whichever worker the connection is.
+    // Connections to both workers.
     for _ in 0..4 {
         echo(&proxies.stream("alice", "secret"), &pattern(2, 1 << 10));
     }
     assert!(verifying(&proxies.entry) <= 2);
-    // All of that came before an answer to the last guess, which waits behind the others.
+    // The checks above end before the answer to the last guess, which waits for the other guesses.
     let last = guesses.last().unwrap();
     last.set_nonblocking(true).unwrap();
     let early = last.peek(&mut [0; 1]).unwrap_err();
     assert_eq!(early.kind(), ErrorKind::WouldBlock);
     last.set_nonblocking(false).unwrap();
-    // Those whose turn does not come in time are refused, too.
+    // Guesses that are not verified in time are also refused.
     for guess in &guesses {
         assert_eq!(read_exactly(guess), REFUSED);
     }

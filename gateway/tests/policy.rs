@@ -1,4 +1,5 @@
-//! What an exit dials and what not, through a real tunnel: the listeners count.
+//! Tests of the targets that an exit dials, through a real tunnel. The tests count connections at
+//! the listeners.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +21,7 @@ use common::{Gate, accept, assert_reset, connect, free_port, metric, read_all, s
 use muxtunnel_proto::native::codec::Frame;
 use muxtunnel_proto::{Reason, ResetCode, StreamId};
 
-/// A peer that asks an exit for targets, one stream for each.
+/// A peer that requests targets from an exit, with one stream for each target.
 struct Asking {
     carrier: Carrier,
     ids: std::vec::IntoIter<StreamId>,
@@ -41,7 +42,7 @@ impl Asking {
         Self { carrier, ids }
     }
 
-    /// Whether the exit reaches it, or with which code it is refused.
+    /// Whether the exit reaches the target. `Err`: the code of the refusal.
     fn asks_for(&mut self, host: &str, port: u16) -> Result<(), u16> {
         self.asks_for_target(&format!("tcp://{host}:{port}"))
     }
@@ -75,7 +76,7 @@ impl Asking {
     }
 }
 
-/// An exit that may dial anything that is not guarded.
+/// An exit that may dial everything except protected addresses.
 fn exit_to_anywhere(carrier: u16) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
@@ -85,7 +86,7 @@ fn exit_to_anywhere(carrier: u16) -> Gate {
     .until_ready()
 }
 
-/// Spellings of guarded addresses, and names that resolve to one.
+/// Spellings of protected addresses, and names that resolve to a protected address.
 fn guarded() -> BTreeSet<String> {
     let hosts: BTreeSet<String> = [spellings::addresses(), spellings::numbers()]
         .concat()
@@ -96,7 +97,7 @@ fn guarded() -> BTreeSet<String> {
     hosts
 }
 
-/// Connections that wait to be accepted.
+/// Number of connections in the accept queue.
 fn connections(listener: &TcpListener) -> usize {
     listener.set_nonblocking(true).unwrap();
     std::iter::from_fn(|| listener.accept().ok()).count()
@@ -104,7 +105,7 @@ fn connections(listener: &TcpListener) -> usize {
 
 #[test]
 fn no_spelling_of_a_guarded_address_is_dialled() {
-    // Of all addresses of this host, of both kinds.
+    // The listener accepts connections on all addresses of this host, of both families.
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let carrier = free_port();
@@ -119,12 +120,16 @@ fn no_spelling_of_a_guarded_address_is_dialled() {
     let counted = metric(&exit, "muxgate_opens_refused_total{code=\"MT0204\"}");
     assert_eq!(counted, hosts.len() as u64);
     let lines = exit.log().matches("Open refused").count();
-    assert!(lines < hosts.len(), "all {lines} are logged");
+    assert!(lines < hosts.len(), "all {lines} refusals are logged");
     assert_eq!(peer.asks_for("127.0.0.77", port), Ok(()));
-    assert_eq!(connections(&listener), 1, "what is named literally");
+    assert_eq!(
+        connections(&listener),
+        1,
+        "the literally named target is dialled"
+    );
 }
 
-/// What a client hears that says this to a port.
+/// Returns the reply to a client that sends `said` to a port.
 fn hears(port: u16, said: &[u8]) -> Vec<u8> {
     let tcp = connect(([127, 0, 0, 1], port).into());
     (&tcp).write_all(said).unwrap();
@@ -174,7 +179,7 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
             "GET http://{host}:{to}/ HTTP/1.1\r\nHost: web\r\n\r\n"
         ));
     }
-    // Forms that some would read as another host than the one that is dialled.
+    // Some programs read a different host from these notations than the host that is dialled.
     for host in [
         format!("web.example.com@127.0.0.1:{to}"),
         format!("127.0.0.1:{to}#@web.example.com:{to}"),
@@ -190,7 +195,10 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
     assert!(asked > 1000, "{asked}");
     assert_eq!(connections(&listener), 0);
     let counted = metric(&exit, "muxgate_opens_refused_total{code=\"MT0204\"}");
-    assert!(counted >= asked, "{counted} of {asked}");
+    assert!(
+        counted >= asked,
+        "{counted} of {asked} refusals are counted"
+    );
 }
 
 #[test]
@@ -214,8 +222,8 @@ fn an_entry_dials_for_an_exit_none_of_its_own_ports() {
     });
     accept(&listener);
     entry.rewrite(&text("localhost", entry.admin));
-    entry.line(&["Configuration taken over"]);
-    common::until("another target holds", || {
+    entry.line(&["Configuration reloaded"]);
+    common::until("the forward has its new target", || {
         let tcp = connect(([127, 0, 0, 1], port).into());
         let _ = (&tcp).write_all(b"GET /healthz HTTP/1.0\r\n\r\n");
         common::end_of(&tcp).is_err()
@@ -228,7 +236,7 @@ fn an_entry_dials_for_an_exit_no_spelling_that_only_a_resolver_reads_as_an_addre
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     let to = listener.local_addr().unwrap().port();
     let carrier = free_port();
-    // As many as one session may ask for.
+    // A session may request at most 64 listeners, so the test uses only 60 of the numbers.
     let hosts = spellings::numbers().into_iter().take(60);
     let hosts: Vec<(String, u16)> = hosts.map(|host| (host, free_port())).collect();
     let ports = hosts.iter().map(|(_, port)| port);
@@ -272,7 +280,7 @@ fn a_unix_socket_is_dialled_by_the_one_path_that_a_rule_has() {
     std::os::unix::fs::symlink(&path, format!("{dir}/link")).unwrap();
     let connections = || std::iter::from_fn(|| listener.accept().ok()).count();
     let refused = Err(ResetCode::Refused(Reason::NotAllowed).code());
-    // Rules for all names and networks are for none.
+    // Rules for all names and networks do not permit these targets.
     let carrier = free_port();
     let anywhere = exit_to_anywhere(carrier);
     let mut peer = Asking::of(carrier);
@@ -336,7 +344,7 @@ fn a_rule_that_denies_is_taken_over_and_wins() {
     let client = SocketAddr::from(([127, 0, 0, 1], forward));
     let (first, _target) = (connect(client), accept(&listener));
     exit.rewrite(&format!("{allowing}policy: {{deny: ['{address}']}}\n"));
-    exit.line(&["Configuration taken over"]);
+    exit.line(&["Configuration reloaded"]);
     assert_reset(&connect(client));
     entry.line(&["MT0204"]);
     assert_eq!(connections(&listener), 0);

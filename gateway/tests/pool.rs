@@ -1,5 +1,5 @@
-//! Carriers that are added and retired, against a peer that writes frames by hand: what one side asks for,
-//! what the other does, and that nobody takes a retired carrier for a lost one.
+//! Adds and retires carriers, with a peer that writes frames byte by byte. The gateway must not
+//! treat a retired carrier as lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ fn carriers(gate: &Gate) -> usize {
     gate.status()["carriers"].as_array().unwrap().len()
 }
 
-/// An exit that the test plays.
+/// An exit whose frames the test itself writes.
 struct Exit {
     listener: TcpListener,
     carriers: Vec<Carrier>,
@@ -38,7 +38,8 @@ impl Exit {
         self.carriers[0].send(&Frame::Carriers { count, serial });
     }
 
-    /// The entry retires its newest carrier; the exit agrees, and closes it when it is told to.
+    /// Lets the entry retire its newest carrier. The exit agrees, and closes the carrier when
+    /// requested.
     fn retire_newest(&mut self) {
         let number = self.carriers.len() as u32 - 1;
         let mut newest = self.carriers.pop().unwrap();
@@ -48,7 +49,7 @@ impl Exit {
         let Frame::CarrierLost { carrier, received } = told else {
             panic!("{told:?}");
         };
-        // RETIRE, and nothing else, was sent on it.
+        // Only RETIRE was sent on the carrier.
         assert_eq!((carrier, received), (number, HEADER_BYTES as u64));
         self.carriers[0].send(&Frame::CarrierLost {
             carrier,
@@ -82,7 +83,7 @@ fn an_entry_dials_what_its_exit_asks_for_up_to_its_own_bound_and_retires_it_in_o
     exit.accept();
     exit.accept();
     until("three carriers are up", || carriers(&entry) == 3);
-    // An older word is none.
+    // An outdated request is ignored.
     exit.ask_for(1, 1);
     exit.ask_for(2, 2);
     exit.retire_newest();
@@ -94,7 +95,7 @@ fn an_entry_dials_what_its_exit_asks_for_up_to_its_own_bound_and_retires_it_in_o
     assert_eq!(metric(&entry, "muxgate_carriers_lost_total"), 0);
     assert_eq!(entry.get("/readyz").0, 200);
     assert!(!entry.log().contains("WARN"), "{}", entry.log());
-    // More than its bound were never dialled.
+    // The entry never dialled more carriers than its maximum.
     exit.listener.set_nonblocking(true).unwrap();
     assert!(exit.listener.accept().is_err());
 }

@@ -1,4 +1,4 @@
-//! What the program prints and how it ends, where no gateway runs for long.
+//! Output and exit status of the program, for commands that end.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,10 +9,11 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::Gate;
+use common::{Gate, Pair};
 
 fn check(file: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muxgate"))
@@ -78,4 +79,112 @@ fn a_log_for_programs_is_an_object_a_line_with_the_fields_apart() {
     assert_eq!(listening["level"], "INFO");
     assert_eq!(listening["fields"]["listen"], listen.as_str());
     assert!(listening["timestamp"].is_string() && listening["target"].is_string());
+}
+
+fn status(admin: u16, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_muxgate"))
+        .args(["status", "--admin", &format!("127.0.0.1:{admin}")])
+        .args(more)
+        .output()
+        .unwrap()
+}
+
+/// The cells of the table row that begins with `first`. Cells are separated by at least two spaces.
+fn row(printed: &str, first: &str) -> Vec<String> {
+    let line = printed.lines().find(|line| line.starts_with(first));
+    let line = line.unwrap_or_else(|| panic!("no row {first}: {printed}"));
+    let cells = line.split("  ").map(str::trim);
+    cells
+        .filter(|cell| !cell.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn status_shows_the_streams_carriers_and_bytes_of_a_running_gateway() {
+    let (listener, target) = common::target();
+    let pair = Pair::to("Native", target);
+    let (mut client, mut second) = (pair.connect(), pair.connect());
+    client.write_all(&[7; 3000]).unwrap();
+    second.write_all(&[8; 72]).unwrap();
+    let mut servers = [common::accept(&listener), common::accept(&listener)];
+    for server in &mut servers {
+        let mut first = [0];
+        server.read_exact(&mut first).unwrap();
+        let rest = if first == [7] { 2999 } else { 71 };
+        server.read_exact(&mut vec![0; rest]).unwrap();
+        server.write_all(&[9; 5]).unwrap();
+    }
+    for client in [&mut client, &mut second] {
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    common::until("the gateways have counted", || {
+        let (entry, exit) = (pair.entry.status(), pair.exit.status());
+        entry["streams"]["bytesReceived"] == 10
+            && entry["carriers"][0]["streams"] == 2
+            && exit["streams"]["bytesReceived"] == 3072
+    });
+
+    let printed = status(pair.entry.admin, &[]);
+    assert!(printed.status.success(), "{printed:?}");
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let head = format!("muxgate {version}: entry, protocol Native, up ");
+    assert!(printed.starts_with(&head), "{printed}");
+    assert_eq!(row(&printed, "Ready:"), ["Ready:", "yes"]);
+    assert_eq!(row(&printed, "Streams:")[1], "2 open, 2 opened");
+    assert_eq!(row(&printed, "Payload:")[1], "3.0 KiB sent, 10 B received");
+    let carrier = row(&printed, "127.0.0.1:");
+    assert_eq!((&*carrier[1], &*carrier[4]), ("TCP", "2"), "{printed}");
+    assert!(carrier[3].ends_with(" ms"), "{printed}");
+    let listen = pair.forward.to_string();
+    let forward = printed.lines().position(|line| line.starts_with("FORWARD"));
+    let tables = printed.lines().skip(forward.unwrap()).collect::<Vec<_>>();
+    let expected = [
+        &*listen,
+        &listen,
+        &target.to_string(),
+        "2",
+        "2",
+        "3.0 KiB",
+        "10 B",
+    ];
+    assert_eq!(row(&tables[1..].join("\n"), &listen), expected);
+
+    let printed = status(pair.exit.admin, &["-o", "json"]);
+    let document: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(document["role"], "Exit");
+    assert_eq!(document["streams"]["bytesReceived"], 3072);
+}
+
+#[test]
+fn status_without_a_gateway_fails_and_names_the_flag() {
+    let port = common::free_port();
+    let refused = status(port, &[]);
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    let expected = format!("muxgate: no gateway answers at 127.0.0.1:{port}: Connection refused");
+    assert!(printed.starts_with(&expected), "{printed}");
+    assert!(
+        printed.contains("fix: start the gateway with --admin"),
+        "{printed}"
+    );
+
+    // The server is not a muxgate.
+    let (listener, address) = common::target();
+    let server = std::thread::spawn(move || {
+        let mut tcp = common::accept(&listener);
+        assert!(tcp.read(&mut [0; 1024]).unwrap() > 0);
+        tcp.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+    });
+    let refused = status(address.port(), &[]);
+    server.join().unwrap();
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("not as the admin port of a muxgate"),
+        "{printed}"
+    );
+    assert!(printed.contains("404 Not Found"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Carriers through proxies that nobody here wrote: tinyproxy, and the SOCKS5 of ssh.
+//! Carriers through third-party proxies: tinyproxy, and the SOCKS5 proxy of ssh.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use common::*;
 const PASSWORD: &str = "pass-W0rd";
 const ENCODED: &str = "pass%2DW0rd";
 
-/// A process of this program that is there to listen on `port`.
+/// Starts a process that listens on `port`.
 fn listening(command: &mut Command, package: &str, port: u16) -> Running {
     let child: Result<Child, _> = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let running = match child {
@@ -39,7 +39,7 @@ fn listening(command: &mut Command, package: &str, port: u16) -> Running {
     running
 }
 
-/// It leads alice to `to` and nowhere else.
+/// A proxy that permits alice to connect only to `to`.
 fn tinyproxy(folder: &Path, to: u16) -> (Running, u16) {
     let port = free_port();
     let file = folder.join("tinyproxy.conf");
@@ -55,7 +55,7 @@ fn tinyproxy(folder: &Path, to: u16) -> (Running, u16) {
     (listening(&mut command, "tinyproxy", port), port)
 }
 
-/// An exit, and where its carriers arrive.
+/// An exit, and the address of its carrier port.
 fn exit(scheme: &str, target: SocketAddr) -> (Gate, u16) {
     let port = free_port();
     let listen = format!("{scheme}127.0.0.1:{port}");
@@ -107,20 +107,20 @@ fn carriers_go_through_an_http_proxy_that_knows_its_users() {
     let (_exit, carriers) = exit("", target);
     let folder = tempfile::tempdir().unwrap();
     let (_proxy, port) = tinyproxy(folder.path(), carriers);
-    // The proxy looks it up: a name that only it could know is the same to us.
+    // The proxy resolves the name, so the entry does not look it up.
     let exit = format!("localhost:{carriers}");
     let proxy = format!("http://alice:{ENCODED}@127.0.0.1:{port}");
     let (gate, forward) = entry(&exit, target, &["--proxy", &proxy, "--carriers", "2"]);
     let gate = gate.until_ready();
     assert_carries(forward, &listener);
-    until("both carriers are there", || {
+    until("the entry has two carriers", || {
         gate.status()["carriers"].as_array().unwrap().len() == 2
     });
     for carrier in gate.status()["carriers"].as_array().unwrap() {
         assert_eq!(carrier["peer"], exit, "{carrier}");
     }
     gate.line(&[
-        "Carriers go through a proxy",
+        "Carriers connect through a proxy",
         &format!("http://127.0.0.1:{port}"),
     ]);
     let said = gate.log() + &gate.get("/status").1 + &gate.get("/metrics").1;
@@ -136,16 +136,20 @@ fn what_the_proxy_answers_is_in_the_log_without_the_password() {
     let exit = format!("localhost:{carriers}");
     let at = format!("127.0.0.1:{port}");
     for (user, exit, said) in [
-        ("alice:wrong@", &*exit, "it asks for a user it knows: 40"),
+        (
+            "alice:wrong@",
+            &*exit,
+            "the proxy requires valid credentials: 40",
+        ),
         (
             "",
             &exit,
-            "it asks for a user it knows: 407 Proxy Authentication Required",
+            "the proxy requires valid credentials: 407 Proxy Authentication Required",
         ),
         (
             &format!("alice:{ENCODED}@"),
             "localhost:1",
-            "it answers 403 Access violation",
+            "the proxy returned 403 Access violation",
         ),
     ] {
         let proxy = format!("http://{user}{at}");
@@ -183,8 +187,8 @@ fn carriers_go_through_the_socks5_of_ssh_which_looks_names_up() {
     assert_eq!(gate.status()["carriers"][0]["peer"], exit);
     let (gate, _) = entry("localhost:1", target, &["--proxy", &proxy]);
     gate.line(&[
-        "No carrier", // It only hangs up.
-        &format!("proxy {proxy}: it closed the connection before it answered"),
+        "No carrier", // ssh closes the connection without an answer.
+        &format!("proxy {proxy}: the proxy closed the connection before it answered"),
     ]);
 }
 
@@ -200,7 +204,7 @@ fn the_environments_proxy_is_for_web_sockets_alone() {
     let set = [("http_proxy", &*proxy), ("no_proxy", "")];
     let (gate, forward) = entry_in(&exit_at, target, &[], &set);
     let gate = gate.until_ready();
-    gate.line(&["Carriers go through a proxy", &through]);
+    gate.line(&["Carriers connect through a proxy", &through]);
     assert_carries(forward, &listener);
     let exempt = [("http_proxy", &*proxy), ("no_proxy", "localhost")];
     for (more, set) in [(&[][..], &exempt), (&["--proxy", "none"], &set)] {
@@ -209,10 +213,11 @@ fn the_environments_proxy_is_for_web_sockets_alone() {
         assert!(!gate.log().contains("through a proxy"), "{}", gate.log());
         assert_carries(forward, &listener);
     }
-    // One that chooses dials directly what is none, which this exit does not hear.
+    // With transport Auto, the entry dials carriers other than WebSocket directly. This exit does
+    // not answer such carriers.
     let (gate, forward) = entry_in(&exit_at, target, &["--transport", "auto"], &set);
     let gate = gate.until_ready();
-    gate.line(&["WebSocket connections go through a proxy", &through]);
+    gate.line(&["WebSocket carriers connect through a proxy", &through]);
     assert_carries(forward, &listener);
     let carrier = gate.status()["carriers"][0].clone();
     assert_eq!(carrier["transport"], "WebSocket");

@@ -1,4 +1,5 @@
-//! QUIC carriers: an entry that moves, datagrams that nobody asked for, and clients that prove nothing.
+//! QUIC carriers: an entry that changes its address, unsolicited datagrams, and clients that do not
+//! authenticate.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +27,7 @@ const MIB: usize = 1 << 20;
 const HERE: &str = "10.207.0.1";
 const BEFORE: &str = "10.207.0.2";
 const AFTER: &str = "10.207.0.7";
-/// The entry's clients are on another network.
+/// The network of the entry's clients.
 const CLIENTS: &str = "10.208.0.1";
 const ENTRY: &str = "10.208.0.2";
 
@@ -34,7 +35,7 @@ fn network(address: &str) -> String {
     format!("{address}/24")
 }
 
-/// An entry in a network of its own whose exit is here; both ends of its streams come from what is returned.
+/// An entry in its own network, with the exit outside. Returns both ends of its streams.
 fn entry_elsewhere(
     streams: usize,
 ) -> (
@@ -60,7 +61,7 @@ fn entry_elsewhere(
         format!("{HERE}:{carrier}"),
         "--allow".to_owned(),
         target.to_string(),
-        // So that a packet from another address would come to another one.
+        // The kernel passes packets from another address to the socket of another worker.
         "--workers".to_owned(),
         "4".to_owned(),
     ]);
@@ -98,7 +99,7 @@ fn streams_go_on_where_the_address_of_the_entry_changes_under_load() {
         let server = server.try_clone().unwrap();
         std::thread::spawn(move || read_all(&server))
     };
-    until("bytes are on their way", || {
+    until("the exit has received 8 MiB", || {
         exit.status()["streams"]["bytesReceived"].as_u64().unwrap() > 8 * MIB as u64
     });
     for (what, address) in [("delete", BEFORE), ("add", AFTER)] {
@@ -115,13 +116,14 @@ fn streams_go_on_where_the_address_of_the_entry_changes_under_load() {
         }
     }
     for gate in [&entry, &exit] {
-        until("the streams are over in order", || {
+        until("the streams have ended in order", || {
             gate.status()["streams"]["closed"]["completed"].as_u64() >= Some(7)
         });
     }
 }
 
-/// Whatever comes, an entry gets through, and what the exit keeps of it is bounded.
+/// A flood of invalid datagrams does not block an entry, and the exit keeps a bounded amount of
+/// state.
 #[test]
 fn datagrams_that_nobody_asked_for_change_nothing() {
     let (listener, target) = target();
@@ -134,13 +136,14 @@ fn datagrams_that_nobody_asked_for_change_nothing() {
     for number in 0..20_000_usize {
         let mut datagram = noise[number % 4096..][..1200 + number % 100].to_vec();
         match number % 4 {
-            // As an Initial of version 1, of a version that is none, and as a packet of a connection.
+            // The datagrams look like an Initial of version 1, an Initial of an unknown version,
+            // and a packet of a connection.
             0 => datagram[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]),
             1 => datagram[..6].copy_from_slice(&[0xc3, 0xba, 0xba, 0xba, 0xba, 8]),
             2 => datagram[0] = 0x40,
             _ => datagram.truncate(number % 40),
         }
-        // The socket may be told that a buffer is full.
+        // The socket may report that a buffer is full.
         let _ = flood.send(&datagram);
     }
     let forward = free_port();
@@ -153,7 +156,33 @@ fn datagrams_that_nobody_asked_for_change_nothing() {
     assert!(grown < 64 * MIB as u64, "{grown} bytes");
 }
 
-/// What a client has that shows no certificate.
+/// A restarted exit answers packets of its previous process with a stateless reset, so the entry
+/// does not wait for the idle timeout.
+#[test]
+fn a_restarted_exit_resets_the_connections_of_its_previous_process() {
+    let (listener, target) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let allowed = target.to_string();
+    let exit = Gate::exit("QUIC", carrier, &[&allowed]);
+    let entry = Gate::entry("QUIC", carrier, &[(forward, target)]).until_ready();
+    let forward = SocketAddr::from(([127, 0, 0, 1], forward));
+    let mut client = connect(forward);
+    let _server = accept(&listener);
+    exit.signal("KILL");
+    drop(exit);
+    let _exit = Gate::exit("QUIC", carrier, &[&allowed]);
+    client.write_all(b"to the previous process").unwrap();
+    assert_reset(&client);
+    let entry = entry.until_ready();
+    let log = entry.log();
+    assert!(log.contains("reset by peer"), "{log}");
+    let mut client = connect(forward);
+    client.write_all(b"to this process").unwrap();
+    drop(client);
+    assert_eq!(read_all(&accept(&listener)), b"to this process");
+}
+
+/// The TLS configuration of a client that presents no certificate.
 fn without_certificate() -> Arc<QuicClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     let ca = std::fs::read(secured::ca()).unwrap();
@@ -170,7 +199,7 @@ fn without_certificate() -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(crypto).unwrap())
 }
 
-/// The first datagrams of clients that never say more.
+/// The first datagrams of clients that send no further data.
 fn first_words(count: usize) -> Vec<Vec<u8>> {
     let crypto = without_certificate();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -193,7 +222,7 @@ fn first_words(count: usize) -> Vec<Vec<u8>> {
             let mut datagram = vec![0; 2048];
             let length = nobody.recv(&mut datagram).await.unwrap();
             datagram.truncate(length);
-            // RFC 9000, section 17.2: the id that the client chose for the other side.
+            // RFC 9000, section 17.2: the connection id that the client chose for the other side.
             let id = datagram[6..6 + usize::from(datagram[5])].to_vec();
             first.entry(id).or_insert(datagram);
         }
@@ -201,8 +230,8 @@ fn first_words(count: usize) -> Vec<Vec<u8>> {
     })
 }
 
-/// A client with a forged address keeps no place: past a number of handshakes nothing is kept of a client that has not
-/// answered (RFC 9000, section 8.1.2).
+/// A client with a forged address does not occupy a permit. Above a number of handshakes, the exit
+/// keeps no state for a client that has not answered (RFC 9000, section 8.1.2).
 #[test]
 fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {
     let carrier = free_port();
@@ -219,12 +248,12 @@ fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {
         answer[0] & 0xf0 == 0xf0
     });
     let retried: Vec<bool> = clients.collect();
-    assert!(!retried[0], "one is let in at once");
+    assert!(!retried[0], "the first client got a Retry");
     assert!(retried[64..].iter().all(|retried| *retried), "{retried:?}");
     drop(exit);
 }
 
-/// Clients without a certificate, which begin one handshake after another.
+/// 1,500 clients without a certificate begin handshakes. The exit still serves a valid entry.
 #[test]
 fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
     let (listener, target) = target();
@@ -247,7 +276,7 @@ fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
                 .unwrap();
             connecting.spawn(async move {
                 if let Ok(connection) = client.await {
-                    // It has its side of the handshake, and is refused then.
+                    // The client's side of the handshake completes, and the exit then refuses it.
                     connection.closed().await;
                 }
             });
@@ -290,7 +319,7 @@ fn an_entry_that_is_no_peer_any_more_is_cut_off() {
     exit.rewrite(&filled.replace("entry.example.com", "other.example.com"));
     assert_reset(&client);
     assert_reset(&server);
-    until("it is counted", || {
+    until("the exit counts or logs the revoked entry", || {
         exit.status()["streams"]["refused"]["MT0112"].as_u64() > Some(0)
             || exit.log().contains("no longer in security.peers")
     });

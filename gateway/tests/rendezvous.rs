@@ -1,4 +1,5 @@
-//! Two leaf gateways that meet at a third: muxgate processes on loopback, seen from their applications.
+//! Two leaf gateways that meet at a rendezvous: muxgate processes on loopback, tested through their
+//! clients and targets.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,20 +20,20 @@ use common::*;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
-/// Of entries.
+/// The secret of entries.
 const VISITS: &str = "00112233445566778899aabbccddeeff";
 
 fn loopback(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 
-/// Three files and the port where all meet.
+/// The files of secrets, and the port of the rendezvous.
 struct Place {
     port: u16,
     dir: tempfile::TempDir,
     secrets: PathBuf,
     right: PathBuf,
-    /// The entry's.
+    /// The entry's file.
     visits: PathBuf,
     wrong: PathBuf,
     /// The `security` of exit and entry.
@@ -90,7 +91,7 @@ impl Place {
     }
 }
 
-/// One message each way, each with its end.
+/// Sends one message in each direction. Each sender then ends its half.
 fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {
     let client = connect(forward);
     let sending = send_in_background(&client, pattern(1, length), true);
@@ -102,7 +103,7 @@ fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {
     sending.join().unwrap();
 }
 
-/// Writes a private key for Noise; returns its file and the public key.
+/// Writes a private key for Noise. Returns its file and the public key.
 fn keygen(dir: &Path, name: &str) -> (String, String) {
     let file = dir.join(name).display().to_string();
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
@@ -126,7 +127,7 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     let _entry = place.entry(&place.visits, forward, address).until_ready();
     exchange(forward, &listener, 4 << 20);
 
-    // Who has the name's secret and another key is not let in.
+    // A peer with the name's secret but an unknown key is refused.
     let stranger = keygen(place.dir.path(), "stranger");
     place.securities[1] = noise(&stranger.0, &keys[0].1);
     let stranger = place.entry(&place.visits, loopback(free_port()), address);
@@ -141,14 +142,14 @@ fn leaves_meet_and_their_session_has_all_that_any_has() {
     let exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
     let entry = place.entry(&place.visits, forward, address).until_ready();
-    until("there are three carriers", || {
+    until("both gateways have three carriers", || {
         let carriers = |gate: &Gate| gate.status()["carriers"].as_array().unwrap().len();
         carriers(&entry) == 3 && carriers(&exit) == 3
     });
     exchange(forward, &listener, 8 << 20);
-    rendezvous.line(&["INFO", "Two leaves meet", "db"]);
+    rendezvous.line(&["INFO", "Joined the connections of two leaves", "db"]);
     assert_eq!(rendezvous.status()["role"], "Rendezvous");
-    // A cut is a cut, an end an end.
+    // A reset arrives as a reset, and an end of file as an end of file.
     let client = connect(forward);
     let target = accept(&listener);
     target.set_nonblocking(false).unwrap();
@@ -156,7 +157,7 @@ fn leaves_meet_and_their_session_has_all_that_any_has() {
     assert_reset(&client);
     entry.signal("TERM");
     assert!(entry.wait().success());
-    until("all has parted", || {
+    until("the exit has no carriers", || {
         exit.status()["carriers"].as_array().unwrap().is_empty()
     });
     rendezvous.signal("TERM");
@@ -169,16 +170,16 @@ fn who_has_another_secret_or_nobody_to_visit_is_refused_and_told_why() {
     let rendezvous = place.rendezvous();
     let forward = loopback(free_port());
     let entry = place.entry(&place.visits, forward, address);
-    entry.line(&["WARN", "MT0221", "nobody is registered under the name"]);
+    entry.line(&["WARN", "MT0221", "no exit is registered under the name"]);
     let stranger = place.entry(&place.wrong, loopback(free_port()), address);
-    stranger.line(&["WARN", "MT0221", "is another one"]);
+    stranger.line(&["WARN", "MT0221", "secret for this role is wrong"]);
     let impostor = place.exit(&place.wrong, address);
-    impostor.line(&["WARN", "is another one"]);
+    impostor.line(&["WARN", "secret for this role is wrong"]);
     assert_eq!(impostor.get("/readyz").0, 503);
     assert_eq!(entry.get("/readyz").0, 503);
-    rendezvous.line(&["WARN", "MT0221", "is another one"]);
+    rendezvous.line(&["WARN", "MT0221", "secret for this role is wrong"]);
     assert!(metric(&rendezvous, "muxgate_opens_refused_total{code=\"MT0221\"}") >= 3);
-    // It is not too late.
+    // The exit may still register later.
     let _exit = place.exit(&place.right, address).until_ready();
     let _entry = entry.until_ready();
 }
@@ -209,7 +210,7 @@ fn an_exit_that_is_replaced_is_visited_under_the_same_name() {
     let _entry = place.entry(&place.visits, forward, address).until_ready();
     drop(exit);
     let _exit = place.exit(&place.right, address).until_ready();
-    until("the new one has the carriers", || {
+    until("the new exit has all carriers", || {
         _exit.status()["carriers"].as_array().unwrap().len() == 3
     });
     exchange(forward, &listener, 1 << 10);
@@ -220,20 +221,17 @@ fn strangers_without_a_word_are_bounded_and_leave_room_for_leaves() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let silent: Vec<TcpStream> = (0..400).map(|_| connect(loopback(place.port))).collect();
-    until(
-        "those that are too many were evicted, or dropped early",
-        || {
-            let count = |name| metric(&rendezvous, name);
-            let evicted = count("muxgate_handshakes_evicted_total ");
-            evicted + count("muxgate_handshakes_dropped_total ") >= 400 - 256
-        },
-    );
+    until("excess connections were evicted or dropped early", || {
+        let count = |name| metric(&rendezvous, name);
+        let evicted = count("muxgate_handshakes_evicted_total ");
+        evicted + count("muxgate_handshakes_dropped_total ") >= 400 - 256
+    });
     rendezvous.line(&["WARN", "MT0221", "too many"]);
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
     let _entry = place.entry(&place.visits, forward, address).until_ready();
     exchange(forward, &listener, 1 << 10);
-    // Each was let go.
+    // Each of these connections was closed.
     for tcp in &silent {
         if let Err(error) = end_of(tcp) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -241,7 +239,7 @@ fn strangers_without_a_word_are_bounded_and_leave_room_for_leaves() {
     }
 }
 
-/// Changes a file as a whole, so that nobody reads half of it.
+/// Replaces a file atomically, so that no reader sees an incomplete file.
 fn replace(file: &Path, text: &str) {
     let staged = file.with_extension("new");
     std::fs::write(&staged, text).unwrap();
@@ -253,15 +251,23 @@ fn the_secret_of_an_entry_registers_nothing_and_that_of_an_exit_visits_nothing()
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let intruder = place.exit(&place.visits, address);
-    intruder.line(&["Not registered", "is another one"]);
+    intruder.line(&[
+        "Cannot register at the rendezvous",
+        "secret for this role is wrong",
+    ]);
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
     let _entry = place.entry(&place.visits, forward, address).until_ready();
     exchange(forward, &listener, 1 << 10);
     let visitor = place.entry(&place.right, loopback(free_port()), address);
-    visitor.line(&["No carrier", "is another one"]);
+    visitor.line(&["No carrier", "secret for this role is wrong"]);
     assert_eq!(intruder.get("/readyz").0, 503);
-    rendezvous.line(&["WARN", "MT0221", "name=\"db\"", "is another one"]);
+    rendezvous.line(&[
+        "WARN",
+        "MT0221",
+        "name=\"db\"",
+        "secret for this role is wrong",
+    ]);
 }
 
 #[test]
@@ -274,19 +280,27 @@ fn changed_secrets_are_for_who_comes_next_and_meetings_go_on() {
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
-    // A file that cannot be used changes nothing.
+    // An invalid file has no effect.
     replace(&place.secrets, &format!("db {SECRET} {VISITS}\nweb"));
-    rendezvous.line(&["ERROR", "MT0231", "line 2", "last good ones stay"]);
+    rendezvous.line(&[
+        "ERROR",
+        "MT0231",
+        "line 2",
+        "last valid secrets remain in force",
+    ]);
     assert_eq!(exit.get("/readyz").0, 200);
     replace(&place.secrets, &format!("db {OTHER} {VISITS}\n"));
-    rendezvous.line(&["INFO", "Secrets taken over", "registrations_ended=1"]);
-    // The exit has to prove that it knows the new one, and does not.
-    exit.line(&["Not registered", "is another one"]);
+    rendezvous.line(&["INFO", "Secrets reloaded", "registrations_ended=1"]);
+    // The exit must prove that it has the new secret, but it still has the old secret.
+    exit.line(&[
+        "Cannot register at the rendezvous",
+        "secret for this role is wrong",
+    ]);
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(read_all(&target), b"before after");
     assert_eq!(entry.status()["carriers"].as_array().unwrap().len(), 3);
-    // Leaves read their file again, too.
+    // Leaves also reload their file.
     replace(&place.right, &format!("{OTHER}\n"));
     let _exit = exit.until_ready();
     let another = loopback(free_port());
@@ -305,14 +319,18 @@ fn a_rendezvous_says_who_waits_who_meets_and_what_was_refused() {
     assert_eq!(about()["names"], 2);
     assert_eq!(about()["registered"], serde_json::json!([]));
     let early = place.entry(&place.visits, loopback(free_port()), address);
-    rendezvous.line(&["WARN", "MT0221", "name=\"db\"", "is its exit up"]);
+    rendezvous.line(&["WARN", "MT0221", "name=\"db\"", "check that the exit runs"]);
     drop(early);
     let silent = connect(loopback(place.port));
-    until("a stranger is there", || about()["strangers"] == 1);
+    until("one connection is unauthenticated", || {
+        about()["strangers"] == 1
+    });
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
     let entry = place.entry(&place.visits, forward, address).until_ready();
-    until("all three carriers have met", || about()["meeting"] == 3);
+    until("three pairs of connections are joined", || {
+        about()["meeting"] == 3
+    });
     exchange(forward, &listener, 1 << 20);
     let said = about();
     assert_eq!(said["registered"], serde_json::json!(["db"]));
@@ -327,10 +345,10 @@ fn a_rendezvous_says_who_waits_who_meets_and_what_was_refused() {
     assert_eq!(metric(&rendezvous, "muxgate_rendezvous_meetings_total"), 3);
     assert!(metric(&rendezvous, "muxgate_rendezvous_bytes_total") > 2 << 20);
     drop((silent, entry));
-    until("all have parted", || {
+    until("no connection is joined or unauthenticated", || {
         about()["meeting"] == 0 && about()["strangers"] == 0
     });
-    // Other roles have nothing of it.
+    // Other roles do not have these metrics.
     assert!(!_exit.get("/metrics").1.contains("muxgate_rendezvous"));
 }
 

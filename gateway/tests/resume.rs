@@ -1,4 +1,5 @@
-//! Two muxgate processes on loopback and a path between them that breaks: streams outlive their carriers.
+//! Two muxgate processes on loopback with an unreliable path between them: streams survive the loss
+//! of their carriers.
 
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +69,7 @@ impl Tunnel {
         });
     }
 
-    /// Bytes in both directions, without a pause for as long as `meanwhile` lasts.
+    /// Transfers data continuously in both directions while `meanwhile` runs.
     fn carry(&self, meanwhile: impl FnOnce(&Self)) {
         let client = connect(self.forward);
         let server = accept(&self.listener);
@@ -84,18 +85,18 @@ impl Tunnel {
         assert_eq!((at_server, at_client), (up, down));
     }
 
-    /// Both sides send bulk now: it is on its way.
+    /// Waits until both sides have bulk data in flight.
     fn until_bulk_flows(&self) {
         let gates = [&self.entry, &self.exit];
         let sent = || gates.map(|gate| gate.status()["streams"]["bytesSent"].as_u64().unwrap());
         let before = sent();
-        until("bulk is on its way in both directions", || {
+        until("bulk is in flight in both directions", || {
             let now = sent();
             (0..2).all(|side| now[side] >= before[side] + 8 * MIB as u64)
         });
     }
 
-    /// Payload that did not come on a carrier that was cut, of both sides.
+    /// Number of payload bytes that both sides sent again, because a carrier was cut.
     fn sent_again(&self) -> u64 {
         let gates = [&self.entry, &self.exit];
         let again = gates.map(|gate| gate.status()["resume"]["bytesSentAgain"].as_u64());
@@ -103,7 +104,7 @@ impl Tunnel {
     }
 }
 
-/// Sends [`pattern`]s of a MiB, until `stop`, then the end; returns how many bytes.
+/// Sends [`pattern`]s of one MiB until `stop`, and then ends its half. Returns the number of bytes.
 fn send_until(tcp: &TcpStream, seed: u64, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
     let (mut tcp, stop) = (tcp.try_clone().unwrap(), Arc::clone(stop));
     std::thread::spawn(move || {
@@ -118,7 +119,7 @@ fn send_until(tcp: &TcpStream, seed: u64, stop: &Arc<AtomicBool>) -> JoinHandle<
     })
 }
 
-/// Reads what [`send_until`] sent, to its end; returns how many bytes.
+/// Reads the data of [`send_until`] to its end. Returns the number of bytes.
 fn read_repeated(mut tcp: &TcpStream, seed: u64) -> usize {
     let expected = pattern(seed, MIB);
     let (mut bytes, mut read) = (vec![0; 256 << 10], 0);
@@ -144,7 +145,7 @@ fn bytes_arrive_exactly_while_one_carrier_after_another_is_cut() {
         }
     });
     tunnel.until_carriers(3);
-    assert!(tunnel.sent_again() > 0, "nothing was on its way");
+    assert!(tunnel.sent_again() > 0, "no data was in flight");
     assert_eq!(
         tunnel.entry.status()["streams"]["closed"]["carrier-lost"],
         0
@@ -161,7 +162,7 @@ fn a_session_of_one_carrier_goes_on_over_the_next() {
         }
     });
     tunnel.until_carriers(1);
-    assert!(tunnel.sent_again() > 0, "nothing was on its way");
+    assert!(tunnel.sent_again() > 0, "no data was in flight");
 }
 
 #[test]
@@ -170,7 +171,9 @@ fn streams_wait_while_there_is_no_path() {
     tunnel.carry(|tunnel| {
         tunnel.path.lets(false);
         tunnel.path.cut_all();
-        until("the entry notices", || tunnel.entry.get("/readyz").0 == 503);
+        until("the entry is not ready", || {
+            tunnel.entry.get("/readyz").0 == 503
+        });
         tunnel.path.lets(true);
     });
     tunnel.until_carriers(2);
@@ -181,7 +184,7 @@ fn streams_wait_while_there_is_no_path() {
         assert!(survived >= 2, "{resume}");
         let counted = format!("muxgate_carriers_survived_total {survived}");
         assert!(gate.get("/metrics").1.contains(&counted));
-        until("all is acknowledged, so nothing is kept", || {
+        until("no byte is retained, because all are acknowledged", || {
             gate.status()["resume"]["bytesRetained"] == 0
         });
     }
@@ -192,9 +195,10 @@ fn streams_of_an_exit_that_goes_away_outlive_their_carriers() {
     let tunnel = tunnel(2);
     tunnel.carry(|tunnel| {
         tunnel.exit.signal("TERM");
-        until("the entry knows", || {
-            tunnel.entry.log().contains("takes no more streams")
-        });
+        until(
+            "the entry logs that the session accepts no more streams",
+            || tunnel.entry.log().contains("accepts no more streams"),
+        );
         let before = tunnel.path.count.load(Ordering::Relaxed);
         tunnel.path.cut_all();
         assert_eq!(tunnel.entry.status()["streams"]["open"], 1);
@@ -207,7 +211,7 @@ fn streams_of_an_exit_that_goes_away_outlive_their_carriers() {
     assert_eq!(entry.status()["streams"]["closed"]["carrier-lost"], 0);
 }
 
-/// Sends blocks and expects each back, until `stop`; then ends.
+/// Sends blocks and expects each block back, until `stop`. Then ends the stream.
 async fn exchange(
     forward: SocketAddr,
     number: usize,
@@ -216,7 +220,7 @@ async fn exchange(
     let mut stream = tokio::net::TcpStream::connect(forward).await?;
     let block = pattern(number as u64, 16 << 10);
     let (mut back, mut exchanged) = (vec![0; block.len()], 0);
-    // Each stream has blocks of another length.
+    // Each stream has blocks of a different length.
     for length in (1 + number % 61..block.len()).step_by(977).cycle() {
         if stop.load(Ordering::Relaxed) {
             break;

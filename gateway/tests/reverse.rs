@@ -1,5 +1,5 @@
-//! Streams that begin on the exit: two muxgate processes and more on loopback, seen from their
-//! applications.
+//! Reverse streams: two or more muxgate processes on loopback, tested through their clients and
+//! targets.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,8 @@ fn exit(protocol: &str, carrier: u16, port: u16) -> Gate {
     Gate::with_file(&exit_text(protocol, carrier, &port.to_string())).until_ready()
 }
 
-/// An entry that has the exit at `carrier` listen on `port`; `more` of the forward and of the entry.
+/// An entry that requests the listener `port` on the exit at `carrier`. `more`: YAML of the forward
+/// and of the entry.
 fn entry_text(
     protocol: &str,
     carrier: SocketAddr,
@@ -70,7 +71,7 @@ fn entry(protocol: &str, carrier: u16, port: u16, target: SocketAddr) -> Gate {
     .until_ready()
 }
 
-/// Why the exit does not listen for the entry's forward; nothing: it does.
+/// The reason why the exit does not listen for the entry's forward. `None`: the exit listens.
 fn problem(entry: &Gate) -> Option<String> {
     let status = entry.status();
     status["forwards"][0]["error"].as_str().map(str::to_owned)
@@ -80,7 +81,7 @@ fn until_listening(entry: &Gate) {
     until("the exit listens", || problem(entry).is_none());
 }
 
-/// Runs each of the tests with each protocol that has listeners.
+/// Runs each test with each protocol that supports listeners.
 macro_rules! with_each_protocol {
     ($($test:ident),* $(,)?) => {
         mod native {
@@ -112,7 +113,7 @@ with_each_protocol!(
     limits_of_a_forward_hold_for_streams_that_the_exit_opens,
 );
 
-/// SSH has no reasons of refused listeners.
+/// Runs a test with SSH, which transmits no reasons for refused listeners.
 macro_rules! with_ssh {
     ($($test:ident),* $(,)?) => {
         mod ssh {
@@ -136,7 +137,7 @@ with_ssh!(
     limits_of_a_forward_hold_for_streams_that_the_exit_opens,
 );
 
-/// Nobody listens there; who connected to see it would open a stream.
+/// Whether no process listens on the port. Makes no connection, which would open a stream.
 fn is_closed(port: u16) -> bool {
     TcpListener::bind(loopback(port)).is_ok()
 }
@@ -206,7 +207,7 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) 
     exit.line(&["WARN", "MT0220", "Listener refused"]);
     let told = problem(&entry).unwrap();
     assert!(
-        told.contains("MT0220") && told.contains("is not one that"),
+        told.contains("MT0220") && told.contains("does not permit"),
         "{told}"
     );
     assert_eq!(exit.status()["streams"]["refused"]["MT0220"], 1);
@@ -216,8 +217,8 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) 
         carrier,
         &format!("'127.0.0.1:{port}'"),
     ));
-    exit.line(&["Configuration taken over"]);
-    // A changed file is asked for at once.
+    exit.line(&["Configuration reloaded"]);
+    // A changed forward is requested at once.
     entry.rewrite(&format!("{text}timeouts: {{idleSeconds: 60}}\n"));
     until_listening(&entry);
     let mut client = connect(loopback(port));
@@ -226,7 +227,9 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) 
     assert_eq!(read_all(&accept(&listener)), b"now");
     exit.rewrite(&exit_text(protocol, carrier, ""));
     until("the port is closed", || is_closed(port));
-    until("the entry knows", || problem(&entry).is_some());
+    until("the entry reports a problem of the listener", || {
+        problem(&entry).is_some()
+    });
 }
 
 fn a_port_that_another_process_has_is_refused_with_its_reason(protocol: &str) {
@@ -235,7 +238,7 @@ fn a_port_that_another_process_has_is_refused_with_its_reason(protocol: &str) {
     let carrier = free_port();
     let _exit = exit(protocol, carrier, taken.port());
     let entry = entry(protocol, carrier, taken.port(), address);
-    until("the entry knows", || {
+    until("the entry reports that the address is in use", || {
         problem(&entry).is_some_and(|told| told.contains("MT0103") && told.contains("in use"))
     });
 }
@@ -249,13 +252,13 @@ fn streams_of_the_exit_outlive_their_carriers() {
     let pool = "pool: {min: 3, max: 3}\n";
     let text = entry_text("Native", path.address, port, address, ["", pool]);
     let entry = Gate::with_file(&text).until_ready();
-    until("there are three carriers", || {
+    until("the exit has three carriers", || {
         exit.status()["carriers"].as_array().unwrap().len() == 3
     });
     until_listening(&entry);
     let clients: Vec<_> = (0..20).map(|_| connect(loopback(port))).collect();
     let targets: Vec<_> = (0..20).map(|_| accept(&listener)).collect();
-    // Who is who: the first byte of each.
+    // The first byte identifies each client.
     for (number, mut client) in clients.iter().enumerate() {
         client.write_all(&[number as u8]).unwrap();
     }
@@ -286,8 +289,7 @@ fn streams_of_the_exit_outlive_their_carriers() {
     assert!(problem(&entry).is_none());
 }
 
-/// A name may resolve to a protected address, and the entry's own rule for the target has the name
-/// alone.
+/// The entry's rule names the target by a host name, which may resolve to a protected address.
 fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
@@ -307,7 +309,7 @@ fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     assert!(refused.as_u64() > Some(0), "{refused}");
 }
 
-/// The target's name of itself, and the end.
+/// Sends the target's name on each connection, and then ends the connection.
 fn names_itself(listener: TcpListener, name: &'static [u8]) {
     std::thread::spawn(move || {
         for mut tcp in listener.incoming().flatten() {
@@ -335,26 +337,29 @@ fn entries_share_a_port_until_the_last_of_them_has_left(protocol: &str) {
     assert_eq!(name_behind(port), b"one");
     let two = entry(protocol, carrier, port, second);
     until_listening(&two);
-    // The streams of one are kept, so the other one has fewer.
+    // The streams of one session are kept open, so the other session has fewer streams.
     let held = connect(loopback(port));
-    until("both serve", || {
+    until("an entry serves the port", || {
         name_behind(port) == b"two" || name_behind(port) == b"one"
     });
     drop(held);
     one.signal("TERM");
     assert!(one.wait().success());
-    until("the other one is left", || name_behind(port) == b"two");
+    until("the second entry serves the port", || {
+        name_behind(port) == b"two"
+    });
     for _ in 0..5 {
         assert_eq!(name_behind(port), b"two");
     }
     two.signal("TERM");
     assert!(two.wait().success());
     until("the port is closed", || is_closed(port));
-    exit.line(&["No entry asks for it any more"]);
+    exit.line(&["Listener closed because no entry requests it"]);
     assert!(exit.status()["forwards"].is_null());
 }
 
-/// `security` of an exit that takes two entries, those of the entries, and the identity of the first.
+/// Returns the `security` of an exit that accepts two entries, the `security` of each entry, and
+/// the identity of the first entry.
 fn two_identities(dir: &std::path::Path) -> (String, [String; 2], String) {
     let key = |name: &str| dir.join(name);
     let exit = keygen(&key("exit"));
@@ -372,7 +377,7 @@ fn two_identities(dir: &std::path::Path) -> (String, [String; 2], String) {
     (exit, entries, public[0].clone())
 }
 
-/// An entry of its own identity that has the exit listen on `port`, and answers with `name`.
+/// An entry with its own identity that requests the listener `port`, and answers with `name`.
 fn named_entry(security: &str, carrier: u16, port: u16, name: &'static [u8]) -> Gate {
     let (listener, address) = target();
     names_itself(listener, name);
@@ -386,7 +391,8 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
     let (security, [one, two], _) = two_identities(dir.path());
     let (carrier, port) = (free_port(), free_port());
     let text = exit_text("Native", carrier, &port.to_string()).replace("{mode: None}", &security);
-    // A stranger's session is on another worker than the first asker's, or on the same.
+    // The other entry's session may be on the worker of the first entry's session, or on another
+    // worker.
     let exit = Gate::with_file(&format!("{text}workers: 2\n")).until_ready();
     let first = named_entry(&one, carrier, port, b"one");
     until_listening(&first);
@@ -394,19 +400,19 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
         .map(|_| named_entry(&two, carrier, port, b"two"))
         .collect();
     for stranger in &strangers {
-        until("the stranger is refused", || {
+        until("the entry with another identity is refused", || {
             problem(stranger).is_some_and(|told| told.contains("another identity"))
         });
     }
     exit.line(&["Listener refused", "another identity"]);
-    // The first asker has the most streams, so a stranger would be preferred.
+    // The first entry has the most streams, so another session on the port would be preferred.
     let held: Vec<_> = (0..20).map(|_| connect(loopback(port))).collect();
     for mut client in &held {
         let mut name = [0; 3];
         client.read_exact(&mut name).unwrap();
         assert_eq!(&name, b"one");
     }
-    // More of the same identity share it.
+    // Sessions of the same identity share the port.
     let again = named_entry(&one, carrier, port, b"one");
     until_listening(&again);
     for _ in 0..20 {
@@ -416,7 +422,9 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
         entry.signal("TERM");
         assert!(entry.wait().success());
     }
-    until("the stranger has it", || name_behind(port) == b"two");
+    until("the entry with another identity serves the port", || {
+        name_behind(port) == b"two"
+    });
 }
 
 #[test]
@@ -428,14 +436,14 @@ fn a_rule_with_a_peer_lets_that_identity_alone_ask() {
     let text = exit_text("Native", carrier, &rule).replace("{mode: None}", &security);
     let exit = Gate::with_file(&text).until_ready();
     let stranger = named_entry(&two, carrier, port, b"two");
-    until("the stranger is refused", || {
+    until("the entry with another identity is refused", || {
         problem(&stranger).is_some_and(|told| told.contains("MT0220"))
     });
     assert!(is_closed(port));
     let entry = named_entry(&one, carrier, port, b"one");
     until_listening(&entry);
     assert_eq!(name_behind(port), b"one");
-    // The rule is another peer's now, so the port is closed.
+    // The rule now names another peer, so the port is closed.
     exit.rewrite(&text.replace(&format!("peer={named}"), "peer=another"));
     until("the port is closed", || is_closed(port));
 }
@@ -468,7 +476,7 @@ fn all_workers_of_both_sides_share_the_port(protocol: &str) {
     let text = entry_text(protocol, loopback(carrier), port, address, ["", workers]);
     let entry = Gate::with_file(&text).until_ready();
     until_listening(&entry);
-    until("both workers serve", || {
+    until("both workers serve the port", || {
         let served = (0..20)
             .map(|_| name_behind(port))
             .all(|name| name == b"here");
@@ -480,7 +488,7 @@ fn all_workers_of_both_sides_share_the_port(protocol: &str) {
     assert!(forwards[0]["error"].is_null(), "{forwards}");
 }
 
-/// A stream that was open still carries both ways, and both ends.
+/// Asserts that an open stream still transfers data and ends in both directions.
 fn assert_goes_on_to_its_end(mut client: TcpStream, mut target: TcpStream) {
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -516,8 +524,10 @@ fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has(protocol: &str) 
     until("the port is closed", || is_closed(port));
     assert_goes_on_to_its_end(client, target);
     assert!(first.wait().success());
-    until("the entry knows", || problem(&entry).is_some());
-    // Another exit is asked again.
+    until("the entry reports a problem of the listener", || {
+        problem(&entry).is_some()
+    });
+    // Another exit receives the request again.
     let _second = exit(protocol, carrier, port);
     until_listening(&entry);
     drop(connect(loopback(port)));
@@ -546,7 +556,7 @@ fn forwards_come_go_and_change_while_the_entry_runs(protocol: &str) {
     entry.rewrite(&without);
     until("the port is closed", || is_closed(port));
     entry.rewrite(&text(one));
-    until("it is listened on again", || name_behind(port) == b"first");
+    until("the port listens again", || name_behind(port) == b"first");
 }
 
 fn limits_of_a_forward_hold_for_streams_that_the_exit_opens(protocol: &str) {
@@ -563,14 +573,14 @@ fn limits_of_a_forward_hold_for_streams_that_the_exit_opens(protocol: &str) {
     let forward = &entry.status()["forwards"][0];
     assert_eq!(forward["streams"]["refused"]["MT0211"], 1, "{forward}");
     drop((first, target));
-    until("there is room again", || {
+    until("the forward has no open stream", || {
         entry.status()["forwards"][0]["streams"]["open"] == 0
     });
     let _client = connect(loopback(port));
     let _target = accept(&listener);
 }
 
-/// The bytes of LISTEN.
+/// The bytes of a LISTEN frame.
 fn listen(number: u32, address: &str) -> Vec<u8> {
     let body = [&[0], address.as_bytes()].concat();
     let mut bytes = vec![0x28, 0, 0, body.len() as u8];
@@ -588,7 +598,7 @@ fn a_peer_that_asks_for_100_000_listeners_is_cut_off_and_has_none() {
     let exit = Gate::with_file(&exit_text("Native", carrier, &rule)).until_ready();
     let mut peer = Carrier::new(connect(loopback(carrier)));
     let Frame::Hello(mut greeting) = hello(0, [0; 16], [0; 32]) else {
-        panic!("a hello is one");
+        panic!("expected a HELLO");
     };
     greeting.features = LISTEN_FEATURE;
     peer.send(&Frame::Hello(greeting));
@@ -614,7 +624,7 @@ fn a_peer_that_asks_for_100_000_listeners_is_cut_off_and_has_none() {
     assert_eq!(code, SessionCode::ListenLimitError as u64);
     assert!(listening <= LISTENS_MAX, "{listening}");
     flood.join().unwrap();
-    until("nothing is listened on", || {
+    until("the exit listens on no port", || {
         exit.status()["forwards"].is_null() && ports.clone().all(is_closed)
     });
 }
@@ -638,7 +648,7 @@ fn an_exit_reaches_nothing_that_the_entry_did_not_declare() {
     }));
     let asked = peer.next_of_note();
     assert!(matches!(asked, Frame::Listen { .. }), "{asked:?}");
-    // Odd numbers are the acceptor's.
+    // Odd ids belong to the acceptor.
     for (number, target) in [
         format!("tcp://{other}"),
         format!("tcp://{declared}"),
@@ -663,7 +673,7 @@ fn an_exit_reaches_nothing_that_the_entry_did_not_declare() {
                     assert_eq!(code, 0x102, "{target}");
                     break;
                 }
-                Frame::Opened { .. } => panic!("{target} is reached"),
+                Frame::Opened { .. } => panic!("{target} was reached"),
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What a changed configuration takes from sessions and streams that are open, and what it leaves them.
+//! The effects of a changed configuration on open sessions and streams.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,14 +22,14 @@ use authority::{Authority, in_seconds};
 use common::*;
 use ends::{ENTRY, EXIT, LATER, carrier_address, entry, keygen};
 
-/// An exit that is secured by `security`, may dial `allow`, and has `more` lines.
+/// An exit with `security` that may dial `allow`, with `more` lines of YAML.
 fn exit_text(security: &str, carrier: SocketAddr, allow: SocketAddr, more: &str) -> String {
     format!(
         "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{allow}']\n{more}"
     )
 }
 
-/// An open stream: the client's end and the target's.
+/// An open stream: the client's end and the target's end.
 struct Open {
     client: TcpStream,
     target: TcpStream,
@@ -61,7 +61,8 @@ impl Open {
     }
 }
 
-/// `security` of an exit that takes two keys, the first or both, and of the two entries.
+/// Returns two `security` texts of an exit, which accept the first key and both keys, and the
+/// `security` of each of the two entries.
 fn two_keys(dir: &Path) -> ([String; 2], [String; 2]) {
     let exit = keygen(&dir.join("exit"));
     let [one, two] = ["one", "two"].map(|name| keygen(&dir.join(name)));
@@ -77,7 +78,8 @@ fn two_keys(dir: &Path) -> ([String; 2], [String; 2]) {
     (exits.map(|peers| security("exit", &peers)), entries)
 }
 
-/// `security` of an exit that takes two names, the first or both, and of the two entries.
+/// Returns two `security` texts of an exit, which accept the first name and both names, and the
+/// `security` of each of the two entries.
 fn two_names(dir: &Path) -> ([String; 2], [String; 2]) {
     const OTHER: &str = "other.example.com";
     let authority = Authority::new();
@@ -105,13 +107,13 @@ fn a_peer_that_is_taken_out_ends_at_once_and_the_others_go_on() {
         revoked.0.assert_cut();
         exit.line(&["Carrier ended", "MT0232", "security.peers"]);
         exit.line(&["Stream closed", "reason=\"revoked\"", "MT0232"]);
-        until("the peer does not come back", || {
+        until("the revoked entry is not ready", || {
             revoked.1.get("/readyz").0 == 503
         });
         let (kept, _entry) = kept;
         kept.assert_carries();
         assert!(exit.status()["configError"].is_null());
-        // It may again.
+        // The entry is permitted again.
         exit.rewrite(&text(&both));
         let _again = revoked.1.until_ready();
     }
@@ -129,7 +131,7 @@ fn a_peer_that_holds_every_place_gives_one_up_for_another_and_keeps_its_streams(
     let pool = format!("{one}\npool: {{min: 4, max: 4}}");
     let (first, forward) = entry(&pool, "Native", carrier, target);
     let _first = first.until_ready();
-    until("one peer alone has all", || carriers() == 4);
+    until("the first entry has all four permits", || carriers() == 4);
     let open = Open::through(forward, &listener);
     let (second, other) = entry(&two, "Native", carrier, target);
     let _second = second.until_ready();
@@ -150,7 +152,7 @@ fn carriers_end_with_their_authority_and_then_the_streams_of_a_peer_that_has_no_
     let carrier = carrier_address();
     let text = exit_text(&exit_files.security(ENTRY), carrier, target, "");
     let exit = Gate::with_file(&text).until_ready();
-    // The entry has a copy, so that it goes on with the former authority.
+    // The entry uses a copy of the files, so it keeps the former authority.
     let copy = tempfile::tempdir().unwrap();
     let ca = copy.path().join("ca");
     std::fs::copy(&entry_files.ca, &ca).unwrap();
@@ -162,7 +164,7 @@ fn carriers_end_with_their_authority_and_then_the_streams_of_a_peer_that_has_no_
     let other = Authority::new().issue(other.path(), ENTRY, LATER);
     std::fs::copy(other.ca, exit_files.ca).unwrap();
     exit.line(&["Carrier ended", "MT0232"]);
-    until("no carrier is left", || {
+    until("the exit has no carriers", || {
         exit.status()["carriers"].as_array().unwrap().is_empty()
     });
     open.assert_cut();
@@ -188,12 +190,12 @@ fn the_part_of_a_file_that_needs_no_restart_counts_and_the_rest_is_named() {
         error.contains("MT0102") && error.contains("change workers, resume;"),
         "{error}"
     );
-    // What runs is not the file.
+    // The configuration in force differs from the file.
     assert_eq!(exit.status()["configHash"], hash);
     assert_reset(&connect(forward));
     entry.line(&["MT0204"]);
     exit.rewrite(&text("workers: 1\n"));
-    until("nothing is left to be restarted for", || {
+    until("no change needs a restart", || {
         exit.status()["configError"].is_null()
     });
     Open::through(forward, &listener);
@@ -214,14 +216,14 @@ fn streams_stay_when_what_allowed_them_goes_and_end_by_a_rule_that_denies() {
         (Open::through(forward, &listener), (gate, forward))
     });
     let taken_over = |times: usize| {
-        until("the file is taken over", || {
-            exit.log().matches("Configuration taken over").count() == times
+        until("the configuration is reloaded", || {
+            exit.log().matches("Configuration reloaded").count() == times
         });
     };
     exit.rewrite(&text("").replace(&format!("allow: ['{target}']\n"), ""));
     taken_over(1);
     assert_reset(&connect(first.1));
-    // A rule for another target, and one for another port of the same.
+    // These rules deny another target, and another port of the same target.
     exit.rewrite(&text("policy: {deny: ['192.0.2.1', '127.0.0.1:1']}\n"));
     taken_over(2);
     Open::through(first.1, &listener);
@@ -254,13 +256,14 @@ fn streams_of_the_exit_end_by_a_rule_of_the_entry() {
     });
     let forward = ([127, 0, 0, 1], port).into();
     let open = Open::through(forward, &listener);
-    // By the name that was dialled, without asking where it leads now.
+    // The rule applies to the dialled name, which is not resolved again.
     entry.rewrite(&format!("{text}policy: {{deny: ['localhost']}}\n"));
     open.assert_cut();
     assert_reset(&connect(forward));
 }
 
-/// An exit, an entry of `protocol` whose certificate is good for so many seconds, and an open stream.
+/// An exit, an entry of `protocol` whose certificate is valid for this many seconds, and an open
+/// stream.
 struct Certified {
     dir: tempfile::TempDir,
     authority: Authority,
@@ -297,7 +300,7 @@ impl Certified {
 
     fn renew(&self) {
         self.authority.issue(self.dir.path(), ENTRY, LATER);
-        self.entry.line(&["Credentials taken over"]);
+        self.entry.line(&["New credentials loaded"]);
     }
 
     fn carriers(&self) -> usize {
@@ -309,12 +312,10 @@ impl Certified {
 fn a_renewed_entry_replaces_its_carriers_and_streams_go_on() {
     let tunnel = Certified::for_seconds("Native", 3600);
     tunnel.renew();
-    tunnel.entry.line(&[
-        "Carrier ended",
-        "carrier=0",
-        "another carrier has its place",
-    ]);
-    until("one carrier is left", || tunnel.carriers() == 1);
+    tunnel
+        .entry
+        .line(&["Carrier ended", "carrier=0", "another carrier replaces it"]);
+    until("the exit has one carrier", || tunnel.carriers() == 1);
     tunnel.open.assert_carries();
     let another = Open::through(tunnel.forward, &tunnel.listener);
     another.assert_carries();
@@ -326,7 +327,7 @@ fn a_renewed_entry_leaves_a_session_that_cannot_resume_to_its_streams() {
     tunnel.renew();
     tunnel
         .entry
-        .line(&["takes no more streams; those that are open go on"]);
+        .line(&["accepts no more streams; open streams continue"]);
     let another = Open::through(tunnel.forward, &tunnel.listener);
     assert_eq!(tunnel.carriers(), 2);
     tunnel.open.assert_carries();
@@ -334,7 +335,7 @@ fn a_renewed_entry_leaves_a_session_that_cannot_resume_to_its_streams() {
     drop(another);
     let Certified { open, exit, .. } = tunnel;
     drop(open);
-    until("the former carrier has ended", || {
+    until("the replaced carrier has ended", || {
         exit.status()["carriers"].as_array().unwrap().len() == 1
     });
 }
@@ -360,7 +361,7 @@ fn a_session_that_cannot_resume_drains_once_its_certificate_has_expired() {
     tunnel.renew();
     tunnel
         .entry
-        .line(&["takes no more streams; those that are open go on"]);
+        .line(&["accepts no more streams; open streams continue"]);
     Open::through(tunnel.forward, &tunnel.listener);
     tunnel.open.assert_carries();
 }

@@ -1,4 +1,4 @@
-//! Carriers that are secured: what they carry, whom they refuse, and what becomes of those who say nothing.
+//! Secured carriers: payload, refused peers, and connections that send nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -70,7 +70,7 @@ fn certificates_of_keygen_and_the_command_lines_that_it_prints_make_a_tunnel() {
     let exit = Gate::with_flags(&words(0));
     let _entry = Gate::with_flags(&words(1)).until_ready();
     assert_exact(&connect(([127, 0, 0, 1], port).into()), &listener);
-    // What there is stays, unless it is said.
+    // Without the flag, existing files are not overwritten.
     let again = keygen(&[]);
     assert_eq!(again.status.code(), Some(1));
     assert!(
@@ -170,7 +170,7 @@ fn bulk_arrives_exactly_over_kcp_with_certificates_of_both_or_one_and_with_noise
     }
 }
 
-/// The answer to a request for an upgrade, with `frames` behind it.
+/// The response to an upgrade request that is followed by `frames`.
 fn web_socket(carrier: SocketAddr, path: &str, frames: &[u8]) -> Vec<u8> {
     let tcp = connect(carrier);
     let request = format!(
@@ -190,7 +190,7 @@ fn a_web_socket_is_answered_as_the_rfc_says_and_at_its_path_alone() {
         carrier,
         carrier,
     );
-    // A masked ping, then the end.
+    // A masked ping, followed by a close frame.
     let frames = b"\x89\x83\x01\x02\x03\x04\x11\x22\x33\x88\x80\0\0\0\0";
     let answer = web_socket(carrier, "/carrier?query", frames);
     let text = String::from_utf8_lossy(&answer);
@@ -202,7 +202,7 @@ fn a_web_socket_is_answered_as_the_rfc_says_and_at_its_path_alone() {
     let answer = web_socket(carrier, "/other", &[]);
     assert!(answer.starts_with(b"HTTP/1.1 404 "));
     exit.line(&["MT0230", "404"]);
-    // Neither masked, nor of a known kind.
+    // An unmasked frame, and a frame of unknown type.
     for frames in [&b"\x82\x01a"[..], b"\x83\x81\0\0\0\0a"] {
         let tcp = connect(carrier);
         (&tcp).write_all(frames).unwrap();
@@ -241,13 +241,13 @@ fn a_handshake_names_no_authority_and_knows_its_protocol() {
         carriers.contains("No client certificate CA names sent"),
         "{carriers}"
     );
-    // jetsocat names none; a browser names others.
+    // jetsocat offers no ALPN protocol. A browser offers other protocols.
     assert!(shown(&[]).contains("No ALPN negotiated"));
     let browser = shown(&["-alpn", "h2,http/1.1"]);
     assert!(browser.contains("no application protocol"), "{browser}");
 }
 
-/// What `openssl s_client` gets out of a carrier when it says what is no hello.
+/// The output of `openssl s_client` on a carrier, after input that is not a hello.
 fn s_client(carrier: SocketAddr, files: Option<&Files>) -> (Vec<u8>, String) {
     let mut command = Command::new("openssl");
     command
@@ -282,7 +282,7 @@ fn openssl_gets_through_the_handshake_with_a_good_certificate_and_no_other() {
     let carrier = carrier_address();
     let exit = exit(&ends.exit, carrier, carrier);
     s_client(carrier, Some(&good));
-    // What it said has come to the session, which finds that it is no hello.
+    // The session has received the input, and rejects it as a hello.
     exit.line(&["these bytes are not the native protocol"]);
     let expired = tempfile::tempdir().unwrap();
     let expired = authority.issue(expired.path(), ENTRY, 2021);
@@ -339,15 +339,19 @@ fn changed_certificates_are_for_new_carriers_and_streams_go_on() {
         std::fs::copy(file.path(), old.path().join(file.file_name())).unwrap();
     }
     std::fs::write(dir.path().join(format!("{EXIT}.key.pem")), "no key").unwrap();
-    exit.line(&["MT0231", "no private key", "last good ones stay"]);
+    exit.line(&[
+        "MT0231",
+        "no private key",
+        "previous credentials remain in use",
+    ]);
     let shown = exit.status()["certificate"].clone();
     assert_eq!(shown["fingerprint"].as_str().unwrap().len(), 64);
     assert_eq!(shown["notBefore"], "2020-01-01T00:00:00Z");
     tls(dir.path(), &Authority::new());
-    exit.line(&["Credentials taken over"]);
+    exit.line(&["New credentials loaded"]);
     let renewed = exit.status()["certificate"].clone();
     assert_ne!(renewed["fingerprint"], shown["fingerprint"]);
-    first.line(&["Credentials taken over"]);
+    first.line(&["New credentials loaded"]);
     let (second, second_forward) = entry(&ends.entry, "Native", carrier, target);
     let second = second.until_ready();
     let before = ends
@@ -368,7 +372,7 @@ fn noise_refuses_who_has_another_key_or_another_secret() {
     let exit = exit(&ends.exit, carrier, carrier);
     let other = tempfile::tempdir().unwrap();
     let public = keygen(&other.path().join("key"));
-    // Another exit, another entry, and another secret.
+    // The wrong peers: another exit, another entry, and an entry with another pre-shared key.
     let own = ends.entry.rsplit_once("peers: ['").unwrap().0;
     let wrong_exit = format!(
         "{own}peers: ['{public}'], psk: '{}'}}",
@@ -384,9 +388,9 @@ fn noise_refuses_who_has_another_key_or_another_secret() {
         other.path().join("psk").to_str().unwrap(),
     );
     for (security, at_exit) in [
-        (wrong_exit, ["MT0230", "the handshake failed"]),
-        (wrong_entry, ["MT0230", "not among the peers"]),
-        // The entry finds out by the answer, and confirms nothing.
+        (wrong_exit, ["MT0230", "the Noise handshake failed"]),
+        (wrong_entry, ["MT0230", "not in security.peers"]),
+        // The entry detects the wrong key from the answer, and sends no confirmation.
         (wrong_psk, ["MT0230", "during the handshake"]),
     ] {
         let (entry, _) = entry(&security, "Native", carrier, carrier);
@@ -396,7 +400,7 @@ fn noise_refuses_who_has_another_key_or_another_secret() {
     }
 }
 
-/// The first thing that an entry sends to its exit.
+/// The first message of an entry to its exit.
 fn first_message(security: &str) -> Vec<u8> {
     let (listener, exit) = target();
     let (_entry, _) = entry(security, "Jmux", exit, exit);
@@ -427,25 +431,25 @@ fn a_first_message_of_noise_that_is_replayed_takes_no_place() {
         let replay = |more: &[u8]| {
             let mut tcp = connect(carrier);
             tcp.write_all(&[&recorded[..], more].concat()).unwrap();
-            // The exit takes the copy for a new message, so it answers.
+            // The exit answers, because it treats the copy as a new message.
             tcp.read_exact(&mut [0; 2]).unwrap();
             tcp
         };
         let _replayed: Vec<_> = (0..2 * CARRIERS_MAX).map(|_| replay(&[])).collect();
         let (entry, forward) = entry(&ends.entry, "Jmux", carrier, target);
         let _entry = entry.until_ready();
-        until("the entry alone has a carrier", || {
+        until("only the entry has a carrier", || {
             exit.status()["carriers"].as_array().unwrap().len() == 1
         });
         let client = connect(forward);
         assert_bulk(&client, accept(&listener), MIB);
-        // Nor does one that goes on with what is sealed with other keys.
+        // A connection whose next data is sealed by other keys fails as well.
         let _forged = replay(&[&[0, 16][..], &[0; 16]].concat());
-        exit.line(&["MT0230", "the handshake failed"]);
+        exit.line(&["MT0230", "the Noise handshake failed"]);
     }
 }
 
-/// A path that changes a byte once it is told to.
+/// A path that modifies a byte when requested.
 fn tampering_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (listener, address) = target();
     let (tamper, carriers) = (
@@ -497,7 +501,7 @@ fn a_changed_byte_ends_the_carrier_and_the_streams_go_on_over_another() {
         tamper.store(true, Ordering::Relaxed);
         assert_exact(&client, &listener);
         assert!(!tamper.load(Ordering::Relaxed));
-        exit.line(&["changed on its way"]);
+        exit.line(&["modified in transit"]);
         until("another carrier is dialled", || {
             carriers.load(Ordering::Relaxed) > before
         });

@@ -1,6 +1,8 @@
-//! Thousands of connections that say little: they are bounded, cost little, and keep nobody out.
+//! Thousands of connections send little data. Their number and memory are bounded, and they do not
+//! block a legitimate client.
 //!
-//! The ignored test measures how long somebody real needs meanwhile; docs/performance.md has what it gave.
+//! The ignored test measures the delay of a legitimate client during such an attack.
+//! docs/performance.md has the results.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,39 +30,40 @@ use ends::*;
 use herd::Herd;
 
 const SILENT: usize = 5_000;
-/// What a place may cost while its connection waits, KiB: three times what it was measured to (an unoptimised build, 9.8 to
-/// 10.9 for carriers, 2.3 for clients, 3.6 for leaves).
+/// Maximum memory of a waiting connection, in KiB: three times the measured value. An unoptimized
+/// build uses 9.8 to 10.9 KiB for a carrier, 2.3 KiB for a client, and 3.6 KiB for a leaf.
 const KIB_A_CARRIER: f64 = 32.0;
 const KIB_A_CLIENT: f64 = 7.0;
 const KIB_A_LEAF: f64 = 11.0;
-/// How many times that at most while all come at once: connections that were evicted, and were not told yet, are there as
-/// well.
+/// Factor by which the memory of a waiting connection may be larger while all connections arrive at
+/// once. Evicted connections that are not closed yet also use memory.
 const AT_THE_PEAK: f64 = 2.0;
-/// Carriers and leaves that may wait, of a gateway.
+/// Maximum number of waiting carriers and leaves of a gateway.
 const PERMITS_MAX: usize = 256;
-/// Clients that may wait, of a worker.
+/// Maximum number of waiting clients of a worker.
 const CLIENTS_MAX: usize = 1_024;
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// One port that strangers come to, and how somebody real gets through it.
+/// A port to which attackers connect, and a check that the gateway serves a legitimate client.
 struct Door {
     name: &'static str,
-    /// Whose memory and log are looked at.
+    /// The gateway whose memory and log are checked.
     gate: Gate,
     address: SocketAddr,
-    /// What strangers begin to say.
+    /// The first bytes that attackers send.
     prefix: &'static [u8],
     permits: usize,
     kib_a_permit: f64,
-    /// Of those that are sent away, in its log.
+    /// The code of evicted connections in the log.
     code: &'static str,
     visit: Box<dyn Fn()>,
-    /// Other gateways, and files.
+    /// Other gateways and files, which must live as long as the gateway.
     _rest: Vec<Box<dyn std::any::Any>>,
 }
 
-/// All of them; `dir` gets their files. They forward to a target that echoes.
+/// All ports under test. They forward to a target that echoes. `dir` is the folder for the
+/// gateways' files.
 fn doors(dir: &Path) -> Vec<Door> {
     let target = echoing();
     let (_, _, tls) = tls(dir, &Authority::new());
@@ -100,7 +103,7 @@ fn doors(dir: &Path) -> Vec<Door> {
     ]
 }
 
-/// Where carriers arrive; who is real is a new entry with a stream.
+/// A carrier port. The legitimate client is a new entry with a stream.
 fn carriers(name: &'static str, ends: Ends, prefix: &'static [u8], target: SocketAddr) -> Door {
     let address = carrier_address();
     let gate = exit(&ends.exit, address, target);
@@ -121,7 +124,7 @@ fn carriers(name: &'static str, ends: Ends, prefix: &'static [u8], target: Socke
     }
 }
 
-/// Where clients say where they want to go; who is real says it.
+/// A forward's port. The legitimate client completes its request.
 fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: SocketAddr) -> Door {
     let carrier = free_port();
     let exit = Gate::exit("Native", carrier, &[&target.to_string()]);
@@ -162,7 +165,7 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
     }
 }
 
-/// Where leaves meet; who is real is a new leaf that visits.
+/// The port of a rendezvous. The legitimate client is a new leaf that visits.
 fn rendezvous(target: SocketAddr) -> Door {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
     let dir = tempfile::tempdir().unwrap();
@@ -200,7 +203,8 @@ fn rendezvous(target: SocketAddr) -> Door {
     }
 }
 
-/// One byte there and back, once the forward listens; `ask` says where it wants to go.
+/// Waits until the forward listens, and sends one byte in both directions. `ask` sends the client's
+/// request.
 fn echo_through(forward: SocketAddr, ask: impl Fn(&mut TcpStream)) {
     let begun = Instant::now();
     let mut tcp = loop {
@@ -216,7 +220,7 @@ fn echo_through(forward: SocketAddr, ask: impl Fn(&mut TcpStream)) {
     tcp.read_exact(&mut [0]).unwrap();
 }
 
-/// Says everything back.
+/// A target that echoes.
 fn echoing() -> SocketAddr {
     let (listener, address) = target();
     std::thread::spawn(move || {
@@ -239,7 +243,7 @@ fn memory_kib(gate: &Gate, what: &str) -> u64 {
     value.parse().unwrap()
 }
 
-/// A gauge of the metrics page.
+/// A gauge from the metrics page.
 fn gauge(gate: &Gate, name: &str) -> usize {
     let (_, page) = gate.get("/metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(name));
@@ -253,9 +257,10 @@ fn five_thousand_connections_that_say_little_are_bounded_and_keep_nobody_out() {
         (door.visit)();
         let before = memory_kib(&door.gate, "VmRSS:");
         let waiting = Herd::new(LOOPBACK, door.address, door.prefix, door.permits);
-        until(&format!("{} has all of them wait", door.name), || {
-            gauge(&door.gate, "muxgate_handshakes_pending ") == door.permits
-        });
+        until(
+            &format!("all connections wait at the port {}", door.name),
+            || gauge(&door.gate, "muxgate_handshakes_pending ") == door.permits,
+        );
         let kib_a_permit = |of: &str| {
             let more = memory_kib(&door.gate, of).saturating_sub(before);
             more as f64 / door.permits as f64
@@ -265,7 +270,7 @@ fn five_thousand_connections_that_say_little_are_bounded_and_keep_nobody_out() {
         assert!(each < door.kib_a_permit, "{name}: {each:.1} KiB a permit");
         let mut herd = Herd::new(LOOPBACK, door.address, door.prefix, SILENT);
         (door.visit)();
-        until(&format!("{name} has sent enough away"), || {
+        until(&format!("{name} has evicted enough connections"), || {
             herd.say_more();
             herd.left() <= door.permits
         });
@@ -288,9 +293,10 @@ fn whoever_is_there_does_not_lose_its_seat_to_another_address() {
     for door in doors(dir.path()) {
         let mut first = Herd::new(LOOPBACK, door.address, door.prefix, 1);
         let mut others = Herd::new(ELSEWHERE, door.address, door.prefix, 2 * door.permits);
-        until(&format!("{} has sent enough away", door.name), || {
-            others.left() < door.permits
-        });
+        until(
+            &format!("{} has evicted enough connections", door.name),
+            || others.left() < door.permits,
+        );
         first.say_more();
         assert_eq!(first.left(), 1, "{}", door.name);
     }
@@ -307,18 +313,20 @@ fn who_says_what_is_not_understood_has_a_penalty_and_a_probe_has_none() {
         assert_eq!((failed(), penalised()), (0, 0), "{}", door.name);
         let tcp = connect(door.address);
         (&tcp).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        until(&format!("{} counts it", door.name), || failed() == 1);
+        until(&format!("{} counts the failure", door.name), || {
+            failed() == 1
+        });
         assert_eq!(penalised(), 1, "{}", door.name);
-        // It costs nothing while there is room.
+        // An attack has no effect while permits are free.
         (door.visit)();
         assert_eq!(failed(), 1, "{}", door.name);
     }
 }
 
-/// The limit is of bytes, not of time: what never ends is refused for its length.
+/// The gateway refuses endless input because of its length, before a time limit applies.
 #[test]
 fn no_more_than_sixteen_kib_are_taken_of_what_never_ends() {
-    // A message of the handshake that is said to have almost 64 KiB, in records of 4 KiB.
+    // A handshake message with a claimed length of almost 64 KiB, in records of 4 KiB.
     let mut record = vec![0x16, 3, 1, 0x10, 0, 1, 0, 0xff, 0];
     record.resize(5 + 0x1000, 0);
     let mut records = record.clone();
@@ -326,12 +334,16 @@ fn no_more_than_sixteen_kib_are_taken_of_what_never_ends() {
     (0..3).for_each(|_| records.extend(&record));
     let endless = |head: &str| [head.as_bytes(), &[b'x'; (16 << 10) + 1]].concat();
     let refused = [
-        ("TLS", records, "the handshake is too long"),
-        ("Noise", endless("MN\x02\x01"), "the handshake is too long"),
+        ("TLS", records, "the TLS handshake is longer than"),
+        (
+            "Noise",
+            endless("MN\x02\x01"),
+            "message of the Noise handshake has",
+        ),
         (
             "WebSocket",
             endless("GET /carrier HTTP/1.1\r\nX: "),
-            "head is too long",
+            "WebSocket upgrade is too long",
         ),
         (
             "HTTP",
@@ -344,14 +356,14 @@ fn no_more_than_sixteen_kib_are_taken_of_what_never_ends() {
     for (name, bytes, reason) in refused {
         let door = doors.iter().find(|door| door.name == name).unwrap();
         let tcp = connect(door.address);
-        // It may be reset before it has said all.
+        // The connection may be reset before all bytes are sent.
         let _ = (&tcp).write_all(&bytes);
         let _ = end_of(&tcp);
         door.gate.line(&[reason]);
     }
 }
 
-/// Times that somebody real comes.
+/// Number of visits of a legitimate client.
 const VISITS: usize = 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Two muxgate processes on loopback: payload that the kernel moves, and its way back into memory.
+//! Two muxgate processes on loopback: payload that the kernel moves, and the fallback to copying.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use common::*;
 
 const MIB: usize = 1 << 20;
 
-/// A pair with `fields` besides the protocol, `forward` being more fields of its forward.
+/// A pair of gateways with more YAML `fields`. `forward` has more fields of the forward.
 fn pair(fields: &str, forward: &str, target: &TcpListener) -> Pair {
     let (carrier, port) = (free_port(), free_port());
     let target = target.local_addr().unwrap();
@@ -56,7 +56,7 @@ fn bulk_is_spliced_at_both_ends_and_arrives_exactly() {
     }
 }
 
-/// The rest is in the order in which it came, in pipes and in memory.
+/// When the target begins to read, the retained data arrives in order, from pipes and from memory.
 #[test]
 fn what_a_target_does_not_take_is_kept_and_nothing_is_lost() {
     let (listener, _) = target();
@@ -100,7 +100,8 @@ fn streams_of_all_sizes_together_arrive_exactly() {
     let (listener, _) = target();
     let pair = pair("resume: false", "", &listener);
     let mut threads = Vec::new();
-    // One after another, so that both ends agree which is which.
+    // The streams are opened one after another, so that the number identifies the stream on both
+    // ends.
     for seed in 0..24_u64 {
         let client = pair.connect();
         let server = accept(&listener);
@@ -189,14 +190,14 @@ fn a_carrier_that_ends_amid_spliced_bulk_resets_its_streams() {
     let flood = std::thread::spawn(move || while server.write_all(&[7; 1 << 16]).is_ok() {});
     let mut buffer = vec![0; MIB];
     client.read_exact(&mut buffer).unwrap();
-    until("bulk is spliced", || {
+    until("the entry splices payload", || {
         client.read_exact(&mut buffer).unwrap();
         spliced(&pair.entry, "bytesReceived") > 0
     });
     pair.exit.signal("KILL");
     let end = loop {
         match client.read(&mut buffer) {
-            Ok(0) => panic!("a cut stream looked like an end of file"),
+            Ok(0) => panic!("a cut stream arrived as an end of file"),
             Ok(_) => {}
             Err(error) => break error.kind(),
         }

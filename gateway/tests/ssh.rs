@@ -22,13 +22,13 @@ use common::*;
 
 const MIB: usize = 1 << 20;
 
-/// Keys in a folder of the test's own.
+/// Keys in a folder of the test.
 struct Keys {
     dir: tempfile::TempDir,
 }
 
 impl Keys {
-    /// `host` and `user`, of which the user's may log in.
+    /// Creates the keys `host` and `user`. The key `user` may log in.
     fn new() -> Self {
         let keys = Self {
             dir: tempfile::tempdir().unwrap(),
@@ -51,12 +51,12 @@ impl Keys {
         std::fs::read_to_string(self.at(&format!("{name}.pub"))).unwrap()
     }
 
-    /// These lines may log in.
+    /// Writes these lines to authorizedKeys.
     fn authorize(&self, lines: &str) {
         replace(&self.at("authorized_keys"), lines);
     }
 
-    /// Signs the key of this name as the authority `ca`.
+    /// Signs the key `name` with the authority `ca`.
     fn sign(&self, name: &str, more: &[&str]) {
         let (ca, public) = (self.at("ca"), self.at(&format!("{name}.pub")));
         let mut args = vec!["-q", "-s", ca.to_str().unwrap(), "-I", name];
@@ -73,7 +73,7 @@ impl Keys {
         )
     }
 
-    /// The same for certificates of `ca`.
+    /// The `security` of an exit that trusts user certificates of `ca`.
     fn security_by_certificates(&self) -> String {
         format!(
             "{{mode: SSH, hostKeys: ['{}'], trustedUserCAKeys: '{}'}}",
@@ -82,7 +82,7 @@ impl Keys {
         )
     }
 
-    /// Of an entry that logs in as `user`, by the key of this name.
+    /// The `security` of an entry that logs in as `user` with the key `key`.
     fn entry_security(&self, key: &str, user: &str, known: &str) -> String {
         let file = self.at("known_of_entry");
         std::fs::write(&file, known).unwrap();
@@ -93,12 +93,13 @@ impl Keys {
         )
     }
 
-    /// What a known_hosts says of a host on `port` of loopback.
+    /// The known_hosts line for a host on `port` of loopback.
     fn known(&self, port: u16, host: &str) -> String {
         format!("[127.0.0.1]:{port} {}", self.public(host))
     }
 
-    /// ssh that goes to `port` of loopback by the key `key`, as `user`, with `args`; not started.
+    /// An ssh command that connects to `port` of loopback with the key `key`, as `user`, with
+    /// `args`. Not started.
     fn ssh(&self, port: u16, key: &str, args: &[&str]) -> Command {
         let known = self.at("known");
         std::fs::write(&known, self.known(port, "host")).unwrap();
@@ -119,25 +120,25 @@ impl Keys {
         command
     }
 
-    /// What such an ssh says, which ends by itself.
+    /// The output of an ssh that is expected to fail.
     fn said(&self, port: u16, key: &str, args: &[&str], command: &[&str]) -> String {
         let mut ssh = self.ssh(port, key, args);
         let ssh = ssh.args(command).stderr(Stdio::piped()).spawn();
         let mut ssh = Running(ssh.expect("apt-get install openssh-client"));
         until("ssh ends by itself", || ssh.0.try_wait().unwrap().is_some());
-        assert!(!ssh.0.wait().unwrap().success(), "it should have failed");
+        assert!(!ssh.0.wait().unwrap().success(), "ssh succeeded");
         let mut said = String::new();
         let mut stderr = ssh.0.stderr.take().unwrap();
         stderr.read_to_string(&mut said).unwrap();
         said
     }
 
-    /// Runs such an ssh with forwards, until `port_here` is listened on.
+    /// Runs ssh with forwards, and waits until it listens on `port_here`.
     fn forwards(&self, port: u16, args: &[&str], port_here: u16) -> Running {
         self.forwards_by("user", port, args, port_here)
     }
 
-    /// The same by the key of this name.
+    /// Runs ssh like [`Self::forwards`], with the key `key`.
     fn forwards_by(&self, key: &str, port: u16, args: &[&str], port_here: u16) -> Running {
         let args = [&["-N"], args].concat();
         let ssh = self.ssh(port, key, &args).stderr(Stdio::null()).spawn();
@@ -153,10 +154,10 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(staged, path).unwrap();
 }
 
-/// A connection to see it would be a stream.
+/// Waits until a process listens on the port. Makes no connection, which would open a stream.
 fn until_listens(port: u16) {
     let listens = format!(":{port:04X} 00000000:0000 0A ");
-    until(&format!("port {port} is listened on"), || {
+    until(&format!("a process listens on port {port}"), || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
         sockets.contains(&listens)
     });
@@ -166,7 +167,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// An exit of ours for ssh.
+/// Our exit, for ssh clients.
 fn exit(security: &str, port: u16, more: &str) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: SSH\nsecurity: {security}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n{more}"
@@ -174,7 +175,7 @@ fn exit(security: &str, port: u16, more: &str) -> Gate {
     .until_ready()
 }
 
-/// An entry of ours with a forward to `target`; its local port.
+/// Our entry with a forward to `target`. Returns the local address of the forward.
 fn entry(security: &str, port: u16, target: SocketAddr) -> (Gate, SocketAddr) {
     let forward = loopback(free_port());
     let gate = Gate::with_file(&format!(
@@ -186,7 +187,8 @@ fn entry(security: &str, port: u16, target: SocketAddr) -> (Gate, SocketAddr) {
     (gate, forward)
 }
 
-/// Bulk one way after the other, so that each half ends by itself.
+/// Transfers bulk data in one direction after the other, and asserts that each half ends
+/// separately.
 fn assert_half_closes(client: &TcpStream, server: &TcpStream) {
     let (up, down) = (pattern(1, 8 * MIB), pattern(2, 8 * MIB));
     let sends = send_in_background(client, up.clone(), true);
@@ -197,7 +199,7 @@ fn assert_half_closes(client: &TcpStream, server: &TcpStream) {
     sends.join().unwrap();
 }
 
-/// OpenSSH makes an end of a reset.
+/// Asserts an end of file, because OpenSSH forwards a reset as an end of file.
 fn assert_ends(tcp: &TcpStream) {
     let mut tcp = tcp;
     assert!(matches!(tcp.read(&mut [0]), Ok(0) | Err(_)));
@@ -235,7 +237,7 @@ fn ssh_forwards_from_here_through_an_exit() {
     assert_streams_interoperate(&|| connect(loopback(here)), &listener);
     assert_ends(&connect(loopback(denied)));
     exit.line(&["Open refused", "tcp://127.0.0.1:1", "MT0204"]);
-    until("no stream is left", || {
+    until("the exit has no open streams", || {
         exit.status()["streams"]["open"] == 0
     });
 }
@@ -252,7 +254,7 @@ fn ssh_forwards_to_where_its_clients_say_and_to_unix_sockets() {
     let forward = format!("{to_unix}:{}", unix.display());
     let dynamic = here.to_string();
     let _ssh = keys.forwards(port, &["-L", &forward, "-D", &dynamic], here);
-    // SOCKS 4, whose answer is 8 bytes.
+    // SOCKS 4, whose reply has 8 bytes.
     let client = || {
         let mut client = connect(loopback(here));
         let mut request = vec![4, 1];
@@ -287,7 +289,10 @@ fn an_exit_listens_for_ssh_where_it_is_allowed_and_on_any_such_port() {
     let ssh = keys.forwards(port, &["-R", &forward], far);
     assert_streams_interoperate(&|| connect(loopback(far)), &listener);
     drop(ssh);
-    exit.line(&["No entry asks for it any more", &far.to_string()]);
+    exit.line(&[
+        "Listener closed because no entry requests it",
+        &far.to_string(),
+    ]);
 
     let forward = format!("0:{target}");
     let first = far.min(any);
@@ -306,10 +311,10 @@ fn an_exit_runs_nothing_and_says_so() {
     let _exit = exit(&keys.security(), port, "");
     for command in [&["true"][..], &[]] {
         let said = keys.said(port, "user", &[], command);
-        assert!(said.contains("forwards connections alone"), "{said}");
+        assert!(said.contains("only forwards connections"), "{said}");
     }
     let said = keys.said(port, "user", &["-s"], &["sftp"]);
-    assert!(said.contains("forwards connections alone"), "{said}");
+    assert!(said.contains("only forwards connections"), "{said}");
 }
 
 #[test]
@@ -384,11 +389,11 @@ fn options_of_a_key_restrict_it_and_one_that_is_not_known_leaves_it_out() {
     exit.line(&["authorized_keys:1", "names are not looked up"]);
 }
 
-/// The keys of a file that was changed are in force.
+/// Waits until the exit has reloaded a changed file.
 fn exit_has_read(gate: &Gate) {
-    let before = gate.log().matches("Credentials taken over").count();
+    let before = gate.log().matches("New credentials loaded").count();
     until("the keys are read", || {
-        gate.log().matches("Credentials taken over").count() > before
+        gate.log().matches("New credentials loaded").count() > before
     });
 }
 
@@ -419,7 +424,7 @@ fn certificates_log_in_for_as_long_as_they_are_good() {
         (&["-n", "else"][..], "is not for the user"),
         (
             &["-n", "somebody", "-V", "20200101:20210101"],
-            // The library does not show it to who would say more.
+            // While the client may still try other keys, the SSH library does not report a refusal.
             "is not in authorizedKeys",
         ),
         (
@@ -443,17 +448,17 @@ fn certificates_log_in_for_as_long_as_they_are_good() {
     assert_ends(&connect(loopback(here)));
     drop(ssh);
 
-    // One that expires takes no more streams.
+    // A session whose certificate expires accepts no more streams.
     keys.sign("user", &["-n", "somebody", "-V", "-1m:+4s"]);
     let here = free_port();
     let mut ssh = keys.forwards(port, &["-L", &format!("{here}:{target}")], here);
     exit.line(&["certificate has expired"]);
-    until("the connection is over", || {
+    until("the connection has ended", || {
         ssh.0.try_wait().unwrap().is_some()
     });
 }
 
-/// `SHA256:...` of a public key.
+/// The fingerprint `SHA256:...` of a public key.
 fn print_of(keys: &Keys, name: &str) -> String {
     let file = keys.at(&format!("{name}.pub"));
     let args = ["-l", "-f", file.to_str().unwrap()];
@@ -492,7 +497,7 @@ fn a_rule_may_be_for_one_key() {
     assert!(said.contains("remote port forwarding failed"), "{said}");
 }
 
-/// Who shares the port of another, or takes it, answers the other one's clients.
+/// A peer that shares or takes the port of another peer would serve the other peer's clients.
 #[test]
 fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_takes_it() {
     let (keys, port, far) = (Keys::new(), free_port(), free_port());
@@ -500,7 +505,7 @@ fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_tak
     keys.authorize(&(keys.public("user") + &keys.public("other")));
     let (mine, target_of_mine) = target();
     let (others, target_of_others) = target();
-    // A stranger's session is on the same worker or on another one.
+    // The other user's session may be on the same worker or on another worker.
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: SSH\nsecurity: {}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 2\n\
          allowListen: ['{far}']\n",
@@ -509,7 +514,7 @@ fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_tak
     .until_ready();
     let forward = format!("{far}:{target_of_mine}");
     let first = keys.forwards(port, &["-R", &forward], far);
-    // Of the same key: it shares the port.
+    // The same key shares the port.
     let again = keys.forwards(port, &["-R", &forward], far);
     let refused = "remote port forwarding failed";
     for asked in [far, far, far, 0] {
@@ -523,7 +528,7 @@ fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_tak
         assert_half_closes(&near, &accept(&mine));
     }
     drop((first, again));
-    until("nobody has the port", || {
+    until("no listener has the port", || {
         TcpListener::bind(loopback(far)).is_ok()
     });
     let forward = format!("{far}:{target_of_others}");
@@ -532,7 +537,7 @@ fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_tak
     assert_half_closes(&near, &accept(&others));
 }
 
-/// Of an entry that proves nothing, as with security None.
+/// The port belongs to an entry that has no identity because it uses security None.
 #[test]
 fn a_port_that_an_entry_has_is_not_for_users_of_ssh() {
     let (keys, port, far, carrier) = (Keys::new(), free_port(), free_port(), free_port());
@@ -579,7 +584,7 @@ fn an_entry_goes_to_an_sshd_whose_key_it_knows() {
     let entry = entry.until_ready();
     assert_streams_interoperate(&|| connect(forward), &listener);
 
-    // What no target takes is refused there.
+    // A connection that no target accepts is refused.
     drop(listener);
     assert_ends(&connect(forward));
     entry.line(&["refused", "connect failed"]);
@@ -606,7 +611,7 @@ fn an_entry_has_an_sshd_listen() {
     gate.line(&["The exit listens", &far.to_string()]);
     assert_streams_interoperate(&|| connect(loopback(far)), &listener);
     gate.signal("TERM");
-    until("sshd listens no more", || {
+    until("sshd does not listen", || {
         TcpListener::bind(loopback(far)).is_ok()
     });
 }
@@ -623,7 +628,7 @@ fn an_entry_trusts_no_host_that_it_does_not_know() {
         (
             keys.known(port, "wrong"),
             "user",
-            "and another one in knownHosts",
+            "but knownHosts has another key",
         ),
         (format!("other {right}"), "user", "is not in knownHosts"),
         (String::new(), "user", "is not in knownHosts"),
@@ -632,11 +637,7 @@ fn an_entry_trusts_no_host_that_it_does_not_know() {
             "user",
             "is revoked in knownHosts",
         ),
-        (
-            keys.known(port, "host"),
-            "stranger",
-            "does not let the user",
-        ),
+        (keys.known(port, "host"), "stranger", "refuses the user"),
     ] {
         let (gate, _) = entry(&keys.entry_security(key, "somebody", &known), port, target);
         gate.line(&["WARN", why]);
@@ -663,7 +664,7 @@ fn a_host_that_is_hashed_or_has_a_certificate_is_known() {
     assert_half_closes(&client, &accept(&listener));
     drop((gate, exit));
 
-    // An sshd with a host certificate, since ours have none.
+    // The server is an sshd, because our exits do not support host certificates.
     let folder = tempfile::tempdir().unwrap();
     let (_sshd, port) = certified_sshd(&keys, folder.path());
     let authority = format!("@cert-authority [127.0.0.*]:* {}", keys.public("ca"));
@@ -754,7 +755,7 @@ fn an_exit_of_another_protocol_takes_ssh_besides_with_the_same_rules() {
     let by_ssh = connect(loopback(here));
     let natively = connect(loopback(forward));
     let (_one, _other) = (accept(&listener), accept(&listener));
-    // The keys are those of SSH alone.
+    // Only SSH uses these keys.
     keys.authorize("");
     assert_ends(&by_ssh);
     exit.line(&["MT0232", "is not in authorizedKeys"]);
@@ -762,7 +763,10 @@ fn an_exit_of_another_protocol_takes_ssh_besides_with_the_same_rules() {
         .set_read_timeout(Some(Duration::from_millis(300)))
         .unwrap();
     let mut still = &natively;
-    assert!(still.read(&mut [0]).is_err(), "it is open");
+    assert!(
+        still.read(&mut [0]).is_err(),
+        "the connection is still open"
+    );
 }
 
 #[test]
@@ -779,16 +783,16 @@ fn keys_that_are_offered_in_vain_end_the_login() {
     let said = keys.said(port, "key0", &args, &[]);
     assert!(said.contains("Too many authentication attempts"), "{said}");
     exit.line(&["Carrier refused", "is not in authorizedKeys"]);
-    // The port takes who says nothing for a while, too.
+    // The port also accepts a connection that initially sends nothing.
     let silent = connect(loopback(port));
     let mut banner = String::new();
     (&silent).take(8).read_to_string(&mut banner).unwrap();
     assert_eq!(banner, "SSH-2.0-");
     assert_ends_after_name(&silent);
-    exit.line(&["no name by SSH within 5 s"]);
+    exit.line(&["no SSH identification within 5 s"]);
 }
 
-/// Reads what is left of the other end's name, and its end.
+/// Reads the rest of the other end's identification. Asserts that the connection then ends.
 fn assert_ends_after_name(tcp: &TcpStream) {
     let mut rest = Vec::new();
     let mut tcp = tcp;

@@ -1,4 +1,5 @@
-//! SSH clients that open, close and send without end: what they cost an exit.
+//! SSH clients that open and close streams and send data endlessly, and the memory that they use on
+//! an exit.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,9 +25,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 const MIB: u64 = 1 << 20;
-/// What an exit may hold of what a peer sent.
+/// The exit's receive budget for a session.
 const RECEIVE: u64 = 8 * MIB;
-/// What it may cost beside that.
+/// Maximum memory in addition to the receive budget.
 const BESIDE: u64 = 40 * MIB;
 
 struct Anyone;
@@ -111,7 +112,7 @@ fn exit(port: u16, target: SocketAddr) -> Gate {
     .until_ready()
 }
 
-/// Resident memory, bytes.
+/// Resident memory in bytes.
 fn resident(gate: &Gate) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gate.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -119,7 +120,8 @@ fn resident(gate: &Gate) -> u64 {
     kib.parse::<u64>().unwrap() * 1024
 }
 
-/// Opens `count` channels to `target`, 64 at once, and closes what it gets. Returns how many it got.
+/// Opens `count` channels to `target`, 64 at once, and closes the established channels. Returns the
+/// number of established channels.
 async fn open_many(handle: &Arc<Handle<Anyone>>, target: SocketAddr, count: usize) -> usize {
     let (mut opens, mut got) = (JoinSet::new(), 0);
     for number in 0..count {
@@ -161,14 +163,14 @@ async fn channels_that_come_and_go_leave_nothing_behind() {
     for _ in 0..4 {
         assert_eq!(open_many(&handle, refused, 2_000).await, 0);
         assert_eq!(open_many(&handle, target, 500).await, 500);
-        // Keys are exchanged while channels are opened.
+        // The keys are exchanged while channels are being opened.
         handle.rekey_soon().await.unwrap();
     }
-    until("no stream is left", || {
+    until("the exit has no open streams", || {
         exit.status()["streams"]["open"] == 0
     });
     let grown = resident(&exit).saturating_sub(before);
-    assert!(grown < BESIDE, "{grown} bytes more");
+    assert!(grown < BESIDE, "memory grew by {grown} bytes");
     drop((handle, accepts));
 }
 
@@ -196,8 +198,8 @@ async fn a_client_that_reads_no_answer_costs_what_is_bounded() {
     let waits = tokio::time::sleep(std::time::Duration::from_secs(8));
     waits.await;
     let grown = resident(&exit).saturating_sub(before);
-    assert!(grown < RECEIVE + BESIDE, "{grown} bytes more");
-    // Others are served meanwhile.
+    assert!(grown < RECEIVE + BESIDE, "memory grew by {grown} bytes");
+    // The exit still serves other users.
     let (other, _) = log_in(port).await;
     assert_eq!(open_many(&other, target, 1).await, 1);
 }
@@ -223,18 +225,18 @@ async fn what_targets_do_not_take_stays_within_the_bound_and_is_cut() {
             while channel.data(&payload[..]).await.is_ok() {}
         });
     }
-    until("the connection is held up", || {
+    until("the exit holds half of its receive budget", || {
         let status = exit.status();
         let used = status["carriers"][0]["receiveBudgetUsed"].as_u64();
         assert!(used.unwrap_or_default() <= RECEIVE, "{used:?}");
         used > Some(RECEIVE / 2)
     });
     let grown = resident(&exit).saturating_sub(before);
-    assert!(grown < RECEIVE + BESIDE, "{grown} bytes more");
-    // Another connection of the same user is not held up.
+    assert!(grown < RECEIVE + BESIDE, "memory grew by {grown} bytes");
+    // Another connection of the same user is not delayed.
     let (other, _) = log_in(port).await;
     assert_eq!(open_many(&other, target, 1).await, 1);
-    exit.line(&["it held up the others of its SSH connection"]);
+    exit.line(&["delayed the other streams of the SSH connection"]);
     until("a stream has stalled", || {
         exit.status()["streams"]["closed"]["stalled"].as_u64() > Some(0)
     });

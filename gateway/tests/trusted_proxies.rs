@@ -1,5 +1,5 @@
-//! Load balancers in front of carrier ports: whose PROXY headers count, whose do not, and what those come to that send
-//! none. A load balancer has the address 127.0.0.2 here.
+//! Load balancers in front of carrier ports: trusted PROXY headers, untrusted headers, and
+//! connections without a header. The load balancer has the address 127.0.0.2 in these tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,10 +29,10 @@ use herd::Herd;
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const CLIENT: &str = "203.0.113.7:5000";
 const TRUSTED: &str = "{mode: None}\ntrustedProxies: [127.0.0.2]";
-/// Connections that may wait, of a gateway.
+/// Maximum number of waiting connections of a gateway.
 const PERMITS_MAX: usize = 256;
 
-/// A connection of the load balancer's.
+/// A connection from the load balancer.
 fn dial(to: SocketAddr) -> TcpStream {
     let (domain, kind) = (socket2::Domain::for_address(to), socket2::Type::STREAM);
     let socket = socket2::Socket::new(domain, kind, None).unwrap();
@@ -44,14 +44,16 @@ fn dial(to: SocketAddr) -> TcpStream {
     tcp
 }
 
-/// One that has said `bytes`; it may be refused before it has said all.
+/// A connection that has sent `bytes`. The gateway may refuse it before all bytes are sent.
 fn dial_with(to: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut tcp = dial(to);
     let _ = tcp.write_all(bytes);
     tcp
 }
 
-/// The address of a load balancer that passes connections on to `to`, each behind `header`, byte by byte if `in_pieces`.
+/// Starts a load balancer that sends `header` on each connection and then forwards the connection
+/// to `to`. With `in_pieces`, it sends the header byte by byte. Returns the load balancer's
+/// address.
 fn balancer(to: SocketAddr, header: Vec<u8>, in_pieces: bool) -> SocketAddr {
     let (listener, address) = target();
     std::thread::spawn(move || {
@@ -72,7 +74,7 @@ fn balancer(to: SocketAddr, header: Vec<u8>, in_pieces: bool) -> SocketAddr {
     address
 }
 
-/// Until both directions have ended.
+/// Copies data until both directions have ended.
 fn pass_on(client: &TcpStream, server: &TcpStream) {
     server.set_read_timeout(None).unwrap();
     let copy = |mut from: &TcpStream, mut to: &TcpStream| {
@@ -89,7 +91,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Version 2, of addresses as wide as the server's.
+/// A header of version 2, with addresses of the server's family.
 fn binary(client: &str, server: &str) -> Vec<u8> {
     let (client, server) = (at(client), at(server));
     let (family, length) = if server.is_ipv4() {
@@ -120,7 +122,7 @@ fn line_of_client() -> Vec<u8> {
 
 const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// Four bytes there and back.
+/// Sends four bytes in both directions.
 fn assert_echoes(listener: &TcpListener, forward: SocketAddr) {
     let mut client = connect(forward);
     client.write_all(b"ping").unwrap();
@@ -140,12 +142,13 @@ fn peers(exit: &Gate) -> Vec<String> {
         .collect()
 }
 
-/// A tunnel between `ends` through a load balancer that says `header`; the exit shows its carriers as `client`'s.
+/// A tunnel between `ends` through a load balancer that sends `header`. Asserts that the exit
+/// reports `client` as the peer of its carriers.
 fn assert_is_of(client: &str, ends: &Ends, header: Vec<u8>, in_pieces: bool) {
     let (listener, target) = target();
     let port = free_port();
     let trusted = format!("{}\ntrustedProxies: [127.0.0.2]", ends.exit);
-    // All peers of a socket of both families have IPv6 addresses.
+    // All peers of a dual-stack socket have IPv6 addresses.
     let everywhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     let exit = exit(&trusted, everywhere, target);
     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
@@ -212,7 +215,7 @@ fn from_any_other_address_no_header_is_read() {
         let _ = end_of(&stranger);
         exit.line(&["peer=\"127.0.0.1:", &own]);
     }
-    // Nor does anyone need one.
+    // Connections from other addresses need no header.
     let (entry, forward) = entry("{mode: None}", "Native", carrier, target);
     let _entry = entry.until_ready();
     assert_echoes(&listener, forward);
@@ -230,7 +233,7 @@ fn a_load_balancer_that_sends_no_header_is_refused_with_what_to_do() {
     let refused: [(&[u8], &str); 4] = [
         (
             b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03",
-            "does not begin with a PROXY header: have the load balancer send one",
+            "does not begin with a PROXY header: enable PROXY headers on the load balancer",
         ),
         (
             b"PROXY TCP4 lb.example.com 192.0.2.9 1 2\r\n",
@@ -248,7 +251,7 @@ fn a_load_balancer_that_sends_no_header_is_refused_with_what_to_do() {
         let reason = format!("a connection from trustedProxies {reason}");
         exit.line(&["MT0230", "peer=\"127.0.0.2:", &reason]);
     }
-    // It is not waited for longer than for a proof of who it is.
+    // This timeout equals the timeout of the handshake.
     let header = binary_of_client();
     let silent: Vec<_> = [&b""[..], b"PROXY TCP4 203", &header[..20]]
         .map(|begun| dial_with(carrier, begun))
@@ -257,7 +260,7 @@ fn a_load_balancer_that_sends_no_header_is_refused_with_what_to_do() {
         assert!(matches!(end_of(tcp), Ok(0) | Err(_)));
     }
     let late = "a connection from trustedProxies sent no PROXY header within 5 s";
-    until("all of them are in the log", || {
+    until("the exit has logged all silent connections", || {
         exit.log().matches(late).count() == silent.len()
     });
     let ended = dial_with(carrier, &header[..20]);
@@ -290,11 +293,11 @@ fn a_load_balancer_may_look_whether_the_port_answers() {
     for said in looks {
         drop(dial_with(carrier, said));
     }
-    // As load balancers do that spare the end of a connection.
+    // This health check resets the connection instead of closing it.
     reset(dial(carrier));
-    until("all of them are seen", || {
+    until("the exit has logged all health checks", || {
         let seen = exit.log();
-        seen.matches("A load balancer checked that the port answers")
+        seen.matches("A load balancer only checked that the port accepts connections")
             .count()
             == looks.len() + 1
     });
@@ -310,14 +313,18 @@ fn has_ended(mut tcp: &TcpStream) -> bool {
     }
 }
 
-/// Twice as many came as may wait: half of them were evicted, or dropped early. Which of both is chance, and the log, which
-/// has a few lines a second, may lack either.
+/// Waits until half of the connections, twice as many as permits, were evicted or dropped early.
+/// How many are evicted and how many are dropped early is random. The log is limited to a few lines
+/// per second, so it may omit either message.
 fn until_made_room(exit: &Gate) {
-    until("half of the connections have made room", || {
-        let evicted = metric(exit, "muxgate_handshakes_evicted_total ");
-        let dropped = metric(exit, "muxgate_handshakes_dropped_total ");
-        evicted + dropped >= PERMITS_MAX as u64
-    });
+    until(
+        "half of the connections were evicted or dropped early",
+        || {
+            let evicted = metric(exit, "muxgate_handshakes_evicted_total ");
+            let dropped = metric(exit, "muxgate_handshakes_dropped_total ");
+            evicted + dropped >= PERMITS_MAX as u64
+        },
+    );
 }
 
 #[test]
@@ -332,7 +339,7 @@ fn a_client_behind_a_load_balancer_keeps_no_other_client_of_it_out() {
         .collect();
     until_made_room(&exit);
     exit.line(&["MT0230", "peer=\"203.0.113.9:5000"]);
-    until("one client has no more than its part", || {
+    until("one client holds fewer connections than permits", || {
         let left = flood.iter().filter(|tcp| !has_ended(tcp));
         left.count() < PERMITS_MAX
     });
@@ -348,7 +355,7 @@ fn connections_that_have_no_header_yet_are_bounded() {
     let mut herd = Herd::new(BALANCER, carrier, b"PROXY TCP4 ", 2 * PERMITS_MAX);
     until_made_room(&exit);
     exit.line(&["MT0230", "peer=\"127.0.0.2:"]);
-    until("no more than there may be are left", || {
+    until("at most as many connections as permits remain", || {
         herd.left() <= PERMITS_MAX
     });
 }
@@ -367,7 +374,7 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
     let _ = balancers.read(&mut [0; 64]);
     exit.line(&["Carrier ended", "peer=\"127.0.0.2:"]);
     exit.rewrite(&file("trustedProxies: [127.0.0.2]\n"));
-    exit.line(&["Configuration taken over"]);
+    exit.line(&["Configuration reloaded"]);
     let balancer = balancer(carrier, binary_of_client(), false);
     let (entry, forward) = entry("{mode: None}", "Native", balancer, target);
     let _entry = entry.until_ready();
@@ -403,10 +410,10 @@ fn a_rendezvous_knows_the_clients_of_its_load_balancer_too() {
         .until_ready()
     };
     let direct = leaf(address);
-    rendezvous.line(&["Leaf is registered", "peer=\"127.0.0.1:"]);
+    rendezvous.line(&["Leaf registered", "peer=\"127.0.0.1:"]);
     drop(direct);
     let _behind = leaf(balancer(address, line_of_client(), true));
-    rendezvous.line(&["Leaf is registered", &format!("peer=\"{CLIENT}\"")]);
+    rendezvous.line(&["Leaf registered", &format!("peer=\"{CLIENT}\"")]);
     drop(dial(address));
     let refused = dial_with(address, b"\x01\x3cMUXMEETS\x01\x02\0\0\0\0\0\0\0\0\0");
     let _ = end_of(&refused);

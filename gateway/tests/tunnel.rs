@@ -1,4 +1,4 @@
-//! Two muxgate processes on loopback, real sockets: what applications see of the tunnel.
+//! Two muxgate processes on loopback with real sockets, tested through their clients and targets.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use common::*;
 
 const MIB: usize = 1 << 20;
 
-/// Runs each of the tests with each protocol, and with the native one over KCP.
+/// Runs each test with each protocol, and with the native protocol over KCP.
 macro_rules! with_each_protocol {
     ($($test:ident),* $(,)?) => {
         mod jmux {
@@ -130,7 +130,7 @@ fn the_server_may_end_first(protocol: &str) {
     assert_eq!(read_all(&server), b"late");
 }
 
-/// A read ends before such a byte, and what is behind it is no news to epoll.
+/// A read ends before an urgent byte, and epoll reports no event for the data after this byte.
 fn what_follows_an_urgent_byte_arrives_too(protocol: &str) {
     let (listener, waiting) = full_target();
     let pair = Pair::to(protocol, listener.local_addr().unwrap());
@@ -154,16 +154,19 @@ fn a_stalled_target_stops_only_its_own_stream(protocol: &str) {
     let stalled = accept(&listener);
     let flood = pattern(3, 96 * MIB);
     let sender = send_in_background(&stalled_client, flood.clone(), true);
-    until("the flood has filled its window", || {
-        let used = pair.exit.status()["carriers"][0]["receiveBudgetUsed"]
-            .as_u64()
-            .unwrap();
-        used > 0
-            && pair.entry.status()["streams"]["bytesSent"]
+    until(
+        "the exit holds payload that the stalled target does not read",
+        || {
+            let used = pair.exit.status()["carriers"][0]["receiveBudgetUsed"]
                 .as_u64()
-                .unwrap()
-                > MIB as u64
-    });
+                .unwrap();
+            used > 0
+                && pair.entry.status()["streams"]["bytesSent"]
+                    .as_u64()
+                    .unwrap()
+                    > MIB as u64
+        },
+    );
     let client = pair.connect();
     let server = accept(&listener);
     let bytes = pattern(4, 32 * MIB);
@@ -172,14 +175,14 @@ fn a_stalled_target_stops_only_its_own_stream(protocol: &str) {
     other.join().unwrap();
     assert!(
         read_all(&stalled) == flood,
-        "the stalled stream goes on where it was"
+        "the stalled stream lost payload"
     );
     sender.join().unwrap();
     let credit = &pair.entry.status()["credit"];
     assert!(credit["waits"].as_u64().unwrap() > 0, "{credit}");
     assert!(credit["waitedSeconds"].as_f64().unwrap() > 0.0, "{credit}");
     let idle = &pair.exit.status()["credit"];
-    assert_eq!(idle["waits"], 0, "it had nothing to send");
+    assert_eq!(idle["waits"], 0, "the idle stream waits for credit");
 }
 
 fn a_target_that_resets_resets_the_client(protocol: &str) {
@@ -194,7 +197,8 @@ fn a_client_that_resets_resets_the_target(protocol: &str) {
     assert_reset(&server);
 }
 
-/// Some of them while their target is being dialled. At least half of the targets are reached.
+/// Some clients reset while the exit dials their target. For every second client, the test waits
+/// until the target is reached.
 fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &str) {
     let (listener, address) = target();
     let pair = Pair::to(protocol, address);
@@ -206,7 +210,7 @@ fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &st
         }
         reset(client);
     }
-    until("they are gone", || {
+    until("neither gateway has a stream", || {
         [&pair.entry, &pair.exit]
             .iter()
             .all(|gate| gate.status()["carriers"][0]["streams"] == 0)
@@ -221,7 +225,7 @@ fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &st
     targets.iter().for_each(assert_reset);
 }
 
-/// The case that plain JMUX cannot say: after the client's end of file, the server's half is cut.
+/// The server's half is cut after the client's end of file. Plain JMUX cannot report such a cut.
 fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
     let (_pair, mut client, mut server) = stream(protocol);
     client.write_all(b"request").unwrap();
@@ -234,7 +238,7 @@ fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
     assert_reset(&client);
 }
 
-/// Nothing is unread, or its kernel would reset them anyway.
+/// Both ends read all data first, because the kernel resets a connection with unread data anyway.
 fn a_killed_gateway_resets_those_whom_it_served(protocol: &str) {
     let (listener, address) = target();
     for entry_dies in [true, false] {
@@ -265,7 +269,9 @@ fn a_killed_exit_resets_its_streams_and_the_entry_comes_back(protocol: &str) {
     (&client).read_exact(&mut one).unwrap();
     pair.exit.signal("KILL");
     assert_reset(&client);
-    until("the entry notices", || pair.entry.get("/readyz").0 == 503);
+    until("the entry is not ready", || {
+        pair.entry.get("/readyz").0 == 503
+    });
     assert!(pair.entry.running());
     assert_reset(&pair.connect());
     assert_eq!(pair.entry.status()["streams"]["refused"]["MT0201"], 1);
@@ -277,7 +283,7 @@ fn the_entry_dials_again_when_the_exit_is_back(protocol: &str) {
     let exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
     let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     drop(exit);
-    until("the entry notices", || entry.get("/readyz").0 == 503);
+    until("the entry is not ready", || entry.get("/readyz").0 == 503);
     let _exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
     let _entry = entry.until_ready();
     let mut client = connect(([127, 0, 0, 1], forward).into());
@@ -295,7 +301,7 @@ fn a_target_that_is_not_allowed_is_refused_and_counted(protocol: &str) {
     let entry = Gate::entry(protocol, carrier, &[(good, allowed), (bad, forbidden)]).until_ready();
     assert_reset(&connect(([127, 0, 0, 1], bad).into()));
     assert_eq!(exit.status()["streams"]["refused"]["MT0204"], 1);
-    until("the entry counts it", || {
+    until("the entry counts the refusal", || {
         entry.status()["streams"]["refused"]["MT0204"] == 1
     });
     drop(connect(([127, 0, 0, 1], good).into()));
@@ -328,14 +334,14 @@ fn many_streams_share_one_carrier(protocol: &str) {
     }
     echo.join().unwrap();
     assert_eq!(pair.exit.status()["carriers"].as_array().unwrap().len(), 1);
-    until("nothing is left of them", || {
+    until("the exit has no streams and no used budget", || {
         pair.exit.status()["streams"]["open"] == 0
             && pair.exit.status()["carriers"][0]["receiveBudgetUsed"] == 0
     });
 }
 
-/// Connections spread over the workers of both gateways; each worker of the entry has a carrier of its
-/// own, and the exit puts each on a worker of its own.
+/// The workers of both gateways share the connections. Each worker of the entry has its own
+/// carrier, and the exit assigns each carrier to its own worker.
 fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
@@ -397,7 +403,7 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget(protocol: &str) {
     for client in &clients {
         client.set_nonblocking(true).unwrap();
     }
-    // Everyone pushes until every window and every socket buffer is full.
+    // All clients send until every window and every socket buffer is full.
     let chunk = pattern(6, MIB);
     let mut sent = 0;
     let mut quiet = 0;
@@ -412,7 +418,7 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget(protocol: &str) {
     }
     let status = exit.status();
     let grown = status["process"]["maxRssBytes"].as_u64().unwrap() - before;
-    assert!(sent > 64 * MIB, "the targets were meant to be flooded");
+    assert!(sent > 64 * MIB, "the targets were not flooded");
     assert!(status["carriers"][0]["receiveBudgetUsed"].as_u64().unwrap() <= 16 << 20);
     assert!(
         grown <= (16 + 8) * MIB as u64,
@@ -470,7 +476,7 @@ fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
     );
 
     entry.rewrite("role: Entry\nno such field: 1\n");
-    until("the bad file is reported", || {
+    until("the invalid file is reported", || {
         entry.status()["configError"]
             .as_str()
             .is_some_and(|e| e.contains("MT0101"))
@@ -478,7 +484,7 @@ fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
     assert_eq!(
         entry.get("/readyz").0,
         200,
-        "the last good configuration stays"
+        "the last valid configuration remains in force"
     );
     entry.rewrite(&yaml(&[(kept, two_address)]).replace(&carrier.to_string(), "1"));
     until("a change that needs a restart is reported", || {
@@ -505,7 +511,7 @@ fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones(protocol: &str) {
     .until_ready();
     let mut client = connect(([127, 0, 0, 1], forward).into());
     let mut server = accept(&listener);
-    // Those of the probes below that come through before the port closes end here.
+    // Probes that connect before the port closes end here.
     std::thread::spawn(move || listener.incoming().for_each(drop));
     entry.signal("TERM");
     until("the port is closed", || {
@@ -538,7 +544,7 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(prot
     let before = Instant::now();
     exit.signal("TERM");
     until("the exit drains", || exit.get("/readyz").0 == 503);
-    // One ends in order, after what it had to say.
+    // One stream ends in order, after the last data.
     ends.write_all(b"still here").unwrap();
     ends.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&ending), b"still here");
@@ -575,11 +581,11 @@ fn jmux_packets_of_65535_bytes_carry_bytes_exactly() {
     assert!(read_all(&client) == pattern(2, 20 * MIB));
 }
 
-/// Credit that a stream saw before it became idle may be with others by the time its client sends.
+/// When the client of an idle stream sends again, other streams may have used all credit.
 #[test]
 fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
     let (listener, address) = target();
-    // Small, so that the kernel keeps little of what the targets do not read.
+    // A small buffer, so that the kernel holds little of the data that the targets do not read.
     let small = socket2::SockRef::from(&listener);
     small.set_recv_buffer_size(4 << 10).unwrap();
     let (carrier, forward) = (free_port(), free_port());

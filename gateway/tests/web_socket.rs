@@ -1,4 +1,4 @@
-//! Carriers as WebSocket connections, from a client's side that nobody here wrote: tungstenite.
+//! WebSocket carriers with a third-party client: tungstenite.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ fn plain() -> (Gate, WebSocket<TcpStream>) {
     (exit, client)
 }
 
-/// The frame that the exit answers a hello with, in however many messages.
+/// The exit's answer to a hello, which may span several messages.
 fn answer<S: Read + Write>(client: &mut WebSocket<S>) -> Frame {
     let mut bytes = Vec::new();
     loop {
@@ -112,12 +112,12 @@ fn a_close_is_answered_by_a_close_and_ends_the_connection() {
     exit.line(&["Carrier ended", "closed the carrier"]);
 }
 
-/// What the exit says of a client that sends `bytes` once its upgrade is through.
+/// The exit's log line about a client that sends `bytes` after its upgrade.
 fn refused(bytes: &[u8]) -> String {
     let (exit, mut client) = plain();
     client.get_mut().write_all(bytes).unwrap();
     let mut rest = Vec::new();
-    // A reset is as good.
+    // A reset is also accepted.
     let _ = client.get_mut().read_to_end(&mut rest);
     exit.line(&["Carrier ended"])
 }
@@ -155,7 +155,7 @@ fn a_request_for_another_path_is_answered_by_404() {
     assert_eq!(answer.status(), 404);
 }
 
-/// The status that an exit with `more` answers a request of a page from `origins` with.
+/// The status of an exit with the flags `more` for a request from a page of `origins`.
 fn status_for(origins: &[&str], more: &[&str]) -> u16 {
     let (_exit, port) = exit("ws", &[&["--security", "none"], more].concat());
     let mut request = format!("ws://127.0.0.1:{port}/carrier")
@@ -187,7 +187,7 @@ fn a_web_page_opens_no_carrier_unless_its_origin_is_configured() {
     assert_eq!(status_for(&[page, other], &permitted), 403);
 }
 
-/// A client that has no certificate, at `wss://`.
+/// A client at `wss://` without a certificate.
 fn secured(more: &[&str], ca: &std::path::Path) -> (Gate, std::io::Result<Frame>) {
     let (exit, port) = exit("wss", more);
     let mut roots = RootCertStore::empty();
@@ -293,10 +293,11 @@ fn an_entry_without_a_certificate_has_its_exit_prove_its_name() {
     let mut bytes = [0; 5];
     accept(&listener).read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"hello");
-    // A rule for one peer permits no unauthenticated entry, whatever name the entry gives the exit.
+    // A rule for one peer does not permit an unauthenticated entry, regardless of the entry's
+    // server name.
     assert_reset(&connect(([127, 0, 0, 1], closed).into()));
     exit.line(&["MT0204"]);
-    // Without the name it is the one that was dialled, which is not in the certificate.
+    // By default, the name is the dialled host, which is not in the certificate.
     for name in [&[][..], &["--tls-server-name", "other.example.com"]] {
         let (wrong, ..) = entry(name);
         wrong.line(&[

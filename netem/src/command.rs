@@ -1,4 +1,4 @@
-//! Running `tc` and `iptables-restore`: one finished command, its text, and what it said on failure.
+//! Runs `tc` and `iptables-restore`: a complete command, its text, and its error output.
 //!
 //! Owns [`Command`], which the pure builders of [`crate::tc`] and [`crate::nfqueue::rules`] return
 //! and tests compare as text. Only [`Command::run`] starts a process.
@@ -9,7 +9,7 @@ use std::{
     process::{Child, Output, Stdio},
 };
 
-/// A program, its arguments and what it reads on its standard input.
+/// A program, its arguments and its standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     program: String,
@@ -17,13 +17,13 @@ pub struct Command {
     input: String,
 }
 
-/// A command that did not do its work.
+/// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program is not on PATH.
     #[error("`{0}` is not installed")]
     NotInstalled(String),
-    /// The program could not be started or read.
+    /// The program could not be started, or its output could not be read.
     #[error("`{command}`: {source}")]
     Io {
         /// The command as typed.
@@ -31,12 +31,12 @@ pub enum CommandError {
         /// The system's error.
         source: io::Error,
     },
-    /// The program ended with another status than 0.
+    /// The program ended with a status other than 0.
     #[error("`{command}`: {said}")]
     Failed {
         /// The command as typed.
         command: String,
-        /// What it wrote to its standard error, on one line, or its exit status.
+        /// The standard error of the program on one line, or its exit status.
         said: String,
     },
 }
@@ -100,7 +100,7 @@ impl Command {
             .stderr(Stdio::piped())
             .spawn()?;
         match feed(&mut child, &self.input) {
-            // A program that fails early closes its input; its own message says why.
+            // A program that fails early closes its input. Its own error message has the reason.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => child.wait_with_output(),
         }
@@ -114,7 +114,7 @@ fn feed(child: &mut Child, input: &str) -> io::Result<()> {
         .map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()))
 }
 
-/// As a person would type it, without its input.
+/// The command line, without the input.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.program)?;

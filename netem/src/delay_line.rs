@@ -1,11 +1,11 @@
-//! The delay line: packet ids in, the same ids out later, or not at all. The pure core of the NFQUEUE
-//! backend.
+//! The delay line takes packet ids and returns them later, or drops them. It is the pure core of
+//! the NFQUEUE backend.
 //!
-//! Owns the queue of packets that are held and when each is due. In: an id, its length and the time it
-//! arrived ([`DelayLine::hold`]). Out: up to which id everything is due ([`DelayLine::release`]) and
-//! when to ask again ([`DelayLine::next_due`]). Must not read a clock, draw a random number of its own
-//! or touch a socket: `now` and the dice come in, so tests run on a virtual clock. The driver is
-//! [`crate::nfqueue::line`].
+//! Owns the queue of held packets with their due times. Input: an id, a length and the time of
+//! arrival ([`DelayLine::hold`]). Output: the last id that is due ([`DelayLine::release`]), and the
+//! time of the next call ([`DelayLine::next_due`]). Must not read a clock, draw random numbers or
+//! use a socket: `now` and the random numbers are arguments, so tests use a virtual clock. The
+//! driver is [`crate::nfqueue::line`].
 
 use std::{
     collections::VecDeque,
@@ -14,48 +14,50 @@ use std::{
 
 use crate::impairments::Impairments;
 
-/// Packets held at most, here and in the kernel's queue alike (it is the queue's MAXLEN).
+/// Greatest number of held packets, here and in the kernel's queue (its MAXLEN).
 ///
-/// At 10 Gbit/s in frames of 1,500 bytes it holds 157 ms; with GSO a packet here is up to 64 KiB and
-/// it holds seconds. A packet more is dropped by the kernel, as a router with a full buffer does.
-/// Memory at most: here 131,072 x 16 bytes = 2 MiB; in the kernel what the senders' windows allow,
-/// and with frames of 1,500 bytes 131,072 x 2.3 KiB = 295 MiB.
+/// At 10 Gbit/s the line holds frames of 1,500 bytes for up to 157 ms. With GSO a packet has up to
+/// 64 KiB, so the line can hold packets for seconds. The kernel drops further packets, like a
+/// router with a full buffer. This process needs at most 131,072 x 16 bytes = 2 MiB. The kernel
+/// needs as much as the senders' windows allow: with frames of 1,500 bytes at most 131,072 x 2.3
+/// KiB = 295 MiB.
 pub const PACKETS_MAX: usize = 131_072;
 
-/// Packets that are due: all those held with an id up to and including `up_to_id`.
+/// Packets that are due: all held packets with an id up to and including `up_to_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     /// The kernel's id of the last packet that is due.
     pub up_to_id: u32,
-    /// How many packets that are.
+    /// The number of packets that are due.
     pub packets: usize,
 }
 
-/// Why a packet was not taken: it is the caller's to drop.
+/// Why the line did not hold a packet. The caller must drop it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
-    /// The dice said so.
+    /// A random number selected the packet.
     #[error("the packet is lost")]
     Lost,
     /// The narrowest link's buffer is full.
     #[error("the buffer in front of the narrowest link is full")]
     Buffer,
-    /// The line holds [`PACKETS_MAX`] packets, or what [`DelayLine::new`] was told.
+    /// The line holds `packets_max` packets, the argument of [`DelayLine::new`].
     #[error("the delay line is full")]
     Full,
 }
 
-/// A first-in first-out line: first the dice, then the narrowest link with its buffer, then the way.
+/// A first-in first-out line. A packet passes three stages: loss, the narrowest link with its
+/// buffer, and the delay.
 ///
-/// INVARIANT: due times never decrease along the line, since a packet is never due before the one
-/// before it, so one verdict "everything up to this id" releases a whole batch in order.
+/// INVARIANT: due times never decrease along the line. So one verdict "everything up to this id"
+/// releases a whole batch in order.
 #[derive(Debug)]
 pub struct DelayLine<D> {
     path: Impairments,
     packets_max: usize,
-    /// Numbers from 0 to 1, each as likely.
+    /// Returns uniformly distributed numbers from 0 to 1.
     dice: D,
-    /// When the narrowest link has sent all that it was given.
+    /// When the narrowest link has sent all packets so far.
     free_at: Option<Instant>,
     held: VecDeque<Held>,
 }
@@ -67,8 +69,8 @@ struct Held {
 }
 
 impl<D: FnMut() -> f64> DelayLine<D> {
-    /// An empty line that does to packets what `path` says and never holds more than `packets_max`.
-    /// `dice`: numbers from 0 to 1, each as likely.
+    /// Creates an empty line with the impairments of `path`, which holds at most `packets_max`
+    /// packets. `dice` returns uniformly distributed numbers from 0 to 1.
     #[must_use]
     pub fn new(path: Impairments, packets_max: usize, dice: D) -> Self {
         Self {
@@ -80,15 +82,15 @@ impl<D: FnMut() -> f64> DelayLine<D> {
         }
     }
 
-    /// From here on packets take this one-way delay; those that are held keep theirs, and their order.
+    /// Sets the one-way delay of later packets. Held packets keep their delay and their order.
     pub fn set_one_way_delay(&mut self, one_way_delay: Duration) {
         self.path.one_way_delay = one_way_delay;
     }
 
-    /// Takes in the packet `id` of `bytes` bytes, which arrived at `now`.
+    /// Holds the packet `id` of `bytes` bytes, which arrived at `now`.
     ///
     /// # Errors
-    /// [`Dropped`]: nothing was stored, the packet is the caller's to drop.
+    /// [`Dropped`]: the line did not store the packet, and the caller must drop it.
     pub fn hold(&mut self, id: u32, bytes: u32, now: Instant) -> Result<(), Dropped> {
         if !self.path.loss.is_zero() && (self.dice)() < self.path.loss.probability() {
             return Err(Dropped::Lost);
@@ -103,7 +105,7 @@ impl<D: FnMut() -> f64> DelayLine<D> {
         Ok(())
     }
 
-    /// When the narrowest link has sent the packet.
+    /// Sends the packet over the narrowest link. Returns when the link has sent it.
     fn pass_narrowest(&mut self, bytes: u32, now: Instant) -> Result<Instant, Dropped> {
         let Some(rate) = self.path.rate else {
             return Ok(now);
@@ -117,7 +119,7 @@ impl<D: FnMut() -> f64> DelayLine<D> {
         Ok(sent)
     }
 
-    /// Nothing to twice the jitter.
+    /// Draws a time from 0 to twice the jitter.
     fn draw_jitter(&mut self) -> Duration {
         if self.path.jitter.is_zero() {
             return Duration::ZERO;
@@ -125,13 +127,13 @@ impl<D: FnMut() -> f64> DelayLine<D> {
         (2 * self.path.jitter).mul_f64((self.dice)().clamp(0.0, 1.0))
     }
 
-    /// Takes out everything that is due at `now`; `None` when nothing is.
+    /// Removes and returns the packets that are due at `now`, or `None`.
     pub fn release(&mut self, now: Instant) -> Option<Release> {
         let packets = self.held.partition_point(|held| held.due <= now);
         self.take(packets)
     }
 
-    /// Takes out everything, due or not: the end of the emulation.
+    /// Removes and returns all packets, at the end of the emulation.
     pub fn release_all(&mut self) -> Option<Release> {
         self.take(self.held.len())
     }
@@ -158,11 +160,11 @@ mod tests {
 
     fn line(packets_max: usize) -> (DelayLine<impl FnMut() -> f64>, Instant) {
         let path = Impairments::delay(DELAY);
-        let no_dice = || panic!("nothing is left to chance");
+        let no_dice = || panic!("a path without loss and jitter draws no random number");
         (DelayLine::new(path, packets_max, no_dice), Instant::now())
     }
 
-    /// A line whose dice show `numbers` again and again.
+    /// A line whose `dice` repeat `numbers`.
     fn chance(path: Impairments, numbers: &'static [f64]) -> DelayLine<impl FnMut() -> f64> {
         let mut shown = numbers.iter().cycle().copied();
         DelayLine::new(path, 1000, move || shown.next().unwrap_or_default())
@@ -292,7 +294,8 @@ mod tests {
         let start = Instant::now();
         line.hold(1, FRAME, start).unwrap();
         assert_eq!(line.next_due(), Some(start + ms(60)));
-        // Its own 40 ms would be over before the first one's 60.
+        // The delay of the second packet is 40 ms, but the line keeps it until the first packet is
+        // due.
         line.hold(2, FRAME, start + ms(1)).unwrap();
         line.hold(3, FRAME, start + ms(50)).unwrap();
         let both = Release {
@@ -318,7 +321,7 @@ mod tests {
         assert_eq!(line.next_due(), Some(start + ms(51)));
         assert_eq!(line.release(start + ms(51)).unwrap().up_to_id, 1);
         assert_eq!(line.next_due(), Some(start + ms(52)));
-        // After a pause it is free at once.
+        // After a pause the link is free at once.
         line.hold(3, FRAME, start + ms(500)).unwrap();
         line.release(start + ms(52));
         assert_eq!(line.next_due(), Some(start + ms(551)));
@@ -335,7 +338,7 @@ mod tests {
         let taken = (0..200)
             .filter(|id| line.hold(*id, FRAME, now).is_ok())
             .count();
-        // 100 ms of a millisecond each, and the one that is being sent.
+        // The buffer has 100 packets of one millisecond each, and the link sends one more packet.
         assert_eq!(taken, 101);
         assert_eq!(line.hold(200, FRAME, now), Err(Dropped::Buffer));
         assert_eq!(line.hold(201, FRAME, now + ms(2)), Ok(()));

@@ -1,11 +1,11 @@
-//! Durations as people and custom resources write them: GEP-2257, the Gateway API's format.
+//! Durations in the format of flags and custom resources: GEP-2257, from the Gateway API.
 //!
-//! Owns parsing `50ms`, `1s500ms`, `2m` and writing milliseconds; a duration without a unit is
-//! refused, since `50` could mean anything.
+//! Parses `50ms`, `1s500ms`, `2m`, and formats milliseconds. A duration without a unit is refused,
+//! because it is ambiguous.
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// The text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a duration; write one to four numbers of up to five digits, each with a unit of h, m, s or ms, such as 50ms or 1s500ms"
@@ -14,11 +14,11 @@ pub struct ParseDurationError {
     text: String,
 }
 
-/// Reads a GEP-2257 duration: one to four times a number of one to five digits and `h`, `m`, `s` or
-/// `ms`; their sum is the value.
+/// Reads a GEP-2257 duration: one to four parts, each a number of one to five digits with the unit
+/// `h`, `m`, `s` or `ms`. The duration is the sum of the parts.
 ///
 /// # Errors
-/// Any other text, also an empty one and one without a unit.
+/// If the text has any other format. An empty text and a number without a unit are errors, too.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     parse_parts(text).ok_or_else(|| ParseDurationError {
         text: text.to_owned(),
@@ -55,7 +55,7 @@ fn parse_parts(text: &str) -> Option<Duration> {
     None
 }
 
-/// Milliseconds with three digits behind the point kept, the resolution of the reports.
+/// Milliseconds, rounded to three decimal places, the resolution of reports.
 #[must_use]
 pub fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3

@@ -1,32 +1,33 @@
-//! What the emulated path does to packets, in one direction.
+//! The impairments of an emulated path in one direction: delay, jitter, loss and rate.
 //!
-//! Owns [`Impairments`] with its limits, and reading a share of packets (`0.5%`) and a rate (`100Mbit`).
+//! Owns [`Impairments`] with its limits, and parses a share of packets (`0.5%`) and a rate
+//! (`100Mbit`).
 
 use std::{fmt, str::FromStr, time::Duration};
 
 /// The longest one-way delay: ten seconds, far above any terrestrial or satellite path.
 pub const ONE_WAY_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// The least that the narrowest link's buffer holds, in time.
+/// Least default size of the narrowest link's buffer, as a time.
 const BUFFER_MIN: Duration = Duration::from_millis(50);
 
-/// What happens to each packet. The default is nothing.
+/// The impairments of each packet. The default has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Impairments {
-    /// How long it takes.
+    /// One-way delay of each packet.
     pub one_way_delay: Duration,
-    /// By up to how much longer or shorter it takes, each value as likely; packets keep their order.
+    /// Greatest deviation from the delay, uniformly distributed. Packets keep their order.
     pub jitter: Duration,
-    /// The share that is lost, each packet by itself.
+    /// Share of lost packets. Losses are independent.
     pub loss: Loss,
-    /// What the narrowest link carries; `None`: any rate.
+    /// Rate of the narrowest link; `None`: unlimited.
     pub rate: Option<Rate>,
-    /// How long packets wait for the narrowest link before they are dropped; `None`: [`Impairments::buffer`]
-    /// decides.
+    /// Longest time that packets wait for the narrowest link. Packets that would wait longer are
+    /// dropped. `None`: the default of [`Impairments::buffer`].
     pub buffer: Option<Duration>,
 }
 
-/// Why no path can be like that.
+/// Why a set of impairments is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImpairmentsError {
     /// The delay exceeds [`ONE_WAY_DELAY_MAX`].
@@ -35,18 +36,18 @@ pub enum ImpairmentsError {
     /// The buffer exceeds [`ONE_WAY_DELAY_MAX`].
     #[error("the buffer of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
     Buffer(Duration),
-    /// A packet would arrive before it was sent.
+    /// The jitter exceeds the delay, so a packet would arrive before it was sent.
     #[error("the jitter of {jitter:?} is more than the delay of {delay:?}")]
     Jitter {
-        /// Asked for.
+        /// Requested jitter.
         jitter: Duration,
-        /// Asked for.
+        /// Requested delay.
         delay: Duration,
     },
 }
 
 impl Impairments {
-    /// A delay and nothing else.
+    /// A path with only a delay.
     #[must_use]
     pub fn delay(one_way_delay: Duration) -> Self {
         Self {
@@ -55,21 +56,21 @@ impl Impairments {
         }
     }
 
-    /// Whether nothing happens to packets.
+    /// Whether packets pass unchanged.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether packets have to be single frames: a super-packet of up to 64 KiB that is dropped as a
-    /// whole would be a loss of 45 in a row.
+    /// Whether packets must be single frames. A dropped super-packet of up to 64 KiB would be 45
+    /// consecutive losses.
     #[must_use]
     pub fn needs_frames(&self) -> bool {
         !self.loss.is_zero() || self.rate.is_some()
     }
 
-    /// How long packets wait for the narrowest link before its buffer is full: unless chosen, a round trip
-    /// over two such paths, the classic rule for a router, at least 50 ms.
+    /// Longest time that packets wait for the narrowest link. The default is twice the delay, at
+    /// least 50 ms: routers usually have a buffer of one round-trip time.
     #[must_use]
     pub fn buffer(&self) -> Duration {
         self.buffer
@@ -93,13 +94,13 @@ impl Impairments {
     }
 }
 
-/// A share of packets, in millionths; at most half of them.
+/// A share of packets in millionths, at most one half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss(u32);
 
-/// Half of all packets.
+/// Greatest loss in millionths: half of all packets.
 const LOSS_MILLIONTHS_MAX: u32 = 500_000;
-/// Of one per cent.
+/// Millionths in one per cent.
 const MILLIONTHS: u32 = 10_000;
 
 impl Loss {
@@ -109,13 +110,13 @@ impl Loss {
         self.0 == 0
     }
 
-    /// The chance that a packet is lost, 0 to 0.5.
+    /// The probability that a packet is lost, 0 to 0.5.
     #[must_use]
     pub fn probability(self) -> f64 {
         f64::from(self.0) / 1e6
     }
 
-    /// In per cent.
+    /// The share in per cent.
     #[must_use]
     pub fn percent(self) -> f64 {
         f64::from(self.0) / f64::from(MILLIONTHS)
@@ -128,7 +129,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Why a text is no share of packets.
+/// The text is not a share of packets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a share of packets; write 0% to 50% with up to four digits behind the point, such as 0.5%"
@@ -160,25 +161,25 @@ fn millionths(text: &str) -> Option<u32> {
     Some(whole * MILLIONTHS + fraction)
 }
 
-/// A rate, in bits a second of whole IP packets; more than zero.
+/// A rate in bits per second of whole IP packets, greater than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Bits a second.
+    /// The rate in bits per second.
     #[must_use]
     pub fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// How long `bytes` take.
+    /// The time that the link needs for `bytes`.
     #[must_use]
     pub fn time(self, bytes: u64) -> Duration {
         let nanoseconds = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.0);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// How many bytes pass in `time`.
+    /// The number of bytes that pass the link in `time`.
     #[must_use]
     pub fn bytes(self, time: Duration) -> u64 {
         let bytes = u128::from(self.0) * time.as_nanos() / 8 / 1_000_000_000;
@@ -186,10 +187,10 @@ impl Rate {
     }
 }
 
-/// Why a text is no rate.
+/// The text is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a rate; write one such as 500kbit, 100Mbit or 1Gbit (a second), 100kbit to 1000Gbit"
+    "`{0}` is not a rate; write bits per second such as 500kbit, 100Mbit or 1Gbit, at least 100kbit and at most 1000Gbit"
 )]
 pub struct ParseRateError(String);
 

@@ -1,13 +1,13 @@
-//! WAN emulation: makes the path that a tunnel's `wan` asks for, and proves it.
+//! WAN emulation: emulates the path that a tunnel's `wan` describes, and verifies it.
 //!
-//! Owns the two ways to emulate a path in one network namespace, kernel netem ([`tc`]) and a delay
-//! line behind an NFQUEUE rule ([`nfqueue`]), the choice between them ([`wan`]), the probe that
-//! every start has to pass ([`probe`]) and the report of what was made ([`report`]). In comes a
-//! [`plan::Plan`]; out come rules in the kernel, a report, or a refusal with its code.
-//! Must not let a packet of the plan pass undelayed once a delay was reported: when in doubt the
-//! traffic stops. Knows nothing of tunnels and Kubernetes. Read `docs/wan-emulation.md`, then
-//! [`delay_line`], the pure core, then [`wan`].
+//! Two backends emulate a path in one network namespace: kernel netem ([`tc`]) and a delay line
+//! behind an NFQUEUE rule ([`nfqueue`]). [`wan`] selects a backend, [`probe`] verifies it at every
+//! start, and [`report`] writes the result. Input: a [`plan::Plan`]. Output: rules in the kernel, a
+//! report, or a refusal with its code. After a delay was reported, no packet of the plan may pass
+//! undelayed: on any failure the traffic stops. The crate does not know tunnels or Kubernetes. Read
+//! `docs/wan-emulation.md`, then [`delay_line`], the pure core, then [`wan`].
 
+pub mod cli;
 pub mod command;
 pub mod delay_line;
 pub mod duration;

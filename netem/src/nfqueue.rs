@@ -1,9 +1,10 @@
-//! The NFQUEUE backend: rules that send a plan's packets to a queue, and the delay line that serves
-//! it from this process.
+//! The NFQUEUE backend: rules that send a plan's packets to a queue, and a delay line in this
+//! process that serves the queue.
 //!
-//! Owns setting both up in the right order and taking both down. In comes a [`Plan`]; out comes a
-//! [`Nfqueue`] that delays until it is stopped. Needs NET_ADMIN, `iptables`, `xt_NFQUEUE` and
-//! `nfnetlink_queue`. When this process dies the rules stay and the traffic stops (see [`rules`]).
+//! The module sets up the queue and then the rules, and removes both. A [`Plan`] becomes an
+//! [`Nfqueue`], which delays packets until it is stopped. The backend needs NET_ADMIN, `iptables`,
+//! `xt_NFQUEUE` and `nfnetlink_queue`. If this process dies, the rules stay and the traffic stops
+//! (see [`rules`]).
 
 pub mod line;
 pub mod message;
@@ -20,13 +21,13 @@ use crate::{command::CommandError, plan::Plan};
 /// The queue's number in the network namespace.
 pub const QUEUE: u16 = 64003;
 
-/// What stopped the backend.
+/// Why the backend stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum NfqueueError {
-    /// The kernel refused the queue, or it broke later.
+    /// The kernel refused the queue, or the queue failed later.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The rules could not be made or removed.
+    /// The rules could not be set up or removed.
     #[error(transparent)]
     Rules(#[from] CommandError),
     /// IPv6 traffic would pass undelayed.
@@ -34,12 +35,12 @@ pub enum NfqueueError {
     Ipv6 {
         /// The plan's interface.
         interface: String,
-        /// What `ip6tables` said.
+        /// The error of `ip6tables`.
         source: CommandError,
     },
 }
 
-/// A delay in force.
+/// An active delay.
 #[derive(Debug)]
 pub struct Nfqueue {
     line: Running,
@@ -47,12 +48,13 @@ pub struct Nfqueue {
 }
 
 impl Nfqueue {
-    /// Takes the queue, then makes the rules; rules that an earlier run left behind are replaced.
+    /// Opens the queue, then sets up the rules. New rules replace the rules of an earlier run.
     ///
     /// # Errors
-    /// [`NfqueueError`]; then nothing is left behind.
+    /// [`NfqueueError`]; the start then leaves no rules behind.
     pub fn start(plan: &Plan) -> Result<Self, NfqueueError> {
-        // The queue first: as long as another process serves it, its rules are not ours to touch.
+        // The queue is opened first: if another process serves it, the rules belong to that
+        // process.
         let line = Running::start(*plan.impairments())?;
         let mut this = Self {
             line,
@@ -69,7 +71,7 @@ impl Nfqueue {
     }
 
     fn make_rules(&mut self, plan: &Plan) -> Result<(), NfqueueError> {
-        // Named before it is tried, so that rules made half way are removed.
+        // The family is listed before its rules exist, so that a partial set-up is removed.
         self.families.push(Family::Ipv4);
         if let Err(error) = rules::apply(plan, Family::Ipv4) {
             remove_leftovers(Family::Ipv4);
@@ -94,21 +96,21 @@ impl Nfqueue {
         self.families.contains(&Family::Ipv6)
     }
 
-    /// From here on packets take this one-way delay.
+    /// Sets the one-way delay of later packets.
     pub fn set_one_way_delay(&self, one_way_delay: Duration) {
         self.line.set_one_way_delay(one_way_delay);
     }
 
-    /// Becomes readable when the delay line has broken.
+    /// A descriptor that becomes readable when the delay line has failed.
     #[must_use]
     pub fn ended(&self) -> &UnixStream {
         self.line.ended()
     }
 
-    /// Removes the rules, lets held packets pass and gives the queue back.
+    /// Removes the rules, releases held packets and closes the queue.
     ///
     /// # Errors
-    /// Why rules could not be removed, or why the line had broken before.
+    /// If rules cannot be removed, or if the delay line had failed.
     pub fn stop(mut self) -> Result<Counts, NfqueueError> {
         let removed = self.remove_rules();
         let counts = self.line.stop()?;
@@ -116,10 +118,10 @@ impl Nfqueue {
         Ok(counts)
     }
 
-    /// Ends without removing the rules, for a line that broke: its traffic has to stop.
+    /// Ends after a failure of the delay line. The rules stay, so that the traffic stops.
     ///
     /// # Errors
-    /// Why the line broke.
+    /// The failure of the delay line.
     pub fn abandon(self) -> Result<(), NfqueueError> {
         self.line.stop()?;
         Ok(())
@@ -131,11 +133,12 @@ impl Nfqueue {
     }
 }
 
-/// Removes the rules of an earlier run or of half a start. That there are none is the usual case and
-/// no error, so what `iptables` says is not looked at.
+/// Removes the rules of an earlier run or of a failed start. Errors of `iptables` are ignored,
+/// because usually there are no rules.
 pub fn remove_leftovers(family: Family) {
     if rules::remove(family).is_err() {
-        // Without the jump the whole transaction above is refused; the chain may be there alone.
+        // The transaction above fails if the jump does not exist, but the chain can exist without
+        // the jump.
         let _ = rules::remove_chain_command(family).run();
     }
 }

@@ -1,7 +1,7 @@
-//! What is to be emulated: the interface, the path and the packets it applies to.
+//! The plan of an emulation: the interface, the path and the affected packets.
 //!
-//! Owns [`Plan`] and its limits. A plan that exists is usable: both backends build their rules from
-//! it by pure functions and need no further checks.
+//! Owns [`Plan`] and its limits. Every plan is valid, so both backends derive their rules from it
+//! by pure functions without further checks.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,22 +10,22 @@ use crate::impairments::{Impairments, ImpairmentsError};
 /// The port on `lo` that the self-probe uses, and the number of the NFQUEUE.
 pub const PROBE_PORT: u16 = muxtunnel_contract::ports::WAN_PROBE;
 
-/// The most ports a plan names. Each costs a linear match a packet in the kernel.
+/// Maximum number of ports of a plan. The kernel compares each packet with every port.
 pub const PORTS_MAX: usize = 128;
 
-/// The interface name limit of the kernel (`IFNAMSIZ` less the closing zero).
+/// Greatest length of an interface name (`IFNAMSIZ` without the terminating zero).
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// Which packets are delayed.
+/// The packets that are delayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// TCP and UDP packets from or to one of these ports.
     Ports(BTreeSet<u16>),
-    /// Every IP packet, but TCP and UDP packets from or to one of these ports.
+    /// Every IP packet, except TCP and UDP packets from or to one of these ports.
     AllExcept(BTreeSet<u16>),
 }
 
-/// A checked order for a delay in this network namespace.
+/// A checked plan for a delay in this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     interface: String,
@@ -33,29 +33,29 @@ pub struct Plan {
     scope: Scope,
 }
 
-/// Why an order cannot be carried out by any backend.
+/// Why no backend can carry out a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// There is no such path.
+    /// The impairments are invalid.
     #[error(transparent)]
     Impairments(#[from] ImpairmentsError),
-    /// No port was given although only ports are to be delayed.
-    #[error("no port to delay is given")]
+    /// [`Scope::Ports`] has no port.
+    #[error("no port is given: set --port or --all")]
     NoPorts,
     /// More than [`PORTS_MAX`] ports.
-    #[error("{0} ports are given, and {PORTS_MAX} is the limit")]
+    #[error("{0} ports are given, at most {PORTS_MAX} are permitted")]
     TooManyPorts(usize),
     /// Port 0, or the port of the self-probe.
-    #[error("port {0} is reserved")]
+    #[error("port {0} is reserved: use another port")]
     ReservedPort(u16),
-    /// A name that no interface can have.
-    #[error("`{0}` cannot be the name of a network interface")]
+    /// The name is not a valid interface name.
+    #[error("`{0}` is not a valid name of a network interface")]
     Interface(String),
 }
 
 impl Plan {
-    /// Checks an order. `interface`: where packets arrive (NFQUEUE) or leave (netem).
-    /// `impairments`: none is valid too.
+    /// Checks a plan. `interface`: where packets arrive (NFQUEUE) or leave (netem). `impairments`
+    /// may be empty.
     ///
     /// # Errors
     /// See [`PlanError`].
@@ -98,19 +98,19 @@ impl Plan {
         &self.interface
     }
 
-    /// The delay in one direction; both ends together make an RTT of twice that.
+    /// The delay in one direction. If both ends delay packets, the RTT grows by twice the delay.
     #[must_use]
     pub fn one_way_delay(&self) -> Duration {
         self.impairments.one_way_delay
     }
 
-    /// What happens to the packets.
+    /// The impairments of the packets.
     #[must_use]
     pub fn impairments(&self) -> &Impairments {
         &self.impairments
     }
 
-    /// The packets that it happens to.
+    /// The affected packets.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope

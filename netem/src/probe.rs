@@ -1,9 +1,11 @@
-//! The self-probe: UDP packets on `lo` through the path just made, timed and counted.
+//! The self-probe: sends UDP packets on `lo` through the new path, measures their times and counts
+//! them.
 //!
-//! Owns the measurements and the verdict over them. Every start has to pass it before anything is
-//! reported: a path that is configured but not made would falsify all that is measured later. It
-//! works before the other side of a tunnel exists, since it never leaves the network namespace. The
-//! delay is measured always ([`delay`]), loss and rate where they were asked for ([`loss`], [`rate`]).
+//! Owns the measurements and their verdict. Every start must pass the probe before it writes a
+//! report, because a configured path without effect would falsify later measurements. The probe
+//! does not leave the network namespace, so it works before the other side of a tunnel exists. It
+//! always measures the delay ([`delay`]), and loss and rate if they were requested ([`loss`],
+//! [`rate`]).
 
 mod delay;
 mod loss;
@@ -21,106 +23,107 @@ pub use delay::{PROBES, median};
 
 use crate::{duration::milliseconds, impairments::Impairments, plan::PROBE_PORT};
 
-/// Measurements are repeated until one is good: at least this many,
+/// Least number of measurements before the probe gives up. The probe repeats the measurement until
+/// a result is within the tolerance.
 const MEASUREMENTS_MIN: usize = 5;
-/// and more of them until this time is over. On a machine whose processors are all taken packets are
-/// late because processes wait, not because the emulation is wrong; one good one shows that it is
-/// right. No emulation that is wrong has one.
+/// Least time before the probe gives up. On a busy machine packets are late because processes wait,
+/// not because the emulation is wrong. One good measurement proves the emulation, because a wrong
+/// emulation never gives a good measurement.
 const MEASURING: Duration = Duration::from_secs(10);
 
-/// Room for all packets of a measurement: 10,000 small ones are 8 MB of kernel memory.
+/// Room for all packets of a measurement: 10,000 small packets take 8 MB of kernel memory.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
-/// The headers of IPv4 and UDP, bytes.
+/// Bytes of the headers of IPv4 and UDP.
 const HEADERS_BYTES: u64 = 20 + 8;
 
-/// The probe gave no figure.
+/// The probe failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// A socket call failed.
-    #[error("probing on lo: {0}")]
+    #[error("the probe on lo failed: {0}")]
     Io(#[from] io::Error),
-    /// Packets were lost that should not have been, or came later than two seconds after their time.
-    #[error("probing on lo: {arrived} of {sent} packets arrived")]
+    /// Packets were lost although no loss was requested, or arrived more than two seconds late.
+    #[error("the probe on lo failed: {arrived} of {sent} packets arrived")]
     Lost {
-        /// How many came.
+        /// Packets that arrived.
         arrived: usize,
-        /// How many were on their way.
+        /// Packets that were sent.
         sent: usize,
     },
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// The one-way delay: the median of the last measurement's packets.
     pub one_way_delay: Duration,
-    /// The share that was lost, where loss was asked for.
+    /// Share of lost packets, if loss was requested.
     pub loss: Option<Loss>,
-    /// Bits a second, where a rate was asked for.
+    /// Measured rate in bits per second, if a rate was requested.
     pub rate: Option<f64>,
-    /// How many measurements were made.
+    /// Number of measurements.
     pub measurements: usize,
 }
 
-/// Packets that did not come.
+/// Lost packets of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// How many.
+    /// Number of lost packets.
     pub lost: u32,
-    /// Of how many.
+    /// Number of sent packets.
     pub sent: u32,
 }
 
 impl Loss {
-    /// In per cent.
+    /// The loss in per cent.
     #[must_use]
     pub fn percent(self) -> f64 {
         100.0 * f64::from(self.lost) / f64::from(self.sent)
     }
 }
 
-/// The path made is not the path asked for.
+/// The measured path differs from the requested path.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Off {
-    /// It takes longer, or less long.
+    /// The delay is wrong.
     #[error(
-        "asked for {} ms, measured {} ms (the tolerance is {} ms)",
+        "requested a one-way delay of {} ms, measured {} ms (the tolerance is {} ms)",
         milliseconds(*asked),
         milliseconds(*measured),
         milliseconds(*tolerance)
     )]
     Delay {
-        /// Asked for.
+        /// Requested delay.
         asked: Duration,
-        /// The median.
+        /// Median of the measured delays.
         measured: Duration,
-        /// How far they may be apart.
+        /// Greatest permitted difference.
         tolerance: Duration,
     },
-    /// More is lost, or less.
-    #[error("asked for a loss of {asked} %, {} of {} packets were lost", measured.lost, measured.sent)]
+    /// The loss is wrong.
+    #[error("requested a loss of {asked} %, but {} of {} packets were lost", measured.lost, measured.sent)]
     Loss {
-        /// In per cent.
+        /// Requested loss in per cent.
         asked: f64,
-        /// What was lost.
+        /// Measured loss.
         measured: Loss,
     },
-    /// More passes, or less.
-    #[error("asked for {asked:.3} Mbit/s, measured {measured:.3} Mbit/s")]
+    /// The rate is wrong.
+    #[error("requested a rate of {asked:.3} Mbit/s, measured {measured:.3} Mbit/s")]
     Rate {
-        /// In Mbit/s.
+        /// Requested rate in Mbit/s.
         asked: f64,
-        /// In Mbit/s.
+        /// Measured rate in Mbit/s.
         measured: f64,
     },
 }
 
 impl Measured {
-    /// Whether this is the path asked for.
+    /// Checks the result against the requested path.
     ///
     /// # Errors
-    /// What is [`Off`].
+    /// The first wrong figure ([`Off`]).
     pub fn judge(&self, path: &Impairments) -> Result<(), Off> {
         let (asked, tolerance) = (delay::expected(path), tolerance(path));
         if asked.abs_diff(self.one_way_delay) > tolerance {
@@ -148,16 +151,16 @@ impl Measured {
     }
 }
 
-/// How far the median delay may be off: three per cent, or one millisecond where that is more, since
-/// on a busy machine a process is woken up to a millisecond late; and half of the jitter, which the
-/// median of 20 stays within.
+/// Tolerance of the median delay: three per cent, but at least one millisecond, because a busy
+/// machine wakes a process up to a millisecond late. With jitter, half of the jitter is added; the
+/// median of 20 packets stays within that.
 #[must_use]
 pub fn tolerance(path: &Impairments) -> Duration {
     (path.one_way_delay * 3 / 100).max(Duration::from_millis(1)) + path.jitter / 2
 }
 
-/// Measures `path` on `lo` at port 64003 until it has the requested values, for ten seconds at most. The
-/// caller judges whether the last result has them.
+/// Measures `path` on `lo` at port 64003 until a result is within the tolerance, or until ten
+/// seconds have passed. The caller judges the last result.
 ///
 /// # Errors
 /// See [`ProbeError`].
@@ -191,7 +194,7 @@ fn repeat(
     })
 }
 
-/// Sender and receiver, on `lo`.
+/// The sockets of the sender and of the receiver, on `lo`.
 struct Sockets {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -206,8 +209,8 @@ impl Sockets {
         Ok(Self { sender, receiver })
     }
 
-    /// The length of the next packet's payload and what it begins with, or `None` when none came until
-    /// then.
+    /// Waits for the next packet. Returns the length of its payload and the first 8 bytes of the
+    /// payload, or `None` if no packet arrives before `until`.
     fn receive(&self, until: Instant) -> io::Result<Option<(usize, u64)>> {
         let timeout = until.saturating_duration_since(Instant::now());
         self.receiver

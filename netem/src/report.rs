@@ -1,8 +1,8 @@
-//! The report: which delay was made, how, and what a probe measured of it.
+//! The report: the emulated delay, its backend, and the probe's measurements.
 //!
-//! Owns the JSON file that `muxwan run` writes once the delay is proven and `muxwan check` reads
-//! (the startup probe of the container). A report exists only while its delay is in force or was set
-//! for good; every start removes the old one first.
+//! Owns the JSON file that `muxwan run` writes after a successful probe. `muxwan check`, the
+//! container's startup probe, reads it. A report exists only while its delay is in force, or
+//! permanently with netem. Every start removes the old report first.
 
 use std::{
     fs, io,
@@ -17,94 +17,94 @@ use crate::{
     probe::{self, Measured},
 };
 
-/// How the delay is made.
+/// The backend of the delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// `tc qdisc ... netem`: delays what leaves the interface.
+    /// `tc qdisc ... netem`: delays packets that leave the interface.
     Netem,
-    /// The delay line behind an NFQUEUE rule: delays what arrives on the interface.
+    /// The delay line behind an NFQUEUE rule: delays packets that arrive on the interface.
     Nfqueue,
-    /// A delay of zero was asked for, so none is made.
+    /// No backend, because a delay of zero was requested.
     None,
 }
 
-/// What was made and measured. Times in milliseconds.
+/// The emulation and its measurements. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// How the delay is made.
+    /// The backend of the delay.
     pub backend: Backend,
-    /// Where packets are delayed.
+    /// The interface on which packets are delayed.
     pub interface: String,
-    /// The ports that are delayed; absent when all traffic is.
+    /// The ports that are delayed; absent if all traffic is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<u16>>,
-    /// The ports that are spared when all traffic is delayed.
+    /// The ports that are not delayed; absent unless all other traffic is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except_ports: Option<Vec<u16>>,
     /// Whether IPv6 is delayed as well; if not, the interface has no IPv6 address.
     pub ipv6: bool,
-    /// The one-way delay asked for.
+    /// The requested one-way delay.
     pub asked_milliseconds: f64,
     /// The median one-way delay of the probes on `lo`.
     pub measured_milliseconds: f64,
-    /// By how much the two may differ.
+    /// Greatest permitted difference between requested and measured delay.
     pub tolerance_milliseconds: f64,
-    /// By how much longer or shorter packets take, where that was asked for.
+    /// The requested jitter, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_milliseconds: Option<f64>,
-    /// The loss asked for.
+    /// The requested loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_loss_percent: Option<f64>,
     /// The loss of the probe's packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_loss_percent: Option<f64>,
-    /// The rate asked for.
+    /// The requested rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_mbit_s: Option<f64>,
     /// The rate of the probe's burst.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_mbit_s: Option<f64>,
-    /// How many probes that is, all on `lo`; 0 where no delay was asked for.
+    /// Number of probe packets on `lo`; 0 if no delay was requested.
     pub probes: usize,
-    /// How many medians were taken until one was within the tolerance.
+    /// Number of measurements until a result was within the tolerance.
     pub measurements: usize,
-    /// The backends that were tried before and what they met.
+    /// The backends that failed before `backend` worked, with their errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
 }
 
-/// There is no report of a delay in force.
+/// There is no valid report.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The file is missing or unreadable.
     #[error("no report yet: {}: {source}", path.display())]
     Missing {
-        /// Where it should be.
+        /// The expected path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// The file is no report.
-    #[error("{} is no report: {source}", path.display())]
+    /// The file is not a report.
+    #[error("{} is not a report: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The parser's error.
         source: serde_json::Error,
     },
-    /// The figures do not agree.
-    #[error("the delay measured is {measured} ms, not {asked} ms")]
+    /// The measured delay differs from the requested delay.
+    #[error("the measured delay is {measured} ms, not {asked} ms")]
     Off {
-        /// Milliseconds asked for.
+        /// Requested delay in milliseconds.
         asked: f64,
-        /// Milliseconds measured.
+        /// Measured delay in milliseconds.
         measured: f64,
     },
 }
 
 impl Report {
-    /// The report of a plan that `backend` made. `measured`: `None` where none was asked for.
+    /// The report of a plan that `backend` emulates. `measured`: `None` without a requested delay.
     #[must_use]
     pub fn new(plan: &Plan, backend: Backend, measured: Option<Measured>, ipv6: bool) -> Self {
         let (ports, except_ports) = match plan.scope() {
@@ -134,10 +134,10 @@ impl Report {
         }
     }
 
-    /// Writes the report so that a reader sees all of it or nothing.
+    /// Writes the report atomically: a reader sees the whole file or none.
     ///
     /// # Errors
-    /// The system's, when the folder cannot be made or written.
+    /// If the folder cannot be created or written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -148,10 +148,10 @@ impl Report {
     }
 }
 
-/// Removes a report, if there is one.
+/// Removes a report, if it exists.
 ///
 /// # Errors
-/// The system's, when there is one and it cannot be removed.
+/// If the report exists and cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -159,7 +159,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads the report and judges it.
+/// Reads the report and compares its measured delay with the requested delay.
 ///
 /// # Errors
 /// See [`CheckError`].

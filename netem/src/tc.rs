@@ -1,9 +1,9 @@
-//! The kernel netem backend: `tc` commands from pure functions, and reading back what they made.
+//! The kernel netem backend: pure functions return `tc` commands, and the settings are read back.
 //!
-//! Owns the qdiscs with the handles 64: and 65: on the plan's interface, and for the time of the
-//! probe on `lo`. Delays what leaves. netem orphans the packets that it holds, so that on departure
-//! they do not count against the sender as they would behind an NFQUEUE rule. What is in force
-//! stays when the process ends.
+//! Owns the qdiscs with the handles 64: and 65: on the plan's interface, and on `lo` during the
+//! probe. netem delays departing packets. netem orphans the packets that it holds, so they do not
+//! count against the sender's socket. Behind an NFQUEUE rule they would. The delay remains when the
+//! process ends.
 
 use std::time::Duration;
 
@@ -14,53 +14,56 @@ use crate::{
     probe::{self, Measured, ProbeError},
 };
 
-/// The rate that the queue limit is computed for: 10 Gbit/s, in bytes a second.
+/// The rate for which the queue limit is computed: 10 Gbit/s, in bytes per second.
 pub const ASSUMED_BYTES_PER_SECOND: u64 = 10_000_000_000 / 8;
 
-/// The packet size that the queue limit is computed for, an Ethernet frame's payload.
+/// The packet size for which the queue limit is computed: an Ethernet frame's payload.
 const ASSUMED_PACKET_BYTES: u64 = 1500;
 
-/// The least limit: netem's own default; where the link is narrow, less.
+/// The least limit without a rate: netem's own default.
 const LIMIT_PACKETS_MIN: u64 = 1000;
+/// The least limit with a rate.
 const LIMIT_PACKETS_NARROW_MIN: u64 = 16;
 
-/// The greatest limit: 1.5 GB of full frames, which is 10 Gbit/s for 600 ms twice over.
+/// The greatest limit: 1.5 GB of full frames, twice the bytes of 600 ms at 10 Gbit/s.
 const LIMIT_PACKETS_MAX: u64 = 1_000_000;
 
-/// With a rate, netem lets no packet overtake another, which jitter alone does. This one limits nobody.
+/// netem keeps the order of packets with jitter only if it has a rate. This rate is too high to
+/// limit traffic.
 const ANY_RATE: &str = "1000gbit";
 
-/// What `ip link` says of an interface that leaves super-packets alone, the kernel's default.
+/// The kernel's default in `ip link`. With this value an interface does not cut super-packets.
 const SEGMENTS_DEFAULT: u32 = 65_535;
 
-/// `tc`'s handle of our root qdisc; one that nobody chooses by chance.
+/// `tc`'s handle of muxwan's root qdisc, unlikely to be in use.
 const ROOT: &str = "64:";
 const NETEM: &str = "65:";
 
-/// What stopped the backend.
+/// Why the backend stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum NetemError {
-    /// `tc` is missing, or refused a command; most often the kernel has no `sch_netem`.
+    /// `tc` is missing, or refused a command, usually because the kernel lacks `sch_netem`.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The probe gave no figure.
+    /// The probe failed.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// `tc qdisc show` does not list what was set.
+    /// `tc qdisc show` does not list the settings.
     #[error("`tc` reports {found} on {interface} instead of {asked}")]
     NotInForce {
         /// The plan's interface.
         interface: String,
-        /// What was asked for.
+        /// The requested settings.
         asked: String,
-        /// What `tc` reports.
+        /// The settings that `tc` reports.
         found: String,
     },
 }
 
-/// Packets that netem may hold. Without a rate: what [`ASSUMED_BYTES_PER_SECOND`] bring within the
-/// delay, twice for bursts. A thousand, the default, would cut 50 ms down to 240 Mbit/s. With a rate:
-/// what is on its way, and in front of the narrowest link its buffer.
+/// Maximum number of packets that netem holds. Without a rate: the packets that arrive within the
+/// delay at [`ASSUMED_BYTES_PER_SECOND`], doubled for bursts. netem's default of 1,000 packets
+/// would limit a path of 50 ms to 240 Mbit/s. With a rate: the packets in flight, and the packets
+/// in the buffer of the narrowest link.
 #[must_use]
 pub fn limit_packets(path: &Impairments) -> u64 {
     let one_way_delay = path.one_way_delay + path.jitter;
@@ -75,7 +78,7 @@ pub fn limit_packets(path: &Impairments) -> u64 {
     (2 * packets).clamp(LIMIT_PACKETS_MIN, LIMIT_PACKETS_MAX)
 }
 
-/// The commands that put a plan into force on an interface without qdisc of its own.
+/// The commands that apply a plan to an interface without its own qdisc.
 #[must_use]
 pub fn commands(plan: &Plan) -> Vec<Command> {
     let (device, path) = (plan.interface(), plan.impairments());
@@ -84,8 +87,8 @@ pub fn commands(plan: &Plan) -> Vec<Command> {
             let place = format!("dev {device} root handle {ROOT}");
             vec![netem(&place, path)]
         }
-        // Two bands: 64:1 passes at once, 64:2 goes through netem. `priomap` is where packets go
-        // that no filter names.
+        // Two bands: 64:1 passes at once, 64:2 goes through netem. `priomap` selects the band of
+        // packets that match no filter.
         Scope::AllExcept(ports) => banded(device, path, 1, ports),
         Scope::Ports(ports) => banded(device, path, 0, ports),
     };
@@ -95,18 +98,18 @@ pub fn commands(plan: &Plan) -> Vec<Command> {
     commands
 }
 
-/// How many frames a super-packet may have that the kernel gives to the interface.
+/// The command that sets the greatest number of frames of a super-packet on the interface.
 fn segments_command(device: &str, segments: u32) -> Command {
     Command::new(&format!("ip link set dev {device} gso_max_segs {segments}"))
 }
 
-/// The commands that delay the probe's packets on `lo` and nothing else.
+/// The commands that delay only the probe's packets on `lo`.
 #[must_use]
 pub fn probe_commands(path: &Impairments) -> Vec<Command> {
     banded("lo", path, 0, [&PROBE_PORT])
 }
 
-/// Removes what [`commands`] made; fails where there is nothing of ours.
+/// Removes the qdiscs of [`commands`]; fails if they do not exist.
 #[must_use]
 pub fn remove_command(device: &str) -> Command {
     Command::new(&format!("tc qdisc del dev {device} root handle {ROOT}"))
@@ -162,14 +165,14 @@ fn banded<'a>(
     commands
 }
 
-/// Probes netem on `lo`, then puts the plan into force and reads it back. Returns what the probe
-/// measured; whether it will do is the caller's to judge.
+/// Probes netem on `lo`, then applies the plan and reads it back. Returns the measurements of the
+/// probe, which the caller judges.
 ///
-/// The probe shows what this kernel's netem makes of the asked delay; on the plan's interface
-/// nothing answers yet, so there only the settings can be read back.
+/// The probe measures the requested delay with this kernel's netem. No peer answers on the plan's
+/// interface yet, so the settings there are only read back.
 ///
 /// # Errors
-/// [`NetemError`]; then nothing of ours is left behind.
+/// [`NetemError`]; the start then leaves no qdiscs behind.
 pub fn start(plan: &Plan) -> Result<Measured, NetemError> {
     remove_leftovers(plan.interface());
     remove_leftovers("lo");
@@ -188,8 +191,8 @@ pub fn start(plan: &Plan) -> Result<Measured, NetemError> {
     made.map(|()| measured)
 }
 
-/// Removes what an earlier run, or half a start, left behind. That there is nothing is the usual
-/// case and no error, so what `tc` says is not looked at.
+/// Removes the qdiscs of an earlier run or of a failed start. Errors of `tc` are ignored, because
+/// usually there are no such qdiscs.
 pub fn remove_leftovers(device: &str) {
     if remove_command(device).run().is_ok() {
         let _ = segments_command(device, SEGMENTS_DEFAULT).run();
@@ -218,7 +221,7 @@ fn read_back(plan: &Plan) -> Result<(), NetemError> {
     })
 }
 
-/// The settings of our netem qdisc. `shown`: the text of `tc -j qdisc show`.
+/// The settings of muxwan's netem qdisc. `shown`: the output of `tc -j qdisc show`.
 fn netem_options(shown: &str) -> Option<serde_json::Value> {
     let qdiscs: serde_json::Value = serde_json::from_str(shown).ok()?;
     let ours = qdiscs.as_array()?.iter().find(|qdisc| {
@@ -227,8 +230,8 @@ fn netem_options(shown: &str) -> Option<serde_json::Value> {
     Some(ours["options"].clone())
 }
 
-/// The delay by its value; that there is loss and a rate, since how they are written has changed from
-/// version to version, and the probe has shown their values.
+/// Compares the delay by value, and loss and rate only by presence: their format differs between
+/// versions of `tc`, and the probe has measured them.
 fn is_in_force(options: &serde_json::Value, path: &Impairments) -> bool {
     let seconds = options["delay"]["delay"].as_f64().unwrap_or_default();
     let near = Duration::try_from_secs_f64(seconds)
@@ -361,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_delay_in_force_is_read_from_tcs_json() {
-        // As iproute2 6.1 writes it.
+        // The output of iproute2 6.1.
         let shown = r#"[{"kind":"prio","handle":"64:","root":true,"refcnt":2,"options":{"bands":2,"priomap":[0,0],"multiqueue":false}},
             {"kind":"netem","handle":"65:","parent":"64:2","options":{"limit":83334,"delay":{"delay":0.05,"jitter":0,"correlation":0},"ecn":false,"gap":0}}]"#;
         let found = netem_options(shown).unwrap();

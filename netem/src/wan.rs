@@ -1,8 +1,8 @@
-//! The choice of a backend and the verdict over what it made.
+//! The choice of a backend, and the verdict over its delay.
 //!
-//! Owns the order (netem, then NFQUEUE, then refuse), the probe that each has to pass and the
-//! refusal that names what every attempt met. In comes a [`Plan`]; out comes an [`InForce`] with its
-//! report. A backend that does not pass is taken down before the next one is tried.
+//! Owns the order (netem, then NFQUEUE, then refuse), the probe of each backend, and the refusal
+//! with the error of every attempt. A [`Plan`] becomes an [`InForce`] with its report. If a backend
+//! fails the probe, its rules are removed before the next backend is tried.
 
 use std::{fmt, fs, os::unix::net::UnixStream, time::Duration};
 
@@ -17,32 +17,32 @@ use crate::{
     tc::{self, NetemError},
 };
 
-/// Which backends may be used.
+/// The permitted backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// netem where the kernel has it, else NFQUEUE.
+    /// netem if the kernel has it, otherwise NFQUEUE.
     Auto,
-    /// netem or nothing.
+    /// Only netem.
     Netem,
-    /// NFQUEUE or nothing.
+    /// Only NFQUEUE.
     Nfqueue,
 }
 
-/// A delay in force, probed.
+/// An active delay that has passed the probe.
 #[derive(Debug)]
 pub struct InForce {
-    /// What was made and measured.
+    /// The emulation and its measurements.
     pub report: Report,
     line: Option<Nfqueue>,
 }
 
-/// No delay could be made that is the one asked for.
+/// No backend achieved the requested delay.
 #[derive(Debug, thiserror::Error)]
 pub struct Refusal {
     attempts: Vec<Attempt>,
 }
 
-/// What one backend met.
+/// The error of one backend.
 #[derive(Debug)]
 struct Attempt {
     backend: &'static str,
@@ -62,7 +62,7 @@ enum Failure {
 }
 
 impl Refusal {
-    /// [`Code::WanDelayOff`] when a backend worked but made another delay, else
+    /// [`Code::WanDelayOff`] if a backend worked with a wrong delay, otherwise
     /// [`Code::WanUnsupported`].
     #[must_use]
     pub fn code(&self) -> Code {
@@ -83,8 +83,8 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = self.code();
         let what = match code {
-            Code::WanDelayOff => "the path made is not the path asked for",
-            _ => "no path can be emulated here",
+            Code::WanDelayOff => "the measured path differs from the requested path",
+            _ => "no backend can emulate a path in this network namespace",
         };
         write!(f, "{code} {}: {what}", code.reason())?;
         self.attempts
@@ -99,11 +99,11 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Puts a plan into force with the first backend that passes the probe. A path that does nothing to
-/// packets removes what an earlier run left behind and makes nothing.
+/// Applies a plan with the first backend that passes the probe. For a path without impairments, it
+/// only removes the rules of an earlier run.
 ///
 /// # Errors
-/// [`Refusal`]; then nothing is in force.
+/// [`Refusal`]; then no rule is in force.
 pub fn start(plan: &Plan, choice: Choice) -> Result<InForce, Refusal> {
     if plan.impairments().is_none() {
         return Ok(clear(plan));
@@ -149,7 +149,7 @@ fn start_netem(plan: &Plan) -> Result<InForce, Failure> {
         tc::remove_leftovers(plan.interface());
         return Err(off.into());
     }
-    // A chain left by an NFQUEUE run would hold up traffic for ever.
+    // The chain of an earlier NFQUEUE run would block traffic permanently.
     nfqueue::remove_leftovers(Family::Ipv4);
     nfqueue::remove_leftovers(Family::Ipv6);
     let report = Report::new(plan, Backend::Netem, Some(measured), true);
@@ -180,24 +180,24 @@ fn prove(path: &Impairments) -> Result<Measured, Failure> {
 }
 
 impl InForce {
-    /// Becomes readable when the delay line has broken; `None` where the kernel makes the delay.
+    /// A descriptor that becomes readable when the delay line has failed; `None` if the kernel
+    /// delays packets.
     #[must_use]
     pub fn ended(&self) -> Option<&UnixStream> {
         self.line.as_ref().map(Nfqueue::ended)
     }
 
-    /// From here on packets take this one-way delay, where the delay line makes it.
+    /// Sets the one-way delay of later packets, if the delay line delays them.
     pub fn set_one_way_delay(&self, one_way_delay: Duration) {
         if let Some(line) = &self.line {
             line.set_one_way_delay(one_way_delay);
         }
     }
 
-    /// Takes it out of force. Returns what became of packets in the delay line, nothing for the other
-    /// backends.
+    /// Removes the delay. Returns the counts of the delay line; for other backends they are zero.
     ///
     /// # Errors
-    /// Why rules could not be removed, or why the delay line had broken before.
+    /// If rules cannot be removed, or if the delay line had failed.
     pub fn stop(self, plan: &Plan) -> Result<Counts, NfqueueError> {
         match self.line {
             Some(line) => line.stop(),
@@ -208,10 +208,10 @@ impl InForce {
         }
     }
 
-    /// Ends after the delay line broke: the rules stay, so that the traffic stops.
+    /// Ends after a failure of the delay line. The rules stay, so that the traffic stops.
     ///
     /// # Errors
-    /// Why it broke.
+    /// The failure of the delay line.
     pub fn abandon(self) -> Result<(), NfqueueError> {
         self.line.map_or(Ok(()), Nfqueue::abandon)
     }
@@ -251,8 +251,8 @@ mod tests {
         let lost = ProbeError::Io(std::io::Error::from(std::io::ErrorKind::AddrInUse));
         assert_eq!(
             refusal(vec![netem.into(), lost.into()]).to_string(),
-            "MT0404 WanUnsupported: no path can be emulated here; netem: `tc` reports no netem on eth0 \
-             instead of a delay of 50 ms; nfqueue: probing on lo: address in use"
+            "MT0404 WanUnsupported: no backend can emulate a path in this network namespace; netem: `tc` reports no netem on eth0 \
+             instead of a delay of 50 ms; nfqueue: the probe on lo failed: address in use"
         );
     }
 
@@ -265,8 +265,8 @@ mod tests {
         };
         assert_eq!(
             refusal(vec![off.into()]).to_string(),
-            "MT0405 WanDelayOff: the path made is not the path asked for; netem: asked for 50 ms, \
-             measured 61.2 ms (the tolerance is 1.5 ms)"
+            "MT0405 WanDelayOff: the measured path differs from the requested path; netem: requested a one-way delay of 50 ms, measured \
+             61.2 ms (the tolerance is 1.5 ms)"
         );
         let lost = refusal(vec![
             ProbeError::Lost {

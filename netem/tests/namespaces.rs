@@ -1,5 +1,5 @@
-//! What `muxwan` does to real traffic between two network namespaces. Needs root, `ip` and
-//! `iptables` with NFQUEUE; a test fails, and says so, where one of them is missing.
+//! Runs `muxwan` on real traffic between two network namespaces. Needs root, `ip` and `iptables`
+//! with NFQUEUE. If a requirement is missing, a test fails and names the requirement.
 
 mod support;
 
@@ -98,7 +98,7 @@ fn a_start_after_a_kill_replaces_the_rules_that_were_left() {
         rules.contains("--dport 64000") && !rules.contains("5001"),
         "{rules}"
     );
-    // Once in each family.
+    // Each family has one jump to the chain.
     assert_eq!(
         rules.matches("-A PREROUTING -j MUXWAN").count(),
         2,
@@ -133,7 +133,7 @@ fn a_second_muxwan_beside_a_running_one_is_refused_and_leaves_it_alone() {
     );
     let (status, message) = link.left.refusal(&line);
     assert_eq!(status, Some(3), "{message}");
-    assert!(message.contains("binding the queue"), "{message}");
+    assert!(message.contains("cannot bind the queue"), "{message}");
     assert_eq!(link.left.rules(), rules);
     assert_delayed(&link, link.right.ipv4, 64000);
 }
@@ -184,7 +184,7 @@ fn a_delay_of_zero_sets_nothing_and_reports_0() {
     assert_eq!(muxwan.terminate(), Some(0));
 }
 
-/// The program refuses `flags` as a usage error; `what`: a word of the refusal.
+/// Asserts that the program refuses `flags` as a usage error. `what`: a word of the refusal.
 fn assert_usage_error(flags: &str, what: &str) {
     let link = Link::new();
     let report = link.report("report.json");
@@ -211,7 +211,8 @@ fn loss_is_of_single_frames_and_a_transfer_survives_it() {
     assert_eq!(muxwan.report["asked_loss_percent"], 2.0);
     let measured = muxwan.report["measured_loss_percent"].as_f64().unwrap();
     assert!((0.5..4.0).contains(&measured), "{measured}");
-    // 4 MiB are 2,900 frames, but 64 super-packets: with those lost as a whole, few would be.
+    // 4 MiB are 2,900 frames, but only 64 super-packets. If whole super-packets were lost, there
+    // would be few losses.
     transfer(&link, link.right.ipv4, 64000, 4 << 20);
     assert_eq!(muxwan.terminate(), Some(0));
     let retransmitted = link.left.retransmitted();
@@ -227,7 +228,7 @@ fn a_rate_is_what_a_transfer_gets() {
     assert!((34.0..46.0).contains(&measured), "{measured}");
     let bytes: u64 = 5 << 20;
     let time = transfer(&link, link.right.ipv4, 64000, bytes);
-    // Headers take a part; the first bytes wait in no queue.
+    // Headers take a part of the rate, and the first bytes do not wait in a queue.
     let mbit_s = bytes as f64 * 8.0 / time.as_secs_f64() / 1e6;
     assert!(mbit_s < 40.0, "{mbit_s}");
 }

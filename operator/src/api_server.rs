@@ -1,7 +1,9 @@
-//! Where the API server listens behind its Service: what no exit dials unless a rule names it literally.
+//! The addresses of the API server behind its Service. Exits dial such an address only if a rule
+//! names the address literally.
 //!
-//! Gateways know the Service's address by themselves (`KUBERNETES_SERVICE_HOST`); those behind it, which are nodes'
-//! addresses in most clusters, they cannot know. One small object is read once a minute.
+//! Gateways read the Service's address from their environment (`KUBERNETES_SERVICE_HOST`). Gateways
+//! cannot read the addresses behind the Service, which are nodes' addresses in most clusters. The
+//! operator therefore reads the EndpointSlice `kubernetes` once per minute.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,14 +16,14 @@ use muxtunnel_gateway_config::PROTECTED_MAX;
 use parking_lot::{Mutex, MutexGuard};
 use tracing::{info, warn};
 
-/// The EndpointSlice that every API server keeps of itself.
+/// The name of the EndpointSlice with the API servers' own addresses.
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
-/// How often it is read.
+/// Interval of the reads.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Pause between attempts before anything is known.
+/// Pause between attempts before the first answer.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Attempts before the operator begins without an answer.
+/// Maximum number of attempts before the operator starts without the addresses.
 const FIRST_ATTEMPTS: usize = 10;
 
 /// The addresses of the API server. Clones share them.
@@ -29,14 +31,14 @@ const FIRST_ATTEMPTS: usize = 10;
 pub struct ApiServer(Arc<Mutex<BTreeSet<IpAddr>>>);
 
 impl ApiServer {
-    /// What is known, in order, at most [`PROTECTED_MAX`]; empty: nothing.
+    /// The known addresses, sorted, at most [`PROTECTED_MAX`].
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.lock().iter().copied().take(PROTECTED_MAX).collect()
     }
 
-    /// Waits for a first answer, so that a restart forgets no address for a moment; not for ever, since the operator may
-    /// have no right to ask.
+    /// Waits for the first answer, so that a restart does not drop the addresses temporarily. Gives
+    /// up after [`FIRST_ATTEMPTS`], because the operator may lack the permission to read.
     pub async fn first_refresh(&self, client: &Client) {
         for _ in 0..FIRST_ATTEMPTS {
             match self.refresh(client).await {
@@ -47,11 +49,11 @@ impl ApiServer {
         }
     }
 
-    /// Follows changes for as long as it is polled.
+    /// Follows changes while this future is polled.
     pub async fn follow(self, client: Client) {
         loop {
             tokio::time::sleep(REFRESH_INTERVAL).await;
-            // What cannot be read is in the log, and what was known stays.
+            // The error is already logged, and the known addresses stay.
             self.refresh(&client).await.ok();
         }
     }
@@ -59,15 +61,15 @@ impl ApiServer {
     async fn refresh(&self, client: &Client) -> Result<(), kube::Error> {
         let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
         let slice = api.get(NAME).await.inspect_err(|error| {
-            warn!(%error, "cannot read the API server's addresses, which exits are kept from");
+            warn!(%error, "cannot read the API server's addresses, so exits may dial an address that was added since the last read");
         })?;
         let endpoints = slice.endpoints.iter();
         let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
         let found: BTreeSet<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
         let mut known = self.lock();
-        // A slice without endpoints is a server that is starting, not one that is nowhere.
+        // The slice of a starting API server has no endpoints. The known addresses stay.
         if !found.is_empty() && *known != found {
-            info!(addresses = ?found, "exits are kept from the API server");
+            info!(addresses = ?found, "read the API server's addresses, which exits must not dial");
             *known = found;
         }
         Ok(())
@@ -84,7 +86,7 @@ pub(crate) mod tests {
     use crate::testing::FakeApi;
     use serde_json::{Value, json};
 
-    /// Puts the slice of an API server with these addresses there.
+    /// Stores the slice of an API server with these addresses.
     pub(crate) fn listens_at(api: &FakeApi, addresses: &[&str]) {
         let endpoints: Vec<Value> = addresses
             .iter()

@@ -1,11 +1,12 @@
-//! Makes the children of an object what was built, and nothing more.
+//! Applies the built children of an object, and deletes all other children.
 //!
-//! Server-side apply with owner references; a child that is already as built is not written; a child
-//! that is no longer requested is deleted; an object of the same name that belongs to something else is
-//! never touched. Owner references alone clean up after the object itself: there is no finalizer.
+//! Uses server-side apply with owner references. A child that matches its built form is not
+//! written. A child that is no longer requested is deleted. An object with the same name and
+//! another owner is never changed. Owner references remove the children when the owner is deleted.
+//! There is no finalizer.
 //!
-//! What is there is read from the [`crate::caches`], which lag behind. So the API server itself is asked
-//! before a child is made that the caches do not know, and before one is deleted.
+//! The [`crate::caches`] may be outdated. The operator therefore queries the API server before it
+//! deletes a child, and before it creates a child that the caches do not contain.
 
 mod compare;
 mod replicas;
@@ -35,46 +36,48 @@ use crate::labels::MANAGER;
 pub(crate) use replicas::is_taken;
 pub use settled::Settled;
 
-/// Annotation with the hash of what was built. Without it a field that is no longer built would not be
-/// noticed.
+/// Annotation with the hash of the built object. A changed hash reveals that a field is no longer
+/// built.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
-/// Why children could not be made what was built.
+/// Why children could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// An object of the needed name belongs to something else.
+    /// An object with the required name has another owner.
     #[error("{kind} {name} exists and belongs to {owner}")]
     OwnedByOther {
         /// Kind of the object.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// Its owner.
+        /// Owner of the object.
         owner: String,
     },
-    /// A field would have to change that the API server does not let change, and the operator may not
-    /// decide to replace the object.
+    /// The change concerns an immutable field, and the operator does not replace the object.
     #[error(
-        "{kind} {name} cannot change in place, and a new one has another address or port: \
-         delete it when that may be, and it is made again at once ({refusal})"
+        "{kind} {name} cannot be changed in place, and a new {kind} gets another address or port: \
+         delete {kind} {name} when an interruption is acceptable, and the operator creates it again \
+         (refusal of the API server: {refusal})"
     )]
     Immutable {
         /// Kind of the object.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// What the API server said.
+        /// The API server's message.
         refusal: String,
     },
-    /// The owner is not what the operator took it for; the watch is behind.
-    #[error("{kind} {name} changed or went meanwhile; it is reconciled again")]
+    /// The owner has changed since the operator read it, because the watch is outdated.
+    #[error(
+        "{kind} {name} changed or was deleted during its reconciliation; the operator reconciles it again"
+    )]
     Stale {
         /// Kind of the owner.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// What is there cannot be known.
+    /// The caches do not contain the existing children yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
     /// The API server refused a request, or could not be reached.
@@ -84,20 +87,22 @@ pub enum ApplyError {
         verb: &'static str,
         /// Kind of the object.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
         /// The client's error.
         source: Box<kube::Error>,
     },
-    /// The owner's reference names no version of an API, which none of ours can do.
-    #[error("cannot ask for the owner: {0}")]
+    /// The reference to the owner has an invalid API version. This never happens for the operator's
+    /// own kinds.
+    #[error("the reference to the owner has an invalid API version: {0}")]
     Owner(#[from] ParseGroupVersionError),
-    /// A built object is not JSON, which none of ours can be.
+    /// A built object cannot be serialized. This never happens for objects that the operator
+    /// builds.
     #[error("cannot serialize {kind} {name}: {source}")]
     Serialize {
         /// Kind of the object.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
         /// The serializer's error.
         source: serde_json::Error,
@@ -135,22 +140,24 @@ impl<K> Child for K where
 {
 }
 
-/// Whose children, and which of them.
+/// The children of an owner, and their components.
 #[derive(Debug, Clone, Copy)]
 pub struct Children<'a> {
-    /// Where they are.
+    /// Namespace of the children.
     pub namespace: &'a str,
-    /// Name of the owner, as their labels have it.
+    /// Name of the owner, as in the labels of the children.
     pub instance: &'a str,
-    /// Their components.
+    /// The components of the children.
     pub components: &'a [&'a str],
     /// The owner.
     pub owner: &'a OwnerReference,
-    /// Generation of the owner's spec that they were built from; `None`: it never changes.
+    /// Generation of the owner's spec that the children were built from; `None` if the spec is
+    /// immutable.
     pub generation: Option<i64>,
 }
 
-/// The reference by which `object` owns its children. Deleting the object does not wait for them.
+/// The owner reference for children of `object`. The deletion of `object` does not wait for its
+/// children.
 pub fn owner_reference<K: Resource<DynamicType = ()>>(object: &K) -> Option<OwnerReference> {
     let mut reference = object.controller_owner_ref(&())?;
     reference.block_owner_deletion = None;
@@ -167,14 +174,14 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
         .any(|reference| reference.controller == Some(true) && reference.uid == owner.uid)
 }
 
-/// Makes the children of type `K` be `built`, which all carry their owner as their controller. Returns
-/// them as the API server has them, in the same order.
+/// Applies the children `built` of type `K`, which all have the owner as their controller. Returns
+/// the stored objects in the same order.
 ///
-/// A built Deployment without `replicas` has them handed over: whatever number stands there stays, for
-/// somebody else, such as an autoscaler, to change (see [`replicas`]).
+/// A built Deployment without `replicas` keeps its current number of replicas. The ownership of the
+/// field passes to other clients, such as an autoscaler (see [`replicas`]).
 ///
-/// # Errors
-/// [`ApplyError`]; children before the one that failed are applied, nothing is deleted.
+/// # Errors [`ApplyError`]. The children before the failed child are applied, and no child is
+/// deleted.
 pub async fn apply<K: Cached + Child>(
     cluster: &Cluster,
     children: Children<'_>,
@@ -204,14 +211,14 @@ pub async fn apply<K: Cached + Child>(
         still_asked(cluster, children).await?;
     }
     for child in superfluous {
-        info!(kind = %K::kind(&()), name = child.name_any(), "deleting, no longer requested");
+        info!(kind = %K::kind(&()), name = child.name_any(), "deleting an object that the spec no longer requests");
         delete(cluster, children, child.as_ref()).await?;
     }
     Ok(applied)
 }
 
-/// A child that is no longer requested by what a watch knows may be requested again: the owner is read
-/// before anything is deleted.
+/// Reads the owner before a deletion, because a newer spec than the cached one may still request
+/// the child.
 async fn still_asked(cluster: &Cluster, children: Children<'_>) -> Result<(), ApplyError> {
     let owner = children.owner;
     let version: GroupVersion = owner.api_version.parse()?;
@@ -254,7 +261,7 @@ async fn apply_one<K: Cached + Child>(
     let wanted = stamped(&child)?;
     let live = match known {
         Some(live) => Some(Arc::unwrap_or_clone(live)),
-        // It may have lost its labels, be another's, or not have reached the cache.
+        // The object may have lost its labels, have another owner, or be missing in the cache.
         None => api
             .get_opt(&name)
             .await
@@ -291,7 +298,7 @@ async fn apply_one<K: Cached + Child>(
                     refusal: status.message.clone(),
                 });
             };
-            warn!(kind = %K::kind(&()), name, refusal = status.message, "replacing an object that cannot change");
+            warn!(kind = %K::kind(&()), name, refusal = status.message, "replacing an object with an immutable field");
             delete(cluster, children, &live).await?;
             patch(&api, &name, &wanted)
                 .await
@@ -311,15 +318,15 @@ async fn patch<K: Child>(api: &Api<K>, name: &str, wanted: &Value) -> Result<K, 
     api.patch(name, &params, &Patch::Apply(wanted)).await
 }
 
-/// As the API server says it of every field that does not change.
+/// Whether the API server refused to change an immutable field.
 pub(crate) fn is_immutable(status: &kube::core::Status) -> bool {
-    // A Service's clusterIP has words of its own.
+    // The API server's message for a Service's clusterIP does not contain "immutable".
     let words = ["immutable", "may not change once set"];
     status.code == 422 && words.iter().any(|words| status.message.contains(words))
 }
 
-/// What is found under its name alone, and comes back under it. A Service that is reached from outside
-/// would come back with another port or address.
+/// Whether an object may be deleted and created again without a visible change. A Service that is
+/// reachable from outside the cluster would get another port or address.
 fn may_be_made_anew<K: Child>(live: &K) -> bool {
     match &*K::kind(&()) {
         "Deployment" => true,
@@ -331,7 +338,7 @@ fn may_be_made_anew<K: Child>(live: &K) -> bool {
     }
 }
 
-/// With the UID as a precondition: an object that was deleted and made again meanwhile stays.
+/// Deletes an object with its UID as a precondition, so that a recreated object is kept.
 async fn delete<K: Cached + Child>(
     cluster: &Cluster,
     children: Children<'_>,
@@ -349,7 +356,7 @@ async fn delete<K: Cached + Child>(
     };
     match api.delete(&name, &params).await {
         Ok(_) => {}
-        // Gone, or another object by now: either way ours is.
+        // In both cases, the object with the old UID no longer exists.
         Err(kube::Error::Api(status)) if matches!(status.code, 404) || is_other(&status) => {}
         Err(source) => return Err(api_error::<K>("delete", &name, source)),
     }
@@ -357,7 +364,7 @@ async fn delete<K: Cached + Child>(
     Ok(())
 }
 
-/// Whether the precondition failed, which no other conflict says.
+/// Whether the UID precondition failed. No other conflict has this message.
 pub(crate) fn is_other(status: &kube::core::Status) -> bool {
     status.code == 409 && status.message.contains("UID in precondition")
 }

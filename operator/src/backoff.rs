@@ -1,6 +1,7 @@
-//! How soon an object that is not as it should be is reconciled again: later each time, and not in step with others.
+//! Back-off of reconciliations, with jitter.
 //!
-//! Bounds: an entry an object that waits, at most [`WAITING_MAX`]; one more drops any.
+//! Bounds: one entry per waiting object, at most [`WAITING_MAX`]. A further entry replaces an
+//! arbitrary entry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +17,15 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::caches::{Key, key};
 use crate::failure::Coded;
 
-/// The first pause after an error, and up to as much more by chance.
+/// The first pause after an error, without the jitter of up to 100 %.
 const FIRST: Duration = Duration::from_millis(500);
-/// The longest after an error, and up to as much more by chance: an API server that is back is asked again within half
-/// a minute.
+/// The longest pause after an error, without the jitter of up to 100 %. With the jitter, the
+/// operator queries a recovered API server within half a minute.
 const LONGEST: Duration = Duration::from_secs(15);
-/// The longest, and up to as much more by chance, for what only a person can end. A watch brings most of what they do.
+/// The longest pause if only a user can resolve the state, without the jitter of up to 100 %. A
+/// watch reports most changes earlier.
 pub const LONGEST_FOR_PERSONS: Duration = Duration::from_mins(5);
-/// Objects that wait at once.
+/// Maximum number of objects with a back-off.
 const WAITING_MAX: usize = 10_000;
 
 /// The pauses of all objects of a controller.
@@ -32,7 +34,7 @@ pub struct Backoffs {
     table: Mutex<BTreeMap<Key, Waiting>>,
 }
 
-/// What an object waits for, and the pauses between reconciliations.
+/// The state that an object waits in, and its pauses.
 struct Waiting {
     state: String,
     pauses: ExponentialBackoff,
@@ -46,7 +48,7 @@ impl Default for Backoffs {
 }
 
 impl Backoffs {
-    /// Pauses of which the first one is `first`, and up to as much more by chance.
+    /// Back-offs whose first pause is `first`, before the jitter of up to 100 %.
     #[must_use]
     pub fn beginning_with(first: Duration) -> Self {
         Self {
@@ -55,7 +57,8 @@ impl Backoffs {
         }
     }
 
-    /// The reconciliation of `object` has failed with `error`: the next one, and when.
+    /// Records that the reconciliation of `object` failed with `error`. Returns the next attempt
+    /// and its pause.
     pub fn failed<K: Resource<DynamicType = ()>>(&self, object: &K, error: &impl Coded) -> Action {
         let code = error.code();
         let longest = match code {
@@ -65,15 +68,15 @@ impl Backoffs {
         Action::requeue(self.pause(object, code.reason(), longest))
     }
 
-    /// How often in a row the reconciliation of `object` has failed.
+    /// The number of failed reconciliations of `object` in a row.
     pub fn failures<K: Resource<DynamicType = ()>>(&self, object: &K) -> u32 {
         self.lock()
             .get(&key(object))
             .map_or(0, |waiting| waiting.count)
     }
 
-    /// The pause before `object`, which is in `state`, is reconciled again: longer each time while the state is the same,
-    /// up to `longest`, and up to as much more by chance.
+    /// The pause before `object` in `state` is reconciled again. The pause grows while the state
+    /// stays the same, up to `longest`, and has a jitter of up to 100 %.
     pub fn pause<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
@@ -83,12 +86,12 @@ impl Backoffs {
         self.next(&key(object), state, longest)
     }
 
-    /// The reconciliation of `object` has not failed.
+    /// Records that the reconciliation of `object` succeeded.
     pub fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.forget(&key(object));
     }
 
-    /// The object is not there any more.
+    /// Drops the back-off of a deleted object.
     pub fn is_gone(&self, object: &ObjectRef<DynamicObject>) {
         self.forget(&(object.namespace.clone(), object.name.clone()));
     }
@@ -144,7 +147,10 @@ mod tests {
             least = (least * 2).min(LONGEST);
         }
         let other = backoffs.next(&object("b"), "x", LONGEST);
-        assert!(other <= FIRST * 2, "others do not wait");
+        assert!(
+            other <= FIRST * 2,
+            "the pause of another object does not grow"
+        );
         backoffs.forget(&a);
         assert!(backoffs.next(&a, "x", LONGEST) <= FIRST * 2);
     }

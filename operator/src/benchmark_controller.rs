@@ -1,10 +1,10 @@
 //! The controller of `MuxBenchmark`.
 //!
-//! [`reconcile`] is the way of one object: validate (pure) -> dereference (client: Job, pods, results)
-//! -> [`mod@next_step`] (pure) -> make the runner once, or ask it where it is and give it the environment
-//! that it waits for (build, apply, [`readiness`]) -> results -> update_status (client). Nothing is
-//! remembered between two reconciliations: the runner knows what has been measured, so an operator that was
-//! restarted goes on where it is.
+//! [`reconcile`] handles one object: validate (pure) -> dereference (client: Job, pods, results) ->
+//! [`mod@next_step`] (pure) -> create the runner once, or query the runner and prepare the
+//! environment that the runner waits for (build, apply, [`readiness`]) -> results -> update_status
+//! (client). The operator keeps no state between reconciliations. The runner stores its progress,
+//! so a restarted operator resumes the benchmark.
 
 pub mod apply;
 pub mod build;
@@ -55,17 +55,17 @@ use runner_client::{HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
 use validate::{Environment, ValidatedBenchmark};
 
-/// How soon a benchmark that is under way is reconciled again: the runner is only seen by polling.
+/// Interval between reconciliations of a running benchmark, because the runner can only be polled.
 const REQUEUE_RUNNING: Duration = Duration::from_secs(2);
-/// Changes within this time are one reconciliation.
+/// All changes within this time cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// Benchmarks that are reconciled at once.
+/// Maximum number of concurrent reconciliations.
 const CONCURRENCY: u16 = 4;
-/// Time for an environment to be ready, from the creation of its first object. On two busy cores
-/// eight pods take half a minute.
+/// Time limit for an environment to become ready, from the creation of its first object. Eight pods
+/// on two busy cores take half a minute.
 const ENVIRONMENT_DEADLINE_SECONDS: i64 = 180;
 
-/// What every reconciliation has at hand.
+/// The shared state of all reconciliations.
 pub struct Context<R = HttpRunner> {
     cluster: Cluster,
     settings: Arc<Settings>,
@@ -77,7 +77,7 @@ pub struct Context<R = HttpRunner> {
 }
 
 impl Context {
-    /// A context of its own for one controller.
+    /// Creates the context of one controller.
     #[must_use]
     pub fn new(cluster: Cluster, settings: Arc<Settings>, events: Events) -> Self {
         Self {
@@ -92,16 +92,16 @@ impl Context {
     }
 }
 
-/// Why one reconciliation ended early; it is tried again.
+/// Why a reconciliation failed. The controller retries.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What exists cannot be known.
+    /// A cache is not filled yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
     /// The children could not be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The runner did not answer as it should.
+    /// The runner did not answer, or answered with an error.
     #[error(transparent)]
     Runner(#[from] RunnerError),
     /// The status could not be written.
@@ -121,7 +121,7 @@ impl Coded for Error {
     }
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives.
+/// Runs the controller for `namespace`, or for all namespaces, until the process ends.
 pub async fn run(
     mut context: Context,
     namespace: Option<String>,
@@ -132,7 +132,7 @@ pub async fn run(
 ) {
     context.runner.gated(leadership.clone());
     let store = feed.cache().store();
-    // A runner is asked every two seconds, so nothing is gained by a reconciliation at each change of its Job.
+    // The runner is polled every two seconds, so a watch of its Job would bring no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
     let benchmarks = watches::objects(benchmarks, feed, &clock);
     let triggers = stream::select(benchmarks, leadership.requeues(&store));
@@ -171,10 +171,10 @@ impl<R: RunnerApi + 'static> Reconciler for Context<R> {
     }
 }
 
-/// Brings one benchmark a step further, and says in its status how far it is.
+/// Performs the next step of one benchmark, and writes the progress to the status.
 ///
 /// # Errors
-/// [`Error`]; nothing is lost by trying again.
+/// [`Error`]. A retry is safe.
 pub async fn reconcile<R: RunnerApi>(
     benchmark: Arc<MuxBenchmark>,
     context: Arc<Context<R>>,
@@ -184,8 +184,8 @@ pub async fn reconcile<R: RunnerApi>(
         namespace = benchmark.namespace().unwrap_or_default(),
         name = benchmark.name_any()
     );
-    // On the heap: the future holds the objects of all its steps, which the stack of its caller would
-    // otherwise hold.
+    // The future is on the heap, because it holds the objects of all steps and would overflow the
+    // caller's stack.
     Box::pin(reconcile_in_span(&benchmark, &context))
         .instrument(span)
         .await
@@ -196,7 +196,8 @@ async fn reconcile_in_span<R: RunnerApi>(
     context: &Context<R>,
 ) -> Result<Action, Error> {
     if benchmark.meta().deletion_timestamp.is_some() {
-        // The garbage collector removes the children; making them again would hold it up.
+        // The garbage collector removes the children. Creating children again would delay the
+        // deletion.
         return Ok(Action::await_change());
     }
     let outcome = match validate::validate(benchmark) {
@@ -208,7 +209,7 @@ async fn reconcile_in_span<R: RunnerApi>(
         Err(_) if is_over(benchmark.status.as_ref()) => return Ok(Action::await_change()),
         Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
     };
-    // The API server keeps whole seconds; a finer time would differ from its own echo.
+    // The API server stores whole seconds, so a finer time would differ from the stored time.
     let now = (context.now)();
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     let status = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await?;
@@ -231,7 +232,7 @@ async fn reconcile_in_span<R: RunnerApi>(
 }
 
 impl<R: RunnerApi> Context<R> {
-    /// One step of a benchmark that is not over.
+    /// One step of an unfinished benchmark.
     async fn step(
         &self,
         benchmark: &MuxBenchmark,
@@ -265,19 +266,20 @@ impl<R: RunnerApi> Context<R> {
         build::runner::operator_key(valid, operator_key::published(&token))
     }
 
-    /// Asks the runner where it is, and does what it waits for.
+    /// Queries the runner's progress, and prepares the environment that the runner waits for.
     async fn ask(
         &self,
         valid: &ValidatedBenchmark,
         seen: &dereference::Seen,
         host: &str,
     ) -> Result<Outcome, Error> {
-        // No write but after a restart.
+        // This writes only after a restart of the operator.
         apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
         let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
             Ok(state) => state,
-            // It may have just ended, which its Job tells, or not know this operator yet.
+            // Either the runner has just ended, which its Job shows, or the runner has not read
+            // this operator's key yet.
             Err(error) => return Ok(waiting(error.to_string())),
         };
         self.save(valid, &state.cells, state.summary.as_ref())
@@ -285,8 +287,8 @@ impl<R: RunnerApi> Context<R> {
         if let Some(summary) = state.summary {
             self.clear(valid).await?;
             if let Err(error) = self.runner.finish(host, token).await {
-                // It ends by itself a little later.
-                warn!(%error, "the runner could not be told that its results are safe");
+                // Without this request, the runner also exits, but later.
+                warn!(%error, "cannot tell the runner that its results are stored; the runner exits later");
             }
             return Ok(Outcome::Ended(summary));
         }
@@ -295,12 +297,13 @@ impl<R: RunnerApi> Context<R> {
                 valid,
                 &state,
                 None,
-                "the runner is adding up".to_owned(),
+                "the runner is computing the summary".to_owned(),
             ));
         };
         let Some(environment) = valid.environments.get(current) else {
-            let odd =
-                format!("the runner is at environment {current}, which is not of this matrix");
+            let odd = format!(
+                "the runner requests environment {current}, which the matrix does not have"
+            );
             return self.give_up(valid, odd).await;
         };
         if state.environments.get(current) == Some(&Phase::Running) {
@@ -326,7 +329,8 @@ impl<R: RunnerApi> Context<R> {
         Ok(running(valid, &state, Some(environment), detail))
     }
 
-    /// Brings an environment up: the offer once it is ready or never will be, else what it waits for.
+    /// Creates an environment. Returns the offer once the environment is ready or has failed. Until
+    /// then, returns a description of the missing part.
     async fn prepare(
         &self,
         valid: &ValidatedBenchmark,
@@ -379,7 +383,8 @@ impl<R: RunnerApi> Context<R> {
         })
     }
 
-    /// The runner has ended, or is gone: what it told before, and its last words, are all there is.
+    /// Finishes a benchmark whose runner has ended or no longer exists. Only the runner's earlier
+    /// reports and last log lines remain.
     async fn conclude(
         &self,
         valid: &ValidatedBenchmark,
@@ -399,8 +404,8 @@ impl<R: RunnerApi> Context<R> {
             }
             None => {
                 let lost = match seen.job {
-                    Some(_) => "the Job ended without a summary; its pod's log says why",
-                    None => "the Job was deleted before it had ended",
+                    Some(_) => "the Job ended without a summary; read the log of its pod",
+                    None => "the Job was deleted before its end",
                 };
                 self.give_up(valid, lost.to_owned()).await
             }
@@ -412,7 +417,7 @@ impl<R: RunnerApi> Context<R> {
         Ok(Outcome::Failed(Code::BenchmarkRunnerLost, why))
     }
 
-    /// Removes what any environment has.
+    /// Deletes the objects of all environments.
     async fn clear(&self, valid: &ValidatedBenchmark) -> Result<(), Error> {
         let nothing = build::EnvironmentObjects::default();
         apply::environment(&self.cluster, valid, nothing).await?;

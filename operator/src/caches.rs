@@ -1,9 +1,9 @@
-//! What the operator knows of the cluster without asking: the objects that its watches brought, and what
-//! it has written itself since.
+//! Caches of the cluster's objects, from the watches and the operator's own later writes.
 //!
-//! A watch lags behind. What the API server answered to an own write is therefore kept until the watch
-//! has brought that or something newer, so that no write is done twice and nothing is deleted that was
-//! only just made. Bounds: an entry a write of the last minute, at most [`OWN_WRITES_MAX`] a kind.
+//! A watch delivers changes with a delay. The cache therefore keeps the API server's answer to each
+//! own write until the watch delivers the same or a newer version. As a result, no write is
+//! repeated, and no new child is deleted. Bounds: one entry per write of the last minute, at most
+//! [`OWN_WRITES_MAX`] per kind.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,32 +32,33 @@ use crate::apply::Settled;
 use crate::labels;
 use crate::watches::Watched;
 
-/// Own writes of a kind that are kept. One more drops the oldest, which costs a request at most.
+/// Maximum number of own writes of a kind. A further write drops the oldest write, which costs at
+/// most one request.
 const OWN_WRITES_MAX: usize = 4096;
-/// How long an own write is kept at most: a watch restarts well before.
+/// Longest time that an own write is kept. A watch restarts well before this time ends.
 const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
-/// How long the first reconciliation of an object waits for all kinds to be known. One that never answers must
-/// not keep the others waiting.
+/// How long the first reconciliation of an object waits for the lists of all kinds. A list that the
+/// API server does not answer must not delay the other kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(5);
 
-/// Label of an EndpointSlice: the Service that it is of.
+/// Label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// A kind whose objects are not known: its watch was never answered.
+/// The API server has not answered the watch of this kind yet.
 #[derive(Debug, thiserror::Error)]
-#[error("no {kind} is known yet: its watch has not been answered")]
+#[error("objects of kind {kind} are not known yet: the API server has not answered the watch")]
 pub struct NotKnown {
     kind: String,
 }
 
-/// The API server, as a controller sees it.
+/// A controller's access to the API server.
 #[derive(Clone)]
 pub struct Cluster {
-    /// For writes, and for reads before a write that cannot be undone.
+    /// For writes, and for reads before irreversible writes.
     pub client: Client,
     /// For all other reads.
     pub caches: Caches,
-    /// What applied children became, where that is something else.
+    /// Applied children that the API server or a controller changed afterwards.
     pub settled: Settled,
 }
 
@@ -92,14 +93,14 @@ impl<K: Watched> Clone for Cache<K> {
 }
 
 struct OwnWrite<K> {
-    /// `None`: deleted.
+    /// `None` if the operator deleted the object.
     object: Option<Arc<K>>,
     uid: Option<String>,
     at: Instant,
 }
 
 impl<K: Watched> Cache<K> {
-    /// The object of that name.
+    /// Returns the object with this name.
     ///
     /// # Errors
     /// [`NotKnown`].
@@ -110,7 +111,7 @@ impl<K: Watched> Cache<K> {
         Ok(newest(watched, self.lock().get(&key)))
     }
 
-    /// The children of `instance` that have one of `components`, by name.
+    /// The children of `instance` that have one of `components`, sorted by name.
     ///
     /// # Errors
     /// [`NotKnown`].
@@ -147,14 +148,14 @@ impl<K: Watched> Cache<K> {
         Ok(found)
     }
 
-    /// `watched`, or what was written to it since.
+    /// Returns `watched`, or the own write of the same object if the write is newer.
     #[must_use]
     pub fn newest(&self, watched: Arc<K>) -> Arc<K> {
         let own = self.lock();
         newest(Some(watched.clone()), own.get(&key(watched.as_ref()))).unwrap_or(watched)
     }
 
-    /// The API server answered a write with `object`.
+    /// Records that the API server answered a write with `object`.
     pub fn wrote(&self, object: &K) {
         let mut object = object.clone();
         slim(&mut object);
@@ -162,7 +163,7 @@ impl<K: Watched> Cache<K> {
         self.keep(key, Some(Arc::new(object)), uid);
     }
 
-    /// The API server deleted `object`.
+    /// Records that the API server deleted `object`.
     pub fn deleted(&self, object: &K) {
         self.keep(key(object), None, object.uid());
     }
@@ -180,7 +181,7 @@ impl<K: Watched> Cache<K> {
         own.insert(key, OwnWrite { object, uid, at });
     }
 
-    /// References to all objects that the watch has brought.
+    /// References to all objects that the watch has delivered.
     #[must_use]
     pub fn references(&self) -> Vec<ObjectRef<K>> {
         let objects = self.watched.state();
@@ -190,20 +191,20 @@ impl<K: Watched> Cache<K> {
             .collect()
     }
 
-    /// What kube's applier takes objects from.
+    /// The store that kube's applier reads objects from.
     #[must_use]
     pub fn store(&self) -> Store<K> {
         self.watched.clone()
     }
 
-    /// Waits until the first list is there.
+    /// Waits for the first list.
     async fn first_list(&self) {
-        // The task that polls the watch notices if it ended without a list.
+        // The task that polls the watch handles a watch that ended without a list.
         let _ended = self.watched.wait_until_ready().await;
     }
 
     fn known(&self) -> Result<(), NotKnown> {
-        // Ready at once, or not ready: nothing is waited for.
+        // Polls only once, because this function does not wait.
         match futures::FutureExt::now_or_never(self.watched.wait_until_ready()) {
             Some(Ok(())) => Ok(()),
             Some(Err(_)) | None => Err(NotKnown {
@@ -217,17 +218,17 @@ impl<K: Watched> Cache<K> {
     }
 }
 
-/// The Services of all watched namespaces, and what is behind them: one that a tunnel names may be in another than the
-/// tunnel.
+/// The Services of all watched namespaces, and their endpoints. A tunnel may name a Service in
+/// another namespace.
 #[derive(Clone)]
 pub struct Targets(Arc<[(Option<String>, Caches)]>);
 
-/// What is behind a Service.
+/// The endpoints of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Whether one of its endpoints is ready.
+    /// Whether at least one endpoint of the Service is ready.
     pub ready: bool,
-    /// The numbers of its TCP ports at the endpoints, by the name of the Service's port.
+    /// The numbers of the TCP ports at the endpoints, by the name of the Service's port.
     pub ports: BTreeMap<String, BTreeSet<u16>>,
 }
 
@@ -250,18 +251,18 @@ impl Endpoints {
     }
 }
 
-/// The Service that a slice is of.
+/// The name of the Service that a slice belongs to.
 pub(crate) fn service_of(slice: &EndpointSlice) -> Option<&str> {
     slice.labels().get(SERVICE_NAME).map(String::as_str)
 }
 
 impl Targets {
-    /// Those of each watched namespace; `None`: of all.
+    /// The targets in each watched namespace. `None` means all namespaces.
     pub fn new(scopes: impl IntoIterator<Item = (Option<String>, Caches)>) -> Self {
         Self(scopes.into_iter().collect())
     }
 
-    /// What is behind the Service of that name; `None` where that cannot be known.
+    /// Returns the endpoints of this Service, or `None` if they are not known.
     #[must_use]
     pub fn endpoints(&self, namespace: &str, name: &str) -> Option<Endpoints> {
         let slices = &self.scope(namespace)?.endpoint_slices;
@@ -278,7 +279,7 @@ impl Targets {
         scopes.find_map(|(scope, caches)| watches(scope).then_some(caches))
     }
 
-    /// The Service of that name; `None`, too, where nobody watches its namespace.
+    /// Returns this Service, or `None` if it does not exist or its namespace is not watched.
     ///
     /// # Errors
     /// [`NotKnown`].
@@ -290,7 +291,7 @@ impl Targets {
     }
 }
 
-/// Which of the two is newer. The API server counts resource versions up.
+/// Returns the newer object. Newer objects have higher resource versions.
 fn newest<K: Watched>(watched: Option<Arc<K>>, own: Option<&OwnWrite<K>>) -> Option<Arc<K>> {
     let Some(own) = own.filter(|own| own.at.elapsed() < OWN_WRITE_AGE_MAX) else {
         return watched;
@@ -300,7 +301,8 @@ fn newest<K: Watched>(watched: Option<Arc<K>>, own: Option<&OwnWrite<K>>) -> Opt
             Some(watched)
         }
         (Some(own), _) => Some(own.clone()),
-        // Another of that name, or one that a finalizer holds.
+        // The watched object is a new object with the same name, or the deleted object, which still
+        // exists because of a finalizer.
         (None, Some(watched)) => {
             let is_other = watched.uid() != own.uid;
             (is_other || watched.meta().deletion_timestamp.is_some()).then_some(watched)
@@ -343,26 +345,26 @@ impl<K: Watched> Default for Feed<K> {
 }
 
 impl<K: Watched> Feed<K> {
-    /// What is filled.
+    /// The cache that this feed fills.
     #[must_use]
     pub fn cache(&self) -> Cache<K> {
         self.cache.clone()
     }
 
-    /// The object as the watch has brought it before.
+    /// The last version of the object that the watch delivered.
     #[must_use]
     pub fn known(&self, object: &K) -> Option<Arc<K>> {
         self.cache.watched.get(&reference(&key(object)))
     }
 
-    /// Takes one event of the watch.
+    /// Applies one event of the watch to the cache.
     pub fn take(&mut self, event: Event<K>) -> Event<K> {
         let event = event.modify(slim);
         self.writer.apply_watcher_event(&event);
         let mut own = self.cache.lock();
         match &event {
             Event::Init => self.list_begun = Instant::now(),
-            // The list was asked for after these had been written.
+            // The list was requested after the dropped writes, so it contains these writes.
             Event::InitDone => own.retain(|_, own| own.at >= self.list_begun),
             Event::Apply(object) => {
                 let key = key(object);
@@ -387,7 +389,8 @@ impl<K: Watched> Feed<K> {
     }
 }
 
-/// Without what nobody here reads. Field managers alone are half of many an object.
+/// Removes fields that the operator does not read. Managed fields alone make up half of many
+/// objects.
 fn slim<K: Watched>(object: &mut K) {
     let is_child = labels::is_child(object.labels());
     let meta: &mut ObjectMeta = object.meta_mut();
@@ -396,13 +399,13 @@ fn slim<K: Watched>(object: &mut K) {
         return slim_slice(slice);
     }
     let meta: &mut ObjectMeta = object.meta_mut();
-    // Of objects that are not ours, targets' Services above all, only names, ports and owners are read.
+    // The operator reads only names, ports and owners of objects that it does not manage.
     let kind = K::kind(&());
     if !is_child && kind != MuxTunnel::kind(&()) && kind != MuxBenchmark::kind(&()) {
         meta.annotations = None;
         meta.labels = None;
     }
-    // Of a ReplicaSet without pods, only its owner is read.
+    // The operator reads only the owner of a ReplicaSet without pods.
     if let Some(set) = (object as &mut dyn Any).downcast_mut::<ReplicaSet>()
         && let Some(spec) = &mut set.spec
         && spec.replicas == Some(0)
@@ -411,7 +414,8 @@ fn slim<K: Watched>(object: &mut K) {
     }
 }
 
-/// That one endpoint is ready is all that is to be known of a thousand.
+/// Keeps at most one ready endpoint, because the operator only needs to know whether an endpoint is
+/// ready.
 fn slim_slice(slice: &mut EndpointSlice) {
     let meta = &mut slice.metadata;
     meta.annotations = None;
@@ -431,28 +435,28 @@ fn slim_slice(slice: &mut EndpointSlice) {
     }
 }
 
-/// A kind that is watched, and can be a child.
+/// A watched kind whose objects can be children.
 pub trait Cached: Watched + Resource<Scope = NamespaceResourceScope> {
-    /// Its objects.
+    /// The cache of this kind.
     fn of(caches: &Caches) -> &Cache<Self>;
 }
 
 macro_rules! caches {
     ($($field:ident: $kind:ty, $doc:literal;)*) => {
-        /// All that the controllers know, of one namespace or of all.
+        /// All caches, for one namespace or for all namespaces.
         #[derive(Clone)]
         pub struct Caches {
             $(#[doc = $doc] pub $field: Cache<$kind>,)*
         }
 
-        /// What fills [`Caches`].
+        /// The feeds that fill [`Caches`].
         #[derive(Default)]
         pub struct Feeds {
             $(#[doc = $doc] pub $field: Feed<$kind>,)*
         }
 
         impl Feeds {
-            /// What is filled.
+            /// The caches that these feeds fill.
             #[must_use]
             pub fn caches(&self) -> Caches {
                 Caches { $($field: self.$field.cache(),)* }
@@ -460,7 +464,8 @@ macro_rules! caches {
         }
 
         impl Caches {
-            /// Waits a little until everything is known. A caller that needs a kind that is not known gets an error.
+            /// Waits up to [`FIRST_LISTS`] for all lists. Later, a read of an unknown kind returns
+            /// an error.
             pub async fn first_lists(&self) {
                 let all = async { futures::join!($(self.$field.first_list(),)*) };
                 let _unknown_yet = timeout(FIRST_LISTS, all).await;
@@ -476,19 +481,19 @@ macro_rules! caches {
 }
 
 caches! {
-    tunnels: MuxTunnel, "All of them.";
-    benchmarks: MuxBenchmark, "All of them.";
-    deployments: Deployment, "Our children.";
-    services: Service, "All of them: our children, and targets.";
-    endpoint_slices: EndpointSlice, "All of them: what is behind targets.";
-    config_maps: ConfigMap, "Our children.";
-    service_accounts: ServiceAccount, "Our children.";
-    replica_sets: ReplicaSet, "Those of our children.";
-    pods: Pod, "Those of our children.";
-    jobs: Job, "Our children.";
-    network_policies: NetworkPolicy, "Our children.";
-    pod_disruption_budgets: PodDisruptionBudget, "Our children.";
-    autoscalers: HorizontalPodAutoscaler, "Our children.";
+    tunnels: MuxTunnel, "All tunnels.";
+    benchmarks: MuxBenchmark, "All benchmarks.";
+    deployments: Deployment, "Children of the operator's objects.";
+    services: Service, "All Services: children and targets.";
+    endpoint_slices: EndpointSlice, "All EndpointSlices: the endpoints of targets.";
+    config_maps: ConfigMap, "Children of the operator's objects.";
+    service_accounts: ServiceAccount, "Children of the operator's objects.";
+    replica_sets: ReplicaSet, "ReplicaSets of children.";
+    pods: Pod, "Pods of children.";
+    jobs: Job, "Children of the operator's objects.";
+    network_policies: NetworkPolicy, "Children of the operator's objects.";
+    pod_disruption_budgets: PodDisruptionBudget, "Children of the operator's objects.";
+    autoscalers: HorizontalPodAutoscaler, "Children of the operator's objects.";
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! Certificates of gateways: who they are, who signs that, and how an entry elsewhere joins.
+//! Certificates of gateways: identities, authorities, and how remote entries join.
 //!
-//! All but [`seed`] is pure. One random [`authority::Seed`] is kept, in a Secret of the operator's own namespace; the
-//! authorities of every tunnel follow from it, so there is no table of keys, and two operators make the same ones.
-//! Keys of leaf certificates are random and are kept nowhere but in the Secret that a gateway mounts.
-//! [`crate::tunnel_controller::build::certificates`] decides when to issue.
+//! All modules except [`seed`] are pure. A Secret of the operator's namespace stores one random
+//! [`authority::Seed`]. The authorities of every tunnel are derived from the seed, so there is no
+//! table of keys, and two operators derive the same authorities. Keys of leaf certificates are
+//! random and exist only in the Secret that a gateway mounts.
+//! [`crate::tunnel_controller::build::certificates`] decides when the operator issues a
+//! certificate.
 
 pub mod authority;
 pub mod cert_manager;
@@ -14,21 +16,21 @@ pub mod offer;
 pub mod seal;
 pub mod seed;
 
-/// A certificate could not be made.
+/// Creating a certificate failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// What signs it, or is signed, is refused by the library.
-    #[error("cannot make the certificate of {subject}: {source}")]
+    /// The library refuses the certificate or its issuer.
+    #[error("cannot create the certificate of {subject}: {source}")]
     Make {
-        /// Whose.
+        /// The subject of the certificate.
         subject: String,
         /// The library's error.
         source: rcgen::Error,
     },
-    /// Nothing could be derived from the seed.
+    /// The derivation from the seed failed.
     #[error("cannot derive the key of {0}")]
     Derive(String),
-    /// A time that no certificate can say.
-    #[error("{0} seconds since 1970 is no time for a certificate")]
+    /// A certificate cannot represent the time.
+    #[error("{0} seconds since 1970 is not a valid time for a certificate")]
     Time(i64),
 }

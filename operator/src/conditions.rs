@@ -1,29 +1,30 @@
-//! Conditions as `meta/v1` wants them: a reason that is a [`Code`], a message that begins with its
-//! number, and a `lastTransitionTime` that moves only when the status flips.
+//! Conditions as `meta/v1` defines them. The reason is a [`Code`], the message begins with the
+//! code's number, and `lastTransitionTime` changes only with the status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use muxtunnel_codes::Code;
 
-/// Longest message that the API server takes is 32 KiB; this is enough for a person, bytes.
+/// Longest message, in bytes. The API server accepts 32 KiB, but shorter messages are easier to
+/// read.
 const MESSAGE_LENGTH_MAX: usize = 4096;
-/// The remedy of codes with which all is well.
-const NO_REMEDY: &str = "Nothing.";
+/// The remedy of codes that need no action.
+const NO_REMEDY: &str = "No action is needed.";
 
-/// A condition before it has a time.
+/// A condition without `lastTransitionTime`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The condition's type.
     pub type_: &'static str,
-    /// Whether it holds; `None`: unknown.
+    /// Whether the condition holds. `None` if the operator cannot determine it.
     pub holds: Option<bool>,
-    /// Why.
+    /// The reason.
     pub code: Code,
-    /// What a person needs to know of this case; empty: the code's own sentence.
+    /// Details of this case. If empty, the message contains the cause of the code.
     pub detail: String,
 }
 
 impl Verdict {
-    /// It holds.
+    /// The condition holds.
     #[must_use]
     pub fn yes(type_: &'static str, code: Code) -> Self {
         Self {
@@ -34,7 +35,7 @@ impl Verdict {
         }
     }
 
-    /// It does not hold.
+    /// The condition does not hold.
     #[must_use]
     pub fn no(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Verdict {
         }
     }
 
-    /// The operator cannot tell.
+    /// The operator cannot determine whether the condition holds.
     #[must_use]
     pub fn unknown(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
         Self {
@@ -64,7 +65,8 @@ impl Verdict {
         }
     }
 
-    /// `MT0303 `, the detail, and what to do where it does not hold; cut to what the API server takes.
+    /// The message: the code such as `MT0303`, the detail, and the remedy unless the condition
+    /// holds. Cut to [`MESSAGE_LENGTH_MAX`].
     #[must_use]
     pub fn message(&self) -> String {
         let number = self.code.to_string();
@@ -93,7 +95,7 @@ impl Verdict {
         text
     }
 
-    /// What a person does about it; nothing where all is well, or was not asked for.
+    /// The remedy. Empty if the condition holds or the code needs no action.
     fn advice(&self) -> String {
         let remedy = self.code.remedy();
         if self.holds == Some(true) || remedy == NO_REMEDY {
@@ -103,8 +105,8 @@ impl Verdict {
     }
 }
 
-/// The conditions of `verdicts`, in their order. Where the status of a type is as in `previous`, its
-/// time is kept.
+/// The conditions of `verdicts`, in their order. A condition whose status is unchanged since
+/// `previous` keeps its `last_transition_time`.
 #[must_use]
 pub fn conditions(
     verdicts: &[Verdict],
@@ -184,11 +186,14 @@ mod tests {
     #[test]
     fn nothing_is_to_be_done_where_all_is_well_or_was_not_asked_for() {
         let verdict = Verdict::yes("Ready", Code::Reconciled);
-        assert_eq!(verdict.message(), "MT0301 All is as asked.");
+        assert_eq!(verdict.message(), "MT0301 All objects match the spec.");
         let verdict = Verdict::yes("Failed", Code::BenchmarkRunnerLost);
         assert!(!verdict.message().contains("What to do"));
         let verdict = Verdict::no("WanEmulated", Code::NotRequested, "");
-        assert_eq!(verdict.message(), "MT0309 The spec does not ask for it.");
+        assert_eq!(
+            verdict.message(),
+            "MT0309 The spec does not use this feature."
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! What all controllers have in common: the queue, leadership, back-off, and the time of each reconciliation.
+//! The common part of all controllers: the queue, leadership, back-off, and the time of each
+//! reconciliation.
 //!
-//! In: objects that may have changed. Out: reconciliations, one at a time for each object. Bounds: those at once, as
-//! `Config` has it; one entry of the queue an object.
+//! Input: objects that may have changed. Output: reconciliations, one at a time per object. Bounds:
+//! the number of concurrent reconciliations in `Config`, and one queue entry per object.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,36 +23,35 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::watches::Watched;
 
-/// What brings the objects of one kind about.
+/// Reconciles the objects of one kind.
 pub(crate) trait Reconciler: 'static {
     /// The kind.
     type Object: Watched;
-    /// Why a reconciliation ended early; it is tried again.
+    /// Why a reconciliation failed. The controller retries.
     type Error: Coded + std::error::Error + Send + Sync + 'static;
 
-    /// What is known of the cluster.
+    /// The caches of the cluster.
     fn cluster(&self) -> &Cluster;
 
-    /// What is known of the objects.
+    /// The cache of the objects.
     fn cache(&self) -> &Cache<Self::Object>;
 
-    /// The pauses after reconciliations that failed.
+    /// The back-offs of failed reconciliations.
     fn backoffs(&self) -> &Backoffs;
 
-    /// One reconciliation of `object`, which is as new as is known.
+    /// Reconciles `object`, the newest known version.
     fn reconcile(
         self: Arc<Self>,
         object: Arc<Self::Object>,
     ) -> impl Future<Output = Result<Action, Self::Error>>;
 
-    /// The object is gone, or there never was one of this name.
+    /// Called if the object was deleted or never existed.
     fn forget(&self, object: &ObjectRef<DynamicObject>) {
         self.backoffs().is_gone(object);
     }
 }
 
-/// Reconciles what `triggers` names, for as long as the process lives. Nothing is reconciled while another operator
-/// leads.
+/// Reconciles the objects in `triggers` while this operator leads, until the process ends.
 pub(crate) async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     store: Store<R::Object>,
@@ -83,7 +83,8 @@ pub(crate) async fn run<R: Reconciler>(
     .for_each(|result| async {
         match result {
             Ok(_) => {}
-            // It went; or a child outlived it for a moment, or carries the labels of none.
+            // The object was deleted, a child briefly outlived the object, or a child has the
+            // labels of an object that never existed.
             Err(ControllerError::ObjectNotFound(object)) => {
                 missed.missed(&object);
                 reconciler.forget(&object);
@@ -94,7 +95,7 @@ pub(crate) async fn run<R: Reconciler>(
     .await;
 }
 
-/// One reconciliation of the object as it is known by now, with its metrics.
+/// Reconciles the newest known version of the object, and records metrics.
 async fn reconcile_newest<R: Reconciler>(
     object: Arc<R::Object>,
     reconciler: Arc<R>,
@@ -112,7 +113,7 @@ async fn reconcile_newest<R: Reconciler>(
     ended
 }
 
-/// The objects of a kind, in `namespace` or in all.
+/// The API of a kind in `namespace`, or in all namespaces.
 pub(crate) fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,

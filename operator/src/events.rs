@@ -1,8 +1,9 @@
-//! Events, on transitions of conditions alone. Equal ones become one series, as events.k8s.io has it; how often one
-//! is written is [`series`]' to decide.
+//! Events on transitions of conditions. Equal Events form one series, as events.k8s.io defines it.
+//! [`series`] decides how often a series is written.
 //!
-//! kube's recorder ([`kube::runtime::events`]) makes the same series, but writes each repetition, and bounds neither how
-//! many an object begins nor how many it keeps: objects that flap would fill the API server, and this process.
+//! kube's recorder ([`kube::runtime::events`]) forms the same series, but writes each repetition,
+//! and limits neither the new series of an object nor the stored series. Flapping objects would
+//! fill the API server's storage and the memory of this process.
 
 mod series;
 
@@ -23,20 +24,20 @@ use tracing::{debug, warn};
 use crate::labels::MANAGER;
 use series::{Key, Step, Table};
 
-/// Longest note that the API server takes, in bytes.
+/// Longest note that the API server accepts, in bytes.
 const NOTE_LENGTH_MAX: usize = 1000;
 
-/// Publishes Events. Clones share what was published before.
+/// Publishes Events. Clones share the published series.
 #[derive(Clone)]
 pub struct Events {
     client: Client,
-    /// This process, among those that report as the operator: the pod's name.
+    /// The name of the operator's pod.
     instance: Arc<str>,
     table: Arc<Mutex<Table>>,
 }
 
 impl Events {
-    /// Events published through `client` in the name of the operator.
+    /// Publishes Events through `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -52,8 +53,8 @@ impl Events {
         }
     }
 
-    /// Publishes what differs between two states of an object's conditions. An Event that cannot be
-    /// published is logged: it is never a reason to stop reconciling.
+    /// Publishes the differences between two states of an object's conditions. A failure to publish
+    /// is logged, and never stops a reconciliation.
     pub async fn publish_transitions(
         &self,
         object: &ObjectReference,
@@ -62,7 +63,7 @@ impl Events {
     ) {
         for condition in transitions(old, new) {
             if let Err(error) = self.publish(condition, object).await {
-                warn!(%error, reason = condition.reason, "cannot publish an event");
+                warn!(%error, reason = condition.reason, "cannot publish an Event");
             }
         }
     }
@@ -88,10 +89,10 @@ impl Events {
                     count,
                     last_observed_time: MicroTime(now),
                 };
-                // All else of an Event cannot be changed.
+                // Only the series of a published Event can change.
                 let patch = Patch::Merge(json!({"series": series}));
                 match api.patch(&name, &PatchParams::default(), &patch).await {
-                    // It has been removed, as Events are after an hour.
+                    // The API server deleted the Event, because Events expire after an hour.
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     patched => return patched.map(drop),
                 }
@@ -99,7 +100,7 @@ impl Events {
             Step::Hold => {
                 debug!(
                     reason = condition.reason,
-                    "an event is not written, there were many"
+                    "an Event is not written, because the object has had too many new Events, or its count was written recently"
                 );
                 return Ok(());
             }
@@ -144,8 +145,8 @@ impl Events {
     }
 }
 
-/// The conditions of `new` whose status or reason is not as in `old`, less those that were not asked
-/// for.
+/// The conditions of `new` whose status or reason differs from `old`. Conditions with the reason
+/// `NotRequested` are omitted.
 fn transitions<'a>(
     old: &'a [Condition],
     new: &'a [Condition],
@@ -173,7 +174,7 @@ fn action(condition: &Condition) -> String {
     format!("Set{}", condition.type_)
 }
 
-/// What happens on the way of every healthy object.
+/// Reasons that every healthy object passes through.
 fn is_normal(reason: &str) -> bool {
     [
         Code::Reconciled,
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(
             methods,
             ["POST", "PATCH"],
-            "the others are counted with the next one"
+            "the next write counts the other Events"
         );
         let created = &writes[0].body;
         for (field, value) in [

@@ -1,25 +1,27 @@
-//! The class of an error: its code, the same in logs and in the label of a metric.
+//! The class of an error. Logs and the label of a metric contain the same code.
 
 use std::error::Error;
 use std::iter::successors;
 
 use muxtunnel_codes::Code;
 
-/// Reconciliations that fail in a row before the status says so of what may yet succeed.
+/// Failed reconciliations in a row after which the status reports an error that a retry may
+/// resolve.
 const FAILURES_MIN: u32 = 3;
 
-/// A write was refused, for the Lease is not held.
+/// A write was refused, because this operator does not hold the Lease.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("not the leader: nothing is written")]
+#[error("this operator is not the leader, so it writes nothing")]
 pub struct NotLeader;
 
 /// An error with a code.
 pub trait Coded: Error {
-    /// Its code.
+    /// The code of the error.
     fn code(&self) -> Code;
 }
 
-/// By what it came from: the API server, the Lease; else nobody but the operator is to blame.
+/// Returns the code by the source of the error: the API server, the Lease, or otherwise the
+/// operator.
 #[must_use]
 pub fn code(error: &(dyn Error + 'static)) -> Code {
     let causes = || {
@@ -41,8 +43,9 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
     }
 }
 
-/// Whether somebody has to be told of an error: the API server answered that it refuses; or, where it may yet change its
-/// mind, `failures` reconciliations in a row have failed before.
+/// Whether the status has to report the error. The error is reported if the API server refused the
+/// request, or if too many reconciliations in a row (`failures`) have failed with an error that a
+/// retry may resolve.
 #[must_use]
 pub fn is_refusal(error: &(dyn Error + 'static), failures: u32) -> bool {
     let causes = || {
@@ -59,7 +62,7 @@ pub fn is_refusal(error: &(dyn Error + 'static), failures: u32) -> bool {
     }
 }
 
-/// The error with its causes.
+/// The text of the error and of its sources.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

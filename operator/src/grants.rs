@@ -1,11 +1,13 @@
-//! What namespaces permit others: the MuxGrants, and the Gateway API's ReferenceGrants where they are installed.
+//! Grants: permissions for references from other namespaces, in MuxGrants and, where the Gateway
+//! API is installed, in ReferenceGrants.
 //!
-//! A cache that watches fill, one a kind and watched namespace, and that [`Grants::permit`] is asked of without a
-//! request. Both kinds count alike: each needs rights in the namespace that is referred to. Installing the Gateway API
-//! revokes nothing that a MuxGrant permits. Until a watch has listed what there is, nothing is known ([`NotKnown`]),
-//! which is not the same as nothing is permitted: after a restart of the operator no forward is lost for a moment. Of
-//! each is kept what it says of MuxTunnels and Services, and of a namespace no more than [`GRANTS_MAX`]: an account that
-//! creates grants cannot fill the operator's memory.
+//! Watches fill one cache per kind and watched namespace. [`Grants::permit`] reads the caches
+//! without a request. Both kinds have the same effect, because creating either kind needs
+//! permissions in the target's namespace. Installing the Gateway API revokes no permission of a
+//! MuxGrant. Until each watch has listed its objects, the answer is [`NotKnown`], not a refusal. A
+//! restart of the operator therefore does not remove forwards temporarily. The caches keep only the
+//! parts of grants about MuxTunnels and Services, and at most [`GRANTS_MAX`] grants per namespace.
+//! This limit prevents an account that creates grants from filling the operator's memory.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,19 +32,23 @@ use crate::watches::WATCH_SECONDS;
 
 /// The API group of ReferenceGrants.
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
-/// Its versions that have them, the newest first.
+/// The versions of the group that contain ReferenceGrants, the newest first.
 const GATEWAY_API_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Most grants of one kind that count of a namespace; each is of at most 16 x 16 entries by the schema of its kind.
+/// Maximum number of grants of a kind per namespace. The schemas limit each grant to 16 x 16
+/// entries.
 const GRANTS_MAX: usize = 256;
 const REFERENCE_GRANT: (&str, &str) = ("ReferenceGrant", "referencegrants");
-/// How long until it is asked again whether ReferenceGrants are installed.
+/// How often the operator checks whether ReferenceGrants are installed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// The same after an answer that says neither.
+/// Pause before the check is repeated, if the API server gave no answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What other namespaces permit has not been heard from the API server yet.
+/// The API server has not listed the grants yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the grants of other namespaces are not known yet: look for a watch of grants that fails")]
+#[error(
+    "the API server has not listed the grants of other namespaces yet: search the operator's log for a failed watch of \
+     grants"
+)]
 pub struct NotKnown;
 
 /// The grants. Clones share one state.
@@ -54,20 +60,21 @@ struct Shared {
     changed: watch::Sender<()>,
 }
 
-/// By namespace and name.
+/// Specs of grants, by namespace and name.
 type Known = BTreeMap<(String, String), MuxGrantSpec>;
 
-/// One kind in one watched namespace, or in all.
+/// One kind in one watched namespace, or in all namespaces.
 #[derive(Debug, Default)]
 struct Source {
-    /// `None`: not heard yet.
+    /// `None` until the watch has listed the objects.
     known: Option<Known>,
-    /// What the list under way has brought.
+    /// Objects of the list that is in progress.
     listed: Known,
 }
 
 impl Grants {
-    /// Those in `scopes` (`None`: all namespaces), and what keeps them up to date for as long as it is polled.
+    /// Watches grants in `scopes` (`None`: all namespaces). The future keeps the grants up to date
+    /// while it is polled.
     pub fn watch(
         client: &Client,
         scopes: &[Option<String>],
@@ -91,7 +98,7 @@ impl Grants {
         (grants, run)
     }
 
-    /// Fed by [`Self::handle`] alone.
+    /// Grants without watches. Only [`Self::handle`] fills them.
     pub(crate) fn of_sources(count: usize) -> Self {
         let sources = (0..count).map(|_| Source::default()).collect();
         Self(Arc::new(Shared {
@@ -100,10 +107,9 @@ impl Grants {
         }))
     }
 
-    /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to it.
+    /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to the Service.
     ///
-    /// # Errors
-    /// [`NotKnown`] where nothing permits it that was heard, and not all was heard yet.
+    /// # Errors [`NotKnown`] if no known grant permits the reference and a list is missing.
     pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
         let sources = self.lock();
         let permits = |((of, _), spec): (&(String, String), &MuxGrantSpec)| {
@@ -119,7 +125,7 @@ impl Grants {
         }
     }
 
-    /// An item for each change since it was called; several changes may be one.
+    /// Yields an item after each change. One item may represent several changes.
     pub fn changes(&self) -> impl Stream<Item = ()> + Send + use<> {
         stream::unfold(self.0.changed.subscribe(), |mut changed| async move {
             changed.changed().await.ok()?;
@@ -127,7 +133,7 @@ impl Grants {
         })
     }
 
-    /// Takes over what a watch says.
+    /// Applies one event of a watch.
     pub(crate) fn handle(&self, source: usize, event: Event<DynamicObject>) {
         let mut sources = self.lock();
         let Some(source) = sources.get_mut(source) else {
@@ -152,7 +158,7 @@ impl Grants {
         self.0.changed.send_replace(());
     }
 
-    /// There is no such kind.
+    /// Handles the case that the kind is not installed.
     fn handle_absent(&self, source: usize) {
         self.handle(source, Event::Init);
         self.handle(source, Event::InitDone);
@@ -168,14 +174,14 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// One that is on its way out permits nothing any more, nor does one that is about other things.
+/// Stores a grant. A grant that is being deleted, or that concerns other kinds, permits nothing.
 fn put(known: &mut Known, object: &DynamicObject) {
     let key = key(object);
     let spec = object.data.get("spec").cloned().unwrap_or_default();
     let spec = match serde_json::from_value::<MuxGrantSpec>(spec) {
         Ok(spec) => spec.of_tunnels(),
         Err(error) => {
-            warn!(namespace = key.0, name = key.1, %error, "a grant cannot be read");
+            warn!(namespace = key.0, name = key.1, %error, "a grant is invalid and is ignored");
             None
         }
     };
@@ -189,14 +195,14 @@ fn put(known: &mut Known, object: &DynamicObject) {
         warn!(
             namespace = key.0,
             name = key.1,
-            "a grant does not count: its namespace has {GRANTS_MAX} others of its kind; put them into fewer"
+            "a grant is ignored, because its namespace has {GRANTS_MAX} other grants of this kind; merge grants"
         );
         return;
     }
     known.insert(key, spec);
 }
 
-/// What a watch of grants needs.
+/// The parameters of a watch of grants.
 #[derive(Clone)]
 struct Watch {
     client: Client,
@@ -215,14 +221,15 @@ impl Watch {
         }
     }
 
-    /// The Gateway API may come and go while the operator runs.
+    /// Follows ReferenceGrants. The Gateway API may be installed or removed while the operator
+    /// runs.
     async fn reference_grants(self, source: usize) {
         loop {
             let pause = match served(&self.client).await {
                 Ok(Some(resource)) => {
                     info!(
                         version = resource.version,
-                        "ReferenceGrants are installed and count"
+                        "ReferenceGrants are installed; the operator reads them"
                     );
                     let api = self.api(&resource);
                     self.clock.expect(api.resource_url());
@@ -235,7 +242,7 @@ impl Watch {
                     REFRESH_INTERVAL
                 }
                 Err(error) => {
-                    warn!(%error, "cannot find out whether ReferenceGrants are installed");
+                    warn!(%error, "cannot find out whether ReferenceGrants are installed; the operator tries again");
                     RETRY_PAUSE
                 }
             };
@@ -250,7 +257,8 @@ impl Watch {
         }
     }
 
-    /// Returns once there is no such kind, which the next answer has to confirm before it counts.
+    /// Returns when a watch reports that the kind is not installed. The next check has to confirm
+    /// the report.
     async fn follow(&self, source: usize, api: &Api<DynamicObject>) {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let mut events = watcher(api.clone(), config).default_backoff().boxed();
@@ -259,7 +267,7 @@ impl Watch {
                 Ok(event) => self.grants.handle(source, event),
                 Err(error) => {
                     let path = api.resource_url();
-                    warn!(path, %error, "a watch of grants failed and is begun again");
+                    warn!(path, %error, "a watch of grants failed and restarts");
                     if is_gone(&error) {
                         return;
                     }
@@ -269,7 +277,8 @@ impl Watch {
     }
 }
 
-/// In which version ReferenceGrants are served; `None`: they are not installed.
+/// Returns the version in which the API server serves ReferenceGrants, or `None` if they are not
+/// installed.
 async fn served(client: &Client) -> Result<Option<ApiResource>, kube::Error> {
     let (kind, plural) = REFERENCE_GRANT;
     for version in GATEWAY_API_VERSIONS {
@@ -310,7 +319,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Permits MuxTunnels of `from` the Service `name` of `namespace`.
+    /// A grant for MuxTunnels of `from` to the Service `name` of `namespace`.
     pub(crate) fn grant(namespace: &str, from: &str, name: &str) -> DynamicObject {
         serde_json::from_value(json!({
             "apiVersion": "muxtunnel.dev/v1alpha1",
@@ -324,7 +333,7 @@ pub(crate) mod tests {
         .unwrap()
     }
 
-    /// Grants that are all known: `objects`.
+    /// Grants whose watches have listed `objects`.
     pub(crate) fn known(objects: impl IntoIterator<Item = DynamicObject>) -> Grants {
         let grants = Grants::of_sources(1);
         grants.handle(0, Event::Init);
@@ -381,7 +390,7 @@ pub(crate) mod tests {
             grants.handle(0, event);
             assert_eq!(grants.permit("site", &shop), Ok(false));
         }
-        // A list that it is missing in, as after a watch that was away.
+        // After an interrupted watch, the new list may lack the grant.
         let grants = known([made]);
         grants.handle_absent(0);
         assert_eq!(grants.permit("site", &shop), Ok(false));
@@ -421,7 +430,7 @@ pub(crate) mod tests {
         };
         assert!(permits(0) && permits(GRANTS_MAX - 1) && !permits(GRANTS_MAX));
         assert_eq!(grants.permit("site", &service("vaults", "vault")), Ok(true));
-        // One that counts already may change, and one that goes makes room.
+        // A full cache accepts changes of known grants, and a new grant after a deletion.
         let mut changed = numbered(0);
         changed.data["spec"]["to"][0]["name"] = json!("till");
         grants.handle(0, Event::Apply(changed));

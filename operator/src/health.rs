@@ -1,7 +1,8 @@
 //! Liveness and readiness of the operator.
 //!
-//! Liveness is the progress of the process alone ([`Progress`]); readiness fails only where no watch is current
-//! ([`WatchClock`]). Serves `/healthz`, `/readyz` and `/metrics`, of leaders and followers alike.
+//! Liveness depends only on the progress of the process ([`Progress`]). Readiness fails only if no
+//! watch is current ([`WatchClock`]). Leaders and followers serve `/healthz`, `/readyz` and
+//! `/metrics`.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,8 +23,8 @@ use crate::watch_clock::{STALE_AFTER, WatchClock};
 
 /// Pause between two beats of [`Progress`].
 const BEAT: Duration = Duration::from_secs(1);
-/// Age of the last beat from which the process makes no progress. A reconciliation computes for milliseconds between two
-/// waits, so this is thousands of times that.
+/// Age of the last beat at which the process is stalled. Between two awaits, a reconciliation
+/// computes only for milliseconds.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// The progress of the task that drives the controllers. Clones share it.
@@ -37,7 +38,8 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Beats for as long as it is polled: by the task that polls the controllers, so that the beat stops with them.
+    /// Records a beat every [`BEAT`] while this future is polled. The same task polls the
+    /// controllers, so the beats stop when the controllers stall.
     pub async fn beat(&self) -> Infallible {
         loop {
             *self.last() = Instant::now();
@@ -49,7 +51,7 @@ impl Progress {
         self.0.lock()
     }
 
-    /// For how long there was no beat, where that is too long.
+    /// The time since the last beat, if this time exceeds [`STALLED_AFTER`].
     fn stalled(&self, now: Instant) -> Option<Duration> {
         let age = now.saturating_duration_since(*self.last());
         (age > STALLED_AFTER).then_some(age)
@@ -59,7 +61,7 @@ impl Progress {
 /// Serves `/healthz`, `/readyz` and `/metrics` until the process ends.
 ///
 /// # Errors
-/// If `address` cannot be listened on.
+/// The operator cannot listen on `address`.
 pub async fn serve(
     address: SocketAddr,
     clock: Arc<WatchClock>,
@@ -75,7 +77,8 @@ pub async fn serve(
     axum::serve(listener, router).await
 }
 
-/// What to listen on, the first that there is: `[::]` takes both families, and a kernel without IPv6 has no such address.
+/// The addresses to try, in order. `[::]` covers both address families, and is not available on a
+/// kernel without IPv6.
 fn listened(address: SocketAddr) -> Vec<SocketAddr> {
     let fallback = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
     let all = address.ip() == Ipv6Addr::UNSPECIFIED;
@@ -100,7 +103,7 @@ async fn readyz(State(clock): State<Arc<WatchClock>>) -> (StatusCode, String) {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
         let text = format!(
-            "the API server has answered no watch for {} s\n",
+            "the API server has not answered a watch for {} s\n",
             STALE_AFTER.as_secs()
         );
         (StatusCode::SERVICE_UNAVAILABLE, text)
@@ -173,7 +176,8 @@ mod tests {
         assert_eq!(clock.stale("site"), [""; 0]);
     }
 
-    /// A missing RoleBinding, a missing definition, an API server that is away: no restart repairs them.
+    /// A restart does not repair a missing RoleBinding, a missing definition or an unreachable API
+    /// server.
     #[tokio::test(start_paused = true)]
     async fn stale_watches_cost_readiness_where_it_is_all_of_them_and_never_liveness() {
         let clock = Arc::new(WatchClock::default());

@@ -1,4 +1,4 @@
-//! Names by which children are found again.
+//! Labels that identify children.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ pub fn child(instance: &str, component: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Selects the children of all objects.
+/// The selector of the children of all objects.
 #[must_use]
 pub fn children() -> String {
     format!("{NAME}={PRODUCT},{MANAGED_BY}={MANAGER}")
 }
 
-/// Whether `labels` are those of a child, of whichever object.
+/// Whether `labels` are the labels of a child of any object.
 #[must_use]
 pub fn is_child(labels: &BTreeMap<String, String>) -> bool {
     let has = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
     has(NAME, PRODUCT) && has(MANAGED_BY, MANAGER)
 }
 
-/// Whether `labels` are those of a child of `instance` that has one of `components`.
+/// Whether `labels` are the labels of a child of `instance` with one of `components`.
 #[must_use]
 pub fn is_child_of(labels: &BTreeMap<String, String>, instance: &str, components: &[&str]) -> bool {
     let has =

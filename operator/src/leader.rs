@@ -1,20 +1,24 @@
-//! Which of several operators writes: the one that holds the Lease.
+//! Leader election. Only the operator that holds the Lease writes.
 //!
-//! All of them watch and know the same. Only the holder reconciles, and [`WriteGate`], a layer of the
-//! client, lets no request but a GET pass unless the Lease is held at that very moment. The moment is
-//! judged by the monotonic clock of this machine, never by a time that another wrote: a process that was
-//! stopped past its Lease writes nothing after it goes on. That clock (CLOCK_MONOTONIC) stands still while the whole
-//! machine is suspended: a process that wakes with it may write for what was left of its ten seconds, until its next
-//! renewal finds another's name. Nodes of clusters are not suspended; where they are, two may write for those seconds.
+//! All operators watch, so all have the same caches. Only the leader reconciles. [`WriteGate`], a
+//! layer of the client, passes requests other than GET only while the Lease is held. The gate uses
+//! this machine's monotonic clock, and never a time from another machine. A process that was
+//! stopped for longer than its Lease therefore writes nothing after it resumes. The monotonic clock
+//! (CLOCK_MONOTONIC) does not advance while the whole machine is suspended. A process that resumes
+//! with the machine may write for the rest of its ten seconds, until its next renewal finds another
+//! holder. Nodes of clusters are usually not suspended. If a node is suspended, two operators may
+//! write during these seconds.
 //!
-//! The times: a holder renews every [`RENEW_EVERY`] and may write for [`WRITE_FOR`] since it began its
-//! last good renewal; others take over once they saw nothing new for [`LEASE_SECONDS`]. So there is a gap of
-//! five seconds in which nobody writes, for what the API server still works on. A Lease is written with
-//! its resource version as a precondition, so of two that take over at once one fails. Who loses it goes on
-//! as a follower: its watches go on, and after an outage of the API server nobody has to start again.
+//! A leader renews every [`RENEW_EVERY`], and may write for [`WRITE_FOR`] from the start of its
+//! last successful renewal. Other operators take over after [`LEASE_SECONDS`] without a change of
+//! the Lease. Between two leaders, no operator writes for five seconds, in which the API server
+//! finishes earlier requests. A write of the Lease has its resource version as a precondition, so
+//! one of two concurrent takeovers fails. A leader that loses the Lease continues as a follower
+//! with its watches, so an outage of the API server needs no restart.
 //!
-//! kube-lease-manager 0.13 was not taken: it patches without a precondition, so that two may believe to
-//! hold an expired Lease until their next poll, and compares times that different machines wrote.
+//! kube-lease-manager 0.13 is not suitable, because it patches without a precondition. Two
+//! operators may therefore both treat an expired Lease as their own until the next poll.
+//! kube-lease-manager also compares times from different machines.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -39,17 +43,17 @@ use tracing::{info, warn};
 
 use crate::failure::NotLeader;
 
-/// How long a Lease that nobody renews is somebody's.
+/// A Lease expires this many seconds after its last renewal.
 pub const LEASE_SECONDS: i32 = 15;
-/// How long after the beginning of its last good renewal its holder may write.
+/// How long the holder of a Lease may write, from the start of the last successful renewal.
 const WRITE_FOR: Duration = Duration::from_secs(10);
-/// Between two renewals.
+/// Time between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// Between two polls of a follower, and two attempts to renew.
+/// Time between two polls of a follower, and between two attempts to renew.
 const POLL_INTERVAL: Duration = Duration::from_millis(1500);
-/// What was sent and not answered has this long to be done with before the Lease is put down.
+/// Time for unanswered requests to finish before the Lease is released.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Time for one poll or renewal.
+/// Time limit for one poll or renewal.
 const ATTEMPT: Duration = Duration::from_secs(4);
 
 /// Whether this process may write.
@@ -58,9 +62,9 @@ pub struct Leadership(Arc<watch::Sender<Term>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Term {
-    /// Counts the times that leadership was won.
+    /// How often this process has become the leader.
     number: u64,
-    /// `None`: not a leader.
+    /// `None` if this process is not the leader.
     until: Option<Instant>,
 }
 
@@ -71,14 +75,15 @@ impl Default for Leadership {
 }
 
 impl Leadership {
-    /// Whether the Lease is held now.
+    /// Whether this process holds the Lease now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let until = self.0.borrow().until;
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// An item each time that the Lease is won, and one where it is held already.
+    /// Yields an item whenever this process wins the Lease, and one item immediately if it holds
+    /// the Lease.
     pub fn won(&self) -> BoxStream<'static, ()> {
         let terms = stream::unfold((self.0.subscribe(), 0), |(mut terms, seen)| async move {
             let term = *terms
@@ -90,7 +95,8 @@ impl Leadership {
         terms.boxed()
     }
 
-    /// All that `store` knows, each time that the Lease is won: what changed while another led was not reconciled here.
+    /// Yields all objects in `store` whenever this process wins the Lease, because it did not
+    /// reconcile changes while another operator was the leader.
     pub(crate) fn requeues<K>(&self, store: &Store<K>) -> BoxStream<'static, ObjectRef<K>>
     where
         K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
@@ -106,7 +112,8 @@ impl Leadership {
         self.won().flat_map(all).boxed()
     }
 
-    /// One reconciliation of an object, where the Lease is held; none otherwise, for [`Leadership::requeues`] brings it again.
+    /// Polls one reconciliation while the Lease is held; otherwise does nothing, because
+    /// [`Leadership::requeues`] yields the object again.
     pub(crate) async fn if_held<E>(
         &self,
         reconciliation: impl Future<Output = Result<Action, E>>,
@@ -118,7 +125,7 @@ impl Leadership {
         }
     }
 
-    /// Ends once the Lease is no longer held.
+    /// Returns when the Lease is no longer held.
     async fn lost(&self) {
         let mut terms = self.0.subscribe();
         loop {
@@ -143,12 +150,12 @@ impl Leadership {
         });
     }
 
-    /// Nothing is written from now on.
+    /// Stops all writes from now on.
     pub fn give_up(&self) {
         self.0.send_modify(|term| term.until = None);
     }
 
-    /// One that is never lost, for those who have no rival.
+    /// A leadership that is never lost, for tests with one operator.
     #[cfg(test)]
     pub(crate) fn always() -> Self {
         let leadership = Self::default();
@@ -157,18 +164,18 @@ impl Leadership {
     }
 }
 
-/// Competes for the Lease.
+/// A candidate for the Lease.
 pub struct Elector {
     api: Api<Lease>,
     name: String,
     identity: String,
     leadership: Leadership,
-    /// The version of the Lease that was seen last, and since when.
+    /// The last seen resource version of the Lease, and when it was first seen.
     seen: Option<(Option<String>, Instant)>,
 }
 
 impl Elector {
-    /// For the Lease `name` in `namespace`. `client` must not have a [`WriteGate`].
+    /// A candidate for the Lease `name` in `namespace`. `client` must not have a [`WriteGate`].
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: String, identity: String) -> Self {
         Self {
@@ -180,13 +187,13 @@ impl Elector {
         }
     }
 
-    /// What is competed for.
+    /// The leadership that this elector updates.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
-    /// Competes for as long as it is polled.
+    /// Competes for the Lease while this future is polled.
     pub async fn run(&mut self) {
         let mut led = false;
         loop {
@@ -195,16 +202,20 @@ impl Elector {
             if leads != led {
                 led = leads;
                 if leads {
-                    info!(lease = self.name, identity = self.identity, "leading");
+                    info!(
+                        lease = self.name,
+                        identity = self.identity,
+                        "won the Lease, so this operator reconciles objects"
+                    );
                 } else {
                     warn!(
                         lease = self.name,
                         identity = self.identity,
-                        "not leading any more"
+                        "lost the Lease, so this operator writes nothing"
                     );
                 }
             }
-            // A lease that lapses meanwhile is said to at its moment.
+            // Reports the expiry of the Lease as soon as the Lease expires.
             tokio::select! {
                 () = sleep(next) => {}
                 () = self.leadership.lost(), if led => {}
@@ -212,7 +223,7 @@ impl Elector {
         }
     }
 
-    /// One poll or renewal: how long to wait for the next.
+    /// Polls or renews the Lease once. Returns the time until the next call.
     async fn turn(&mut self) -> Duration {
         let begin = Instant::now();
         match timeout(ATTEMPT, self.attempt(begin)).await {
@@ -221,14 +232,18 @@ impl Elector {
                 return RENEW_EVERY.saturating_sub(begin.elapsed());
             }
             Ok(Ok(false)) => self.leadership.give_up(),
-            // What is held stays so until its time is over.
+            // After an error, a held Lease stays valid until it expires.
             Ok(Err(error)) => warn!(%error, lease = self.name, "cannot read or renew the Lease"),
-            Err(_) => warn!(lease = self.name, "no answer about the Lease in time"),
+            Err(_) => warn!(
+                lease = self.name,
+                "the API server did not answer a request for the Lease within {} s",
+                ATTEMPT.as_secs()
+            ),
         }
         POLL_INTERVAL
     }
 
-    /// Whether the Lease is ours since `begin`.
+    /// Reads and writes the Lease once. Returns whether this process holds the Lease since `begin`.
     async fn attempt(&mut self, begin: Instant) -> Result<bool, kube::Error> {
         let Some(lease) = self.api.get_opt(&self.name).await? else {
             let lease = Lease {
@@ -257,20 +272,21 @@ impl Elector {
             spec: Some(spec),
             ..lease
         };
-        // With the resource version that was read: the faster writer wins.
+        // The precondition is the resource version from the read, so the first writer wins.
         let answer = self
             .api
             .replace(&self.name, &PostParams::default(), &lease)
             .await;
         if is_ours {
-            // The faster writer may have been this holder's own renewal, whose answer was lost, or a client that labelled the
-            // Lease. The next poll tells who holds it, long before another may.
+            // The earlier write may be this holder's own renewal whose answer was lost, or a
+            // client's change of the labels. The next poll shows the holder, long before another
+            // operator may take over.
             return answer.map(|_| true);
         }
         won(answer)
     }
 
-    /// Whether nothing was written to it for its own length.
+    /// Whether the Lease has not changed for its own duration.
     fn has_expired(&mut self, lease: &Lease, spec: &LeaseSpec, now: Instant) -> bool {
         let version = lease.metadata.resource_version.clone();
         match &self.seen {
@@ -296,8 +312,8 @@ impl Elector {
         }
     }
 
-    /// Stops writing, and lets another take over as soon as nothing of this process is under way any more: a request
-    /// that was cut off may still be worked on by the API server, for which it waits [`SETTLE`].
+    /// Stops writing, and releases the Lease when no request of this process can be in progress.
+    /// The API server may still process a cancelled request, so this method waits for [`SETTLE`].
     pub async fn release(self) {
         let held = self.leadership.is_held();
         self.leadership.give_up();
@@ -306,8 +322,8 @@ impl Elector {
         }
         sleep(SETTLE).await;
         if let Ok(Err(error)) = timeout(ATTEMPT, self.put_down()).await {
-            // It expires by itself.
-            warn!(%error, lease = self.name, "cannot put the Lease down");
+            // The Lease expires by itself.
+            warn!(%error, lease = self.name, "cannot release the Lease");
         }
     }
 
@@ -322,7 +338,7 @@ impl Elector {
         self.api
             .replace(&self.name, &PostParams::default(), &lease)
             .await?;
-        info!(lease = self.name, "put the Lease down");
+        info!(lease = self.name, "released the Lease");
         Ok(())
     }
 }
@@ -339,7 +355,7 @@ fn now() -> MicroTime {
     MicroTime(Timestamp::now())
 }
 
-/// Layer of the client that lets nothing but GETs pass while the Lease is not held.
+/// Layer of the client that passes only GET requests while the Lease is not held.
 #[derive(Clone)]
 pub struct WriteGate(pub Leadership);
 
@@ -387,8 +403,9 @@ where
         }
         let answer = self.inner.call(request);
         Box::pin(async move {
-            // Also what waits for a connection, or for its answer, ends with the Lease. It is asked
-            // first, so that a process that was stopped does not go on where it was.
+            // Requests that wait for a connection or an answer are cancelled when the Lease is
+            // lost. The Lease is checked first, so that a process that was stopped does not
+            // continue a request.
             tokio::select! {
                 biased;
                 () = leadership.lost() => Err(NotLeader.into()),

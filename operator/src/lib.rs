@@ -1,11 +1,14 @@
-//! The operator: brings about what `MuxTunnel` and `MuxBenchmark` objects ask for.
+//! The operator: reconciles `MuxTunnel` and `MuxBenchmark` objects.
 //!
-//! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
-//! observe -> publish -> update_status. Validate and build are pure; only the other steps get a client. What the
-//! controllers share is here: [`api_server`], [`apply`], [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`],
-//! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`observer`], [`pods`], [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
+//! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
+//! -> observe -> publish -> update_status. Validate and build are pure. Only the other steps get a
+//! client. This level contains the shared modules of the controllers: [`api_server`], [`apply`],
+//! [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`], [`failure`], [`grants`],
+//! [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`observer`], [`pods`],
+//! [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then
+//! [`benchmark_controller`].
 
-// The name that the tests outside of the crate have for it: some files are theirs and its own tests'.
+// The crate's name in tests outside of the crate. The crate's own tests share some of their files.
 #[cfg(test)]
 extern crate self as muxtunnel_operator;
 
@@ -15,6 +18,7 @@ pub mod backoff;
 pub mod benchmark_controller;
 pub mod caches;
 pub mod certificates;
+pub mod cli;
 pub mod conditions;
 mod controller;
 pub mod events;

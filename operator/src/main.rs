@@ -1,26 +1,25 @@
-//! `muxtunnel-operator run`: reads the flags, connects to the API server, competes for the Lease, runs the
-//! controllers and the health endpoint until SIGTERM.
+//! `muxtunnel-operator run`: reads the flags, connects to the API server, competes for the Lease,
+//! runs the controllers and the health endpoint until SIGTERM.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
 use futures::future::{self, FutureExt, LocalBoxFuture};
 use kube::Client;
 use kube::client::ClientBuilder;
 use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
-use muxtunnel_operator::certificates::identity::trust_domain;
+use muxtunnel_operator::cli::{Cli, Command, RunArgs};
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, Progress};
 use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
 use muxtunnel_operator::observer::ObserverLayer;
-use muxtunnel_operator::settings::{AdminPeers, KeyPattern, Settings};
+use muxtunnel_operator::settings::{AdminPeers, Settings};
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
 use muxtunnel_operator::watch_clock::WatchClock;
 use muxtunnel_operator::watches::WATCH_SECONDS;
@@ -28,95 +27,6 @@ use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
-
-#[derive(Parser)]
-#[command(
-    name = "muxtunnel-operator",
-    version,
-    about = "Runs MuxTunnels and MuxBenchmarks"
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Run the controllers until SIGTERM.
-    Run(RunArgs),
-}
-
-#[derive(Args)]
-struct RunArgs {
-    /// Image of the gateways.
-    #[arg(long, env = "GATEWAY_IMAGE")]
-    gateway_image: String,
-    /// Image of WAN emulation.
-    #[arg(long, env = "NETEM_IMAGE")]
-    netem_image: String,
-    /// Image of benchmarks.
-    #[arg(long, env = "BENCH_IMAGE")]
-    bench_image: String,
-    /// Pull policy of the pods that are made.
-    #[arg(long, env = "IMAGE_PULL_POLICY", default_value = "IfNotPresent",
-          value_parser = ["Always", "IfNotPresent", "Never"])]
-    image_pull_policy: String,
-    /// Allow WAN emulation, whose containers need NET_ADMIN.
-    #[arg(long, env = "WAN_EMULATION", default_value_t = false,
-          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    wan_emulation: bool,
-    /// Allow networks of MuxTunnels (spec.network), whose init containers need NET_ADMIN and MKNOD.
-    #[arg(long, env = "NETWORK", default_value_t = false,
-          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    network: bool,
-    /// Keys of labels and annotations that a MuxTunnel may give its pods: NAME, * (every name without a prefix), PREFIX/NAME
-    /// or PREFIX/*; repeatable. None: no keys.
-    #[arg(long = "pod-metadata", env = "POD_METADATA", value_delimiter = ',')]
-    pod_metadata: Vec<KeyPattern>,
-    /// Namespace to watch; repeatable. None: all.
-    #[arg(
-        long = "watch-namespace",
-        env = "WATCH_NAMESPACES",
-        value_delimiter = ','
-    )]
-    watch_namespaces: Vec<String>,
-    /// Give gateways NetworkPolicies.
-    #[arg(long, env = "NETWORK_POLICY", default_value_t = false,
-          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    network_policy: bool,
-    /// Label KEY=VALUE of the operator's own pods, which NetworkPolicies let reach the gateways' admin port; repeatable.
-    #[arg(long = "pod-label", value_parser = label)]
-    pod_labels: Vec<(String, String)>,
-    /// Label KEY=VALUE of the namespaces whose pods read the gateways' metrics; repeatable, all have to be there.
-    /// None: nobody reads them.
-    #[arg(long = "metrics-namespace-label", value_parser = label)]
-    metrics_namespace_labels: Vec<(String, String)>,
-    /// The operator's own namespace.
-    #[arg(long, env = "POD_NAMESPACE")]
-    namespace: String,
-    /// The operator's ServiceAccount.
-    #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
-    service_account: String,
-    /// Secret of --namespace with what all certificate authorities are derived from.
-    #[arg(long, env = "CA_SECRET", default_value = "muxtunnel-ca")]
-    ca_secret: String,
-    /// Trust domain in the SPIFFE IDs of gateways.
-    #[arg(long, env = "TRUST_DOMAIN", default_value = "cluster.local", value_parser = trust_domain)]
-    trust_domain: String,
-    /// How long a gateway's certificate is good, such as 24h; at least 1m.
-    #[arg(long, env = "CERTIFICATE_LIFE", default_value = "24h", value_parser = life)]
-    certificate_life: Duration,
-    /// How long a join bundle is good, such as 8760h; at least three times --certificate-life.
-    #[arg(long, env = "AUTHORITY_LIFE", default_value = "8760h", value_parser = life)]
-    authority_life: Duration,
-    /// Address of /healthz, /readyz and /metrics. [::] is all addresses of both families, or those of IPv4 where the
-    /// kernel has no IPv6.
-    #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
-    health_listen: SocketAddr,
-    /// Name of the Lease of --namespace by which one of several operators leads.
-    #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]
-    lease_name: String,
-}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -129,30 +39,17 @@ async fn main() -> anyhow::Result<()> {
     run(args).await
 }
 
-/// Lives of certificates and authorities, in seconds.
-const LIFE_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 8760 * 3600;
-
-fn life(text: &str) -> Result<Duration, String> {
-    let life: muxtunnel_crds::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    let life = life.as_std();
-    if LIFE_SECONDS.contains(&life.as_secs()) {
-        Ok(life)
-    } else {
-        Err(format!("{text} is not from 1m to 87600h"))
-    }
-}
-
 async fn run(args: RunArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.authority_life >= args.certificate_life * 3,
-        "--authority-life {}s is less than three times --certificate-life {}s: certificates would outlive who signed \
-         them",
+        "--authority-life {}s is less than three times --certificate-life {}s: certificates would outlive their \
+             authority",
         args.authority_life.as_secs(),
         args.certificate_life.as_secs()
     );
     let config = kube::Config::infer()
         .await
-        .context("no configuration of the API server: neither in a pod nor a kubeconfig")?;
+        .context("cannot find the API server: run the operator in a pod, or set KUBECONFIG")?;
     let config = asking_once(config);
     let mut elector = elector(&args, config.clone())?;
     let (leadership, clock) = (elector.leadership(), Arc::new(WatchClock::default()));
@@ -180,7 +77,8 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let progress = Progress::default();
-    // On a thread of its own, so that `/healthz` answers where the controllers block theirs.
+    // The health endpoint has a separate thread, so that `/healthz` answers even if the controllers
+    // block their thread.
     let health = tokio::spawn(health::serve(
         health_listen,
         clock,
@@ -189,17 +87,19 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     ));
     let ended = tokio::select! {
         result = health => {
-            let result = result.context("serving /healthz ended by itself")?;
+            let result = result.context("serving /healthz ended unexpectedly")?;
             result.with_context(|| format!("cannot listen on {health_listen}"))
         }
         never = progress.beat() => match never {},
-        // A controller ends only when its watches do, which is a fault: a restart starts them again.
-        _ = future::select_all(controllers) => Err(anyhow::anyhow!("a controller ended by itself")),
+        // A controller ends only if its watches end, which is a fault. A restart of the process
+        // restarts the watches.
+        _ = future::select_all(controllers) => Err(anyhow::anyhow!("a controller ended unexpectedly")),
         () = elector.run() => Ok(()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // All reconciliations were cut off; what they had sent may still be worked on, which this waits for.
+    // All reconciliations were cancelled. The API server may still process their requests, so
+    // `release` waits.
     elector.release().await;
     ended
 }
@@ -227,7 +127,7 @@ fn settings(args: RunArgs) -> Settings {
     }
 }
 
-/// What the controllers of all scopes share.
+/// The common part of the controllers of all scopes.
 struct Operator {
     client: Client,
     settings: Arc<Settings>,
@@ -240,7 +140,7 @@ struct Operator {
 }
 
 impl Operator {
-    /// The controllers of each scope, which share what their watches bring.
+    /// The controllers of each scope, with shared watches.
     fn controllers(&self, scopes: Vec<Option<String>>) -> Vec<LocalBoxFuture<'static, ()>> {
         let scopes: Vec<_> = scopes
             .into_iter()
@@ -298,14 +198,7 @@ impl Operator {
     }
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("is not KEY=VALUE".to_owned()),
-    }
-}
-
-/// One set of controllers a namespace, or one for all.
+/// One set of controllers per namespace, or one for all namespaces.
 fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     if namespaces.is_empty() {
         vec![None]
@@ -314,9 +207,10 @@ fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     }
 }
 
-/// kube's own retries are off: the caller repeats a request that is refused for the moment, after it has read the present
-/// state. A renewal that was written, and is sent again, would lose to itself; and every attempt is measured. A request that
-/// gets no byte ends, so that no list and no reconciliation hangs for ever.
+/// Disables kube's own retries. The caller repeats a refused request after reading the current
+/// state, because a renewal that was written and is sent again would conflict with itself. Every
+/// attempt is measured. A request without received bytes fails after [`READ_TIMEOUT`], so that no
+/// list and no reconciliation hangs forever.
 fn asking_once(mut config: kube::Config) -> kube::Config {
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
@@ -324,11 +218,12 @@ fn asking_once(mut config: kube::Config) -> kube::Config {
     config
 }
 
-/// Time without a byte from the API server after which a request fails. Longer than a watch call, which may be silent.
+/// A request fails after this time without a byte from the API server. The time is longer than a
+/// watch call, during which the API server may send no byte.
 const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
-/// Competes for the Lease in the name of this very process, through a client of its own: the other one's
-/// writes wait for what it wins.
+/// A candidate for the Lease with the identity of this process. The candidate has a separate
+/// client, because writes of the other client wait for the Lease.
 fn elector(args: &RunArgs, config: kube::Config) -> anyhow::Result<Elector> {
     let client = Client::try_from(config).context("cannot use the API server's address")?;
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
@@ -357,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// What the chart starts the operator with, and the namespace that the pod's environment has.
+    /// The arguments in the chart, and the namespace in the pod's environment.
     fn charts_arguments(golden: &str) -> Vec<String> {
         let path = format!(
             "{}/../charts/tests/golden/{golden}.yaml",
@@ -414,7 +309,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
-    /// Liveness restarts no operator whose lists hang.
+    /// Liveness does not restart an operator whose lists hang.
     #[test]
     fn what_the_api_server_never_answers_ends() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());

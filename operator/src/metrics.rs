@@ -1,8 +1,9 @@
-//! What `/metrics` of the operator says: of its own work, of the conditions of tunnels, and of what tunnels carry
+//! The operator's `/metrics`: its own work, the conditions of tunnels, and the traffic of tunnels
 //! ([`tunnels`]).
 //!
-//! `docs/metrics.md` has all names; a test compares. Bounds: labels are kinds, codes, verbs, resources and
-//! statuses, which are few; the tunnels that there are, seven conditions each; and what [`tunnels`] says.
+//! `docs/metrics.md` lists all names, and a test compares this page with the metrics. Bounds on the
+//! number of series: labels are kinds, codes, verbs, resources and statuses, which have few values.
+//! Each existing tunnel adds seven conditions and the series of [`tunnels`].
 
 pub mod requests;
 pub mod tunnels;
@@ -36,12 +37,13 @@ use crate::watch_clock::WatchClock;
 use requests::RequestLabels;
 use tunnels::Tunnels;
 
-/// What `/metrics` is.
+/// Content type of `/metrics`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Upper bounds of a reconciliation's time, in seconds; a gateway may take two to answer.
+/// Upper bounds of the buckets for reconciliations, in seconds. A gateway may need two seconds to
+/// answer.
 const RECONCILE_SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-/// Upper bounds of a request's time, in seconds.
+/// Upper bounds of the buckets for requests, in seconds.
 const REQUEST_SECONDS: [f64; 9] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,7 +65,7 @@ struct ErrorLabels {
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// The figures. Clones share them.
+/// All metrics. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -71,16 +73,16 @@ pub struct Metrics {
     errors: Family<ErrorLabels, Counter>,
     queue: Family<KindLabels, Gauge>,
     requests: Histograms<RequestLabels>,
-    /// Of tunnels.
+    /// The metrics of tunnels.
     pub tunnels: Tunnels,
     stores: Stores,
 }
 
-/// The tunnels whose conditions are said: a store for each namespace that is watched by itself. Clones share it.
+/// The tunnels whose conditions are exported: one store per watched namespace. Clones share it.
 type Stores = Arc<Mutex<Vec<Store<MuxTunnel>>>>;
 
 impl Metrics {
-    /// Figures that are all zero. `leadership` and `watches` are read when they are asked for.
+    /// Creates the metrics. `leadership` and `watches` are read at each scrape.
     #[must_use]
     pub fn new(leadership: Leadership, watches: Arc<WatchClock>) -> Self {
         let reconciles: Histograms<_> =
@@ -92,23 +94,23 @@ impl Metrics {
         let mut registry = Registry::with_prefix("muxtunnel");
         registry.register_with_unit(
             "operator_reconcile",
-            "Time of reconciliations of an object, by kind and result",
+            "Duration of an object's reconciliations, by kind and result",
             Unit::Seconds,
             reconciles.clone(),
         );
         registry.register(
             "operator_reconcile_errors",
-            "Looks at an object that ended early and are tried again, by kind and MT code",
+            "Reconciliations that failed and are retried, by kind and MT code",
             Family::clone(&errors),
         );
         registry.register(
             "operator_queue_depth",
-            "Objects that changed and wait to be reconciled",
+            "Changed objects that wait for a reconciliation",
             Family::clone(&queue),
         );
         registry.register_with_unit(
             "operator_api_request",
-            "Time until the API server answered, by verb, resource and class of the status",
+            "Time until the API server answered a request, by verb, resource and status class",
             Unit::Seconds,
             requests.clone(),
         );
@@ -133,26 +135,26 @@ impl Metrics {
         }
     }
 
-    /// Says the conditions of these tunnels from now on.
+    /// Exports the conditions of these tunnels from now on.
     pub(crate) fn say_tunnels(&self, tunnels: Store<MuxTunnel>) {
         let mut stores = self.stores.lock();
         stores.push(tunnels);
     }
 
-    /// The page as of now.
+    /// Renders the page with the current values.
     ///
     /// # Errors
-    /// None that a `String` can give.
+    /// Never, because a `String` accepts all writes.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let mut page = String::new();
         text::encode(&mut page, &self.registry)?;
         Ok(page)
     }
 
-    /// One reconciliation of an object of that kind.
+    /// Runs and records one reconciliation of an object of this kind.
     ///
     /// # Errors
-    /// Those of `reconciliation`.
+    /// The errors of `reconciliation`.
     pub async fn timed<E: Coded>(
         &self,
         kind: &str,
@@ -165,7 +167,7 @@ impl Metrics {
         result
     }
 
-    /// `code`: why it ended early.
+    /// Records a reconciliation. `code` is the reason of a failure.
     fn reconciled(&self, kind: &str, time: Duration, code: Option<Code>) {
         let labels = ReconcileLabels {
             kind: kind.to_owned(),
@@ -183,7 +185,8 @@ impl Metrics {
         }
     }
 
-    /// The queue of objects of type `K`, one a controller: those of several scopes add up.
+    /// The queue of objects of type `K`, for one controller. The metric is the sum of the queues of
+    /// all scopes.
     #[must_use]
     pub fn queue<K: Resource<DynamicType = ()>>(&self) -> Queue {
         let kind = K::kind(&()).into_owned();
@@ -194,7 +197,7 @@ impl Metrics {
     }
 }
 
-/// Which objects wait to be reconciled. As many as there are objects. Clones share one set.
+/// The objects that wait for a reconciliation. Clones share one set.
 #[derive(Debug, Clone)]
 pub struct Queue {
     waiting: Arc<Mutex<BTreeSet<Key>>>,
@@ -202,21 +205,21 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// It waits from now on.
+    /// Adds the object to the queue.
     pub fn joined<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
         self.change(|waiting| {
             waiting.insert((object.namespace.clone(), object.name.clone()));
         });
     }
 
-    /// It is reconciled.
+    /// Removes the object from the queue, because its reconciliation starts.
     pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.change(|waiting| {
             waiting.remove(&key(object));
         });
     }
 
-    /// There is no such object.
+    /// Removes an object that does not exist from the queue.
     pub fn missed(&self, object: &ObjectRef<DynamicObject>) {
         let key = (object.namespace.clone(), object.name.clone());
         self.change(|waiting| {
@@ -233,7 +236,7 @@ impl Queue {
     }
 }
 
-/// What is only read when it is asked for.
+/// Values that are read only at a scrape.
 #[derive(Debug)]
 struct Now {
     leadership: Leadership,
@@ -244,13 +247,14 @@ struct Now {
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let leads = i64::from(self.leadership.is_held());
-        let help = "Whether this process holds the Lease, so that it writes";
+        let help = "1 if this replica holds the Lease and writes objects, otherwise 0";
         family(
             &mut encoder,
             ("operator_leader", help),
             [(vec![], ConstGauge::new(leads))],
         )?;
-        // With several namespaces a resource has a watch in each: the one that is worst off.
+        // With several namespaces, a resource has a watch in each namespace. The metric is the
+        // highest age.
         let mut ages: BTreeMap<String, Duration> = BTreeMap::new();
         for (path, age) in self.watches.ages(Instant::now()) {
             let oldest = ages
@@ -262,18 +266,18 @@ impl Collector for Now {
             let labels = vec![("resource", resource.as_str())];
             (labels, ConstGauge::new(age.as_secs_f64()))
         });
-        let help = "Time since the API server last answered the beginning of a watch";
+        let help = "Time since the API server last answered the start of a watch";
         family(&mut encoder, ("operator_watch_age_seconds", help), ages)?;
         let stores = self.stores.lock();
         let tunnels: Vec<_> = stores.iter().flat_map(Store::state).collect();
         drop(stores);
         let conditions = tunnels.iter().flat_map(|tunnel| conditions(tunnel));
-        let help = "Conditions of MuxTunnels: 1 is True, 0 False or Unknown";
+        let help = "Conditions of MuxTunnels: 1 is True, 0 is False or Unknown";
         family(&mut encoder, ("tunnel_condition", help), conditions)
     }
 }
 
-/// A sample for each condition of a tunnel.
+/// One sample per condition of a tunnel.
 fn conditions(tunnel: &MuxTunnel) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
     let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
     conditions.map(|condition| {
@@ -294,7 +298,7 @@ fn conditions(tunnel: &MuxTunnel) -> impl Iterator<Item = (Labels<'_>, ConstGaug
     })
 }
 
-/// The number that the message of each of our conditions begins with.
+/// The code at the beginning of a condition's message, such as `MT0303`.
 fn code(condition: &Condition) -> &str {
     let first = condition.message.split_whitespace().next();
     first

@@ -1,5 +1,6 @@
-//! The containers of muxbench: the runner, and agents. Agents have pods of their own, and those that measure IP packets are
-//! in the pods of gateways: no other pod has a route into a tunnel's network.
+//! The containers of muxbench: the runner and the agents. Agents have separate pods. Agents that
+//! measure IP packets are in the gateways' pods, because no other pod has a route into a tunnel's
+//! network.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, HTTPGetAction, Probe, ResourceRequirements, SecretVolumeSource,
@@ -12,14 +13,15 @@ use muxtunnel_bench_api::HTTP_PORT;
 use crate::pods::unprivileged;
 use crate::settings::Settings;
 
-/// Where the token is in every container of a benchmark.
+/// Path of the token in every container of a benchmark.
 pub const TOKEN_FILE: &str = "/etc/muxbench/token";
 /// Directory of [`TOKEN_FILE`].
 const TOKEN_DIRECTORY: &str = "/etc/muxbench";
 const TOKEN_VOLUME: &str = "token";
 
-/// Name of the Secret with the token of a benchmark's runner and agents. It has a part of the benchmark's UID, so that
-/// a Secret of that name is this benchmark's: the operator may not look into it.
+/// Name of the Secret with the token of a benchmark's runner and agents. The name contains a part
+/// of the benchmark's UID, so a Secret with this name belongs to this benchmark. The operator
+/// cannot check the owner, because it may not read the Secret.
 #[must_use]
 pub fn token(benchmark: &str, uid: &str) -> String {
     let uid: String = uid
@@ -30,7 +32,7 @@ pub fn token(benchmark: &str, uid: &str) -> String {
     format!("{benchmark}-token-{uid}")
 }
 
-/// The volume that containers of muxbench mount. `secret`: [`token`].
+/// The volume with the token. `secret`: [`token`].
 #[must_use]
 pub fn token_volume(secret: String) -> Volume {
     Volume {
@@ -75,7 +77,7 @@ pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Containe
             timeout_seconds: Some(5),
             ..Probe::default()
         }),
-        // No limit of CPU: a throttled agent would measure its own throttling.
+        // There is no CPU limit, because a throttled agent would measure its own throttling.
         resources: Some(ResourceRequirements {
             requests: Some(
                 [("cpu", "10m"), ("memory", "16Mi")]

@@ -1,4 +1,4 @@
-//! A layer of the kube client that tells somebody of each request and of its answer.
+//! A layer of the kube client that reports each request and its answer to an observer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,15 +7,15 @@ use std::task::{Context, Poll};
 use http::{Method, Request, Response, StatusCode, Uri};
 use tower::{Layer, Service};
 
-/// Who is told.
+/// Receives the reports.
 pub trait Observer: Clone + Send + 'static {
-    /// What is kept of a request until it is answered.
+    /// State of a request until its answer.
     type Asked: Send;
 
-    /// A request leaves.
+    /// A request is sent.
     fn asked(&self, method: &Method, uri: &Uri) -> Self::Asked;
 
-    /// It is answered with that status; `None`: it failed before.
+    /// A request is answered with `status`, or fails without an answer (`None`).
     fn answered(&self, asked: Self::Asked, status: Option<StatusCode>);
 }
 
@@ -69,7 +69,7 @@ where
     }
 }
 
-/// Whether a request begins a watch.
+/// Whether a request starts a watch.
 #[must_use]
 pub fn is_watch(uri: &Uri) -> bool {
     let mut pairs = uri.query().unwrap_or_default().split('&');

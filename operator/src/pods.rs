@@ -1,4 +1,4 @@
-//! What holds of any pod.
+//! Functions that both controllers use for pods.
 
 use k8s_openapi::api::core::v1::{Capabilities, Pod, SecurityContext};
 
@@ -18,7 +18,7 @@ pub fn host(pod: &Pod) -> Option<String> {
     host.filter(|host| !host.is_empty())
 }
 
-/// For a container that needs no privilege.
+/// The security context of a container that needs no privilege.
 #[must_use]
 pub fn unprivileged() -> SecurityContext {
     SecurityContext {

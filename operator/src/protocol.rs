@@ -1,4 +1,4 @@
-//! The protocols of objects, as gateways know them.
+//! Converts the protocols in specs to the protocols in gateways' configurations.
 
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::Protocol;

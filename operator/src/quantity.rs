@@ -1,13 +1,12 @@
-//! Kubernetes quantities (`64Mi`, `1.5G`, `500m`, `1e3`), exactly. Pure.
+//! Kubernetes quantities (`64Mi`, `1.5G`, `500m`, `1e3`), computed exactly. Pure.
 //!
-//! The API server stores a quantity in a form of its own (`1024Mi` as `1Gi`), so two of them are compared
-//! by what they are worth.
+//! The API server normalizes quantities (`1024Mi` to `1Gi`), so quantities are compared by value.
 
-/// Thousand-millionths, the finest that a quantity can be.
+/// Nano units per unit. A nano unit is the smallest unit of a quantity.
 const NANO: i128 = 1_000_000_000;
 
-/// What a quantity is worth, in thousand-millionths, rounded up as the API server does; `None` where it
-/// is none.
+/// The value of a quantity in nano units, rounded up as the API server does; `None` if `text` is
+/// not a quantity.
 #[must_use]
 pub fn nanos(text: &str) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
@@ -30,7 +29,7 @@ pub fn nanos(text: &str) -> Option<i128> {
     Some(if negative { -amount } else { amount })
 }
 
-/// By what a suffix multiplies, and by what it divides.
+/// The factor and the divisor of a suffix.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     let power = |exponent: u32| 10_i128.checked_pow(exponent);
     let binary = |exponent: u32| Some((1_i128 << exponent, 1));
@@ -64,7 +63,7 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
     }
 }
 
-/// Whether two texts are quantities of the same worth.
+/// Whether both texts are quantities with the same value.
 #[must_use]
 pub fn are_equal(one: &str, other: &str) -> bool {
     nanos(one).is_some_and(|worth| nanos(other) == Some(worth))

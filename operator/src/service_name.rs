@@ -1,4 +1,4 @@
-//! How Services are named.
+//! Names of Services.
 
 /// A Service by its namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! What the installation decides, for all objects alike.
+//! Settings of the installation, which apply to all objects.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -13,31 +13,32 @@ pub struct Settings {
     pub netem_image: String,
     /// Image with `/usr/local/bin/muxbench`.
     pub bench_image: String,
-    /// `Always`, `IfNotPresent` or `Never`, for all pods that are made.
+    /// `Always`, `IfNotPresent` or `Never`, for all pods that the operator creates.
     pub image_pull_policy: String,
     /// Whether a tunnel may have WAN emulation, whose containers need NET_ADMIN.
     pub wan_emulation: bool,
     /// Whether a tunnel may carry IP packets, whose init containers need NET_ADMIN and MKNOD.
     pub network: bool,
-    /// The keys of labels and annotations that a tunnel may give its pods.
+    /// The keys of labels and annotations that a tunnel may set on its pods.
     pub pod_metadata: Vec<KeyPattern>,
-    /// Whether gateways get NetworkPolicies, and who reaches their admin port by them.
+    /// Whether gateways get NetworkPolicies, and which peers may use their admin port.
     pub network_policy: Option<AdminPeers>,
     /// The operator's own namespace.
     pub namespace: String,
-    /// Its ServiceAccount.
+    /// The operator's ServiceAccount.
     pub service_account: String,
-    /// The Secret of `namespace` with what all authorities are derived from.
+    /// The Secret of `namespace` with the seed of all authorities.
     pub ca_secret: String,
     /// The trust domain in the SPIFFE IDs of gateways.
     pub trust_domain: String,
-    /// How long a gateway's certificate is good.
+    /// Lifetime of a gateway's certificate.
     pub certificate_life: Duration,
-    /// How long an authority of entries is good, and with it a join bundle.
+    /// Lifetime of an authority of entries, and so of a join bundle.
     pub authority_life: Duration,
 }
 
-/// Some keys of labels and annotations: `PREFIX/NAME`, or `NAME` for a key without a prefix; as the name, `*` is every one.
+/// Keys of labels and annotations: `PREFIX/NAME`, or `NAME` for a key without a prefix. The name
+/// `*` matches every name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern {
     prefix: Option<String>,
@@ -45,7 +46,7 @@ pub struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Whether `key` is one of them.
+    /// Whether `key` matches.
     #[must_use]
     pub fn matches(&self, key: &str) -> bool {
         let (prefix, name) = split(key);
@@ -69,7 +70,7 @@ impl FromStr for KeyPattern {
             });
         }
         Err(format!(
-            "{text:?} is no pattern of keys: expected NAME, *, PREFIX/NAME or PREFIX/*"
+            "{text:?} is not a pattern of keys: expected NAME, *, PREFIX/NAME or PREFIX/*"
         ))
     }
 }
@@ -79,13 +80,13 @@ fn split(key: &str) -> (Option<&str>, &str) {
         .map_or((None, key), |(prefix, name)| (Some(prefix), name))
 }
 
-/// Who beside the kubelet reaches the admin port of gateways.
+/// The peers that may use the gateways' admin port, in addition to the kubelet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminPeers {
     /// The operator's own namespace.
     pub operator_namespace: String,
     /// Labels of the operator's pods.
     pub operator_labels: BTreeMap<String, String>,
-    /// Labels of the namespaces whose pods read metrics; empty: nobody does.
+    /// Labels of the namespaces whose pods may read metrics. If empty, no pod may read metrics.
     pub metrics_namespace_labels: BTreeMap<String, String>,
 }

@@ -1,5 +1,5 @@
-//! What tests of whole reconciliations stand on: the API server in memory, and what only the operator knows of its own
-//! around it. Where the tests without private items begin with the same, it is theirs.
+//! The base of tests of whole reconciliations: the API server in memory, and the fakes that only
+//! the operator's own tests need.
 
 #[path = "../tests/operator/fixtures/benchmark.rs"]
 pub(crate) mod benchmark;

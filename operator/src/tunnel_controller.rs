@@ -1,10 +1,12 @@
 //! The controller of `MuxTunnel`.
 //!
-//! [`reconcile`] is the way of one object, in one pass: dereference (read everything) -> validate (pure) -> build (pure)
-//! -> apply -> observe (pods and gateways) -> publish -> update_status. Each step is a file, takes what the one before
-//! gave, and uses itself and those before it. What hinders children is a [`Hindrance`] that goes the same way: the
-//! certificates of gateways that run are renewed, what is no longer permitted is taken from them, and the status says why.
-//! Builders of children see only the [`validate::ValidatedTunnel`].
+//! [`reconcile`] handles one object in one pass: dereference (read everything) -> validate (pure)
+//! -> build (pure) -> apply -> observe (pods and gateways) -> publish -> update_status. Each step
+//! has its own file, takes the result of the previous step, and uses only earlier steps. An
+//! obstacle is a [`Hindrance`], which passes through the same steps. With a hindrance, the steps
+//! only renew the certificates of running gateways, remove unpermitted targets from the gateways,
+//! and write the reason to the status. Builders of children read only the
+//! [`validate::ValidatedTunnel`].
 
 pub mod access;
 pub mod apply;
@@ -63,33 +65,36 @@ use holder::Holder;
 use publish::Outcome;
 pub use triggers::Feeds;
 
-/// How soon a tunnel that is not as asked is reconciled again first, and up to as much more by chance; its gateways are
-/// only seen by polling.
+/// First pause before a tunnel that is not ready is reconciled again, without the jitter of up to
+/// 100 %. The state of gateways can only be polled.
 const PENDING_FIRST: Duration = Duration::from_secs(1);
-/// The longest pause, and up to as much more by chance, for what comes right by itself.
+/// The longest pause, without the jitter of up to 100 %, if no user action is required.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
-/// The same, for what a person ends by a Secret, of which no watch tells.
+/// The longest pause, without the jitter of up to 100 %, if a user has to change a Secret. The
+/// operator has no permission to watch Secrets.
 const PENDING_SECRETS_LONGEST: Duration = Duration::from_secs(30);
-/// How soon a tunnel is reconciled again whose gateways have not answered yet, where nothing wakes it before.
+/// Pause before a tunnel whose gateways have not answered is reconciled again. An answer triggers
+/// the reconciliation earlier.
 const REQUEUE_AWAITED: Duration = Duration::from_secs(20);
-/// How soon a tunnel that is as asked is reconciled again.
+/// Pause before a ready tunnel is reconciled again.
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
-/// Tunnels that are reconciled at once.
+/// Maximum number of concurrent reconciliations.
 const CONCURRENCY: u16 = 16;
 
-/// What every reconciliation has at hand.
+/// The shared state of all reconciliations.
 pub struct Context<G = observe::HttpGateways> {
     access: Access,
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
     backoffs: Backoffs,
-    /// Of tunnels that are not ready.
+    /// Back-offs of tunnels that are not ready.
     pending: Backoffs,
 }
 
 impl<G: observe::Gateways> Context<G> {
-    /// A context of its own for one controller, which asks gateways by `gateways`, and adds up in `figures` what they say.
+    /// The context of one controller. The context queries gateways through `gateways`, and sums
+    /// their figures in `figures`.
     #[must_use]
     pub fn new(
         (cluster, targets): (Cluster, Targets),
@@ -122,7 +127,7 @@ impl<G: observe::Gateways> Context<G> {
     }
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives.
+/// Runs the controller for `namespace`, or for all namespaces, until the process ends.
 pub async fn run<G: observe::Gateways>(
     mut context: Context<G>,
     namespace: Option<String>,
@@ -173,10 +178,10 @@ impl<G: observe::Gateways + 'static> Reconciler for Context<G> {
     }
 }
 
-/// Brings one tunnel nearer to what its spec asks for, and says in its status how near it is.
+/// Reconciles one tunnel, and writes its status.
 ///
 /// # Errors
-/// [`Error`]; nothing is lost by trying again.
+/// [`Error`]. A retry is safe.
 pub async fn reconcile<G: observe::Gateways>(
     tunnel: Arc<MuxTunnel>,
     context: Arc<Context<G>>,
@@ -194,16 +199,17 @@ async fn reconcile_in_span<G: observe::Gateways>(
     context: &Context<G>,
 ) -> Result<Action, Error> {
     if tunnel.meta().deletion_timestamp.is_some() {
-        // The garbage collector removes the children; making them again would hold it up.
+        // The garbage collector removes the children. Creating children again would delay the
+        // deletion.
         return Ok(Action::await_change());
     }
     let holder = Holder::of(tunnel)?;
     let failures = context.backoffs.failures(tunnel);
     let (outcome, stale) = pass(tunnel, &holder, context, failures).await;
     let is_told = match &outcome {
-        // What is said of the tunnel follows from all answers.
+        // The verdicts need the answers of all gateways.
         Outcome::Awaited => false,
-        // It may be over soon.
+        // The status reports an error only if a retry is not likely to resolve it.
         Outcome::Hindered(Hindrance::Failed(error), _) => failure::is_refusal(error, failures),
         _ => true,
     };
@@ -218,7 +224,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
     }
 }
 
-/// The way of one tunnel. What it comes to, and the watches that bring nothing.
+/// Runs all steps for one tunnel. Returns the outcome, and the paths of stale watches.
 async fn pass<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     holder: &Holder,
@@ -242,7 +248,7 @@ async fn pass<G: observe::Gateways>(
     (outcome, found.stale)
 }
 
-/// Writes the status, and the Events of what it changes.
+/// Writes the status, and Events for its changes.
 async fn report<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
@@ -262,7 +268,7 @@ async fn report<G: observe::Gateways>(
     Ok(status)
 }
 
-/// When the tunnel is reconciled again, if nothing changes before.
+/// When the tunnel is reconciled again, unless a change triggers the reconciliation earlier.
 fn requeue_after<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
@@ -270,7 +276,7 @@ fn requeue_after<G: observe::Gateways>(
     status: &MuxTunnelStatus,
 ) -> Action {
     if matches!(outcome, Outcome::Hindered(Hindrance::Paused, _)) {
-        // Certificates are renewed all the same.
+        // The operator also renews the certificates of a paused tunnel.
         return Action::requeue(REQUEUE_STEADY);
     }
     let conditions = &status.conditions;
@@ -298,7 +304,7 @@ fn requeue_after<G: observe::Gateways>(
     Action::requeue(due.map_or(pause, |due| due.min(pause)))
 }
 
-/// How long a tunnel with that reason waits at most before it is reconciled again.
+/// The longest pause before a tunnel whose condition `Ready` has `reason` is reconciled again.
 fn longest_pause(reason: &str) -> Duration {
     match Code::from_reason(reason) {
         Some(

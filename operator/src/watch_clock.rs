@@ -1,8 +1,9 @@
 //! The age of the operator's watches.
 //!
-//! Every watch begins again after [`crate::watches::WATCH_SECONDS`]; [`WatchClock`] records each begin that the API server
-//! answers, in a layer of the client. Stale watches are a metric and a condition of the tunnels that they serve; a restart
-//! repairs neither a missing right nor a missing definition.
+//! Every watch restarts after [`crate::watches::WATCH_SECONDS`]. [`WatchClock`], a layer of the
+//! client, records each start that the API server answers. A metric shows the age of each watch,
+//! and a condition of the affected tunnels reports stale watches. A restart of the operator repairs
+//! neither a missing permission nor a missing definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +15,11 @@ use tokio::time::Instant;
 
 use crate::observer::{Observer, is_watch};
 
-/// Age of the last answered begin of a watch from which the watch is stale. Three watches of 50 s, with the longest
-/// back-off of 30 s once.
+/// Age of the last answered start at which a watch is stale. The age is three watches of 50 s, plus
+/// the longest back-off of 30 s.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(180);
 
-/// When each watch was last begun. One entry a watch: a handful.
+/// When each watch last started. The table has one entry per watch, which are few.
 #[derive(Debug, Default)]
 pub struct WatchClock {
     watches: Mutex<BTreeMap<String, Watch>>,
@@ -46,7 +47,7 @@ impl WatchClock {
         self.lock().insert(path.to_owned(), watch);
     }
 
-    /// Expects watches of `path` no longer.
+    /// Stops expecting watches of `path`.
     pub fn forget(&self, path: &str) {
         self.lock().remove(path);
     }
@@ -58,8 +59,8 @@ impl WatchClock {
         }
     }
 
-    /// The paths of the stale watches that serve objects of `namespace`: those of the namespace, and those of the whole
-    /// cluster.
+    /// The paths of stale watches that serve objects of `namespace`: watches of the namespace and
+    /// of the whole cluster.
     #[must_use]
     pub fn stale(&self, namespace: &str) -> Vec<String> {
         let now = Instant::now();
@@ -82,7 +83,7 @@ impl WatchClock {
         answered.any(|watch| watch.is_current(now))
     }
 
-    /// The path of each watch, and how long before `now` the server last answered its beginning.
+    /// The path of each watch, and the time from the last answered start until `now`.
     pub(crate) fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
         let watches = self.lock();
         let age = |watch: &Watch| now.saturating_duration_since(watch.last_good);

@@ -1,9 +1,10 @@
-//! What makes objects be reconciled: a stream of references for each watched kind, which fills its
-//! [cache](crate::caches) on the way.
+//! Watches of the API server. Each watched kind is a stream of references to objects that have to
+//! be reconciled. The stream also fills the [cache](crate::caches) of its kind.
 //!
-//! kube's `Controller` puts one back-off around all its watches, so that one failing kind silences all
-//! others (kube 5.0, controller/mod.rs). Here each kind backs off by itself and its errors end here, as
-//! log lines; [`crate::health`] tells when one stays silent.
+//! kube's `Controller` has one back-off for all its watches, so one failing kind delays the watches
+//! of all other kinds (kube 5.0, controller/mod.rs). Here each kind has its own back-off. Errors of
+//! a watch are logged, and [`crate::health`] reports that the operator is not ready if all watches
+//! stay silent.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -22,11 +23,10 @@ use crate::caches::Feed;
 use crate::labels;
 use crate::watch_clock::WatchClock;
 
-/// Length of one watch call, in seconds. Bounds how long a connection that died silently goes
-/// unnoticed.
+/// Length of one watch call, in seconds. A silently dead connection is detected within this time.
 pub const WATCH_SECONDS: u32 = 50;
 
-/// Changes of an object within this time are one reconciliation of it.
+/// Changes of an object within this time cause one reconciliation.
 const BATCH: Duration = Duration::from_millis(200);
 
 /// The bounds of a type that can be watched.
@@ -40,7 +40,7 @@ impl<K> Watched for K where
 {
 }
 
-/// Watches the objects of `api` themselves: a reference to each that is new or changed.
+/// Watches the objects of `api`. Yields a reference to each object that is new or changed.
 pub fn objects<K: Watched>(
     api: Api<K>,
     feed: Feed<K>,
@@ -57,7 +57,7 @@ pub fn objects<K: Watched>(
                     Vec::new()
                 }
                 Event::Apply(object) => vec![ObjectRef::from_obj(&object)],
-                // Only now the cache holds what the list brought.
+                // The cache contains the objects of the list only after this event.
                 Event::InitDone => cache.references(),
                 Event::Delete(_) | Event::Init | Event::InitApply(_) => Vec::new(),
             })
@@ -65,7 +65,8 @@ pub fn objects<K: Watched>(
         .boxed()
 }
 
-/// Watches our children of type `K`: a reference to the owner of each that is new, changed or gone.
+/// Watches children of type `K`. Yields a reference to the owner of each child that is new, changed
+/// or deleted.
 pub fn children<K: Watched, Owner>(
     api: Api<K>,
     feed: Feed<K>,
@@ -80,8 +81,8 @@ where
         .boxed()
 }
 
-/// Watches all objects of `api`, ours or not: a reference to the owner of each of ours that is new, changed or gone,
-/// and to whatever `named_by` says that names it.
+/// Watches all objects of `api`. For each object that is new, changed or deleted, yields a
+/// reference to its owner and to each object that `named_by` returns.
 pub fn named<K: Watched, Owner>(
     api: Api<K>,
     feed: Feed<K>,
@@ -104,8 +105,9 @@ where
         .boxed()
 }
 
-/// Watches all objects of `api`: a reference to whatever `named_by` says that is concerned by one that is new, changed or
-/// gone. What the cache does not keep of it is no change.
+/// Watches all objects of `api`. For each object that is new, changed or deleted, yields a
+/// reference to each object that `named_by` returns. A change of a field that the cache drops is
+/// ignored.
 pub fn targets<K: Watched + PartialEq, Owner>(
     api: Api<K>,
     feed: Feed<K>,
@@ -125,7 +127,7 @@ where
         .boxed()
 }
 
-/// Whether they differ in nothing but their version.
+/// Whether both objects are equal apart from their resource version.
 fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
     let mut new = new.clone();
     new.meta_mut().resource_version = old.meta().resource_version.clone();
@@ -133,7 +135,7 @@ fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
     *old == new
 }
 
-/// Whether the same is asked for by both: a status that was written, by whomever, asks for nothing.
+/// Whether both objects request the same state. A change of the status does not matter.
 fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
     let (old, new) = (old.meta(), new.meta());
     old.uid == new.uid
@@ -144,8 +146,8 @@ fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
         && old.deletion_timestamp == new.deletion_timestamp
 }
 
-/// The events of a watch, once `feed` has taken them. One that fails is begun again by itself: errors
-/// end here.
+/// Returns the events of a watch, after `feed` has applied each event. A failed watch restarts, and
+/// its error is logged here.
 fn events<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
@@ -155,7 +157,7 @@ fn events<K: Watched>(
     changes(api, config, feed, clock).map(|(event, _)| event)
 }
 
-/// The same, with what was known before of each object that is new or changed.
+/// Like [`events`], with the object from the cache before each event.
 fn changes<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
@@ -175,7 +177,7 @@ fn changes<K: Watched>(
                     Some((feed.take(event), old))
                 }
                 Err(error) => {
-                    warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
+                    warn!(kind = %K::kind(&()), %error, "a watch failed and restarts");
                     None
                 }
             };
@@ -190,8 +192,8 @@ fn changed<K>(event: Event<K>) -> Option<K> {
     }
 }
 
-/// Lets each object through once in [`BATCH`], however often it is named. kube's own debounce restarts with each change,
-/// so it never passes on an object that never stops changing.
+/// Yields each object at most once per [`BATCH`]. kube's own debounce restarts with each change, so
+/// it never yields an object that changes continuously.
 pub fn batched<K>(
     references: impl Stream<Item = ObjectRef<K>> + Send + 'static,
 ) -> BoxStream<'static, ObjectRef<K>>
@@ -212,8 +214,8 @@ where
     .boxed()
 }
 
-/// By label, because pods are owned by ReplicaSets. A reference to an object that does not exist does
-/// no harm: nothing is done for it.
+/// Finds the owner by label, because ReplicaSets own the pods. A reference to an object that does
+/// not exist is harmless, because its reconciliation does nothing.
 fn owner_of<K: Watched, Owner>(child: &K) -> Option<ObjectRef<Owner>>
 where
     Owner: Resource<DynamicType = ()>,

@@ -1,12 +1,13 @@
-//! The layers of the operator: each module uses its own layer and those below it; and the steps of a tunnel's
-//! reconciliation: each uses itself and those before it.
+//! The layers of the operator: each module uses only its own layer and lower layers. The steps of a
+//! tunnel's reconciliation: each step uses only itself and earlier steps.
 
 #![allow(missing_docs, reason = "a test")]
 
 use muxtunnel_testkit::layers::Layers;
 
-/// From the ground up: what knows no cluster, what knows it, what is shown of the operator, what all controllers share, and
-/// the controllers, of which that of benchmarks makes tunnels.
+/// From the bottom: modules without the cluster, modules with the cluster, the exported state of
+/// the operator, the common part of all controllers, and the controllers. The controller of
+/// benchmarks creates tunnels, so it is above the controller of tunnels.
 const LAYERS: [&[&str]; 6] = [
     &[
         "conditions",
@@ -37,8 +38,8 @@ const LAYERS: [&[&str]; 6] = [
     &["tunnel_controller"],
     &["benchmark_controller"],
 ];
-/// What all steps of a tunnel's reconciliation share and knows none of them; then the steps in their order, and what causes a
-/// reconciliation, which is none.
+/// The common modules of all steps; then the steps in their order; then the triggers of
+/// reconciliations, which are not a step.
 const STEPS: [&[&str]; 9] = [
     &[
         "access",
@@ -66,9 +67,9 @@ const STEPS: [&[&str]; 9] = [
     &["update_status"],
     &["triggers"],
 ];
-/// What holds tests alone, which may use any layer, and what is above all of them.
-const BESIDE: [&str; 3] = ["lib", "main", "testing"];
-/// Modules of tests inside a controller.
+/// Test modules, which may use any layer, and the modules above all layers.
+const BESIDE: [&str; 4] = ["cli", "lib", "main", "testing"];
+/// Test modules inside a controller.
 const TESTS: [&str; 3] = ["scenarios", "test_support", "tests"];
 
 #[test]

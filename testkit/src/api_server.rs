@@ -1,9 +1,10 @@
-//! An API server in memory: UIDs, resource versions, generations, server-side apply with field managers (`managers`),
-//! defaults and quantities as the real one writes them (`kinds`), fields that do not change, preconditions, selectors,
-//! collection by owner reference, and watches. Also over HTTP, for another process ([`FakeApi::router`]).
+//! An API server in memory. It has UIDs, resource versions, generations, server-side apply with
+//! field managers (`managers`), and the real server's defaults and quantities (`kinds`). It also
+//! has immutable fields, preconditions, selectors, garbage collection by owner reference, and
+//! watches. The server also serves HTTP for other processes ([`FakeApi::router`]).
 //!
-//! It records requests, and fails when told to: before or after a write is done, by dying at any write,
-//! by chance, for one resource alone, or altogether.
+//! The server records requests and injects failures: before or after a write, when the client dies
+//! at a write, at random, for one resource, or for all requests.
 
 mod controllers;
 mod key;
@@ -34,45 +35,47 @@ use key::{NAMESPACE, is_cluster_wide, key, name_in};
 use refusal::refused;
 use world::{Stored, World};
 
-/// One request as the server saw it.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// What is to be done.
+    /// HTTP method.
     pub method: Method,
-    /// A `key` where it names an object, such as `configmaps/web-exit`; otherwise the path below the namespace.
+    /// The `key` of an object, such as `configmaps/web-exit`; otherwise the path below the
+    /// namespace.
     pub path: String,
     /// The whole path.
     pub uri: String,
-    /// Behind the `?`.
+    /// The part after the `?`.
     pub query: String,
-    /// Which sort of patch it is.
+    /// Content type, which is the kind of a patch.
     pub content_type: String,
-    /// `Null`: none.
+    /// `Null` without a body.
     pub body: Value,
     namespace: Option<String>,
 }
 
-/// How a request fails.
+/// The failure of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Failure {
-    /// The answer is an error and nothing was done.
+    /// The server returns an error and does not execute the request.
     Before(u16),
-    /// It was done, and the answer got lost.
+    /// The server executes the request but returns an error.
     After(u16),
-    /// The operator dies once this write is done, before it has the answer: it sends nothing more.
+    /// The operator dies after this write, before it receives the answer. The operator sends no
+    /// further requests.
     Killed,
 }
 
-/// What becomes of all requests for one resource.
+/// The failure of all requests for one resource.
 #[derive(Debug, Clone, Copy)]
 pub enum Trouble {
-    /// They are answered so.
+    /// The server answers with this status.
     Status(u16),
-    /// They are never answered, so the client's read time-out ends them.
+    /// The server never answers, so the client's read time-out ends the requests.
     Hangs,
 }
 
-/// That of the operator's client.
+/// Read time-out of the operator's client.
 const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// An object before and after a change.
@@ -95,17 +98,17 @@ impl Default for FakeApi {
     }
 }
 
-/// What a client is answered.
+/// An answer to a client.
 pub type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 impl FakeApi {
-    /// A client of it within this process.
+    /// A client of the server within this process.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(self.service(), "default")
     }
 
-    /// What a client sends its requests to, to put layers around.
+    /// The service for clients, to which a test can add layers.
     pub fn service(
         &self,
     ) -> impl tower::Service<
@@ -123,7 +126,7 @@ impl FakeApi {
         })
     }
 
-    /// Puts an object there, as somebody else would.
+    /// Stores an object like another client would.
     pub fn put(&self, path: &str, mut object: Value) {
         let mut world = self.lock();
         let metadata = &mut object["metadata"];
@@ -134,7 +137,7 @@ impl FakeApi {
         if metadata["namespace"].is_null() && !is_cluster_wide(path) {
             metadata["namespace"] = json!(namespace);
         }
-        // The object says where it is.
+        // The object's own metadata determines the namespace.
         let path = &match namespace {
             NAMESPACE => key(metadata["namespace"].as_str(), path),
             _ => path.to_owned(),
@@ -167,8 +170,8 @@ impl FakeApi {
             .collect()
     }
 
-    /// What became of the objects of a resource after the version `after` and until `until`: each as it was before a
-    /// change and behind it.
+    /// The changes of a resource's objects after the version `after` up to `until`: each object
+    /// before and after the change.
     #[must_use]
     pub fn changes(&self, resource: &str, after: u64, until: u64) -> Vec<Changed> {
         let prefix = format!("{resource}/");
@@ -181,7 +184,7 @@ impl FakeApi {
             .collect()
     }
 
-    /// Removes an object, as somebody else would.
+    /// Removes an object like another client would.
     pub fn remove(&self, path: &str) {
         let mut world = self.lock();
         world.forget(path);
@@ -197,7 +200,7 @@ impl FakeApi {
             .map(|stored| stored.object.clone())
     }
 
-    /// All objects without what differs from run to run.
+    /// All objects, without the fields that differ from run to run.
     pub fn snapshot(&self) -> BTreeMap<String, Value> {
         let world = self.lock();
         let objects = world
@@ -219,7 +222,7 @@ impl FakeApi {
         objects.map(same).collect()
     }
 
-    /// The requests since the last one that was taken.
+    /// The requests since the last call of [`Self::take_requests`].
     #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.lock().requests.clone()
@@ -239,35 +242,36 @@ impl FakeApi {
             .collect()
     }
 
-    /// Writing requests since the beginning, Events included.
+    /// Number of writing requests since the start, including Events.
     pub fn writes(&self) -> usize {
         self.lock().writes
     }
 
-    /// The newest version of anything.
+    /// The newest resource version.
     pub fn newest(&self) -> u64 {
         self.lock().version
     }
 
-    /// Lets the `number`th writing request from now on fail.
+    /// Makes the `number`th writing request from now on fail.
     pub fn fail_write(&self, number: usize, failure: Failure) {
         let mut world = self.lock();
         let number = world.writes + number;
         world.failures.insert(number, failure);
     }
 
-    /// Lets a share of all writes fail by chance: with 409, 429 or 500, before or after they are done.
+    /// Makes a random share of all writes fail: with 409, 429 or 500, before or after their
+    /// execution.
     pub fn fail_by_chance(&self, seed: u64, share: f64) {
         self.lock().chaos = Some((StdRng::seed_from_u64(seed), share));
     }
 
-    /// Forgets all changes so far: watches that were begun before have to list again.
+    /// Discards the history of changes, so that earlier watches must list again.
     pub fn compact(&self) {
         let mut world = self.lock();
         world.forgotten = world.version;
     }
 
-    /// Nothing fails any more, and killed clients start again.
+    /// Ends all failures. Killed clients can send requests again.
     pub fn heal(&self) {
         let mut world = self.lock();
         world.failures.clear();
@@ -275,12 +279,12 @@ impl FakeApi {
         world.away = false;
     }
 
-    /// Nobody answers, or somebody does again.
+    /// With `away` the server does not answer.
     pub fn go_away(&self, away: bool) {
         self.lock().away = away;
     }
 
-    /// What becomes of all requests for `resource` from now on.
+    /// Sets the failure of all later requests for `resource`.
     pub fn trouble(&self, resource: &str, trouble: Option<Trouble>) {
         let mut world = self.lock();
         match trouble {
@@ -289,18 +293,19 @@ impl FakeApi {
         };
     }
 
-    /// Refuses every request to `path` and below it with `code`, as an API server does where a right or a definition is
-    /// missing. `path`: of the request, or what an object is stored under.
+    /// Refuses every request to `path` and below it with `code`, like an API server whose roles
+    /// lack a right, or which lacks a definition. `path` is the path of the request, or an object's
+    /// key.
     pub fn deny(&self, path: &str, code: u16) {
         self.lock().denied.insert(path.to_owned(), code);
     }
 
-    /// Lets reviews say no to a right, such as `list nodes`.
+    /// Makes access reviews deny a right, such as `list nodes`.
     pub fn take_right(&self, right: &str) {
         self.lock().rights_missing.insert(right.to_owned());
     }
 
-    /// A webhook sets a field at each write to a resource, whatever is asked for.
+    /// Adds a webhook that sets a field at each write to a resource.
     pub fn always_sets(&self, resource: &str, pointer: &str, value: Value) {
         let webhook = (resource.to_owned(), pointer.to_owned(), value);
         self.lock().webhooks.push(webhook);
@@ -356,8 +361,8 @@ impl FakeApi {
     }
 }
 
-/// The namespace that a request's path names, and what is below it. What is neither an object nor a collection, such as
-/// the list of a group's resources, is its path.
+/// The namespace in a request's path, and the part below it. For other paths, such as the list of a
+/// group's resources, this is the whole path.
 fn place(uri: &str) -> (Option<String>, String) {
     match uri.split('/').collect::<Vec<_>>()[..] {
         ["", "api", _, "namespaces", namespace, ref below @ ..]

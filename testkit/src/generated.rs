@@ -1,15 +1,17 @@
-//! Files of the checkout that are generated: a test compares them, and writes them where it is told to.
+//! Generated files of the checkout. A test compares the files, and writes them if an environment
+//! variable is set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A path of the checkout.
+/// An absolute path of a file of the checkout.
 #[must_use]
 pub fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Compares the file at `path` of the checkout with `wanted`; with the environment variable `update` it is written.
+/// Compares the file at `path` of the checkout with `wanted`. If the environment variable `update`
+/// is set, writes the file.
 pub fn compare(path: &str, wanted: &str, update: &str) {
     if std::env::var_os(update).is_some() {
         fs::write(checkout(path), wanted).unwrap();

@@ -1,4 +1,5 @@
-//! Handshakes of TLS in memory, judged as gateways judge them: the chain, then the name.
+//! TLS handshakes in memory. Certificates are verified as in gateways: first the chain, then the
+//! name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +19,16 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-/// What one end of a handshake has.
+/// The files of one end of a handshake.
 #[derive(Clone)]
 pub struct Files {
-    /// Its chain, PEM.
+    /// Certificate chain, PEM.
     pub certificate: String,
-    /// Its key, PEM.
+    /// Private key, PEM.
     pub key: String,
     /// The authorities of the other end, PEM.
     pub ca: String,
-    /// Whom it takes at the other end: a URI in the certificate.
+    /// The accepted peer: a URI in its certificate.
     pub peer: String,
 }
 
@@ -53,7 +54,7 @@ impl Files {
         clients.build().unwrap()
     }
 
-    /// Whether the other end of `connection` has the name that is taken.
+    /// Checks that the peer of `connection` has the accepted name.
     fn takes(&self, connection: &CommonState) -> Result<(), Error> {
         let chain = connection.peer_certificates().unwrap();
         let parsed = EndEntityCert::try_from(&chain[0]).unwrap();
@@ -74,7 +75,7 @@ impl TimeProvider for At {
     }
 }
 
-/// Verifies the chains of servers, whatever their names; of signatures it knows what `clients` does.
+/// Verifies the chains of servers without their names. Uses `clients` to verify signatures.
 #[derive(Debug)]
 struct Servers {
     roots: Arc<RootCertStore>,
@@ -121,13 +122,13 @@ impl ServerCertVerifier for Servers {
     }
 }
 
-/// Lets an entry and an exit shake hands at `now`, in seconds since 1970.
+/// Runs a handshake between an entry and an exit at `now`, in seconds since 1970.
 ///
 /// # Errors
-/// What one of them has against the other.
+/// If one end rejects the other.
 ///
 /// # Panics
-/// Where what one of them has is not in order.
+/// If the files of one end are invalid.
 pub fn shake_hands(entry: &Files, exit: &Files, now: i64) -> Result<(), Error> {
     let provider = Arc::new(default_provider());
     let servers = Servers {

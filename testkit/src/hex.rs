@@ -1,8 +1,8 @@
-//! Bytes as tests write them.
+//! Bytes in hexadecimal digits.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-/// The bytes of `text`, in which nothing but hexadecimal digits counts: `1c 00 / 00`.
+/// Parses the hexadecimal digits of `text` and ignores all other characters: `1c 00 / 00`.
 #[must_use]
 pub fn bytes(text: &str) -> Vec<u8> {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

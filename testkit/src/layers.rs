@@ -1,35 +1,36 @@
-//! Layers of modules that a test enforces, by the uses of `crate::` and `super::` in their sources.
+//! Enforces layers of modules. The check searches the sources for uses of `crate::` and `super::`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Fewer uses than this are a sign that the sources are not read as they are written.
+/// Minimum number of uses. A smaller number indicates that this test does not parse the sources
+/// correctly.
 const USES_MIN: usize = 150;
 
-/// What may use what, of the modules directly below one, which is the crate itself or a module of it.
+/// The permitted uses between the modules directly below a crate or a module.
 #[derive(Debug)]
 pub struct Layers<'a> {
-    /// From the ground up: each module uses its own layer and those below it.
+    /// Layers from the bottom up. A module may use its own layer and the layers below.
     pub layers: &'a [&'a [&'a str]],
-    /// Modules that use whatever they like.
+    /// Modules that may use all other modules.
     pub beside: &'a [&'a str],
-    /// Names of modules that hold tests alone, wherever they are; these use whatever they like, too.
+    /// Names of test modules at any depth. These modules may also use all other modules.
     pub tests: &'a [&'a str],
 }
 
 impl Layers<'_> {
-    /// Fails where a module of the crate at `folder` has no layer, or uses one above its own.
+    /// Asserts that each module of the crate at `folder` has a layer, and uses no layer above its
+    /// own.
     ///
     /// # Panics
-    /// With all that is wrong.
+    /// With all violations.
     pub fn assert(&self, folder: &str) {
         self.assert_of(&Path::new(folder).join("src"), "crate::");
     }
 
-    /// The same of the modules below `module` of that crate.
+    /// Checks the modules below `module` of that crate in the same way.
     ///
-    /// # Panics
-    /// As above.
+    /// # Panics With all violations.
     pub fn assert_below(&self, folder: &str, module: &str) {
         let path = format!("crate::{module}::");
         self.assert_of(&Path::new(folder).join("src").join(module), &path);
@@ -37,12 +38,12 @@ impl Layers<'_> {
 
     fn assert_of(&self, root: &Path, path: &str) {
         let (wrong, uses) = self.wrong(root, path);
-        assert!(uses > USES_MIN, "only {uses} uses are seen");
+        assert!(uses > USES_MIN, "only {uses} uses were found");
         let wrong = wrong.join("\n");
-        assert!(wrong.is_empty(), "against the layers:\n{wrong}");
+        assert!(wrong.is_empty(), "violations of the layers:\n{wrong}");
     }
 
-    /// What is against the layers, and how many uses were seen.
+    /// The violations, and the number of uses that were found.
     fn wrong(&self, root: &Path, path: &str) -> (Vec<String>, usize) {
         let (mut wrong, mut uses) = (Vec::new(), 0);
         for file in sources(root) {
@@ -63,7 +64,7 @@ impl Layers<'_> {
                 continue;
             }
             let code = code(&fs::read_to_string(&file).unwrap());
-            // How the root is named from here.
+            // The path from this module to the root.
             let above = "super::".repeat(parts.len());
             for (line, name) in [path, &above].iter().flat_map(|path| named(&code, path)) {
                 uses += 1;
@@ -92,7 +93,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A file without its tests, which are its last item, and without comments.
+/// Returns the text of a file without comments and without the tests, which are the last item.
 fn code(text: &str) -> String {
     let is_tests = |line: &str| line.ends_with("mod tests {") && !line.starts_with(' ');
     let lines = text.lines().take_while(|line| !is_tests(line));
@@ -101,8 +102,8 @@ fn code(text: &str) -> String {
         .collect()
 }
 
-/// What `code` names directly behind `path`, each with its line: `use crate::{caches::Cluster, labels}` names `caches` and
-/// `labels` behind `crate::`.
+/// The names directly after `path` in `code`, each with its line. For example, `use
+/// crate::{caches::Cluster, labels}` has `caches` and `labels` after `crate::`.
 fn named<'a>(code: &'a str, path: &str) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     for (index, _) in code.match_indices(path) {

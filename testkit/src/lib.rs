@@ -1,5 +1,5 @@
-//! What tests of several crates share, a file a noun. What needs more than the standard library is behind a
-//! feature, so that no test compiles what it does not ask for.
+//! Shared code of tests of several crates. Modules that need more than the standard library have a
+//! feature, so that tests compile only the modules that they use.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,6 +10,7 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+pub mod exit_statuses;
 pub mod generated;
 #[cfg(feature = "handshake")]
 pub mod handshake;

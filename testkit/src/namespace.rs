@@ -1,8 +1,9 @@
-//! Network namespaces without names: each lives as long as its [`Namespace`] and the processes in it, so there is nothing
-//! to remove, however a run ends.
+//! Network namespaces without names. A namespace exists as long as its [`Namespace`] and the
+//! processes in it, so an aborted test does not leave a namespace behind.
 //!
-//! Threads are in namespaces, not processes: [`Namespace::enter`] moves the calling thread in and back, and what it starts
-//! meanwhile stays inside. All of it needs root.
+//! A namespace belongs to a thread, not to a process. [`Namespace::enter`] moves the calling thread
+//! into the namespace and back. Processes that the thread starts inside the namespace stay inside.
+//! All functions need root.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -24,23 +25,23 @@ pub struct Namespace {
 /// One end of a link.
 #[derive(Debug)]
 pub struct End<'a> {
-    /// Where it is.
+    /// The namespace of the interface.
     pub namespace: &'a Namespace,
-    /// What its interface is called there.
+    /// The name of the interface.
     pub interface: String,
-    /// Its addresses, each with the length of its prefix.
+    /// The addresses of the interface, with prefix lengths.
     pub addresses: Vec<String>,
 }
 
 impl Namespace {
-    /// Makes a namespace with `lo` up; this thread stays where it is.
+    /// Creates a namespace with `lo` up. The calling thread stays in its own namespace.
     ///
     /// # Errors
     /// Without root or without `ip`.
     pub fn new() -> Result<Self> {
         let home = Self::here()?;
         unshare(CloneFlags::CLONE_NEWNET)
-            .context("making a network namespace, which needs root")?;
+            .context("cannot create a network namespace, which needs root")?;
         let made = Self::here();
         home.move_here().context("leaving a network namespace")?;
         let made = made?;
@@ -48,7 +49,7 @@ impl Namespace {
         Ok(made)
     }
 
-    /// The namespace that the calling thread is in.
+    /// The namespace of the calling thread.
     ///
     /// # Errors
     /// Without `/proc`.
@@ -56,10 +57,11 @@ impl Namespace {
         Self::of(Path::new(OWN))
     }
 
-    /// The namespace of another process, which lives meanwhile; `path`: that of [`Self::path`].
+    /// The namespace at `path`, which another process returned by [`Self::path`]. That process must
+    /// still run.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the namespace does not exist.
     pub fn of(path: &Path) -> Result<Self> {
         let inside = File::open(path);
         let inside = inside.with_context(|| format!("opening {}", path.display()))?;
@@ -70,30 +72,30 @@ impl Namespace {
         setns(&self.inside, CloneFlags::CLONE_NEWNET)
     }
 
-    /// Does `work` with the calling thread inside.
+    /// Runs `work` with the calling thread inside the namespace.
     ///
     /// # Errors
-    /// When the thread cannot move; what `work` returns is its own.
+    /// If the thread cannot move. Errors of `work` are part of its result.
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let home = Self::here()?;
         self.move_here().context("entering a network namespace")?;
-        // A thread that panicked may serve others.
+        // The thread may run other tests after a panic.
         let result = catch_unwind(AssertUnwindSafe(work));
         home.move_here().context("leaving a network namespace")?;
         result.or_else(|panicked| resume_unwind(panicked))
     }
 
-    /// What `ip` takes for this namespace where it wants a name.
+    /// A path that `ip` accepts as the name of this namespace.
     #[must_use]
     pub fn path(&self) -> String {
         let id = std::process::id();
         format!("/proc/{id}/fd/{}", self.inside.as_raw_fd())
     }
 
-    /// Runs a program inside, to its end. Returns what it printed.
+    /// Runs a program inside, to its end. Returns its output.
     ///
     /// # Errors
-    /// When it is not installed or fails, with what it said.
+    /// If the program is not installed or fails, with its error output.
     pub fn run(&self, command: &mut Command) -> Result<String> {
         let output = self.enter(|| command.output())?;
         let output = output.with_context(|| format!("starting {command:?}"))?;
@@ -102,7 +104,7 @@ impl Namespace {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs `ip` inside; `line` has words separated by single spaces.
+    /// Runs `ip` inside. `line` has words that are separated by single spaces.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -111,10 +113,10 @@ impl Namespace {
         said.context("`ip` (Debian: iproute2)").map(drop)
     }
 
-    /// Joins two namespaces by a link that is up. It is gone with either of them.
+    /// Joins two namespaces by a link that is up. The link ends with either namespace.
     ///
     /// # Errors
-    /// Where there is such an interface or address already.
+    /// If such an interface or address already exists.
     pub fn link(ends: [End<'_>; 2]) -> Result<()> {
         let place =
             |end: &End<'_>| format!("name {} netns {}", end.interface, end.namespace.path());
@@ -123,7 +125,7 @@ impl Namespace {
         ends[0].namespace.ip(&line)?;
         for end in ends {
             for address in &end.addresses {
-                // Usable at once.
+                // Without duplicate address detection, the address is usable at once.
                 let nodad = if address.contains(':') { " nodad" } else { "" };
                 let line = format!("addr add {address} dev {}{nodad}", end.interface);
                 end.namespace.ip(&line)?;
@@ -134,10 +136,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// The value of a sysctl inside. `key`: such as `net/ipv4/tcp_rmem`.
+    /// The value of a sysctl inside the namespace. `key` has slashes, such as `net/ipv4/tcp_rmem`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the sysctl does not exist.
     pub fn sysctl(&self, key: &str) -> Result<String> {
         let text = self.enter(|| fs::read_to_string(format!("/proc/sys/{key}")))?;
         let text = text.with_context(|| format!("reading the sysctl {key}"))?;
@@ -147,7 +149,7 @@ impl Namespace {
     /// Sets a sysctl inside.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// If the kernel does not accept the value.
     pub fn set(&self, key: &str, value: &str) -> Result<()> {
         self.enter(|| fs::write(format!("/proc/sys/{key}"), value))?
             .with_context(|| format!("setting the sysctl {key} to {value}"))
@@ -178,7 +180,7 @@ mod tests {
         Namespace::link([end(&one, &addresses[..1]), end(&other, &addresses[1..])]).unwrap();
         let listener = other.enter(|| TcpListener::bind("10.249.60.2:0")).unwrap();
         let address = listener.unwrap().local_addr().unwrap();
-        // Nobody listens any more, and the other end says so.
+        // The port no longer has a listener, so the connection is refused.
         let refused = one.enter(|| TcpStream::connect(address)).unwrap();
         let refused = refused.unwrap_err().kind();
         assert_eq!(refused, std::io::ErrorKind::ConnectionRefused);

@@ -1,13 +1,13 @@
-//! The Pod Security level `restricted`, as its admission judges pods: for tests of whatever pods are made.
+//! The controls of the Pod Security level `restricted`, for tests of pods.
 //!
-//! Source: kubernetes.io, "Pod Security Standards", policy version v1.32: the controls of `baseline` and `restricted`
-//! that Linux pods can break.
+//! Source: kubernetes.io, "Pod Security Standards", policy version v1.32: the controls of
+//! `baseline` and `restricted` that Linux pods can violate.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What may be in `securityContext.sysctls` at the levels `baseline` and `restricted`.
+/// The permitted sysctls at the levels `baseline` and `restricted`.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -23,7 +23,7 @@ const SAFE_SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The kinds of volumes at the level `restricted`.
+/// The permitted kinds of volumes at the level `restricted`.
 const VOLUMES: [&str; 8] = [
     "configMap",
     "csi",
@@ -35,7 +35,7 @@ const VOLUMES: [&str; 8] = [
     "secret",
 ];
 
-/// The controls that the pod's spec breaks, each with the container or field where it does.
+/// The controls that the pod's spec violates, each with the container or field.
 #[must_use]
 pub fn violations(spec: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -99,7 +99,7 @@ fn of_container(pod: &Value, container: &Value, found: &mut BTreeSet<String>) {
     if list(&capabilities["add"]).any(|added| added != "NET_BIND_SERVICE") {
         broken("capabilities added");
     }
-    // The container's word, else the pod's.
+    // The container's value overrides the pod's.
     let either = |field: &str| match own.get(field) {
         Some(value) if !value.is_null() => value.clone(),
         _ => pod[field].clone(),
@@ -117,7 +117,7 @@ fn of_container(pod: &Value, container: &Value, found: &mut BTreeSet<String>) {
     of_context(name, own, found);
 }
 
-/// What pods and containers can break alike.
+/// The controls that apply to pods and to containers.
 fn of_context(name: &str, context: &Value, found: &mut BTreeSet<String>) {
     let mut broken = |control: &str| found.insert(format!("{control}: {name}"));
     if !matches!(context["procMount"].as_str(), None | Some("Default")) {

@@ -1,12 +1,13 @@
-//! Ports that nobody listens on.
+//! Free ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Below those that the kernel gives to outgoing connections, who would take a port before it is listened on.
+/// Ports below the range of outgoing connections. Otherwise an outgoing connection could take a
+/// port before a test listens on it.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// A port that is free, and that this process names once.
+/// A free port. The process gets each port only once.
 #[must_use]
 pub fn free_port() -> u16 {
     static NAMED: AtomicU32 = AtomicU32::new(0);

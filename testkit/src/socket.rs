@@ -1,4 +1,4 @@
-//! Sockets that tests talk through.
+//! Sockets for tests.
 
 use tokio::net::{TcpListener, TcpStream};
 

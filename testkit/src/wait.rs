@@ -1,11 +1,11 @@
-//! Waiting for what comes by itself.
+//! Waits for conditions.
 
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything; reaching it fails the test.
+/// Time-out of every wait. If the condition is still false at the time-out, the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for `condition`.
+/// Waits until `condition` is true.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

@@ -1,9 +1,9 @@
-//! What the runner asks of an agent, and what the agent answers. All requests but `/healthz` carry
+//! The messages between the runner and an agent. All requests except `/healthz` carry
 //! `Authorization: Bearer TOKEN`.
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `GET /healthz` | none | 200 when it serves |
+//! | `GET /healthz` | none | 200 when the agent serves requests |
 //! | `GET /v1/info` | none | [`Info`] |
 //! | `POST /v1/server/start` | [`ServerStart`] | 204 when iperf listens |
 //! | `POST /v1/server/stop` | [`ServerStop`] | [`ServerReport`] when all streams have ended |
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What an agent's machine is.
+/// Versions and settings of an agent's machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// Version of iperf, for example `2.1.8`.
@@ -23,92 +23,125 @@ pub struct Info {
     pub kernel: String,
     /// Congestion control of new connections.
     pub congestion_control: String,
-    /// Effective sysctls that bear on throughput, by dotted name.
+    /// Effective sysctls that affect throughput, by dotted name.
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// Start an iperf server. One that still runs is ended first.
+/// The request to start an iperf server. A running server ends first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerStart {
     /// Port to listen on, 1024 or higher.
     pub port: u16,
+    /// Whether the server receives UDP datagrams instead of TCP streams.
+    #[serde(default)]
+    pub udp: bool,
 }
 
-/// End the iperf server and give back what it received.
+/// The request to end the iperf server and return its figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerStop {
     /// Streams that must have ended before the server is stopped.
     pub connections: u32,
-    /// Seconds to wait for them at most, up to 120.
+    /// Greatest time to wait for these streams in seconds, at most 120.
     pub wait_s: u32,
 }
 
-/// What an iperf server received.
+/// The figures of an iperf server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// The streams' interval lines added up by second, in ascending order.
+    /// The interval lines of all streams, summed per second, in ascending order.
     pub seconds: Vec<Second>,
-    /// Streams that connected.
+    /// Number of streams that connected.
     pub connected: u32,
-    /// Streams that ended.
+    /// Number of streams that ended.
     pub ended: u32,
-    /// Bytes of all streams, from their last lines.
+    /// Bytes of all streams, from the last line of each stream.
     pub bytes: u64,
-    /// The last output, for people.
+    /// The datagrams of all streams that ended; absent for TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<Datagrams>,
+    /// The last lines of iperf's output, for error messages.
     pub tail: String,
+}
+
+/// The datagrams that an iperf server counted by their numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// Datagrams sent, computed from the numbers in the received datagrams.
+    pub sent: u64,
+    /// Sent datagrams that did not arrive.
+    pub lost: u64,
+    /// Datagrams that arrived after a datagram with a higher number.
+    pub out_of_order: u64,
+    /// Duration of the longest stream in seconds, from its first to its last datagram.
+    pub seconds: f64,
 }
 
 /// The interval lines of all streams that start in one second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Start, whole seconds after the stream's start.
+    /// Start of the interval in whole seconds after the stream's start.
     pub start_s: u32,
-    /// Latest end of such a line, seconds; `start_s + 1` but in the last, cut second.
+    /// Latest end of these lines in seconds: `start_s + 1`, except in the last, partial second.
     pub end_s: f64,
     /// Payload bytes received.
     pub bytes: u64,
 }
 
-/// Run an iperf client to its end.
+/// The request to run an iperf client to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientRun {
     /// Address or name of the server's side.
     pub host: String,
-    /// Its port.
+    /// Port on the server's side.
     pub port: u16,
-    /// Parallel connections.
+    /// Number of parallel connections.
     pub connections: u32,
-    /// Seconds to send.
+    /// Time of sending in seconds.
     pub seconds: u32,
+    /// The UDP datagrams to send; if absent, the client sends TCP streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpLoad>,
 }
 
-/// How an iperf client ended. Its own figures are not used: it counts what it sent, not what arrived.
+/// Datagrams at a fixed rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UdpLoad {
+    /// Rate of the payload, 10^3 bit/s.
+    pub rate_kbit_s: u32,
+    /// Payload of one datagram, bytes.
+    pub datagram_bytes: u32,
+}
+
+/// The result of an iperf client. The client's figures are not used, because they count sent bytes,
+/// not received bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientReport {
-    /// What it complained of; iperf exits with 0 even when nothing could be connected.
+    /// Error lines of iperf, which exits with 0 even if no connection succeeded.
     pub complaints: Vec<String>,
-    /// The last output, for people.
+    /// The last lines of iperf's output, for error messages.
     pub tail: String,
 }
 
-/// Measure round trips of 64 bytes to an agent's echo port.
+/// The request to measure round trips of 64 bytes to an agent's echo port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RttProbe {
-    /// Address or name of the echoing side.
+    /// Address or name of the side that echoes.
     pub host: String,
-    /// Its echo port.
+    /// Echo port on that side.
     pub port: u16,
-    /// Round trips.
+    /// Number of round trips.
     pub probes: u32,
 }
 
-/// The round trips measured.
+/// The measured round trips.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RttReport {
-    /// Milliseconds, in the order measured.
+    /// Times in milliseconds, in the order of measurement.
     pub rtts_ms: Vec<f64>,
 }

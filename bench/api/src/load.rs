@@ -1,79 +1,79 @@
-//! What `muxbench load` saw: the line of its log that follows [`LOG_WORD`](crate::result::LOG_WORD).
+//! The report of `muxbench load`: the line of its log after [`LOG_WORD`](crate::result::LOG_WORD).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of all short connections and long streams of a load.
+/// The outcome of all short connections and long streams of a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Short connections that were begun.
+    /// Short connections that the load has started.
     pub begun: u64,
-    /// When the last one was begun, in milliseconds since 1970.
+    /// When the load started the last short connection, in milliseconds since 1970.
     pub last_begun_unix_ms: u64,
-    /// Short connections that are over, well or not.
+    /// Short connections that have ended, with or without a failure.
     pub opens: u64,
-    /// Those that failed, by how.
+    /// Short connections that failed, by kind of failure.
     pub failed: BTreeMap<Failure, Failures>,
-    /// What the slowest one that did not fail took.
+    /// Duration of the slowest short connection that did not fail, in milliseconds.
     pub slowest_ms: u64,
-    /// Long streams; one that is lost is replaced by another.
+    /// Long streams, including the streams that replaced lost streams.
     pub streams: u64,
-    /// Those that were lost, by how.
+    /// Long streams that were lost, by kind of failure.
     pub lost: BTreeMap<Failure, Failures>,
 }
 
-/// How a connection fails its client.
+/// How a connection fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// Nobody took it.
+    /// The connection was refused.
     Refused,
-    /// It was cut, and its client was told so.
+    /// The connection was reset.
     Reset,
     /// There was no answer in time.
     TimedOut,
-    /// It ended as if all were well, but too early.
+    /// The connection ended cleanly, but too early.
     Short,
-    /// A byte was not the one that was sent.
+    /// A received byte differed from the sent byte.
     Wrong,
     /// Another error of the socket.
     Broken,
 }
 
-/// Failures of one kind. Each is counted at the time when its connection was begun or, of a stream, when it
-/// was lost.
+/// Failures of one kind. The time of a failure is the time when its connection began, or when the
+/// stream was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
-    /// How many.
+    /// Number of failures.
     pub count: u64,
-    /// When the first one was, in milliseconds since 1970.
+    /// Time of the first failure, in milliseconds since 1970.
     pub first_unix_ms: u64,
-    /// When the last one was.
+    /// Time of the last failure, in milliseconds since 1970.
     pub last_unix_ms: u64,
 }
 
 impl Report {
-    /// Short connections that failed, however.
+    /// Number of short connections that failed.
     #[must_use]
     pub fn failed_opens(&self) -> u64 {
         self.failed.values().map(|failures| failures.count).sum()
     }
 
-    /// Long streams that were lost, however.
+    /// Number of long streams that were lost.
     #[must_use]
     pub fn lost_streams(&self) -> u64 {
         self.lost.values().map(|failures| failures.count).sum()
     }
 
-    /// When something failed last.
+    /// Time of the last failure, in milliseconds since 1970.
     #[must_use]
     pub fn last_failure_unix_ms(&self) -> Option<u64> {
         let all = self.failed.values().chain(self.lost.values());
         all.map(|failures| failures.last_unix_ms).max()
     }
 
-    /// Counts one failure, in `failed` or `lost`.
+    /// Counts one failure in `failures`, which is `failed` or `lost` of the report.
     pub fn count(failures: &mut BTreeMap<Failure, Failures>, how: Failure, unix_ms: u64) {
         let counted = failures.entry(how).or_insert(Failures {
             count: 0,

@@ -1,7 +1,7 @@
-//! The matrix: which cells a benchmark has, in which order, and the runner's flags that say so.
+//! The matrix: the cells of a benchmark, their order, and the runner's flags for them.
 //!
-//! One order holds everywhere: environments by one-way delay, then tuning; within an environment
-//! by connections, and for each number of connections the routes side by side.
+//! The order is the same everywhere. Environments are ordered by one-way delay, then by tuning.
+//! Cells of an environment are ordered by number of connections, then by route.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,29 +9,33 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AXIS_MAX, CELLS_MAX, CONNECTIONS_MAX, DURATION_SECONDS_MAX, ONE_WAY_DELAY_MS_MAX, ROUNDS_MAX,
+    AXIS_MAX, CELLS_MAX, CONNECTIONS_MAX, DATAGRAM_BYTES, DURATION_SECONDS_MAX,
+    ONE_WAY_DELAY_MS_MAX, QUIC_DATAGRAM_BYTES, ROUNDS_MAX, UDP_RATE_KBIT_S_MAX,
+    UDP_RATE_KBIT_S_MIN, rate_text,
 };
 
 /// The tuning that leaves the kernel's defaults.
 pub const UNTUNED: &str = "None";
 /// The mux protocols that carry IP packets.
 pub const PACKET_PROTOCOLS: [&str; 2] = ["Native", "QUIC"];
-/// Longest name of a tuning or protocol, bytes.
+/// Greatest length of the name of a tuning or protocol in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Which way the bytes go.
+/// The path of the payload from client to server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Path {
-    /// From client to server without a tunnel: same emulated delay and sysctls as the gateways.
+    /// From client to server without a tunnel, with the same emulated delay and sysctls as the
+    /// gateways.
     Direct,
     /// Through the tunnel; client and server have kernel defaults.
     Tunnel,
-    /// As IP packets through the interfaces of the tunnel's gateways, in whose pods client and server are.
+    /// As IP packets through the interfaces of the tunnel's gateways. Client and server run in the
+    /// gateways' pods.
     Network,
 }
 
-/// Lower case, as in the results.
+/// Writes the path in lower case, as in the results.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -42,7 +46,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// Either case: `Direct` as in the resource, `direct` as in the results.
+/// Accepts `Direct` as in the resource, and `direct` as in the results.
 impl FromStr for Path {
     type Err = String;
 
@@ -58,19 +62,19 @@ impl FromStr for Path {
     }
 }
 
-/// One of the ways that are compared.
+/// A route of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Route {
-    /// Without a tunnel.
+    /// The route without a tunnel.
     Direct,
-    /// Through the tunnel of this mux protocol.
+    /// The route through the tunnel of this mux protocol.
     Tunnel(String),
-    /// As IP packets, which this mux protocol carries.
+    /// The route of IP packets over this mux protocol.
     Network(String),
 }
 
 impl Route {
-    /// What its cells are of.
+    /// The path of the route's cells.
     #[must_use]
     pub const fn path(&self) -> Path {
         match self {
@@ -80,7 +84,7 @@ impl Route {
         }
     }
 
-    /// The mux protocol as the results have it: lower case.
+    /// The mux protocol in lower case, as in the results.
     #[must_use]
     pub fn protocol(&self) -> Option<String> {
         match self {
@@ -90,7 +94,7 @@ impl Route {
     }
 }
 
-/// `direct`, `jmux`, `native`, `network`.
+/// Writes `direct`, `jmux`, `native` or `network`.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.path(), self.protocol()) {
@@ -100,31 +104,34 @@ impl fmt::Display for Route {
     }
 }
 
-/// All that one benchmark measures.
+/// The parameters of one benchmark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matrix {
     /// Numbers of parallel iperf connections.
     pub connections: Vec<u32>,
-    /// Emulated one-way delays, milliseconds; the RTT is twice that.
+    /// Emulated one-way delays in milliseconds. The RTT is twice the delay.
     pub one_way_delays_ms: Vec<u32>,
     /// Names of the sysctl profiles of the gateways, for example `None` and `Wan`.
     pub tunings: Vec<String>,
-    /// The paths compared.
+    /// The paths to compare.
     pub paths: Vec<Path>,
-    /// Mux protocols, each of a tunnel of its own; the direct path has none.
+    /// Mux protocols, each with its own tunnel. The direct path has none.
     pub protocols: Vec<String>,
     /// Seconds of a run, warm-up included.
     pub duration_s: u32,
-    /// Seconds at the start of a run that are left out of the figures.
+    /// Seconds at the start of a run whose bytes are not counted.
     pub warm_up_s: u32,
-    /// Times that each cell is run.
+    /// Number of runs of each cell.
     pub rounds: u32,
+    /// Payload rate of the datagrams in 10^3 bit/s. Datagrams are sent only if the network is
+    /// measured.
+    pub udp_rate_kbit_s: u32,
 }
 
-/// One environment: what the operator brings up and removes again.
+/// An environment: pods that the operator creates and removes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentKey {
-    /// Place in the order of environments, from 0.
+    /// Position in the order of environments, from 0.
     pub index: usize,
     /// Emulated one-way delay, milliseconds.
     pub one_way_delay_ms: u32,
@@ -135,70 +142,71 @@ pub struct EnvironmentKey {
 /// One cell of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellKey {
-    /// Place in the order of cells, from 0.
+    /// Position in the order of cells, from 0.
     pub index: usize,
-    /// The environment it is measured in.
+    /// Index of the environment of the cell.
     pub environment: usize,
-    /// Which way the bytes go.
+    /// The route of the cell's connections.
     pub route: Route,
-    /// Parallel iperf connections.
+    /// Number of parallel iperf connections.
     pub connections: u32,
 }
 
-/// Why a matrix cannot be run.
+/// Why a matrix is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
-    /// An axis has no value, or too many.
-    #[error("{axis} has {count} values; 1 to {AXIS_MAX} are possible")]
+    /// An axis has no value, or too many values.
+    #[error("{axis} has {count} values: use 1 to {AXIS_MAX}")]
     AxisLength {
-        /// The axis.
+        /// Name of the axis.
         axis: &'static str,
-        /// Its values.
+        /// Number of values on the axis.
         count: usize,
     },
     /// A value is on its axis twice.
-    #[error("{axis} has {value} twice")]
+    #[error("{axis} has {value} twice: remove one of them")]
     Repeated {
-        /// The axis.
+        /// Name of the axis.
         axis: &'static str,
-        /// The value.
+        /// The repeated value.
         value: String,
     },
     /// A number is outside its range.
-    #[error("{field} is {value}; {min} to {max} are possible")]
+    #[error("{field} {value} is out of range: use {min} to {max}")]
     OutOfRange {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u32,
-        /// The least possible.
+        /// The least possible value.
         min: u32,
-        /// The most possible.
+        /// The greatest possible value.
         max: u32,
     },
     /// A name has other characters than letters, digits and `-`, or is too long.
-    #[error("{axis} has {value:?}; names are 1 to {NAME_BYTES_MAX} letters, digits and dashes")]
+    #[error("{axis} has {value:?}: use names of 1 to {NAME_BYTES_MAX} letters, digits and dashes")]
     Name {
-        /// The axis.
+        /// Name of the axis.
         axis: &'static str,
-        /// The value.
+        /// The invalid name.
         value: String,
     },
-    /// IP packets need one protocol that carries them: a matrix has one route of them.
+    /// A matrix has one route with IP packets, so it must have exactly one protocol that carries
+    /// them.
     #[error(
-        "paths has Network, which needs one of the protocols Native and QUIC; protocols has {0} of them"
+        "paths has Network, which needs exactly one of the protocols Native and QUIC; protocols has {0} of them"
     )]
     PacketProtocols(usize),
-    /// Nothing is left to measure.
-    #[error("a warm-up of {warm_up_s} s leaves nothing of a run of {duration_s} s")]
+    /// The warm-up is not shorter than the run.
+    #[error("warmUp {warm_up_s}s must be shorter than duration {duration_s}s, which includes it")]
     WarmUp {
-        /// Seconds left out.
+        /// Seconds of the warm-up.
         warm_up_s: u32,
         /// Seconds of a run.
         duration_s: u32,
     },
     /// The product of the axes is too large.
-    #[error("the matrix has {0} cells; at most {CELLS_MAX} are possible")]
+    #[error("the matrix has {0} cells: reduce them to at most {CELLS_MAX}")]
     TooManyCells(usize),
 }
 
@@ -206,7 +214,7 @@ impl Matrix {
     /// Checks every axis and number.
     ///
     /// # Errors
-    /// The first rule that is broken, with the offending value.
+    /// The first violated rule, with the offending value.
     pub fn check(&self) -> Result<(), MatrixError> {
         check_axis("connections", &self.connections)?;
         check_axis("delays", &self.one_way_delays_ms)?;
@@ -235,6 +243,12 @@ impl Matrix {
             });
         }
         check_range("rounds", self.rounds, 1, ROUNDS_MAX)?;
+        check_range(
+            "udp.rate (kbit)",
+            self.udp_rate_kbit_s,
+            UDP_RATE_KBIT_S_MIN,
+            UDP_RATE_KBIT_S_MAX,
+        )?;
         let carrying = self.packet_protocols().count();
         if self.paths.contains(&Path::Network) && carrying != 1 {
             return Err(MatrixError::PacketProtocols(carrying));
@@ -246,7 +260,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// The environments in the order in which they are brought up.
+    /// The environments in the order of their creation.
     #[must_use]
     pub fn environments(&self) -> Vec<EnvironmentKey> {
         let mut environments = Vec::new();
@@ -262,8 +276,8 @@ impl Matrix {
         environments
     }
 
-    /// The ways that are compared in each environment: the paths in their order, the tunnel once for
-    /// each protocol, the network once.
+    /// The routes of each environment: the paths in their order. The tunnel has one route for each
+    /// protocol, the network has one route.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
         let of_path = |path: &Path| match path {
@@ -274,12 +288,30 @@ impl Matrix {
         self.paths.iter().flat_map(of_path).collect()
     }
 
+    /// Whether UDP and ping-pong are measured on `route`: on the network, and on the direct path
+    /// for comparison.
+    #[must_use]
+    pub fn measures_datagrams(&self, route: &Route) -> bool {
+        self.paths.contains(&Path::Network) && route.path() != Path::Tunnel
+    }
+
+    /// Payload of a datagram in bytes. The direct path uses the same payload, so that both paths
+    /// can be compared.
+    #[must_use]
+    pub fn datagram_bytes(&self) -> u32 {
+        if self.packet_protocols().any(|protocol| protocol == "QUIC") {
+            QUIC_DATAGRAM_BYTES
+        } else {
+            DATAGRAM_BYTES
+        }
+    }
+
     fn packet_protocols(&self) -> impl Iterator<Item = String> {
         let carrying = |name: &&String| PACKET_PROTOCOLS.contains(&name.as_str());
         self.protocols.iter().filter(carrying).cloned()
     }
 
-    /// All cells in the order in which they are measured.
+    /// All cells in the order of measurement.
     #[must_use]
     pub fn cells(&self) -> Vec<CellKey> {
         let mut cells = Vec::new();
@@ -311,6 +343,7 @@ impl Matrix {
             format!("--duration={}s", self.duration_s),
             format!("--warm-up={}s", self.warm_up_s),
             format!("--rounds={}", self.rounds),
+            format!("--udp-rate={}", rate_text(self.udp_rate_kbit_s)),
         ]
     }
 }

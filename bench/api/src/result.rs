@@ -1,6 +1,6 @@
-//! The result model: one [`Cell`] a cell of the matrix, one [`Summary`] a benchmark. As JSON with a
-//! `type` ([`Record`]) they are the lines that follow `MUXBENCH ` in the runner's log, and the lines
-//! of the results ConfigMap.
+//! The results: a [`Cell`] for each cell of the matrix, and a [`Summary`] for the benchmark. As
+//! JSON with a `type` ([`Record`]) they are the lines after `MUXBENCH ` in the runner's log, and
+//! the lines of the results ConfigMap.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Path, UNTUNED};
 
-/// What precedes a [`Record`] in the log.
+/// The word before a [`Record`] in the log.
 pub const LOG_WORD: &str = "MUXBENCH ";
-/// Longest reason of a cell, bytes.
+/// Greatest length of a cell's reason in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
 
-/// One line for machines.
+/// A line of the log for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Record {
     /// A cell that has ended.
     Cell(Cell),
-    /// The last line.
+    /// The summary, which is the last line.
     Summary(Summary),
 }
 
@@ -27,47 +27,76 @@ pub enum Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Measured in all rounds.
+    /// The cell was measured in all rounds.
     Ok,
-    /// A run failed; see the reason.
+    /// A run failed. The reason describes the failure.
     Failed,
-    /// Not measured, because its delay could not be made.
+    /// The cell was not measured, because its delay could not be emulated.
     Refused,
 }
 
 /// Median and range over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Median; of an even number of values the mean of the middle two.
+    /// The median. Of an even number of values, it is the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// The least value.
     pub min: f64,
-    /// The most.
+    /// The greatest value.
     pub max: f64,
+}
+
+/// The figures of datagrams at a fixed rate, of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Udp {
+    /// Requested payload, 10^6 bit/s.
+    pub sent_mbit_s: f64,
+    /// Payload of a datagram, bytes.
+    pub datagram_bytes: u32,
+    /// Received payload, 10^6 bit/s.
+    pub mbit_s: f64,
+    /// Number of sent datagrams.
+    pub datagrams: u64,
+    /// Datagrams that did not arrive, in percent of the sent datagrams.
+    pub lost_percent: f64,
+    /// Datagrams that arrived after a datagram that was sent later.
+    pub out_of_order: u64,
+}
+
+/// Round trips of 64 bytes, one after the other on one TCP connection.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PingPong {
+    /// Number of round trips in the figures.
+    pub exchanges: u32,
+    /// Median round trip in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile of the round trips in microseconds.
+    pub p99_us: f64,
 }
 
 /// The result of one cell, with the conditions of its measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The path.
+    /// The path of the cell.
     pub path: Path,
     /// Mux protocol, lower case; absent on the direct path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Emulated one-way delay asked for.
+    /// Requested one-way delay in milliseconds.
     pub one_way_delay_ms: u32,
     /// Measured round trip of the idle path: median of [`crate::PROBES`] probes of 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
-    /// Sysctl profile of the gateways (tunnel), of client and server (direct), or of both (network).
+    /// Sysctl profile of the gateways (tunnel), of client and server (direct), or of both
+    /// (network).
     pub tuning: String,
-    /// Parallel connections.
+    /// Number of parallel connections.
     pub connections: u32,
-    /// Rounds asked for.
+    /// Number of requested rounds.
     pub rounds: u32,
     /// Seconds of a round, warm-up included.
     pub duration_s: u32,
-    /// Seconds left out at the start of a round.
+    /// Seconds at the start of a round whose bytes are not counted.
     pub warm_up_s: u32,
     /// Received payload, 10^6 bit/s; absent unless `status` is `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,19 +104,26 @@ pub struct Cell {
     /// Median divided by the direct path's median in the same environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_direct: Option<f64>,
-    /// Median divided by the median of the untuned direct cell with the same delay and connections. Absent
-    /// if that cell has no figure, or ends after this one.
+    /// Median divided by the median of the untuned direct cell with the same delay and connections.
+    /// Absent if that cell has no figure, or ends after this cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_untuned_direct: Option<f64>,
     /// CPU seconds of both gateways for 10^9 bytes of payload, warm-up included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
-    /// How it ended.
+    /// Datagrams at a fixed rate on the path of the cell, the same in all cells of a path and an
+    /// environment. Present on the network and on the direct path, if the network is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<Udp>,
+    /// Round trips on the idle path of the cell; present if `udp` is present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ping_pong: Option<PingPong>,
+    /// How the cell ended.
     pub status: Status,
     /// The `MT` code of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Why it is not `ok`.
+    /// Why the status is not `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Version of iperf.
@@ -96,27 +132,30 @@ pub struct Cell {
     /// Release of the node's kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Congestion control on the delayed leg: of the carriers (tunnel, network) or of the client (direct).
+    /// Congestion control on the delayed path: of the carriers (tunnel, network) or of the client
+    /// (direct).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
-    /// Most carriers that were up before or after a run, of all entry gateways (tunnel, network).
+    /// Greatest number of carriers that were up before or after a run, over all entry gateways
+    /// (tunnel, network).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<u32>,
-    /// Effective sysctls at the delayed leg's ends: of the gateways (tunnel, network), of the client (direct).
+    /// Effective sysctls at the ends of the delayed path: of the gateways (tunnel, network) or of
+    /// the client (direct).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
 }
 
 impl Cell {
-    /// Whether this is the direct path with the kernel's defaults, the baseline of every cell with the same
-    /// delay and connections.
+    /// Whether this is the direct path with the kernel's defaults, which is the baseline of every
+    /// cell with the same delay and connections.
     #[must_use]
     pub fn is_untuned_direct(&self) -> bool {
         self.path == Path::Direct && self.tuning == UNTUNED
     }
 
-    /// The median divided by the median of the untuned direct cell in `cells` with the same delay and
-    /// connections.
+    /// The median divided by the median of the untuned direct cell in `cells` with the same delay
+    /// and connections.
     #[must_use]
     pub fn over_untuned_direct(&self, cells: &[Self]) -> Option<f64> {
         let same = |cell: &&Self| {
@@ -130,11 +169,11 @@ impl Cell {
 }
 
 impl Spread {
-    /// Share of the median that the range may span before [`Spread::is_wide`].
+    /// Greatest range, divided by the median, for which [`Spread::is_wide`] is false.
     pub const WIDE: f64 = 0.25;
 
-    /// Whether the rounds differ by more than [`Spread::WIDE`] of their median, so that another run can give
-    /// another result.
+    /// Whether the rounds differ by more than [`Spread::WIDE`] of their median, so that another run
+    /// can give another result.
     #[must_use]
     pub fn is_wide(&self) -> bool {
         self.max - self.min > Self::WIDE * self.median
@@ -144,13 +183,13 @@ impl Spread {
 /// How a benchmark ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Cells of the matrix.
+    /// Number of cells of the matrix.
     pub cells: usize,
-    /// Cells measured.
+    /// Number of measured cells.
     pub ok: usize,
-    /// Cells failed.
+    /// Number of failed cells.
     pub failed: usize,
-    /// Cells refused.
+    /// Number of refused cells.
     pub refused: usize,
     /// The tunnel cell with the lowest ratio to direct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,33 +200,33 @@ pub struct Summary {
     /// The first reason why a cell is not `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_reason: Option<String>,
-    /// Its `MT` code.
+    /// The `MT` code of the first reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_code: Option<String>,
     /// Wall-clock seconds of the whole benchmark.
     pub elapsed_s: u64,
 }
 
-/// A tunnel cell worth naming.
+/// The best or the worst tunnel cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Extreme {
-    /// Its one-way delay.
+    /// One-way delay of the cell in milliseconds.
     pub one_way_delay_ms: u32,
-    /// Its sysctl profile.
+    /// Sysctl profile of the cell.
     pub tuning: String,
-    /// Its mux protocol.
+    /// Mux protocol of the cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Its connections.
+    /// Number of connections of the cell.
     pub connections: u32,
-    /// Its median, 10^6 bit/s.
+    /// Median rate of the cell, 10^6 bit/s.
     pub mbit_s: f64,
-    /// Its median divided by the direct path's.
+    /// Median rate of the cell divided by the median rate of the direct path.
     pub ratio_to_direct: f64,
 }
 
 impl Summary {
-    /// Adds up ended cells. `elapsed_s`: wall-clock seconds of the whole benchmark.
+    /// Counts the ended cells. `elapsed_s`: wall-clock seconds of the whole benchmark.
     #[must_use]
     pub fn of(cells: &[Cell], elapsed_s: u64) -> Self {
         let count = |status| cells.iter().filter(|cell| cell.status == status).count();
@@ -209,7 +248,7 @@ impl Summary {
 }
 
 impl Extreme {
-    /// `cell` as a candidate: one of the tunnel, with a ratio.
+    /// The cell as the best or worst, if its path is the tunnel and it has a ratio.
     fn of(cell: &Cell) -> Option<Self> {
         if cell.path != Path::Tunnel {
             return None;
@@ -248,6 +287,8 @@ mod tests {
             ratio_to_direct: ratio,
             ratio_to_untuned_direct: ratio,
             cpu_s_per_gb: None,
+            udp: None,
+            ping_pong: None,
             status,
             code: (status != Status::Ok).then(|| "MT0507".into()),
             reason: (status != Status::Ok).then(|| "iperf did not start".into()),
@@ -265,6 +306,33 @@ mod tests {
         assert_eq!(
             line.unwrap(),
             r#"{"type":"cell","path":"tunnel","protocol":"jmux","one_way_delay_ms":50,"rtt_ms":100.4,"tuning":"Wan","connections":1,"rounds":3,"duration_s":5,"warm_up_s":2,"mbit_s":{"median":196.0,"min":1.0,"max":300.0},"ratio_to_direct":0.98,"ratio_to_untuned_direct":0.98,"status":"ok"}"#
+        );
+    }
+
+    #[test]
+    fn datagrams_and_ping_pongs_are_documented_fields_of_a_line() {
+        let network = Cell {
+            udp: Some(Udp {
+                sent_mbit_s: 100.0,
+                datagram_bytes: 1400,
+                mbit_s: 99.5,
+                datagrams: 26_790,
+                lost_percent: 0.5,
+                out_of_order: 2,
+            }),
+            ping_pong: Some(PingPong {
+                exchanges: 1000,
+                p50_us: 81.5,
+                p99_us: 240.0,
+            }),
+            ..cell(Path::Network, None, Status::Ok)
+        };
+        let line = serde_json::to_string(&Record::Cell(network.clone())).unwrap();
+        let fields = r#""udp":{"sent_mbit_s":100.0,"datagram_bytes":1400,"mbit_s":99.5,"datagrams":26790,"lost_percent":0.5,"out_of_order":2},"ping_pong":{"exchanges":1000,"p50_us":81.5,"p99_us":240.0},"status":"ok""#;
+        assert!(line.contains(fields), "{line}");
+        assert_eq!(
+            serde_json::from_str::<Record>(&line).unwrap(),
+            Record::Cell(network)
         );
     }
 

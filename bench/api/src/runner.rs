@@ -1,53 +1,53 @@
-//! What the operator tells the runner, and what the runner answers. All requests but `/healthz`
-//! carry `Authorization: Bearer TOKEN`.
+//! The messages between the operator and the runner. All requests except `/healthz` carry
+//! `Authorization: Bearer TOKEN`.
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `GET /healthz` | none | 200 when it serves |
+//! | `GET /healthz` | none | 200 when the runner serves requests |
 //! | `GET /v1/state` | none | [`State`] |
-//! | `PUT /v1/environments/INDEX` | [`Offer`] | [`State`]; 409 when it is not this one's turn |
+//! | `PUT /v1/environments/INDEX` | [`Offer`] | [`State`]; 409 if another environment comes first |
 //! | `PUT /v1/finished` | none | [`State`]; the runner ends when all cells are done |
 //!
-//! Environments come in the order of [`crate::Matrix::environments`]. Offering one again while it is
-//! measured or after it is done changes nothing, so an operator that was restarted reads the state
-//! and goes on from there.
+//! The operator offers environments in the order of [`crate::Matrix::environments`]. A repeated
+//! offer of a running or finished environment changes nothing. So a restarted operator reads the
+//! state and continues.
 
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Cell, Status, Summary};
 
-/// An environment, or why there is none.
+/// An environment, or the reason why it is not available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Offer {
-    /// It is up.
+    /// The environment is ready.
     Ready(Environment),
-    /// It could not be brought up: its cells get this status and reason.
+    /// The environment could not be created. Its cells get this status and reason.
     Unavailable(Unavailable),
 }
 
-/// Why an environment is not there.
+/// Why an environment is not available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
-    /// `failed`, or `refused` when its delay cannot be emulated.
+    /// `failed`, or `refused` if the delay of the environment cannot be emulated.
     pub status: Status,
-    /// The `MT` code.
+    /// The `MT` code of the reason.
     pub code: String,
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
 /// Addresses of one environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// The pair of agents beside the tunnel; needed when the direct path is measured.
+    /// The pair of agents of the direct path; required if that path is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<Pair>,
-    /// One for each protocol; needed when the tunnel is measured.
+    /// One tunnel for each protocol; required if the tunnel is measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tunnels: Vec<Tunnel>,
-    /// The tunnel that carries IP packets, with agents in the pods of its gateways; needed when the network is
-    /// measured.
+    /// The tunnel that carries IP packets, with agents in the pods of its gateways; required if the
+    /// network is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Tunnel>,
 }
@@ -55,54 +55,55 @@ pub struct Environment {
 /// The tunnel of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tunnel {
-    /// The protocol, as the matrix names it.
+    /// The protocol, with its name in the matrix.
     pub protocol: String,
-    /// The agents at its ends; several tunnels may have the same.
+    /// The agents at the ends of the tunnel. Several tunnels may use the same agents.
     pub pair: Pair,
-    /// Status documents of the gateways, `http://ADDR:PORT/status`; empty: CPU is not accounted.
+    /// URLs of the gateways' status documents, `http://ADDR:PORT/status`. Without them the results
+    /// have no CPU time.
     #[serde(default)]
     pub gateway_status_urls: Vec<String>,
 }
 
-/// A client and a server.
+/// The agents at the two ends of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
-    /// Agent that runs iperf clients and probes, `http://ADDR:PORT`.
+    /// URL of the agent that runs iperf clients and probes: `http://ADDR:PORT`.
     pub client_url: String,
-    /// Agent that runs iperf servers and echoes, `http://ADDR:PORT`.
+    /// URL of the agent that runs iperf servers and echoes: `http://ADDR:PORT`.
     pub server_url: String,
-    /// Where the client finds the server: its address, or the tunnel's entry.
+    /// The host that the client connects to: the server's address, or the tunnel's entry.
     pub host: String,
-    /// Port of iperf as the client sees it.
+    /// Port to which iperf clients connect.
     pub iperf_port: u16,
-    /// Port of the echo as the client sees it.
+    /// Port to which the probes of the echo connect.
     pub echo_port: u16,
-    /// Port on which the server agent has iperf listen.
+    /// Port on which iperf listens at the server agent.
     pub server_iperf_port: u16,
 }
 
-/// Where an environment is.
+/// The phase of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Not offered yet.
+    /// The operator has not offered the environment yet.
     Waiting,
-    /// Its cells are being measured.
+    /// The cells of the environment are being measured.
     Running,
-    /// All of its cells have ended; it can be removed.
+    /// All cells of the environment have ended, so the operator can remove it.
     Done,
 }
 
-/// All that the runner knows.
+/// The state of the runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Phase of each environment, by index.
     pub environments: Vec<Phase>,
-    /// Cells of the matrix.
+    /// Number of cells of the matrix.
     pub cells_total: usize,
     /// Cells that have ended, in order.
     pub cells: Vec<Cell>,
-    /// What it does now, one line.
+    /// The current activity, one line.
     pub progress: String,
     /// Present once all cells have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +111,7 @@ pub struct State {
 }
 
 impl State {
-    /// The environment that is measured, or waited for; `None` when all are done.
+    /// The environment that the runner measures or waits for; `None` when all are done.
     #[must_use]
     pub fn current(&self) -> Option<usize> {
         self.environments

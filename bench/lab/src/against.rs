@@ -1,8 +1,8 @@
-//! `muxlab --against OTHER`: whether this build of muxgate is slower than another one.
+//! `muxlab --against OTHER`: checks whether this build of muxgate is slower than another build.
 //!
-//! Owns the order of the runs: in each environment, rounds; in each round, every cell; in each cell both
-//! builds one after the other, which makes a pair. What the pairs say is [`paired`]'s; what is measured is
-//! [`plan::paired`]. A row without figures from every round counts as missed.
+//! The order of the runs: each environment has rounds, each round has every cell, and each cell
+//! runs both builds one after the other, as a pair. [`paired`] judges the pairs, and
+//! [`plan::paired`] lists the measurements. A row misses its target unless every round has figures.
 
 use std::{fs, path::Path, process::ExitCode, time::Instant};
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     bench::{Bench, Measured},
-    cli::RunArgs,
+    cli::{MET, MISSED, RunArgs},
     metric::Metric,
     paired::{self, Build, Interval, RATIO_MIN, interval, order},
     plan::{self, Cell, Environment},
@@ -22,23 +22,27 @@ use crate::{
     system::System,
 };
 
-/// Digits behind the point in the JSON lines.
+/// Decimal places in the JSON lines.
 const DIGITS: u32 = 4;
-/// The longest name of a row.
+/// Width of the column with the names of rows.
 const NAME_WIDTH: usize = 60;
 
-/// Measures both builds, prints a line for each row, writes the JSON lines.
+/// Measures both builds, prints a line for each row, and writes the JSON lines.
 ///
 /// # Errors
-/// When nothing can be measured at all; a run that fails is a missed row.
+/// If no measurement is possible. If a run fails, only its row misses its target.
 pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     let (output, logs) = prepare(args)?;
     let mut programs = args.programs()?;
-    // Absolute, since the gateways start in a working directory of their own.
-    let other = fs::canonicalize(other)
-        .with_context(|| format!("finding the muxgate to compare with, {}", other.display()))?;
+    // The path is absolute, because the gateways have their own working directory.
+    let other = fs::canonicalize(other).with_context(|| {
+        format!(
+            "cannot find the muxgate to compare with, {}",
+            other.display()
+        )
+    })?;
     programs.muxgate = fs::canonicalize(&programs.muxgate)
-        .with_context(|| format!("finding {}", programs.muxgate.display()))?;
+        .with_context(|| format!("cannot find {}", programs.muxgate.display()))?;
     let environments = plan::paired(&args.selection());
     let systems = environments.iter().flat_map(|e| &e.cells);
     for system in systems.flat_map(|cell| &cell.systems) {
@@ -80,8 +84,8 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     }
     println!("JSON lines: {}", output.display());
     Ok(match lines.iter().all(|line| line.is_met) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+        true => ExitCode::from(MET),
+        false => ExitCode::from(MISSED),
     })
 }
 
@@ -115,8 +119,9 @@ fn rows_of(environment: &Environment) -> Vec<Row> {
 }
 
 impl Row {
-    /// Measures both builds, `this` and `other`, once in the order of that round; after a failure it does nothing.
-    /// Returns the part of the machine that others used in each measurement.
+    /// Measures the builds `this` and `other` once, in the order that [`order`] gives for `round`.
+    /// After a failure it measures nothing more. Returns, for each measurement, the share of the
+    /// machine that other programs used.
     fn measure(
         &mut self,
         bench: &Bench<'_>,
@@ -157,7 +162,7 @@ impl Row {
         }
     }
 
-    /// What the scenario is about, and of bulk what it costs.
+    /// The lines of the row: the main figure of the scenario and, for bulk, the CPU time per byte.
     fn lines(&self) -> Vec<Line<'_>> {
         let scenario = self.cell.scenario;
         let cost = scenario.is_bulk().then_some(Metric::CpuSPerGb);
@@ -201,7 +206,7 @@ impl Row {
             reason: match (found, &self.reason) {
                 (Some(_), _) => None,
                 (None, Some(reason)) => Some(reason.clone()),
-                (None, None) => Some("it has no usable figures from every round".to_owned()),
+                (None, None) => Some("some rounds have no usable figures".to_owned()),
             },
         }
     }
@@ -211,7 +216,7 @@ impl Row {
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     r#type: &'static str,
-    system: &'static str,
+    system: String,
     scenario: &'static str,
     topology: &'static str,
     congestion_control: &'a str,
@@ -222,20 +227,21 @@ struct Line<'a> {
     this: Option<f64>,
     /// The median of the other build.
     other: Option<f64>,
-    /// The median ratio of the pairs, larger being better.
+    /// The median ratio of the pairs; larger is better.
     ratio: Option<f64>,
-    /// The ends of its 95 % interval.
+    /// The lower end of the ratio's 95 % interval.
     low: Option<f64>,
+    /// The upper end of the ratio's 95 % interval.
     high: Option<f64>,
     is_met: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// A line for each figure.
+/// The table: a line for each figure.
 fn table(lines: &[Line<'_>], pairs: u32) -> String {
     let mut text = format!(
-        "\nratios of {pairs} pairs, larger is better: median (95 % interval); each interval has to reach {RATIO_MIN}\n"
+        "\nratios of {pairs} pairs, larger is better: median (95 % interval); a target is met if its interval reaches {RATIO_MIN}\n"
     );
     for line in lines {
         let name = format!(
@@ -262,14 +268,14 @@ fn table(lines: &[Line<'_>], pairs: u32) -> String {
     text
 }
 
-/// Writes the lines, replacing those of an earlier run.
+/// Writes the lines. They replace the lines of an earlier run.
 fn write(lines: &[Line<'_>], path: &Path) -> Result<()> {
     let mut text = String::new();
     for line in lines {
         text.push_str(&serde_json::to_string(line)?);
         text.push('\n');
     }
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -279,7 +285,7 @@ mod tests {
         bench::Basis, metric::Figures, plan::Selection, scenario::Scenario, topology::Topology,
     };
 
-    /// A row of bulk whose builds showed these rates, and the same cost.
+    /// A row of bulk with these rates of the builds. Both builds need the same CPU time per byte.
     fn row(this: &[f64], other: &[f64]) -> Row {
         let measured = |mbit_s: &f64| Measured {
             figures: Figures::from([(Metric::MbitS, *mbit_s), (Metric::CpuSPerGb, 0.5)]),
@@ -305,8 +311,8 @@ mod tests {
         let lines = slower.lines();
         assert_eq!(
             table(&lines, 9),
-            "\nratios of 9 pairs, larger is better: median (95 % interval); each interval has to \
-             reach 0.97\n\
+            "\nratios of 9 pairs, larger is better: median (95 % interval); a target is met if its interval \
+             reaches 0.97\n\
              muxgate-native, veth, cubic, bulk-iperf2 x 10, Gbit/s         0.900 (0.900..0.900)  \
              MISSED\n\
              muxgate-native, veth, cubic, bulk-iperf2 x 10, CPU-s/GB       1.000 (1.000..1.000)  \

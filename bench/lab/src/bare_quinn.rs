@@ -1,10 +1,11 @@
-//! `muxlab quinn`: bulk from one process to another over quinn, with nothing in front of it or behind: what its library gives
-//! a gateway that speaks QUIC.
+//! `muxlab quinn`: bulk from one process to another over quinn, without a gateway. It shows the
+//! greatest rate that the library permits a QUIC gateway.
 //!
-//! The receiver listens for QUIC. The sender listens for orders over TCP, so that it runs, as a gateway does, before it is
-//! asked: an order is a line, the number of streams, the seconds that do not count and those that do; the answer is what the
-//! receivers of all streams have counted. Each has one thread. Settings are those of our gateways, and windows that limit
-//! nothing.
+//! The receiver listens for QUIC. The sender listens for orders over TCP, so that the sender
+//! already runs when an order arrives, like a gateway. An order is a line with the number of
+//! streams, the seconds of warm-up and the measured seconds. The sender answers with the sum of the
+//! receivers' counts. Each process has one thread. The settings equal muxgate's settings, except
+//! that the windows do not limit the rate.
 
 use std::{
     fs,
@@ -30,18 +31,18 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// What both ends may send that the other has not taken, and one stream of it.
+/// Windows of a connection and of a stream, in both directions.
 const WINDOW_BYTES: u32 = 64 << 20;
-/// Of each buffer of the kernel's, as our gateways ask for.
+/// Size of each kernel buffer: the same size that muxgate requests.
 const SOCKET_BUFFER_BYTES: usize = 8 << 20;
-/// What is written at once.
+/// Bytes of one write.
 const WRITE_BYTES: usize = 256 << 10;
-/// Pieces that are read at once.
+/// Maximum number of pieces of one read.
 const PIECES: usize = 64;
-/// A side that hears nothing for so long gives up.
+/// Idle time-out of a connection.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// What `muxlab quinn` is told.
+/// Flags of `muxlab quinn`.
 #[derive(Debug, Args)]
 pub(crate) struct QuinnArgs {
     #[command(subcommand)]
@@ -50,39 +51,39 @@ pub(crate) struct QuinnArgs {
 
 #[derive(Debug, Subcommand)]
 enum End {
-    /// Count what comes.
+    /// Count received bytes.
     Receive {
-        /// Where QUIC is listened for.
+        /// Listen address for QUIC.
         #[arg(long)]
         listen: SocketAddr,
-        /// Its certificate.
+        /// File with the certificate.
         #[arg(long)]
         certificate: PathBuf,
-        /// The key of that.
+        /// File with the certificate's key.
         #[arg(long)]
         key: PathBuf,
     },
-    /// Send when ordered to.
+    /// Send bulk for each order.
     Send {
-        /// Where orders come.
+        /// Listen address for orders.
         #[arg(long)]
         listen: SocketAddr,
-        /// Where the receiver is.
+        /// Address of the receiver.
         #[arg(long)]
         to: SocketAddr,
-        /// The authority of the receiver's certificate.
+        /// File with the authority of the receiver's certificate.
         #[arg(long)]
         ca: PathBuf,
-        /// The name in it.
+        /// Name in the receiver's certificate.
         #[arg(long)]
         name: String,
     },
 }
 
-/// Runs one end until the process is ended.
+/// Runs one end until the process is killed.
 ///
 /// # Errors
-/// When it cannot listen, or a file is not what it should be.
+/// If the process cannot listen, or a file is invalid.
 pub(crate) fn run(args: &QuinnArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -104,13 +105,13 @@ pub(crate) fn run(args: &QuinnArgs) -> Result<()> {
     })
 }
 
-/// What the client's side is to get.
+/// Sends an order and returns the counts.
 ///
 /// # Errors
-/// The sender failed; its log says why.
+/// If the sender fails. Its log has the reason.
 pub(crate) fn order(sender: SocketAddr, streams: u32, window: Window) -> Result<Answer> {
     use std::io::{BufRead, BufReader, Write};
-    let mut tcp = std::net::TcpStream::connect(sender).context("connecting to the sender")?;
+    let mut tcp = std::net::TcpStream::connect(sender).context("cannot connect to the sender")?;
     let warm_up = window.warm_up_s;
     let seconds = window.duration_s - warm_up;
     tcp.write_all(format!("{streams} {warm_up} {seconds}\n").as_bytes())?;
@@ -122,20 +123,20 @@ pub(crate) fn order(sender: SocketAddr, streams: u32, window: Window) -> Result<
             bytes,
             mbit_s: counted as f64 * 8.0 / 1e6 / f64::from(seconds),
         }),
-        _ => anyhow::bail!("the sender of bare quinn has failed: see its log"),
+        _ => anyhow::bail!("the sender of bare quinn failed: see its log"),
     }
 }
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
-    /// All that came.
+    /// All received bytes.
     pub(crate) bytes: u64,
-    /// Of the seconds that count.
+    /// Rate in the measured seconds.
     pub(crate) mbit_s: f64,
 }
 
-/// What a receiver counts.
+/// The counts of a receiver.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     in_window: u64,
@@ -160,7 +161,8 @@ async fn receive(listen: SocketAddr, certificate: &Path, key: &Path) -> Result<(
     Ok(())
 }
 
-/// Counts a stream that begins with the seconds that do not count and those that do.
+/// Counts the bytes of a stream. The stream begins with two numbers: the seconds of warm-up and the
+/// measured seconds.
 async fn count(mut answer: SendStream, mut stream: RecvStream) -> Result<()> {
     let mut head = [0; 8];
     stream.read_exact(&mut head).await?;
@@ -172,7 +174,7 @@ async fn count(mut answer: SendStream, mut stream: RecvStream) -> Result<()> {
     let end = begin + seconds;
     let mut counted = Counted::default();
     let mut pieces: Vec<_> = (0..PIECES).map(|_| Default::default()).collect();
-    // What comes later counts for nobody.
+    // Bytes that arrive later are not counted.
     while let Ok(read) = timeout_at(end, stream.read_chunks(&mut pieces)).await {
         let Some(pieces_read) = read? else {
             break;
@@ -226,7 +228,7 @@ async fn carry_out(
         .split_whitespace()
         .map(str::parse)
         .collect::<Result<_, _>>()?;
-    ensure!(numbers.len() == 3, "{line:?} is no order");
+    ensure!(numbers.len() == 3, "{line:?} is not an order");
     let (streams, times) = (numbers[0], [numbers[1], numbers[2]]);
     let connection = endpoint.connect(to, name)?.await?;
     let mut sending = JoinSet::new();
@@ -243,7 +245,7 @@ async fn carry_out(
     Ok(all)
 }
 
-/// Sends on one stream until the receiver has had enough.
+/// Sends on one stream until the receiver stops it.
 async fn fill(connection: Connection, times: [u32; 2]) -> Result<Counted> {
     let (mut stream, mut answer) = connection.open_bi().await?;
     stream
@@ -272,7 +274,7 @@ fn transport() -> Arc<TransportConfig> {
 
 fn endpoint(listen: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> {
     let socket = std::net::UdpSocket::bind(listen);
-    let socket = socket.with_context(|| format!("listening on {listen}"))?;
+    let socket = socket.with_context(|| format!("cannot listen on {listen}"))?;
     let buffers = SockRef::from(&socket);
     buffers.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
     buffers.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
@@ -317,7 +319,7 @@ mod tests {
                 name: "quinn".to_owned(),
             },
         ] {
-            // It ends with the process.
+            // The thread ends with the process.
             std::thread::spawn(move || run(&QuinnArgs { end }));
         }
         muxtunnel_testkit::wait::until("the sender listens", || {

@@ -1,8 +1,8 @@
-//! One network in which systems are measured.
+//! The measurement of a system in a network.
 //!
-//! Owns a run from the start of the system to its end: fresh processes each time, so that what one run
-//! left behind does not count in the next, and nothing else runs beside it. Beside each scenario's own
-//! figures stand the CPU time a byte and the peak memory of both gateways.
+//! A run lasts from the start of the system to its end. Each run has new processes, so that earlier
+//! runs do not affect it, and no other system runs at the same time. In addition to the figures of
+//! the scenario, the run records the CPU time per byte and the peak memory of both gateways.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::{
     usage,
 };
 
-/// The programs to be run.
+/// The programs of the lab.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) muxgate: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) struct Programs {
     pub(crate) iperf3: PathBuf,
 }
 
-/// One network with its server of the load, in which scenarios are run.
+/// A network with the server of the load, in which scenarios run.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) network: Network,
@@ -49,21 +49,21 @@ pub(crate) struct Bench<'a> {
     rtt_ms: f64,
 }
 
-/// One run.
+/// The result of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(crate) figures: Figures,
-    /// The part of all processors that other programs took meanwhile, 0 to 1.
+    /// The share of all processors that other programs used during the run, 0 to 1.
     pub(crate) foreign_share: f64,
     pub(crate) basis: Basis,
 }
 
-/// What a figure stands on.
+/// The conditions under which a figure was measured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Basis {
-    /// Median of [`PROBES`] exchanges on the idle direct path.
+    /// Median time of [`PROBES`] exchanges on the idle direct path.
     pub(crate) rtt_ms: f64,
-    /// In force at the ends of the delayed link.
+    /// Effective sysctls at the ends of the delayed link.
     pub(crate) sysctls: BTreeMap<String, String>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Bench<'a> {
     /// Builds the network and starts the server of the load in it.
     ///
     /// # Errors
-    /// What is missing, or what the system said.
+    /// If a program or right is missing, or a system call fails.
     pub(crate) fn build(
         topology: Topology,
         congestion_control: &str,
@@ -83,7 +83,7 @@ impl<'a> Bench<'a> {
         let direct = System::Direct.address(Service::Load, &topology.addresses());
         let rtt_ms = network.namespace(Place::Client).enter(|| rtt_ms(direct))?;
         Ok(Self {
-            rtt_ms: rtt_ms.context("probing the direct path")?,
+            rtt_ms: rtt_ms.context("cannot probe the direct path")?,
             network,
             programs,
             logs,
@@ -91,11 +91,11 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Starts the system, runs the scenario once, ends the system. `muxgate`: the build that runs in our
-    /// gateways.
+    /// Starts the system, runs the scenario once, and ends the system. `muxgate`: the build of
+    /// muxgate, for systems with gateways.
     ///
     /// # Errors
-    /// `not found` when a peer is not installed; else what failed.
+    /// `not found` if a peer is not installed, otherwise the failure.
     pub(crate) fn measure(
         &self,
         muxgate: &Path,
@@ -105,7 +105,8 @@ impl<'a> Bench<'a> {
         times: Times,
     ) -> Result<Measured> {
         let folder = self.folder(system);
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         let mut running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
         let (clock, own, machine) = (
             Instant::now(),
@@ -140,14 +141,15 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Where a system's files and logs are.
+    /// The folder with a system's files and logs.
     pub(crate) fn folder(&self, system: System) -> PathBuf {
         self.logs.join(system.name())
     }
 
-    /// What the gateways have cost: CPU time for `bytes` of payload, peak memory.
+    /// The cost of the gateways: CPU time for `bytes` of payload, and peak memory.
     ///
-    /// A peer that has ended with its last client has no such figures; one of ours must not.
+    /// A peer that ended together with its last client has no such figures. If a gateway of muxgate
+    /// has ended, the run fails.
     fn cost(&self, running: &mut Running, bytes: u64, used: Duration) -> Result<Figures> {
         let mut cost = Figures::new();
         if running.system == System::Direct {
@@ -171,13 +173,13 @@ impl<'a> Bench<'a> {
         Ok(cost)
     }
 
-    /// CPU time that what is measured, and what measures it, have spent in programs.
+    /// User-space CPU time of the measured system and of the lab itself.
     fn own_time_in_programs(&self, running: &Running) -> Result<Duration> {
         let mut alive = running.pids();
         alive.extend(self.server.pids());
         alive.extend(self.network.delay_pids());
         let mut time = usage::cpu(&alive).user;
-        // What has ended and was waited for: the clients.
+        // RUSAGE_CHILDREN covers the clients, which have ended.
         for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
             let user = getrusage(who)?.user_time();
             time += Duration::from_micros((user.tv_sec() * 1_000_000 + user.tv_usec()).try_into()?);
@@ -186,7 +188,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The median of [`PROBES`] exchanges of a byte with the server of the load.
+/// The median time of [`PROBES`] exchanges of one byte with the server of the load.
 fn rtt_ms(to: SocketAddr) -> Result<f64> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! The command line: the run of the lab, and the parts of it that are processes of their own.
+//! The command line: the lab itself, and its parts that run as separate processes.
 
 use std::path::PathBuf;
 
@@ -19,16 +19,23 @@ use crate::{
     topology::Topology,
 };
 
-/// Connections of one run of iperf at most.
+/// Greatest number of connections of an iperf run.
 const CONNECTIONS_MAX: i64 = 128;
-/// Rounds where the command line names no number.
+/// Default number of rounds.
 const ROUNDS_DEFAULT: u32 = 5;
-/// Rounds at most.
+/// Greatest number of rounds.
 const ROUNDS_MAX: i64 = 100;
-/// Seconds of one run at most.
+/// Greatest duration of a run in seconds.
 const SECONDS_MAX: i64 = 3600;
 
-/// Measures the data plane alone, beside a direct connection, our own relays and the peers found.
+/// Exit status: all systems were measured, and all required verdicts are good.
+pub(crate) const MET: u8 = 0;
+/// Exit status: a system was not measured, or a required verdict is bad. A failure has the same
+/// status.
+pub(crate) const MISSED: u8 = 1;
+
+/// Measures the data plane alone, and compares it with a direct connection, plain relays and
+/// installed peers.
 #[derive(Debug, Parser)]
 #[command(
     name = "muxlab",
@@ -43,83 +50,83 @@ pub(crate) struct Cli {
     pub(crate) run: RunArgs,
 }
 
-/// What the lab starts of itself.
+/// The parts of the lab that run as separate processes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Part {
-    /// Forward connections without a mux: a control.
+    /// Forward connections without a mux, as a control.
     Relay(RelayArgs),
-    /// Bulk over QUIC alone: a control.
+    /// Send bulk over QUIC without a gateway, as a control.
     Quinn(QuinnArgs),
-    /// The load's server.
+    /// Run the server of the load.
     Serve(ServeArgs),
-    /// The load.
+    /// Run a load.
     Load(LoadArgs),
-    /// Become another program that ends when muxlab does.
+    /// Run another program that ends together with muxlab.
     #[command(hide = true)]
     Child(ChildArgs),
 }
 
-/// What the lab is told.
+/// Flags of the lab.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Compare with this other muxgate: both builds run in turn in every round. Prints the ratio of each
-    /// row, larger being better, with its 95 % interval; ends with status 1 when an interval does not
-    /// reach 0.97. Rows, unless chosen: bulk with 1 and 10 connections and ping-pong, on loopback and
-    /// veth, of muxgate-native.
+    /// Compare with this other build of muxgate: both builds run in turn in every round. Prints the
+    /// ratio of each row with its 95 % interval; a larger ratio is better. The exit status is 1 if
+    /// an interval does not reach 0.97. Default rows: bulk with 1 and 10 connections, and
+    /// ping-pong, of muxgate-native on loopback and veth.
     #[arg(long, value_name = "MUXGATE", conflicts_with = "gate")]
     pub(crate) against: Option<PathBuf>,
-    /// Rounds; in each, every system is measured once in every cell. 5 where not given; with --against 9,
-    /// which is the least there.
+    /// Number of rounds. Each round measures every system once in every cell [default: 5; with
+    /// --against 9, the minimum].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=ROUNDS_MAX))]
     rounds: Option<u32>,
-    /// Seconds of one run that count; where frames are lost at least 10.
+    /// Measured seconds of a run; at least 10 on paths that lose frames.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     seconds: u32,
-    /// Seconds before them that do not; over the WAN at least 4.
+    /// Seconds of warm-up, which are not measured; at least 4 over the WAN.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     warm_up_seconds: u32,
-    /// Seconds of full duplex; with --gate, those of the first round are 60.
+    /// Seconds of full duplex; with --gate 60 in the first round.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     duplex_seconds: u32,
-    /// Topologies; all where not given.
+    /// Topologies to measure [default: all].
     #[arg(long, value_enum, value_delimiter = ',')]
     topologies: Option<Vec<Topology>>,
-    /// Congestion controls of the namespaces; cubic, and bbr where the kernel has it, where not given.
+    /// Congestion controls of the namespaces [default: cubic, and bbr if the kernel has it].
     #[arg(long, value_delimiter = ',')]
     congestion_control: Option<Vec<String>>,
-    /// Scenarios; by topology where not given.
+    /// Scenarios to measure [default: depends on the topology].
     #[arg(long, value_enum, value_delimiter = ',')]
     scenarios: Option<Vec<Scenario>>,
-    /// Numbers of connections of the bulk scenarios; by topology where not given.
+    /// Numbers of connections of the bulk scenarios [default: depends on the topology].
     #[arg(long, value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MAX))]
     connections: Option<Vec<u32>>,
-    /// Systems; by scenario where not given.
+    /// Systems to measure [default: depends on the scenario].
     #[arg(long, value_enum, value_delimiter = ',')]
     systems: Option<Vec<System>>,
-    /// Our gateway; `muxgate` beside this program where not given.
+    /// The muxgate to measure [default: `muxgate` next to this program].
     #[arg(long)]
     muxgate: Option<PathBuf>,
-    /// What emulates the WAN; `muxwan` beside this program where not given.
+    /// The program that emulates the WAN [default: `muxwan` next to this program].
     #[arg(long)]
     muxwan: Option<PathBuf>,
-    /// Version 2 of iperf; looked up on PATH.
+    /// The iperf 2 program, searched on PATH.
     #[arg(long, default_value = "iperf")]
     iperf: PathBuf,
-    /// Version 3 of iperf; looked up on PATH.
+    /// The iperf 3 program, searched on PATH.
     #[arg(long, default_value = "iperf3")]
     iperf3: PathBuf,
-    /// End with status 1 when a target is missed, not only when a run failed.
+    /// Exit with status 1 also if a target is missed, not only if a run fails.
     #[arg(long)]
     pub(crate) gate: bool,
-    /// Where the JSON lines go; logs of the systems go to a folder `logs` beside it.
-    /// target/bench/results.jsonl where not given; with --against target/bench/against.jsonl.
+    /// File for the JSON lines. The systems' logs go to the folder `logs` next to it [default:
+    /// target/bench/results.jsonl; with --against target/bench/against.jsonl].
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 impl RunArgs {
-    /// What is to be measured.
+    /// The selected measurements.
     pub(crate) fn selection(&self) -> Selection {
         let congestion_controls = self.congestion_control.clone().unwrap_or_else(|| {
             let all: &[&str] = match self.against {
@@ -140,10 +147,10 @@ impl RunArgs {
         }
     }
 
-    /// How often everything is measured.
+    /// The number of rounds.
     ///
     /// # Errors
-    /// When there are too few for an interval.
+    /// If the number of rounds is too small for a 95 % interval.
     pub(crate) fn rounds(&self) -> Result<u32> {
         if self.against.is_none() {
             return Ok(self.rounds.unwrap_or(ROUNDS_DEFAULT));
@@ -151,12 +158,12 @@ impl RunArgs {
         let rounds = self.rounds.unwrap_or(PAIRS_MIN);
         ensure!(
             rounds >= PAIRS_MIN,
-            "invalid --rounds {rounds}: --against needs at least {PAIRS_MIN}, since fewer pairs give no 95 % interval"
+            "invalid --rounds {rounds}: --against needs at least {PAIRS_MIN}, because fewer pairs give no 95 % interval"
         );
         Ok(rounds)
     }
 
-    /// Where the JSON lines go.
+    /// The file for the JSON lines.
     pub(crate) fn output(&self) -> PathBuf {
         let default = match self.against {
             None => "target/bench/results.jsonl",
@@ -165,7 +172,7 @@ impl RunArgs {
         self.output.clone().unwrap_or_else(|| default.into())
     }
 
-    /// The times of most rounds.
+    /// The durations of all rounds, except the first with --gate.
     pub(crate) fn times(&self) -> Times {
         Times {
             seconds: self.seconds,
@@ -174,10 +181,10 @@ impl RunArgs {
         }
     }
 
-    /// The programs to be run.
+    /// The programs of the lab.
     ///
     /// # Errors
-    /// When muxlab does not find itself.
+    /// If muxlab cannot find its own path.
     pub(crate) fn programs(&self) -> Result<Programs> {
         let own = std::env::current_exe()?;
         let beside = |chosen: &Option<PathBuf>, name| {
@@ -196,6 +203,22 @@ impl RunArgs {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn the_manual_has_all_exit_statuses() {
+        let statuses = [
+            (
+                MET,
+                "all systems were measured; with `--gate` no target was missed, with `--against` no figure is worse",
+            ),
+            (
+                MISSED,
+                "a system was not measured, a target was missed, a figure is worse, or muxlab failed; standard output has the verdicts, standard error the cause of a failure",
+            ),
+            (2, "the flags cannot be used"),
+        ];
+        muxtunnel_testkit::exit_statuses::assert_documented("muxlab", &statuses);
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

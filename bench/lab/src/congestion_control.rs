@@ -1,4 +1,4 @@
-//! Namespaces with a congestion control of their own.
+//! Namespaces with a chosen congestion control.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,10 +13,10 @@ const KEY: &str = "net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Makes a namespace with this congestion control.
+/// Creates a namespace with this congestion control.
 ///
 /// # Errors
-/// Without root, without `ip`, or when the kernel does not have it.
+/// If the process is not root, `ip` is missing, or the kernel does not have the congestion control.
 pub(crate) fn namespace_with(congestion_control: &str) -> Result<Namespace> {
     let allowed = Allowed::add(congestion_control);
     let namespace = Namespace::new();
@@ -24,24 +24,28 @@ pub(crate) fn namespace_with(congestion_control: &str) -> Result<Namespace> {
         .as_ref()
         .map(|namespace| namespace.set(KEY, congestion_control));
     let restored = allowed.map_or(Ok(()), Allowed::restore);
-    restored.with_context(|| format!("restoring {ALLOWED}"))?;
+    restored.with_context(|| format!("cannot restore {ALLOWED}"))?;
     if let Ok(Err(error)) = set {
         let has = fs::read_to_string(AVAILABLE).unwrap_or_default();
-        bail!("{error:#}; the kernel has {}", has.trim());
+        bail!(
+            "{error:#}; the kernel has the congestion controls {}",
+            has.trim()
+        );
     }
     namespace
 }
 
-/// A namespace takes as its default only what the machine allows to everyone. This allows one more
-/// for the moment of setting it; the handle stays that of the namespace it was opened in.
+/// A namespace accepts as its default only a congestion control that the machine allows to all
+/// users. This type allows one more congestion control while the default is set. The file is opened
+/// in the machine's namespace, so a later write also changes the machine's namespace.
 struct Allowed {
     file: File,
     before: String,
 }
 
 impl Allowed {
-    /// `None` where nothing needs to be added, or where it cannot be, which then shows when the
-    /// congestion control is set.
+    /// Returns `None` if the congestion control is already allowed, or cannot be allowed. In the
+    /// second case, setting the default fails.
     fn add(congestion_control: &str) -> Option<Self> {
         let before = fs::read_to_string(ALLOWED).ok()?;
         if before

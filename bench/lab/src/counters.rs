@@ -5,19 +5,19 @@ use std::fs;
 use anyhow::{Context, Result};
 use muxtunnel_testkit::namespace::Namespace;
 
-/// All of one namespace at one time.
+/// All counters of a namespace at one time.
 #[derive(Debug)]
 pub(crate) struct Counters(String);
 
 impl Counters {
-    /// Reads them.
+    /// Reads the counters of a namespace.
     ///
     /// # Errors
-    /// Without `/proc`.
+    /// If `/proc` cannot be read.
     pub(crate) fn of(namespace: &Namespace) -> Result<Self> {
         let read = ["snmp", "netstat"].map(|table| {
             let path = format!("/proc/thread-self/net/{table}");
-            move || fs::read_to_string(&path).with_context(|| format!("reading {path}"))
+            move || fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
         });
         let [snmp, netstat] = namespace.enter(|| read.map(|read| read()))?;
         Ok(Self(snmp? + &netstat?))
@@ -26,13 +26,13 @@ impl Counters {
     /// The counter `name` of `group`, such as `TCPOFOQueue` of `TcpExt`.
     ///
     /// # Errors
-    /// When the kernel has none.
+    /// If the kernel does not have the counter.
     pub(crate) fn get(&self, group: &str, name: &str) -> Result<u64> {
         let counter = self.find(group, name);
         counter.with_context(|| format!("the kernel does not count {name} of {group}"))
     }
 
-    /// Each group is a line of names and one of values.
+    /// Each group has two lines: names, and values in the same order.
     fn find(&self, group: &str, name: &str) -> Option<u64> {
         let mut lines = self.0.lines().filter_map(|line| {
             let (own, words) = line.split_once(':')?;

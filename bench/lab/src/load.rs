@@ -1,8 +1,8 @@
-//! The load of our own: `muxlab serve` on the server's side, `muxlab load` on the client's.
+//! The lab's own load: `muxlab serve` on the server's side, `muxlab load` on the client's side.
 //!
-//! What iperf does not measure is here, one file a kind. Each is a process of its own, inside the
-//! client's namespace, that prints one [`Outcome`] as a line of JSON. The vocabulary of client and
-//! server is [`wire`].
+//! It measures figures that iperf does not measure. Each kind of load has a file. A load is a
+//! separate process in the client's namespace, which prints an [`Outcome`] as a line of JSON.
+//! [`wire`] has the requests of clients.
 
 mod carrier_cuts;
 mod carriers;
@@ -26,15 +26,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::metric::Figures;
 
-/// What one load gave.
+/// The result of a load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Payload in both directions together, warm-up included; 0 where the figures are no rates.
+    /// Payload bytes of both directions, warm-up included; 0 if the load measures no rate.
     pub(crate) bytes: u64,
     pub(crate) figures: Figures,
 }
 
-/// What `muxlab load` is told.
+/// Flags of `muxlab load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     #[command(subcommand)]
@@ -43,28 +43,28 @@ pub(crate) struct LoadArgs {
 
 #[derive(Debug, Subcommand)]
 enum Kind {
-    /// 64-byte exchanges, one after the other, beside a number of bulk streams.
+    /// Time exchanges of 64 bytes, one after the other, while bulk streams run.
     PingPong(ping_pong::PingPong),
-    /// Connect, exchange a byte, close; again and again.
+    /// Connect, exchange a byte and close, repeatedly.
     Opens(opens::Opens),
-    /// Readers, alone and beside one that has stopped reading.
+    /// Compare the rate of readers with and without a stalled reader.
     StalledReader(stalled_reader::StalledReader),
-    /// Nine bulk streams and one that begins small.
+    /// Run nine bulk streams, and one stream that begins with small messages.
     Fairness(fairness::Fairness),
-    /// One stream in one direction, then one in both.
+    /// Send on a stream in one direction, then in both.
     FullDuplex(full_duplex::FullDuplex),
-    /// Many streams that are idle, or that nobody reads.
+    /// Hold many streams that are idle, or that the client does not read.
     Hold(hold::Hold),
-    /// Many streams whose carriers are cut.
+    /// Run many streams while their carriers are cut.
     CarrierCuts(carrier_cuts::CarrierCuts),
-    /// Streams of a fixed size that must all be complete.
+    /// Run streams of a fixed size that must all complete.
     FixedStreams(fixed_streams::FixedStreams),
 }
 
-/// Makes the load and prints its outcome.
+/// Runs the load and prints its outcome.
 ///
 /// # Errors
-/// When a connection fails, or its peer does not behave.
+/// If a connection fails, or the server violates the protocol.
 pub(crate) fn run(args: &LoadArgs) -> Result<()> {
     let outcome = match &args.kind {
         Kind::PingPong(kind) => kind.run(),

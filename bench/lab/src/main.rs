@@ -1,13 +1,15 @@
-//! `muxlab`: the data plane measured alone, on loopback and in network namespaces, beside a direct
-//! connection, our own relays and the peers that are found on this machine. `make bench` runs it.
+//! `muxlab` measures the data plane alone, on loopback and in network namespaces. It compares the
+//! data plane with a direct connection, plain relays, and peers that are installed on this machine.
+//! `make bench` runs `muxlab`.
 //!
-//! In come flags ([`cli`]); out come tables for people, verdicts, and JSON lines for machines
-//! ([`report`], [`verdict`]). Read [`plan`] for what is measured, [`run`] for the order, [`topology`]
-//! for where, [`system`] for what is compared, [`scenario`] for the questions, [`mod@bench`] for one
-//! run; `docs/performance.md` says how to read the figures. A system that is not installed or fails has
-//! a row that says so; the others are measured.
+//! `muxlab` reads flags ([`cli`]), and prints tables and verdicts for people and JSON lines for
+//! programs ([`report`], [`verdict`]). [`plan`] lists the measurements, [`run`] has their order,
+//! [`topology`] the networks, [`system`] the compared systems, [`scenario`] the loads, and
+//! [`mod@bench`] one run. `docs/performance.md` explains the figures. If a system is not installed
+//! or fails, its row has the reason, and the lab still measures the other systems.
 //!
-//! With `--against` it compares two builds of muxgate instead: [`against`], and [`paired`] for the statistics.
+//! With `--against`, `muxlab` compares two builds of muxgate instead ([`against`]). [`paired`] has
+//! the statistics.
 
 mod against;
 mod bare_quinn;
@@ -36,7 +38,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::cli::{Cli, Part};
+use crate::cli::{Cli, MET, Part};
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
@@ -53,5 +55,5 @@ fn main() -> Result<ExitCode> {
         Some(Part::Load(args)) => load::run(args)?,
         Some(Part::Child(args)) => process::become_child(args)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(MET))
 }

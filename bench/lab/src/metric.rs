@@ -1,64 +1,65 @@
-//! What is measured: the figures of one run of a scenario, by name and unit.
+//! The figures of a run of a scenario, by name and unit.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A figure; its name in JSON has the unit last.
+/// A figure. Its name in JSON ends with the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
-    /// Payload that the receiver got, 10^6 bit/s.
+    /// Received payload, 10^6 bit/s.
     MbitS,
     /// Median time of an exchange, microseconds.
     P50Us,
-    /// The time that 99 of 100 exchanges stay below, microseconds.
+    /// 99th percentile of the time of an exchange, microseconds.
     P99Us,
-    /// What bulk beside the exchanges keeps of its rate alone, per cent.
+    /// Rate of bulk during the exchanges, relative to the rate of bulk alone, per cent.
     BulkPercent,
-    /// Connections opened, used and closed a second.
+    /// Connections opened, used and closed per second.
     OpensS,
-    /// What the readers get beside a stalled one, of what they get without it, per cent.
+    /// Rate of readers next to a stalled reader, relative to their rate without a stalled reader,
+    /// per cent.
     OthersPercent,
     /// Jain's index of fairness.
     Jain,
-    /// Both directions together, of one alone, per cent.
+    /// Rate of both directions together, relative to the rate of one direction alone, per cent.
     DuplexPercent,
-    /// Seconds without progress in one of the directions.
+    /// Seconds in which at least one direction made no progress.
     StalledSeconds,
-    /// Streams that were open at once.
+    /// Number of streams that were open at once.
     Streams,
-    /// Streams that ended early, or never.
+    /// Number of streams that ended early, or did not end.
     LostStreams,
-    /// Bytes that were not the ones that were sent.
+    /// Number of received bytes that differed from the sent bytes.
     WrongBytes,
-    /// Longest time after a cut in which one of the streams received nothing, milliseconds.
+    /// Longest time after a cut in which a stream received nothing, milliseconds.
     StallMs,
-    /// The same, less the time until all carriers were there again.
+    /// Longest stall after a cut, minus the time until all carriers were up again, milliseconds.
     BeyondReconnectMs,
-    /// Longest time from a cut until all carriers were there again, milliseconds.
+    /// Longest time from a cut until all carriers were up again, milliseconds.
     ReconnectMs,
-    /// Longest time from a cut until every stream had received something after it, milliseconds.
+    /// Longest time from a cut until every stream had received bytes again, milliseconds.
     RecoveredMs,
     /// Time until the last stream was complete, milliseconds.
     CompleteMs,
-    /// Segments or datagrams of 100,000 that arrived after one that was sent later.
+    /// Segments or datagrams that arrived after one that was sent later, per 100,000.
     #[serde(rename = "out_of_order_per_100000")]
     OutOfOrder,
     /// Datagrams that did not arrive, per cent.
     LostPercent,
-    /// Datagrams that arrived and found no room in the socket of their receiver, per cent.
+    /// Datagrams that arrived while the receiver's socket was full, per cent.
     NoRoomPercent,
     /// CPU seconds of both gateways for 10^9 bytes of payload.
     CpuSPerGb,
-    /// Most memory of the entry at once, MiB.
+    /// Peak memory of the entry, MiB.
     EntryRssMib,
-    /// Most memory of the exit at once, MiB.
+    /// Peak memory of the exit, MiB.
     ExitRssMib,
 }
 
 impl Metric {
-    /// What people read; rates are shown in 10^9 bit/s.
+    /// The unit in tables. Tables show rates in 10^9 bit/s instead of 10^6 bit/s.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::MbitS => "Gbit/s",

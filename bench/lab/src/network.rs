@@ -1,11 +1,12 @@
-//! A [`Topology`] that exists: namespaces, veth pairs, sysctls, delay lines. All of it is gone when the
-//! value is, or when muxlab ends.
+//! Creates the network of a [`Topology`]: namespaces, veth pairs, sysctls and delay lines. The
+//! network disappears when its value is dropped, or when muxlab ends.
 
-use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use muxtunnel_testkit::namespace::{End, Namespace};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::{
     congestion_control::namespace_with,
@@ -13,37 +14,38 @@ use crate::{
     topology::{CHANGED_DELAY_MS, Link, Place, SOURCES, Topology},
 };
 
-/// Ports of the outgoing connections; what listens is below.
+/// Ports of outgoing connections. Listeners use ports below this range.
 const PORT_RANGE: &str = "10000 63999";
-/// How long a delay line may take until it has proved its delay.
+/// Time-out for the first successful measurement of a delay line.
 const DELAY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is raised by tuning: the values of the operator's profile `Wan`.
+/// The tuned sysctls, with the values of the operator's profile `Wan`.
 const TUNED: [(&str, &str); 2] = [
     ("net/ipv4/tcp_rmem", "4096 131072 134217728"),
     ("net/ipv4/tcp_wmem", "4096 65536 67108864"),
 ];
 
-/// The values of client and server on [`Topology::Wan20`]. They are pinned because kernels differ: Linux 6.18 has 32 MiB as the
-/// maximum of `tcp_rmem`.
+/// The pinned sysctls of client and server on [`Topology::Wan20`]. They are pinned because kernels
+/// have different defaults: the maximum of `tcp_rmem` in Linux 6.18 is 32 MiB.
 const PINNED: [&str; 2] = ["4096 131072 6291456", "4096 16384 4194304"];
 
-/// A topology that exists.
+/// The network of a topology.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) topology: Topology,
-    /// One, or one a place.
+    /// One namespace for all places, or one namespace for each place.
     namespaces: Vec<Namespace>,
-    /// What the kernel gave the sysctls of [`TUNED`].
+    /// The kernel's default values of the sysctls in [`TUNED`].
     defaults: [String; 2],
     delays: Vec<Process>,
 }
 
 impl Network {
-    /// Builds it. `muxwan`: the program that makes delays; `logs`: a folder for what it says.
+    /// Builds the network. `muxwan`: the program that emulates delays. `logs`: the folder for its
+    /// logs and reports.
     ///
     /// # Errors
-    /// What is missing, or what the system said.
+    /// If a program or right is missing, or a system call fails.
     pub(crate) fn build(
         topology: Topology,
         congestion_control: &str,
@@ -62,7 +64,7 @@ impl Network {
         };
         for namespace in &this.namespaces {
             namespace.set("net/ipv4/ip_local_port_range", PORT_RANGE)?;
-            // Ports of ended connections are used again after a second, on every topology alike.
+            // Ports of ended connections are reused after one second, on every topology.
             namespace.set("net/ipv4/tcp_tw_reuse", "1")?;
         }
         let first = this.namespace(Place::Client);
@@ -82,11 +84,11 @@ impl Network {
         &self.namespaces[place as usize % self.namespaces.len()]
     }
 
-    /// Gives each place the sysctls that the topology says. `direct`: client and server are the ends of the delayed link,
-    /// otherwise the gateways.
+    /// Sets the sysctls of the topology in each namespace. `direct`: whether client and server,
+    /// instead of the gateways, are at the ends of the delayed link.
     ///
     /// # Errors
-    /// When the kernel does not take a value.
+    /// If the kernel rejects a value.
     pub(crate) fn tune(&self, direct: bool) -> Result<()> {
         let tuned = TUNED.map(|(_, value)| value);
         let defaults = self.defaults.each_ref().map(String::as_str);
@@ -109,7 +111,7 @@ impl Network {
     /// The sysctls in force at the ends of the delayed link, by name.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If a sysctl cannot be read.
     pub(crate) fn sysctls(&self, direct: bool) -> Result<BTreeMap<String, String>> {
         let end = self.namespace(if direct { Place::Client } else { Place::Entry });
         TUNED
@@ -123,45 +125,59 @@ impl Network {
         self.delays.iter().flat_map(Process::pids).collect()
     }
 
-    /// Changes the delay of [`Topology::WanChanging`], or has it as it was.
+    /// Changes the delay of [`Topology::WanChanging`], or restores the original delay.
     ///
     /// # Errors
-    /// When a delay line has ended.
+    /// If a delay line has ended.
     pub(crate) fn change_delay(&self, is_changed: bool) -> Result<()> {
         let signal = match is_changed {
             true => Signal::SIGUSR1,
             false => Signal::SIGUSR2,
         };
         for line in &self.delays {
-            line.signal(signal).context("telling a delay line")?;
+            line.signal(signal).context("cannot signal a delay line")?;
         }
         Ok(())
     }
 
-    /// Moves the interface `name` from `from` to `to`, and gives it an address, MTU and queue there. Returns whether it is there; nothing
-    /// happens before.
+    /// Whether the interface `name` exists at `place` and has `queues` queues. With several queues,
+    /// `numqueues` and `numdisabled` must both equal `queues`.
     ///
     /// # Errors
-    /// When the kernel does not take a value.
+    /// If the output of `ip` is not JSON.
+    pub(crate) fn has_interface(&self, name: &str, place: Place, queues: u16) -> Result<bool> {
+        let mut ip = Command::new("ip");
+        ip.args(["-j", "-d", "link", "show", "dev", name]);
+        let Ok(shown) = self.namespace(place).run(&mut ip) else {
+            return Ok(false);
+        };
+        let shown: Value = serde_json::from_str(&shown).context("cannot parse the output of ip")?;
+        let info = &shown[0]["linkinfo"]["info_data"];
+        let are = |field: &str| info[field] == queues;
+        Ok(queues == 1 || (are("numqueues") && are("numdisabled")))
+    }
+
+    /// Moves the interface `name` from `from` to `to`. Then sets its address, MTU and queue length
+    /// in the new namespace.
+    ///
+    /// # Errors
+    /// If the kernel rejects a value.
     pub(crate) fn move_interface(
         &self,
         name: &str,
         [from, to]: [Place; 2],
         address: Ipv4Addr,
         settings: &str,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let (from, to) = (self.namespace(from), self.namespace(to));
-        if from.ip(&format!("link show dev {name}")).is_err() {
-            return Ok(false);
-        }
         from.ip(&format!("link set dev {name} netns {}", to.path()))?;
         to.ip(&format!("addr add {address}/24 dev {name}"))?;
         to.ip(&format!("link set dev {name} {settings} up"))?;
-        Ok(true)
+        Ok(())
     }
 
-    /// Whether a socket listens on `port` in the namespace of `place`; connecting to find out could use
-    /// up a peer's one carrier.
+    /// Whether a socket listens on `port` in the namespace of `place`. The lab does not connect to
+    /// test this, because a connection could use up the only carrier of a peer.
     pub(crate) fn listens(&self, place: Place, port: u16) -> Result<bool> {
         self.namespace(place).enter(|| {
             ["tcp", "tcp6", "udp", "udp6"].iter().any(|table| {
@@ -185,7 +201,8 @@ impl Network {
         Namespace::link([end(left, &lefts), end(right, &[link.right()])])
     }
 
-    /// Starts a delay line at both ends of each long link, and waits until they have proved it.
+    /// Starts a delay line at both ends of each long link, and waits until both have verified their
+    /// delay.
     fn delay(&mut self, muxwan: &Path, logs: &Path) -> Result<()> {
         for link in Link::ALL.into_iter().filter(|link| link.is_long()) {
             for (place, end) in link.ends().into_iter().zip(["left", "right"]) {
@@ -213,8 +230,8 @@ impl Network {
     }
 }
 
-/// What muxwan is asked for. Each end impairs what arrives, so both ends together are each way; where
-/// there is loss or a rate, muxwan has the kernel cut super-packets into frames first.
+/// The impairment flags of muxwan. Each end impairs arriving packets, so the two ends cover both
+/// directions. With loss or a rate, muxwan lets the kernel cut super-packets into frames first.
 fn impairments(topology: Topology) -> String {
     let delay = format!(" --delay {}ms", topology.one_way_delay_ms());
     match topology {
@@ -227,7 +244,7 @@ fn impairments(topology: Topology) -> String {
     }
 }
 
-/// `table`: one of `/proc/net`, where state 0A is LISTEN, and 07 a UDP socket that is connected to nobody.
+/// `table`: a table of `/proc/net`. State 0A is LISTEN, and 07 is an unconnected UDP socket.
 fn lists_listener(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

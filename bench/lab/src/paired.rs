@@ -1,34 +1,38 @@
-//! Two builds measured in pairs: the ratio of each pair, and what the ratios together say. Pure.
+//! Statistics of two builds that are measured in pairs: the ratio of each pair, and their median.
+//! Pure.
 //!
-//! In come the figures of both builds, a pair a round; out comes the median ratio with an interval
-//! ([`interval`]) and whether that is good enough ([`Interval::is_met`]). Pairs cancel what a slow minute of
-//! the machine does to both builds alike. [`crate::against`] makes the runs.
+//! Input: the figures of both builds, one pair per round. Output: the median ratio with an interval
+//! ([`interval`]), and whether the interval reaches the target ([`Interval::is_met`]). If the
+//! machine is slow for a minute, both builds of a pair are slow, so the ratio is not affected.
+//! [`crate::against`] runs the builds.
 
 use muxbench::statistics::spread;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::metric::Metric;
 
-/// Pairs that an interval needs at least: of fewer, the least and the most are no 95 % interval.
+/// Least number of pairs for an interval. With fewer pairs, even the whole range is not a 95 %
+/// interval.
 pub(crate) const PAIRS_MIN: u32 = 9;
-/// The ratio that an interval has to reach: 1 less the 3 % that two runs of one build may differ by.
+/// The ratio that an interval must reach: 1 minus the 3 % by which two runs of one build can
+/// differ.
 pub(crate) const RATIO_MIN: f64 = 0.97;
-/// Samples drawn with replacement: the ends of an interval then move by less than the third digit.
+/// Number of resamples. With this number the ends of an interval vary by less than the third digit.
 const RESAMPLES: usize = 10_000;
-/// Of the bootstrap, so that the same figures always give the same interval.
+/// Seed of the bootstrap, so that the same figures always give the same interval.
 const SEED: u64 = 16;
 
 /// A build of muxgate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// The one that is judged.
+    /// The build that is judged.
     This,
-    /// The one that it is compared with.
+    /// The build with which `This` is compared.
     Other,
 }
 
-/// Which build runs first in `round`, which second: they take turns, so that neither always follows the
-/// other.
+/// The order of the builds in `round`. The order alternates, so that neither build always runs
+/// second.
 pub(crate) fn order(round: u32) -> [Build; 2] {
     match round.is_multiple_of(2) {
         false => [Build::This, Build::Other],
@@ -36,7 +40,7 @@ pub(crate) fn order(round: u32) -> [Build; 2] {
     }
 }
 
-/// How much better `this` is than `other`: above 1 it is faster, or costs less.
+/// The ratio of `this` to `other`. Above 1, `this` is faster or costs less.
 pub(crate) fn ratio(metric: Metric, this: f64, other: f64) -> f64 {
     match metric.is_cost() {
         false => this / other,
@@ -44,7 +48,7 @@ pub(crate) fn ratio(metric: Metric, this: f64, other: f64) -> f64 {
     }
 }
 
-/// The median of ratios, and where the median of all pairs that could be made lies in 95 of 100 cases.
+/// The median of ratios, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) median: f64,
@@ -53,15 +57,16 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Whether the interval reaches [`RATIO_MIN`]: the figures do not say that this build is worse.
+    /// Whether the interval reaches [`RATIO_MIN`], so that the figures do not show that this build
+    /// is slower.
     pub(crate) fn is_met(&self) -> bool {
         self.high >= RATIO_MIN
     }
 }
 
-/// The percentile bootstrap of the median. `None` where there are fewer than [`PAIRS_MIN`] ratios, or one
-/// of them is no positive number. Source: B. Efron, R. Tibshirani, "An Introduction to the Bootstrap",
-/// 1993, chapter 13.
+/// The percentile bootstrap of the median. `None` with fewer than [`PAIRS_MIN`] ratios, or if a
+/// ratio is not a positive number. Source: B. Efron, R. Tibshirani, "An Introduction to the
+/// Bootstrap", 1993, chapter 13.
 pub(crate) fn interval(ratios: &[f64]) -> Option<Interval> {
     let is_usable = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
     if ratios.len() < PAIRS_MIN as usize || !ratios.iter().all(is_usable) {
@@ -108,8 +113,8 @@ mod tests {
         assert_eq!(ratio(Metric::CpuSPerGb, 0.2, 0.4), 2.0);
     }
 
-    /// The exact bootstrap distribution of the median of nine: the median of a resample is at most the
-    /// k-th least where at least five of nine draws are among the k least.
+    /// The exact bootstrap distribution of the median of nine: the median of a resample is at most
+    /// the k-th least figure if at least five of nine draws are among the k least figures.
     #[test]
     fn the_interval_of_nine_pairs_is_the_exact_one() {
         let at_most = |least: u32| -> f64 {

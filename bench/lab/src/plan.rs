@@ -1,8 +1,8 @@
-//! What a run measures: environments (topology, congestion control), in each of them cells (scenario,
-//! connections), in each cell the systems that are compared.
+//! The plan of a run: environments (topology, congestion control), their cells (scenario,
+//! connections), and the systems of each cell.
 //!
-//! Pure but for the look at which programs are installed. What is not chosen has a default that keeps a
-//! whole run below 110 minutes: not every system in every cell.
+//! Pure, except for the search for installed programs. By default, each cell has only some of the
+//! systems, so that a whole run takes less than 115 minutes.
 
 use crate::{
     scenario::{Scenario, Times},
@@ -10,10 +10,10 @@ use crate::{
     topology::Topology,
 };
 
-/// The congestion control of most machines; everything is measured with it.
+/// The congestion control of most machines. The lab measures all scenarios with it.
 pub(crate) const USUAL: &str = "cubic";
 
-/// What was chosen on the command line; `None`: the default.
+/// The selection of the command line. `None` selects the default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
     pub(crate) topologies: Option<Vec<Topology>>,
@@ -23,7 +23,7 @@ pub(crate) struct Selection {
     pub(crate) systems: Option<Vec<System>>,
 }
 
-/// One network and what is measured in it.
+/// A network and its measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Environment {
     pub(crate) topology: Topology,
@@ -39,7 +39,7 @@ pub(crate) struct Cell {
     pub(crate) systems: Vec<System>,
 }
 
-/// The environments of a selection, without those in which nothing is measured.
+/// The environments of a selection, without environments that have no measurements.
 pub(crate) fn environments(selection: &Selection) -> Vec<Environment> {
     let topologies = selection.topologies.as_deref().unwrap_or(&Topology::ALL);
     let pairs = topologies.iter().flat_map(|&topology| {
@@ -56,8 +56,8 @@ pub(crate) fn environments(selection: &Selection) -> Vec<Environment> {
         .collect()
 }
 
-/// The environments of a comparison of two builds; a ping-pong in them has no bulk beside it, where the
-/// spread of an exchange would hide any difference.
+/// The environments of a comparison of two builds. Their ping-pong has no concurrent bulk, because
+/// bulk spreads the times of exchanges, which would hide differences.
 pub(crate) fn paired(selection: &Selection) -> Vec<Environment> {
     fn or<T: Clone>(chosen: &Option<Vec<T>>, default: &[T]) -> Option<Vec<T>> {
         Some(chosen.clone().unwrap_or_else(|| default.to_vec()))
@@ -86,7 +86,7 @@ fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
         let default = scenario.connections(topology);
         let connections: &[u32] = match &selection.connections {
             Some(chosen) if scenario.is_bulk() => chosen,
-            // Over the WAN it is the one carrier that shows what a congestion control does.
+            // Over the WAN, one carrier shows the effect of a congestion control.
             _ if scenario.is_bulk() && topology.is_wan() && !usual => &[1],
             _ if scenario.is_bulk() && !usual => &[1, 10],
             _ => default,
@@ -105,7 +105,7 @@ fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
         .collect()
 }
 
-/// On loopback with [`USUAL`].
+/// The scenarios on loopback with [`USUAL`].
 const ON_LOOPBACK: [Scenario; 11] = [
     Scenario::BulkIperf2,
     Scenario::BulkWays,
@@ -120,7 +120,7 @@ const ON_LOOPBACK: [Scenario; 11] = [
     Scenario::StalledStreams,
 ];
 
-/// `usual`: with [`USUAL`].
+/// `usual`: whether the congestion control is [`USUAL`].
 fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
     use Scenario::{
         BulkIperf2, BulkPackets, BulkUdp, CarrierCuts, CarrierCutsSmall, FixedStreams, FullDuplex,
@@ -152,7 +152,8 @@ fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
     }
 }
 
-/// Where everything is measured. On a path without a delay several carriers have nothing to gain.
+/// The systems of most scenarios. Systems with several carriers are left out, because several
+/// carriers have no advantage without a delay.
 const BESIDE_ONE_ANOTHER: [System; 12] = [
     System::Direct,
     System::RelayCopy,
@@ -168,7 +169,8 @@ const BESIDE_ONE_ANOTHER: [System; 12] = [
     System::Chisel,
 ];
 
-/// What encrypts, with what we would do without; and what comes another way than by a forward.
+/// Systems with encryption, the same systems without encryption, and systems without a plain
+/// forward.
 const WAYS: [System; 22] = [
     System::MuxgateNative,
     System::MuxgateCopy,
@@ -194,7 +196,8 @@ const WAYS: [System; 22] = [
     System::Chisel,
 ];
 
-/// The protocols of others, what they are compared with, and the programs that speak them.
+/// Systems with other protocols, the same systems with the native protocol, and other programs with
+/// these protocols.
 const PROTOCOLS: [System; 13] = [
     System::MuxgateCopy,
     System::MuxgateTls,
@@ -211,7 +214,7 @@ const PROTOCOLS: [System; 13] = [
     System::GoHttp2,
 ];
 
-/// What runs on UDP, the library of one of them, and TLS over TCP.
+/// Systems over UDP, bare quinn, and TLS over TCP.
 const OVER_UDP: [System; 7] = [
     System::Direct,
     System::Quinn,
@@ -222,7 +225,7 @@ const OVER_UDP: [System; 7] = [
     System::MuxgateHttp3,
 ];
 
-/// The same where frames are lost, beside one carrier over TCP.
+/// Systems over UDP for paths that lose frames, and one carrier over TCP.
 const OVER_UDP_AND_LOSS: [System; 4] = [
     System::Direct,
     System::MuxgateNative,
@@ -230,8 +233,8 @@ const OVER_UDP_AND_LOSS: [System; 4] = [
     System::MuxgateQuicBbr,
 ];
 
-/// What carries IP packets, and stream forwards.
-const PACKETS: [System; 10] = [
+/// Systems that carry IP packets, and stream forwards for comparison.
+const PACKETS: [System; 12] = [
     System::Direct,
     System::MuxgateNative,
     System::MuxgateQuic,
@@ -239,12 +242,15 @@ const PACKETS: [System; 10] = [
     System::MuxgateTunTls,
     System::MuxgateTunQuic,
     System::MuxgateTunNoOffload,
+    System::MuxgateTunQueues2,
+    System::MuxgateTunQueues4,
     System::WireguardGo,
     System::WireguardGoCurrent,
     System::Openvpn,
 ];
 
-/// The same without the stream forwards, which carry no UDP.
+/// Systems that carry UDP. Stream forwards are left out. Systems with several queues are left out,
+/// too, because one flow uses one queue.
 const UDP_PACKETS: [System; 8] = [
     System::Direct,
     System::MuxgateTun,
@@ -308,7 +314,7 @@ fn default_systems(
         Scenario::FullDuplex if topology.is_wan() => &[Direct, MuxgateNative, MuxgateNativeX4],
         Scenario::FullDuplex => &[MuxgateJmux, MuxgateNative],
         Scenario::IdleStreams | Scenario::StalledStreams => &[MuxgateJmux, MuxgateNative],
-        // The streams of every other system end with their connection.
+        // In all other systems a stream ends with its connection.
         Scenario::CarrierCuts | Scenario::CarrierCutsSmall => &[MuxgateNative, MuxgateNativeX4],
         Scenario::FixedStreams => &[Direct, MuxgateNative, MuxgateNativeX4],
         Scenario::PathChange | Scenario::CrossTraffic => &[Direct, MuxgateNative],
@@ -317,7 +323,7 @@ fn default_systems(
     }
 }
 
-/// About how many seconds this round takes, of the systems for which `is_found` holds.
+/// Estimate of the duration of a round in seconds, for the systems for which `is_found` is true.
 pub(crate) fn estimate(
     environments: &[Environment],
     times: Times,
@@ -346,162 +352,4 @@ pub(crate) fn estimate(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{metric::Metric, report::table};
-
-    const TIMES: Times = Times {
-        seconds: 2,
-        warm_up_seconds: 1,
-        duplex_seconds: 4,
-    };
-
-    fn default() -> Selection {
-        Selection {
-            congestion_controls: vec!["cubic".to_owned(), "bbr".to_owned()],
-            ..Selection::default()
-        }
-    }
-
-    #[test]
-    fn five_rounds_of_everything_take_at_most_110_minutes() {
-        // frp and chisel are in no distribution.
-        let found = |system| !matches!(system, System::Frp | System::Chisel);
-        let environments = environments(&default());
-        let seconds: f64 = (1..=5)
-            .map(|round| estimate(&environments, TIMES, round, found))
-            .sum();
-        assert!(seconds < 110.0 * 60.0, "{seconds}");
-    }
-
-    #[test]
-    fn what_is_answered_by_yes_or_no_is_not_asked_in_every_round() {
-        let selection = Selection {
-            topologies: Some(vec![Topology::Veth]),
-            scenarios: Some(vec![Scenario::CarrierCuts]),
-            ..default()
-        };
-        let seconds = |round| estimate(&environments(&selection), TIMES, round, |_| true);
-        assert!(seconds(1) > 0.0);
-        assert_eq!(seconds(2), 0.0);
-    }
-
-    #[test]
-    fn every_scenario_and_every_topology_is_part_of_the_whole_run() {
-        let environments = environments(&default());
-        let topologies = environments.iter().map(|environment| environment.topology);
-        assert!(
-            Topology::ALL
-                .into_iter()
-                .all(|topology| topologies.clone().any(|t| t == topology))
-        );
-        let cells = environments
-            .iter()
-            .flat_map(|environment| &environment.cells);
-        assert!(
-            Scenario::ALL
-                .into_iter()
-                .all(|s| cells.clone().any(|cell| cell.scenario == s))
-        );
-    }
-
-    /// What a table divides a row by, and what it subtracts from one, is measured in the same cell.
-    #[test]
-    fn a_table_sets_no_system_against_one_that_was_not_measured() {
-        for environment in environments(&default()) {
-            for cell in environment.cells {
-                for control in table::controls(cell.scenario) {
-                    assert!(cell.systems.contains(&control), "{control:?}: {cell:?}");
-                }
-            }
-        }
-    }
-
-    /// A figure that a faster machine changes says nothing without a control; of the others the list says
-    /// what they are set against.
-    #[test]
-    fn a_figure_of_the_machine_has_a_control() {
-        for environment in environments(&default()) {
-            for cell in environment.cells {
-                let control = match cell.scenario.metric() {
-                    Metric::MbitS
-                        if matches!(
-                            cell.scenario,
-                            Scenario::BulkWays | Scenario::BulkProtocols
-                        ) =>
-                    {
-                        System::MuxgateCopy
-                    }
-                    Metric::MbitS | Metric::P50Us | Metric::P99Us | Metric::OpensS => {
-                        System::Direct
-                    }
-                    Metric::CompleteMs | Metric::CpuSPerGb => System::Direct,
-                    // Of the system's own rate, in per cent or as an index.
-                    Metric::BulkPercent | Metric::OthersPercent => continue,
-                    Metric::Jain | Metric::DuplexPercent => continue,
-                    // A number, or a bound that holds on any machine.
-                    Metric::Streams | Metric::LostStreams | Metric::WrongBytes => continue,
-                    Metric::StalledSeconds | Metric::StallMs | Metric::BeyondReconnectMs => {
-                        continue;
-                    }
-                    Metric::ReconnectMs | Metric::RecoveredMs => continue,
-                    Metric::EntryRssMib | Metric::ExitRssMib => continue,
-                    Metric::OutOfOrder | Metric::LostPercent | Metric::NoRoomPercent => continue,
-                };
-                assert!(cell.systems.contains(&control), "{control:?}: {cell:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn two_builds_are_compared_in_bulk_and_in_exchanges_on_loopback_and_veth() {
-        let selection = Selection {
-            congestion_controls: vec![USUAL.to_owned()],
-            ..Selection::default()
-        };
-        let rows: Vec<(Topology, Scenario, u32)> = paired(&selection)
-            .iter()
-            .flat_map(|environment| {
-                let cells = environment.cells.iter();
-                cells.map(|cell| {
-                    assert_eq!(cell.systems, [System::MuxgateNative]);
-                    (environment.topology, cell.scenario, cell.connections)
-                })
-            })
-            .collect();
-        let each = |topology| {
-            [
-                (topology, Scenario::BulkIperf2, 1),
-                (topology, Scenario::BulkIperf2, 10),
-                (topology, Scenario::PingPong, 0),
-            ]
-        };
-        assert_eq!(
-            rows,
-            [each(Topology::Loopback), each(Topology::Veth)].concat()
-        );
-    }
-
-    #[test]
-    fn what_is_chosen_replaces_the_defaults() {
-        let selection = Selection {
-            topologies: Some(vec![Topology::Veth]),
-            congestion_controls: vec!["bbr".to_owned()],
-            scenarios: Some(vec![Scenario::BulkIperf2, Scenario::Opens]),
-            connections: Some(vec![4]),
-            systems: Some(vec![System::MuxgateJmux]),
-        };
-        let [environment] = &environments(&selection)[..] else {
-            panic!("not one environment");
-        };
-        let cells: Vec<(Scenario, u32, usize)> = environment
-            .cells
-            .iter()
-            .map(|cell| (cell.scenario, cell.connections, cell.systems.len()))
-            .collect();
-        assert_eq!(
-            cells,
-            [(Scenario::BulkIperf2, 4, 1), (Scenario::Opens, 64, 1)]
-        );
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
-//! Processes of a run: started inside a namespace, logged, ended with their value, and ended by the
-//! kernel when `muxlab` itself ends, however it does.
+//! Processes of a run. The processes start inside a namespace and write a log. A process ends when
+//! its value is dropped, and the kernel ends it if `muxlab` itself ends in any way.
 //!
-//! The last is what `muxlab child` is for ([`become_child`]): it asks the kernel for it and then
-//! becomes the program, so the process id stays.
+//! For the kernel to end the program, `muxlab child` ([`become_child`]) requests a signal at the
+//! end of its parent. Then `muxlab child` executes the program, so the process id stays the same.
 
 use std::{
     env,
@@ -28,16 +28,16 @@ use nix::{
 
 use crate::usage;
 
-/// The reason of a row whose program is not installed.
+/// The reason in a row whose program is not installed.
 pub(crate) const NOT_FOUND: &str = "not found";
 
-/// The pause between two looks at something that is waited for.
+/// The interval between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Bytes kept of what a process prints.
+/// Bytes of a process's output that are read.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 
-/// What `muxlab child` is told.
+/// Flags of `muxlab child`.
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
     /// The program and its arguments.
@@ -45,17 +45,18 @@ pub(crate) struct ChildArgs {
     command: Vec<String>,
 }
 
-/// Becomes the program; the kernel kills it when the thread that started it ends.
+/// Executes the program. The kernel kills it when the thread that started it ends.
 ///
 /// # Errors
-/// When it cannot; otherwise it does not return.
+/// If the program cannot be executed. On success this function does not return.
 pub(crate) fn become_child(args: &ChildArgs) -> Result<()> {
-    prctl::set_pdeathsig(Signal::SIGKILL).context("binding this process to muxlab")?;
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot bind this process to muxlab")?;
     let (program, arguments) = args.command.split_first().context("no program is given")?;
-    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("starting {program}"))
+    Err(Command::new(program).args(arguments).exec())
+        .with_context(|| format!("cannot start {program}"))
 }
 
-/// The path of a program: `name` itself where it names a folder, else looked up on PATH.
+/// The path of a program. A `name` with a folder is the path; otherwise `name` is searched on PATH.
 ///
 /// # Errors
 /// [`NOT_FOUND`].
@@ -73,19 +74,19 @@ pub(crate) fn find(name: &Path) -> Result<PathBuf> {
         .context(NOT_FOUND)
 }
 
-/// A command that [`Process`] runs, or that is run to its end; it ends with muxlab.
+/// A command that ends together with muxlab. [`Process`] runs it, or the caller runs it to its end.
 ///
 /// # Errors
-/// When the program is [`NOT_FOUND`], or muxlab does not find itself.
+/// If the program is [`NOT_FOUND`], or muxlab cannot find its own path.
 pub(crate) fn command(program: &Path, arguments: &[String]) -> Result<Command> {
     let program = find(program)?;
-    let mut command = Command::new(env::current_exe().context("finding muxlab itself")?);
+    let mut command = Command::new(env::current_exe().context("cannot find muxlab itself")?);
     command.arg("child").arg("--").arg(program).args(arguments);
     command.stdin(Stdio::null());
     Ok(command)
 }
 
-/// A running process; it and its descendants end with this value.
+/// A running process. The process and its descendants end when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
@@ -93,7 +94,7 @@ impl Process {
     /// Starts a program inside `namespace`, with its output in the file `log`.
     ///
     /// # Errors
-    /// [`NOT_FOUND`], or what the system said.
+    /// [`NOT_FOUND`], or the system's error.
     pub(crate) fn start(
         namespace: &Namespace,
         program: &Path,
@@ -101,7 +102,7 @@ impl Process {
         log: &Path,
     ) -> Result<Self> {
         let mut command = command(program, arguments)?;
-        let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
+        let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
         command.stdout(file.try_clone()?).stderr(file);
         Self::spawn(namespace, &mut command)
     }
@@ -109,45 +110,46 @@ impl Process {
     /// Starts a prepared command inside `namespace`.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn spawn(namespace: &Namespace, command: &mut Command) -> Result<Self> {
         let child = namespace.enter(|| command.spawn())?;
         Ok(Self(
-            child.with_context(|| format!("starting {command:?}"))?,
+            child.with_context(|| format!("cannot start {command:?}"))?,
         ))
     }
 
-    /// Its process id and those of all its descendants.
+    /// The process ids of the process and of all its descendants.
     pub(crate) fn pids(&self) -> Vec<u32> {
         usage::tree(self.0.id())
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the process has ended.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.0.id())?;
         Ok(kill(Pid::from_raw(pid), signal)?)
     }
 
-    /// The handle, for its output.
+    /// The child, for its output.
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the process has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(Some(_)))
     }
 
-    /// Waits until it ends by itself, up to `patience`, reading what it prints meanwhile.
+    /// Waits until the process ends by itself, up to `patience`, and collects its output.
     ///
     /// # Errors
-    /// When it has not ended by then, or has no piped output and errors.
+    /// If the process does not end in time, or its standard output and standard error are not
+    /// piped.
     pub(crate) fn finish(mut self, patience: Duration) -> Result<Finished> {
-        let output = self.0.stdout.take().context("it has no piped output")?;
-        let errors = self.0.stderr.take().context("it has no piped errors")?;
+        let output = self.0.stdout.take().context("stdout is not piped")?;
+        let errors = self.0.stderr.take().context("stderr is not piped")?;
         let [output, errors] = [collect(output), collect(errors)];
         let deadline = Instant::now() + patience;
         let status = loop {
@@ -155,7 +157,7 @@ impl Process {
                 break status;
             }
             if Instant::now() >= deadline {
-                bail!("it has not ended after {patience:?}");
+                bail!("the process has not ended after {patience:?}");
             }
             thread::sleep(POLL_INTERVAL);
         };
@@ -176,11 +178,11 @@ pub(crate) struct Finished {
     pub(crate) errors: String,
 }
 
-/// Reads all of it on a thread, up to [`OUTPUT_BYTES_MAX`].
+/// Reads a pipe to its end on a thread, up to [`OUTPUT_BYTES_MAX`].
 fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut text = Vec::new();
-        // What was read before an error still says something.
+        // The bytes before a read error are still useful.
         let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     })
@@ -188,7 +190,7 @@ fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<String> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Errors say that a process has ended already.
+        // An error means that a process has already ended.
         for pid in self
             .pids()
             .into_iter()
@@ -200,10 +202,10 @@ impl Drop for Process {
     }
 }
 
-/// Asks again and again until it is so, up to `patience`.
+/// Calls `condition` repeatedly until it is true, up to `patience`.
 ///
 /// # Errors
-/// When it never was.
+/// If `condition` does not become true in time.
 pub(crate) fn wait_until(
     patience: Duration,
     what: &str,
@@ -212,7 +214,7 @@ pub(crate) fn wait_until(
     let deadline = Instant::now() + patience;
     while !is_so()? {
         if Instant::now() >= deadline {
-            bail!("waited {patience:?} for {what}");
+            bail!("timed out after {patience:?} waiting for {what}");
         }
         thread::sleep(POLL_INTERVAL);
     }

@@ -1,8 +1,8 @@
-//! `muxlab relay`: forwards connections one to one, without a mux: the control that shows what this
-//! machine can give a gateway. Two in a row make a system.
+//! `muxlab relay`: forwards connections one to one, without a mux. As a control, the relay shows
+//! the greatest rate of a gateway on this machine. Two relays in a row are a system.
 //!
-//! One thread, one task a connection. Copying uses a buffer of 128 KiB a direction, splicing is that
-//! of a rendezvous ([`join`]), a pipe of 1 MiB; a connection holds no more.
+//! The relay has one thread, and a task for each connection. Copying uses a buffer of 128 KiB per
+//! direction. Splicing uses the code of a rendezvous ([`join`]) with a pipe of 1 MiB.
 
 use std::{io, net::SocketAddr};
 
@@ -17,10 +17,10 @@ use tokio::{
 /// Bytes of a copying buffer.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// What `muxlab relay` is told.
+/// Flags of `muxlab relay`.
 #[derive(Debug, Args)]
 pub(crate) struct RelayArgs {
-    /// How bytes go from socket to socket.
+    /// How bytes move from socket to socket.
     #[arg(long, value_enum)]
     mode: Mode,
     /// Listen on the first address and connect to the second; repeatable.
@@ -51,10 +51,10 @@ fn parse_forward(text: &str) -> Result<Forward, String> {
     })
 }
 
-/// Relays until the process is ended.
+/// Relays until the process is killed.
 ///
 /// # Errors
-/// When an address cannot be listened on.
+/// If the relay cannot listen on an address.
 pub(crate) fn run(args: &RelayArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -63,7 +63,8 @@ pub(crate) fn run(args: &RelayArgs) -> Result<()> {
         let mut listeners = Vec::new();
         for forward in &args.forward {
             let listener = TcpListener::bind(forward.listen).await;
-            let listener = listener.with_context(|| format!("listening on {}", forward.listen))?;
+            let listener =
+                listener.with_context(|| format!("cannot listen on {}", forward.listen))?;
             listeners.push(tokio::spawn(accept(listener, forward.target, args.mode)));
         }
         for listener in listeners {
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<()> {
 async fn accept(listener: TcpListener, target: SocketAddr, mode: Mode) -> io::Result<()> {
     loop {
         let (client, _) = listener.accept().await?;
-        // A connection that fails is reset on both sides; its client says so.
+        // If a connection fails, the relay resets both sides, and the client reports the failure.
         tokio::spawn(relay(client, target, mode));
     }
 }

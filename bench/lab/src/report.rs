@@ -1,5 +1,5 @@
-//! The results: rows of figures, looked up and compared here, printed by [`table`] and [`json`],
-//! judged by [`crate::verdict`]. Pure.
+//! The results: rows of figures. This module finds and compares rows, [`table`] and [`json`] print
+//! them, and [`crate::verdict`] judges them. Pure.
 
 pub(crate) mod json;
 pub(crate) mod table;
@@ -16,10 +16,11 @@ use crate::{
     topology::Topology,
 };
 
-/// The share of the processors beyond which other programs spoil the figures.
+/// Greatest share of the processors that other programs may use. With a greater share, the figures
+/// are not reliable.
 const FOREIGN_SHARE_MAX: f64 = 0.06;
 
-/// What a row is about.
+/// The key of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Key {
     pub(crate) topology: Topology,
@@ -36,11 +37,11 @@ pub(crate) struct Row {
     figures: Vec<Figures>,
     foreign_share: Vec<f64>,
     basis: Basis,
-    /// Why there are no figures, or not from all rounds.
+    /// Why figures are missing, in all rounds or in some rounds.
     pub(crate) reason: Option<String>,
 }
 
-/// Under which conditions everything was measured.
+/// The conditions of all measurements.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditions {
     pub(crate) iperf2: String,
@@ -92,17 +93,17 @@ impl Row {
         Some(self.spread(metric)?.median)
     }
 
-    /// The round-trip time of the idle direct path, milliseconds.
+    /// The round-trip time of the idle direct path in milliseconds.
     pub(crate) fn rtt_ms(&self) -> f64 {
         self.basis.rtt_ms
     }
 
-    /// The rounds in which it was measured.
+    /// The number of rounds with figures.
     fn rounds(&self) -> usize {
         self.figures.len()
     }
 
-    /// The figures that it has.
+    /// The metrics of the row's figures.
     fn metrics(&self) -> Vec<Metric> {
         let first = self.figures.first();
         first.map_or_else(Vec::new, |figures| figures.keys().copied().collect())
@@ -110,7 +111,7 @@ impl Row {
 }
 
 impl Conditions {
-    /// One paragraph above the tables.
+    /// The paragraph above the tables.
     pub(crate) fn heading(&self) -> String {
         format!(
             "Linux {}, {} CPUs, iperf {}\n\
@@ -126,7 +127,7 @@ impl Conditions {
 }
 
 impl Report {
-    /// The row of `key`, which is made if there is none.
+    /// The row of `key`. The function creates a missing row.
     pub(crate) fn row_mut(&mut self, key: Key) -> &mut Row {
         let index = self.rows.iter().position(|row| row.key == key);
         let index = index.unwrap_or_else(|| {
@@ -145,17 +146,17 @@ impl Report {
         self.rows.iter().find(|other| other.key == key)
     }
 
-    /// The median divided by another system's in the same cell.
+    /// The median of a row divided by the median of another system in the same cell.
     pub(crate) fn ratio(&self, row: &Row, metric: Metric, to: System) -> Option<f64> {
         Some(row.median(metric)? / self.beside(row, to)?.median(metric)?)
     }
 
-    /// How much the median is above another system's in the same cell.
+    /// The median of a row minus the median of another system in the same cell.
     pub(crate) fn added(&self, row: &Row, metric: Metric, to: System) -> Option<f64> {
         Some(row.median(metric)? - self.beside(row, to)?.median(metric)?)
     }
 
-    /// Whether everything was measured, peers that are not installed aside.
+    /// Whether all rows have figures. Peers that are not installed need none.
     pub(crate) fn is_complete(&self) -> bool {
         self.rows.iter().all(|row| {
             let excused = |reason: &String| row.key.system.is_peer() && reason == NOT_FOUND;
@@ -163,23 +164,24 @@ impl Report {
         })
     }
 
-    /// How much other work the machine did during the runs; `None` when nothing was measured.
+    /// A line about the load by other programs during the runs. `None` without measurements.
     pub(crate) fn foreign_work(&self) -> Option<String> {
         let shares = self.rows.iter().flat_map(|row| row.foreign_share.iter());
         foreign_work(&shares.copied().collect::<Vec<f64>>())
     }
 }
 
-/// One line on how much other work the machine did. `shares`: 0 to 1, of each run; `None` without runs.
+/// A line about the load by other programs. `shares`: their share of the processors in each run, 0
+/// to 1. `None` without runs.
 pub(crate) fn foreign_work(shares: &[f64]) -> Option<String> {
     let shares = spread(shares)?;
     let warning = if shares.median > FOREIGN_SHARE_MAX {
-        ": too much to trust the ratios, repeat on a quiet machine"
+        ": too much for reliable ratios, repeat on a quiet machine"
     } else {
         ""
     };
     Some(format!(
-        "other programs took {:.0} % of the processors (median of the runs; at most {:.0} %){warning}",
+        "other programs used {:.0} % of the processors (median of the runs; at most {:.0} %){warning}",
         100.0 * shares.median,
         100.0 * shares.max
     ))

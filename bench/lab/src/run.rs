@@ -1,5 +1,5 @@
-//! The order of a run: in each environment, rounds; in each round, every cell; in each cell, the
-//! systems in turn, so that a slow minute of the machine hits all of them alike.
+//! The order of a run: each environment has rounds, each round has every cell, and each cell runs
+//! its systems in turn. If the machine is slow for a minute, all systems of a cell are affected.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use nix::{
 
 use crate::{
     bench::{Bench, Programs},
-    cli::RunArgs,
+    cli::{MET, MISSED, RunArgs},
     plan::{self, Environment},
     process::NOT_FOUND,
     report::{Conditions, Key, Report, json, table::tables},
@@ -25,13 +25,13 @@ use crate::{
     verdict::verdicts,
 };
 
-/// Seconds of full duplex in the first round of a run that is a gate.
+/// Seconds of full duplex in the first round with --gate.
 const GATE_DUPLEX_SECONDS: u32 = 60;
 
-/// Measures what was chosen, prints the tables and the verdicts, writes the JSON lines.
+/// Measures the selection, prints the tables and the verdicts, and writes the JSON lines.
 ///
 /// # Errors
-/// When nothing can be measured at all; a system that fails has a row that says so.
+/// If no measurement is possible. If a system fails, its row has the reason.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let (output, logs) = prepare(args)?;
     let programs = args.programs()?;
@@ -72,37 +72,39 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let missed = verdicts.iter().any(|verdict| verdict.is_missed);
     let good = report.is_complete() && !(args.gate && missed);
     Ok(if good {
-        ExitCode::SUCCESS
+        ExitCode::from(MET)
     } else {
-        ExitCode::FAILURE
+        ExitCode::from(MISSED)
     })
 }
 
-/// Checks that the lab can run here. Returns where the JSON lines go, and the folder of the logs.
+/// Checks that the lab can run on this machine. Returns the file for the JSON lines and the folder
+/// for logs.
 ///
 /// # Errors
-/// What is missing.
+/// If a requirement is missing. The error names the requirement.
 pub(crate) fn prepare(args: &RunArgs) -> Result<(PathBuf, PathBuf)> {
     ensure!(
         geteuid().is_root(),
-        "muxlab makes network namespaces and needs root"
+        "muxlab needs root, because it creates network namespaces"
     );
     let output = args.output();
     let folder = output.parent().context("--output has no folder")?;
-    // Absolute, since some of the systems change their working directory.
-    let folder = path::absolute(folder).context("finding the folder of --output")?;
+    // The path is absolute, because some systems change their working directory.
+    let folder = path::absolute(folder).context("cannot find the folder of --output")?;
     let logs = folder.join("logs");
-    fs::create_dir_all(&logs).with_context(|| format!("making the folder {}", logs.display()))?;
-    // Processes inherit it: gateways with 10,000 streams need it too.
+    fs::create_dir_all(&logs)
+        .with_context(|| format!("cannot create the folder {}", logs.display()))?;
+    // The processes of a run inherit this limit. Gateways with 10,000 streams need it, too.
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
     Ok((output, logs))
 }
 
-/// Under which conditions everything is measured.
+/// The conditions of all measurements.
 ///
 /// # Errors
-/// When iperf is missing, or the number of rounds is too small.
+/// If iperf is missing, or the number of rounds is too small.
 pub(crate) fn conditions(args: &RunArgs, programs: &Programs) -> Result<Conditions> {
     Ok(Conditions {
         iperf2: iperf2::version(&programs.iperf2)?,
@@ -133,7 +135,7 @@ fn times(args: &RunArgs, round: u32) -> Times {
     }
 }
 
-/// What the progress lines say.
+/// The state of the progress lines on standard error.
 struct Progress {
     start: Instant,
     estimate: f64,

@@ -1,7 +1,7 @@
-//! What is asked of a system: one [`Scenario`] a question, one [`Run`] that asks it once.
+//! Scenarios: each [`Scenario`] is a load with its figures, and a [`Run`] runs it once.
 //!
-//! How the rates come about is in [`iperf2`], [`iperf3`] and [`crate::load`]; [`crate::bench`] starts the
-//! system before and looks at its cost after.
+//! [`iperf2`], [`iperf3`] and [`crate::load`] measure the rates. [`crate::bench`] starts the system
+//! before the load, and records the system's CPU time and memory after the load.
 
 pub(crate) mod iperf2;
 pub(crate) mod iperf3;
@@ -22,95 +22,97 @@ use crate::{
     topology::Topology,
 };
 
-/// Idle streams of that scenario: below what one process may have open.
+/// Number of idle streams. It is below the limit of open files of a process.
 const IDLE_STREAMS: u32 = 10_000;
-/// Streams that nobody reads.
+/// Number of streams that the client does not read.
 const STALLED_STREAMS: u32 = 1_000;
-/// `memory.receive` while nobody reads.
+/// `memory.receive` in the scenario with stalled streams.
 pub(crate) const STALLED_RECEIVE_BYTES: u64 = 64 << 20;
-/// Streams whose carriers are cut.
+/// Number of streams while carriers are cut.
 const CUT_STREAMS: u32 = 1_000;
-/// Carriers that are cut in one run, one after the other.
+/// Number of cuts in one run, one after the other.
 const CUTS: u32 = 100;
-/// The same with little memory, where it is the peak that is asked for.
+/// Number of cuts in the scenario with little memory, which measures the peak memory.
 const CUTS_SMALL: u32 = 30;
-/// `memory.receive` where little memory is given: what 1,000 streams have on their way is twice that.
+/// `memory.receive` with little memory. 1,000 streams have twice as many bytes in flight.
 pub(crate) const SMALL_RECEIVE_BYTES: u64 = 32 << 20;
-/// `memory.retain` where little memory is given, or nobody reads.
+/// `memory.retain` with little memory or with stalled streams.
 pub(crate) const SMALL_RETAIN_BYTES: u64 = 16 << 20;
-/// Streams of a fixed size.
+/// Number of streams of a fixed size.
 const FIXED_STREAMS: u32 = 20;
-/// Bytes of each of them: some 50 frames there and as many back.
+/// Bytes of each stream of a fixed size: about 50 frames in each direction.
 const FIXED_BYTES: u64 = 64 << 10;
-/// Seconds that they may take.
+/// Time-out of the streams of a fixed size, in seconds.
 const FIXED_PATIENCE_SECONDS: u32 = 120;
-/// Seconds that idle and stalled streams are held.
+/// Seconds for which idle and stalled streams are held.
 const HOLD_SECONDS: u32 = 2;
-/// Streams that are read in the scenario of the stalled reader.
+/// Number of readers next to the stalled reader.
 const READERS: u32 = 4;
-/// Streams of the scenario of fairness.
+/// Number of streams of the fairness scenario.
 const FAIR_STREAMS: u32 = 10;
-/// Opens at once.
+/// Number of concurrent opens.
 const OPENS_AT_ONCE: u32 = 64;
-/// Rates need this many seconds to settle at an RTT of 100 ms: slow start up to large windows.
+/// Seconds until rates settle at an RTT of 100 ms, because slow start takes many round trips to
+/// reach large windows.
 const WAN_WARM_UP_SECONDS: u32 = 4;
-/// Where a path changes or is shared: seconds until the change, and until a gateway that looks at 10 s of
-/// the path knows it and its windows have grown.
+/// Seconds of warm-up on a path that changes or is shared. This covers the time until the change,
+/// and the time until a gateway, which uses 10 s of samples, has adapted its windows.
 const CHANGE_WARM_UP_SECONDS: u32 = CHANGE_AFTER_SECONDS + 20;
 /// Seconds until the path changes.
 const CHANGE_AFTER_SECONDS: u32 = 5;
-/// Where frames are lost, so few are on their way that a rate is one only over this many seconds.
+/// Least seconds of a run on a path that loses frames. Few frames are in flight on such a path, so
+/// a shorter run has no stable rate.
 const LOSS_SECONDS_MIN: u32 = 10;
-/// Seconds that what waits in the sockets of a run takes then, after its end.
+/// Seconds until the sockets are drained after a run on a path that loses frames.
 const LOSS_DRAIN_SECONDS: u32 = 6;
 
-/// A question.
+/// A scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scenario {
-    /// How much goes through, by iperf 2.
+    /// Throughput, by iperf 2.
     BulkIperf2,
-    /// The same where it is encrypted, or comes another way than `ssh -L`'s.
+    /// Throughput with encryption, and of other ways to a target than a forward like `ssh -L`.
     BulkWays,
-    /// The same by the protocols of others, beside our own.
+    /// Throughput of other protocols, compared with the native protocol.
     BulkProtocols,
-    /// The same over UDP, beside bare quinn and TLS.
+    /// Throughput over UDP, compared with bare quinn and TLS.
     BulkUdp,
-    /// The same by iperf 3.
+    /// Throughput, by iperf 3.
     BulkIperf3,
-    /// How long an exchange of 64 bytes takes, alone and beside bulk.
+    /// Time of an exchange of 64 bytes, with and without concurrent bulk.
     PingPong,
-    /// How many connections can be opened, used and closed a second.
+    /// Connections that are opened, used and closed per second.
     Opens,
-    /// What a stream that is not read costs the others.
+    /// Effect of a stalled stream on other streams.
     StalledReader,
-    /// Whether ten streams get the same.
+    /// Fairness among ten streams.
     Fairness,
-    /// Whether both directions work at once.
+    /// Throughput of both directions at once.
     FullDuplex,
-    /// What idle streams cost in memory.
+    /// Memory of idle streams.
     IdleStreams,
-    /// What streams that nobody reads cost in memory.
+    /// Memory of stalled streams.
     StalledStreams,
-    /// Whether streams outlive cuts of their carriers.
+    /// Survival of streams while carriers are cut.
     CarrierCuts,
-    /// The same with little memory.
+    /// Survival of streams while carriers are cut, with little memory.
     CarrierCutsSmall,
-    /// Whether streams of a fixed size are complete.
+    /// Completion of streams of a fixed size.
     FixedStreams,
-    /// How much goes through after the path became longer.
+    /// Throughput after the path became longer.
     PathChange,
-    /// How much goes through beside somebody else's connection.
+    /// Throughput next to a foreign connection on the same link.
     CrossTraffic,
-    /// How much TCP goes through where IP packets are carried, and how much of it arrives out of order.
+    /// TCP throughput over IP packets, and the share of segments that arrive out of order.
     BulkPackets,
-    /// How long an exchange beside bulk takes there.
+    /// Time of an exchange over IP packets, with concurrent bulk.
     PingPackets,
-    /// How much UDP is lost there, and how much of it arrives out of order.
+    /// UDP datagrams in IP packets: the shares that are lost or arrive out of order.
     UdpPackets,
 }
 
 impl Scenario {
-    /// All of them, in the order of the tables.
+    /// All scenarios, in the order of the tables.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 20] = [
         Self::BulkIperf2,
@@ -161,7 +163,7 @@ impl Scenario {
         }
     }
 
-    /// Whether `--connections` chooses how many there are.
+    /// Whether `--connections` sets the number of connections.
     pub(crate) fn is_bulk(self) -> bool {
         matches!(
             self,
@@ -174,8 +176,8 @@ impl Scenario {
         )
     }
 
-    /// The numbers of connections it is made with unless others are chosen; of the ping-pong, those
-    /// of the bulk beside it.
+    /// The default numbers of connections. For the ping-pong they are numbers of concurrent bulk
+    /// connections.
     pub(crate) fn connections(self, topology: Topology) -> &'static [u32] {
         match (self, topology) {
             (Self::BulkIperf2, Topology::Loopback) => &[1, 2, 10],
@@ -202,7 +204,7 @@ impl Scenario {
         }
     }
 
-    /// The figure that its table is about.
+    /// The main figure of the scenario's table.
     pub(crate) fn metric(self) -> Metric {
         match self {
             Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3 => {
@@ -223,8 +225,9 @@ impl Scenario {
         }
     }
 
-    /// The rounds in which it is asked: a figure needs all of them, or three where there are many rows; what is answered by
-    /// yes or no is asked a hundred times, or of many streams, in one.
+    /// The greatest number of rounds with this scenario. A figure needs all rounds, or three rounds
+    /// if the scenario has many rows. A yes-or-no result needs one round, because a round repeats
+    /// the check a hundred times or for many streams.
     pub(crate) fn rounds_max(self) -> u32 {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,
@@ -235,7 +238,7 @@ impl Scenario {
         }
     }
 
-    /// What our gateways are allowed in it.
+    /// The limits of muxgate's gateways in the scenario.
     pub(crate) fn limits(self) -> Limits {
         let usual = Limits {
             streams: STREAMS_DEFAULT,
@@ -262,19 +265,19 @@ impl Scenario {
     }
 }
 
-/// How long things take.
+/// The durations of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    /// Seconds that count.
+    /// Measured seconds.
     pub(crate) seconds: u32,
-    /// Seconds before them.
+    /// Seconds of warm-up.
     pub(crate) warm_up_seconds: u32,
     /// Seconds of full duplex.
     pub(crate) duplex_seconds: u32,
 }
 
 impl Times {
-    /// The part of a bulk run that counts.
+    /// The measured part of a bulk run.
     pub(crate) fn window(self, topology: Topology) -> Window {
         let warm_up_s = match topology {
             Topology::WanChanging | Topology::WanDeep => CHANGE_WARM_UP_SECONDS,
@@ -293,7 +296,7 @@ impl Times {
         }
     }
 
-    /// About how long one run takes, start and end of the processes included.
+    /// Estimate of the duration of a run, including start and end of the processes.
     pub(crate) fn estimate(self, scenario: Scenario, connections: u32, topology: Topology) -> f64 {
         const START_AND_END: f64 = 0.6;
         let once = self.warm_up_seconds + self.seconds;
@@ -325,14 +328,14 @@ impl Times {
     }
 }
 
-/// What a scenario gave: its own figures, and the payload that the CPU time is divided by.
+/// The result of a scenario: its figures, and the payload for the CPU time per byte.
 pub(crate) struct Outcome {
-    /// 0 where there is no rate.
+    /// Payload bytes; 0 if the scenario measures no rate.
     pub(crate) bytes: u64,
     pub(crate) figures: Figures,
 }
 
-/// One run to be made.
+/// The parameters of a run.
 pub(crate) struct Run<'a> {
     pub(crate) bench: &'a Bench<'a>,
     pub(crate) running: &'a Running,
@@ -341,10 +344,10 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Asks it.
+    /// Runs the scenario.
     ///
     /// # Errors
-    /// When the load fails, or not all of its connections arrive.
+    /// If the load fails, or not all of its connections arrive.
     pub(crate) fn ask(&self, scenario: Scenario) -> Result<Outcome> {
         match scenario {
             Scenario::BulkIperf2 | Scenario::BulkWays | Scenario::BulkProtocols => {

@@ -1,7 +1,8 @@
-//! Statistics of the lab's own; medians and ranges are `muxbench::statistics`.
+//! Statistics of the lab. Medians and ranges are in `muxbench::statistics`.
 
-/// Jain's index of fairness, (sum x)^2 / (n * sum x^2): 1 when all are equal, 1/n when one has all.
-/// `None` when nobody has anything. Source: R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984.
+/// Jain's index of fairness, (sum x)^2 / (n * sum x^2): 1 if all shares are equal, 1/n if one share
+/// has everything. `None` if all shares are zero. Source: R. Jain, D. Chiu, W. Hawe, DEC-TR-301,
+/// 1984.
 pub(crate) fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

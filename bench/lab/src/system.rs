@@ -1,8 +1,9 @@
-//! What is compared: a direct connection, our own relays as controls, our gateways, and the peers found
-//! on this machine; one file each says how it is started.
+//! The compared systems: a direct connection, MuxTunnel's relays as controls, its gateways, and the
+//! installed peers. For each kind of system, a file starts the processes.
 //!
-//! A system forwards the ports of all [`Service`]s, or carries IP packets between client and server; it is up when an exchange
-//! through it to the echo server has worked. One system runs at a time, so all use the same ports. A new peer starts here.
+//! A system forwards the ports of all [`Service`]s, or carries IP packets between client and
+//! server. A system is up after an exchange with the echo server. The lab runs one system at a
+//! time, so all systems use the same ports.
 
 mod chisel;
 mod envoy;
@@ -18,13 +19,14 @@ mod proxy;
 mod quinn;
 mod rathole;
 mod relay;
+mod running;
 mod service;
 mod wireguard;
 
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -40,227 +42,180 @@ use crate::{
 
 pub(crate) use launch::Limits;
 pub(crate) use proxy::Proxy;
+pub(crate) use running::Running;
 pub(crate) use service::Service;
 
 use launch::{Interface, Launch, Setup};
 use muxgate::{Gateways, Packets, Security, Way};
 use openssh::Forwards;
 
-/// The port on which entry and exit meet.
+/// The port of the carriers.
 pub(crate) const CARRIER_PORT: u16 = 6100;
-/// The entry's port for clients that say themselves where they want to go.
+/// The entry's port for clients that name their target.
 const PROXY_PORT: u16 = 6180;
 
-/// How long a system may take until the first exchange works.
+/// Time-out for the first exchange through a system.
 const START_PATIENCE: Duration = Duration::from_secs(15);
-/// How long an attempt waits for the answer.
+/// Time-out of one exchange.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One of the systems that are compared, in the order of the tables.
+/// The compared systems, in the order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum System {
-    /// No gateway at all.
+    /// A direct connection without gateways.
     Direct,
-    /// Our own relay without a mux, two in a row, copying.
+    /// Two relays in a row without a mux, which copy through a buffer.
     RelayCopy,
-    /// The same, splicing.
+    /// Two relays in a row without a mux, which splice.
     RelaySplice,
-    /// Bulk over quinn alone, without anything in front of it or behind.
+    /// Bulk over quinn alone, without gateways and clients.
     Quinn,
-    /// A pair of our gateways with the JMUX protocol.
+    /// Two gateways with the JMUX protocol.
     MuxgateJmux,
-    /// A pair of our gateways with the native protocol.
+    /// Two gateways with the native protocol.
     MuxgateNative,
-    /// The same with four carriers a session.
+    /// The native protocol with four carriers per session.
     MuxgateNativeX4,
-    /// The same with one carrier, with which streams end.
+    /// The native protocol with one carrier; streams end with their carrier.
     MuxgateNoResume,
-    /// The native protocol without splicing: what encryption is compared with.
+    /// The native protocol without splicing, the baseline for encryption.
     MuxgateCopy,
-    /// Over KCP, which is over UDP.
+    /// The native protocol over KCP, which runs on UDP.
     MuxgateKcp,
-    /// The same, and mutual TLS 1.3 over it.
+    /// The native protocol over KCP with mutual TLS 1.3.
     MuxgateKcpTls,
-    /// Over mutual TLS 1.3.
+    /// The native protocol over mutual TLS 1.3.
     MuxgateTls,
-    /// The same, clients asking a SOCKS 5 proxy at the entry.
+    /// Mutual TLS 1.3; clients use a SOCKS 5 proxy at the entry.
     MuxgateTlsSocks5,
-    /// The same, the target's side dialling the carriers.
+    /// Mutual TLS 1.3; the gateway on the target's side dials the carriers.
     MuxgateTlsReverse,
-    /// Over Noise.
+    /// The native protocol over Noise.
     MuxgateNoise,
-    /// The same, clients asking a SOCKS 5 proxy at the entry.
+    /// Noise; clients use a SOCKS 5 proxy at the entry.
     MuxgateNoiseSocks5,
-    /// The same, the target's side dialling the carriers.
+    /// Noise; the gateway on the target's side dials the carriers.
     MuxgateNoiseReverse,
-    /// Plain carriers, clients asking a SOCKS 5 proxy at the entry.
+    /// Plain carriers; clients use a SOCKS 5 proxy at the entry.
     MuxgateSocks5,
-    /// Plain carriers, clients asking an HTTP proxy at the entry.
+    /// Plain carriers; clients use an HTTP proxy at the entry.
     MuxgateHttp,
-    /// Plain carriers, the target's side dialling them.
+    /// Plain carriers; the gateway on the target's side dials them.
     MuxgateReverse,
-    /// Both sides dialling a rendezvous.
+    /// Plain carriers; both gateways dial a rendezvous.
     MuxgateVisitor,
-    /// The same over Noise, which the rendezvous cannot read.
+    /// Noise; both gateways dial a rendezvous, which cannot read the payload.
     MuxgateNoiseVisitor,
-    /// QUIC, which is over UDP with mutual TLS inside.
+    /// QUIC, which runs on UDP and includes mutual TLS.
     MuxgateQuic,
-    /// The same with BBR, which takes no loss for congestion.
+    /// QUIC with BBR, which does not treat loss as congestion.
     MuxgateQuicBbr,
-    /// QUIC with the target's side dialling.
+    /// QUIC; the gateway on the target's side dials the carriers.
     MuxgateQuicReverse,
-    /// HTTP/3, which is over QUIC.
+    /// HTTP/3, which runs on QUIC.
     MuxgateHttp3,
     /// HTTP/2 without TLS.
     MuxgateH2c,
     /// HTTP/2 over mutual TLS.
     MuxgateHttp2,
-    /// The same, the target's side dialling the carriers.
+    /// HTTP/2 over mutual TLS; the gateway on the target's side dials the carriers.
     MuxgateHttp2Reverse,
-    /// HBONE.
     MuxgateHbone,
-    /// SSH, by the cipher that OpenSSH is compared with.
+    /// SSH, with the same cipher as the OpenSSH peers.
     MuxgateSsh,
-    /// The same, the target's side dialling.
+    /// SSH; the gateway on the target's side dials the carriers.
     MuxgateSshReverse,
-    /// IP packets over the native protocol and one plain carrier.
+    /// IP packets over the native protocol with one plain carrier.
     MuxgateTun,
-    /// The same over mutual TLS 1.3.
+    /// IP packets over the native protocol with mutual TLS 1.3.
     MuxgateTunTls,
     /// IP packets in QUIC datagrams.
     MuxgateTunQuic,
-    /// The same as the plain one, where the kernel cuts TCP into segments before it hands them over.
+    /// IP packets over a plain carrier. The kernel segments TCP before the gateway reads the
+    /// packets.
     MuxgateTunNoOffload,
-    /// A pair of jetsocat processes.
+    /// IP packets over plain carriers; each of two queues has a worker and a session.
+    #[value(name = "muxgate-tun-queues-2")]
+    MuxgateTunQueues2,
+    /// IP packets over plain carriers, with four queues.
+    #[value(name = "muxgate-tun-queues-4")]
+    MuxgateTunQueues4,
+    /// Two jetsocat processes.
     Jetsocat,
-    /// HAProxy, two in a row, splicing.
+    /// Two HAProxy processes in a row, which splice.
     Haproxy,
-    /// A forward of OpenSSH (-L).
+    /// An OpenSSH local forward (-L).
     Openssh,
-    /// The same by its SOCKS 5 proxy (-D).
+    /// The SOCKS 5 proxy of OpenSSH (-D).
     OpensshDynamic,
-    /// The same from the other side (-R).
+    /// An OpenSSH remote forward (-R).
     OpensshReverse,
     /// A rathole server and client.
     Rathole,
-    /// The same over Noise.
+    /// A rathole server and client, over Noise.
     RatholeNoise,
     /// frps and frpc.
     Frp,
-    /// The same over TLS.
+    /// frps and frpc, over TLS.
     FrpTls,
-    /// frpc and its visitor, by frps between them.
+    /// frpc and its visitor, through frps.
     FrpStcp,
-    /// The same, which frps cannot read.
+    /// frpc and its visitor, with payload that frps cannot read.
     FrpStcpEncrypted,
     /// A chisel server and client.
     Chisel,
-    /// A pair of Envoys, TCP in HTTP/2 CONNECT, without TLS.
+    /// Two Envoys: TCP in HTTP/2 CONNECT, without TLS.
     EnvoyH2c,
-    /// The same over mutual TLS, as HBONE is.
+    /// Two Envoys: TCP in HTTP/2 CONNECT over mutual TLS, like HBONE.
     EnvoyHttp2,
-    /// A pair of programs made of Go's net/http, TCP in HTTP/2 CONNECT, without TLS.
+    /// Two programs that use Go's net/http: TCP in HTTP/2 CONNECT, without TLS.
     GoH2c,
-    /// The same over mutual TLS.
+    /// Two programs that use Go's net/http: TCP in HTTP/2 CONNECT over mutual TLS.
     GoHttp2,
-    /// WireGuard in user space, as Debian has it.
+    /// WireGuard in user space, in Debian's version.
     WireguardGo,
-    /// The same, newer.
+    /// WireGuard in user space, in a newer version.
     WireguardGoCurrent,
-    /// OpenVPN.
     Openvpn,
 }
 
 impl System {
-    /// The name in tables, JSON lines and flags.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::RelayCopy => "relay-copy",
-            Self::RelaySplice => "relay-splice",
-            Self::Quinn => "quinn",
-            Self::MuxgateJmux => "muxgate-jmux",
-            Self::MuxgateNative => "muxgate-native",
-            Self::MuxgateNativeX4 => "muxgate-native-x4",
-            Self::MuxgateNoResume => "muxgate-no-resume",
-            Self::MuxgateCopy => "muxgate-copy",
-            Self::MuxgateKcp => "muxgate-kcp",
-            Self::MuxgateKcpTls => "muxgate-kcp-tls",
-            Self::MuxgateTls => "muxgate-tls",
-            Self::MuxgateTlsSocks5 => "muxgate-tls-socks5",
-            Self::MuxgateTlsReverse => "muxgate-tls-reverse",
-            Self::MuxgateNoise => "muxgate-noise",
-            Self::MuxgateNoiseSocks5 => "muxgate-noise-socks5",
-            Self::MuxgateNoiseReverse => "muxgate-noise-reverse",
-            Self::MuxgateSocks5 => "muxgate-socks5",
-            Self::MuxgateHttp => "muxgate-http",
-            Self::MuxgateReverse => "muxgate-reverse",
-            Self::MuxgateVisitor => "muxgate-visitor",
-            Self::MuxgateNoiseVisitor => "muxgate-noise-visitor",
-            Self::MuxgateQuic => "muxgate-quic",
-            Self::MuxgateQuicBbr => "muxgate-quic-bbr",
-            Self::MuxgateQuicReverse => "muxgate-quic-reverse",
-            Self::MuxgateHttp3 => "muxgate-http3",
-            Self::MuxgateH2c => "muxgate-h2c",
-            Self::MuxgateHttp2 => "muxgate-http2",
-            Self::MuxgateHttp2Reverse => "muxgate-http2-reverse",
-            Self::MuxgateHbone => "muxgate-hbone",
-            Self::MuxgateSsh => "muxgate-ssh",
-            Self::MuxgateSshReverse => "muxgate-ssh-reverse",
-            Self::MuxgateTun => "muxgate-tun",
-            Self::MuxgateTunTls => "muxgate-tun-tls",
-            Self::MuxgateTunQuic => "muxgate-tun-quic",
-            Self::MuxgateTunNoOffload => "muxgate-tun-no-offload",
-            Self::Jetsocat => "jetsocat",
-            Self::Haproxy => "haproxy",
-            Self::Openssh => "openssh",
-            Self::OpensshDynamic => "openssh-dynamic",
-            Self::OpensshReverse => "openssh-reverse",
-            Self::Rathole => "rathole",
-            Self::RatholeNoise => "rathole-noise",
-            Self::Frp => "frp",
-            Self::FrpTls => "frp-tls",
-            Self::FrpStcp => "frp-stcp",
-            Self::FrpStcpEncrypted => "frp-stcp-encrypted",
-            Self::Chisel => "chisel",
-            Self::EnvoyH2c => "envoy-h2c",
-            Self::EnvoyHttp2 => "envoy-http2",
-            Self::GoH2c => "go-h2c",
-            Self::GoHttp2 => "go-http2",
-            Self::WireguardGo => "wireguard-go",
-            Self::WireguardGoCurrent => "wireguard-go-current",
-            Self::Openvpn => "openvpn",
-        }
+    /// The name in tables, JSON lines and flags. clap derives the name from the variant.
+    pub(crate) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether its program is installed; what is our own always is.
+    /// Whether the system's program is installed. MuxTunnel's own programs are always installed.
     pub(crate) fn is_found(self) -> bool {
+        let name = self.name();
         let program = match self {
-            Self::Jetsocat | Self::Haproxy | Self::Chisel | Self::Openvpn => self.name(),
+            Self::Jetsocat | Self::Haproxy | Self::Chisel | Self::Openvpn => &*name,
             Self::Openssh | Self::OpensshDynamic | Self::OpensshReverse => openssh::SSHD,
             Self::Rathole | Self::RatholeNoise => "rathole",
             Self::Frp | Self::FrpTls | Self::FrpStcp | Self::FrpStcpEncrypted => "frps",
             Self::EnvoyH2c | Self::EnvoyHttp2 => "envoy",
             Self::GoH2c | Self::GoHttp2 => "go-http2",
             Self::WireguardGo | Self::WireguardGoCurrent => {
-                return wireguard::is_found(self.name());
+                return wireguard::is_found(&name);
             }
             _ => return true,
         };
         find(Path::new(program)).is_ok()
     }
 
-    /// Whether a missing program is a row of the table and no failure: peers are optional.
+    /// Whether the system is an optional peer: if its program is missing, the run does not fail.
     pub(crate) fn is_peer(self) -> bool {
         self >= Self::Jetsocat
     }
 
-    /// Whether our gateways are in it.
+    /// Whether the system consists of muxgate gateways.
     pub(crate) fn is_muxgate(self) -> bool {
         self.gateways().is_some()
     }
 
-    /// Whether it carries IP packets, so that clients connect to the server's address and no port is forwarded.
+    /// Whether the system carries IP packets. If so, clients connect to the server's address, and
+    /// the system forwards no port.
     pub(crate) fn carries_packets(self) -> bool {
         match self.gateways() {
             Some(gateways) => gateways.packets.is_some(),
@@ -271,7 +226,7 @@ impl System {
         }
     }
 
-    /// How many carriers its session has, where streams outlive them.
+    /// The number of carriers of a session; `None` if streams end with their carrier.
     pub(crate) fn resumed_carriers(self) -> Option<u32> {
         let gateways = self.gateways().filter(|gateways| {
             gateways.resume
@@ -281,7 +236,7 @@ impl System {
         Some(gateways.carriers.into())
     }
 
-    /// How it is made of our gateways.
+    /// The settings of the gateways; `None` for other systems.
     fn gateways(self) -> Option<Gateways> {
         let tls = Gateways::secured(Security::MutualTls);
         let noise = Gateways::secured(Security::Noise);
@@ -331,13 +286,18 @@ impl System {
             }
             Self::MuxgateTun => plain.carrying(Packets::USUAL),
             Self::MuxgateTunTls => tls.carrying(Packets::USUAL),
-            Self::MuxgateTunQuic => tls.speaking("QUIC").carrying(Packets::USUAL),
-            Self::MuxgateTunNoOffload => plain.carrying(Packets { offloads: false }),
+            Self::MuxgateTunQuic => tls.speaking("QUIC").carrying(Packets::IN_DATAGRAMS),
+            Self::MuxgateTunNoOffload => plain.carrying(Packets {
+                offloads: false,
+                ..Packets::USUAL
+            }),
+            Self::MuxgateTunQueues2 => plain.carrying(Packets::in_queues(2)),
+            Self::MuxgateTunQueues4 => plain.carrying(Packets::in_queues(4)),
             _ => return None,
         })
     }
 
-    /// The proxy that its clients ask.
+    /// The proxy protocol of the system's clients.
     fn proxy(self) -> Option<Proxy> {
         match (self, self.gateways().map(|gateways| gateways.way)) {
             (Self::OpensshDynamic, _) => Some(Proxy::Socks5),
@@ -346,7 +306,7 @@ impl System {
         }
     }
 
-    /// The protocol of the carriers, for our gateways.
+    /// The protocol of the carriers; `None` for systems without gateways.
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self.gateways()?.protocol {
             "Jmux" => Some("jmux"),
@@ -359,7 +319,7 @@ impl System {
         }
     }
 
-    /// Where clients connect to for a service.
+    /// The address that clients connect to for a service.
     pub(crate) fn address(self, service: Service, addresses: &Addresses) -> SocketAddr {
         if self.carries_packets() {
             let [_, server] = TUNNEL;
@@ -394,10 +354,12 @@ impl System {
             Self::EnvoyHttp2 => envoy::launches(setup, true),
             Self::GoH2c => go_http2::launches(setup, false),
             Self::GoHttp2 => go_http2::launches(setup, true),
-            Self::WireguardGo | Self::WireguardGoCurrent => wireguard::launches(setup, self.name()),
+            Self::WireguardGo | Self::WireguardGoCurrent => {
+                wireguard::launches(setup, &self.name())
+            }
             Self::Openvpn => openvpn::launches(setup),
             _ => {
-                let gateways = self.gateways().context("nothing says how it is started")?;
+                let gateways = self.gateways().context("the system has no start command")?;
                 gateways.launches(setup)
             }
         }
@@ -407,7 +369,7 @@ impl System {
     /// carries bytes.
     ///
     /// # Errors
-    /// `not found` when a program is missing; else what failed, with the folder of the logs.
+    /// `not found` if a program is missing; otherwise the failure, with the folder of the logs.
     pub(crate) fn start(
         self,
         network: &Network,
@@ -441,8 +403,8 @@ impl System {
             let namespace = network.namespace(launch.place);
             let mut process = Process::start(namespace, &launch.program, &launch.arguments, &log)?;
             if let Some(port) = launch.listens {
-                wait_until(START_PATIENCE, "its port to listen", || {
-                    ensure!(!process.has_ended(), "it has ended");
+                wait_until(START_PATIENCE, "a process to listen", || {
+                    ensure!(!process.has_ended(), "the process has ended");
                     network.listens(launch.place, port)
                 })
                 .with_context(|| format!("see {}", log.display()))?;
@@ -457,90 +419,19 @@ impl System {
         if self == Self::Quinn {
             return Ok(running);
         }
-        // Proxies stand beside forwards of the same gateways.
+        // Gateways with a proxy also have plain forwards.
         let echo = match self {
             Self::Direct => self.address(Service::Load, &addresses),
             _ if self.carries_packets() => self.address(Service::Load, &addresses),
             _ => SocketAddr::from((addresses.entry, Service::Load.entry_port())),
         };
         let client = network.namespace(Place::Client);
-        wait_until(START_PATIENCE, "an exchange through it", || {
+        wait_until(START_PATIENCE, "an exchange through the system", || {
             running.still_runs()?;
             Ok(client.enter(|| exchange(echo))?.is_ok())
         })
         .with_context(|| format!("see {}", folder.display()))?;
         Ok(running)
-    }
-}
-
-/// The processes of a system; they end with this value.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) system: System,
-    processes: Vec<(Place, Process)>,
-    client_prefix: Vec<String>,
-}
-
-impl Running {
-    /// The command line of a client of it that runs `program`.
-    pub(crate) fn client(
-        &self,
-        program: &Path,
-        mut arguments: Vec<String>,
-    ) -> (PathBuf, Vec<String>) {
-        let Some((wrapper, prefix)) = self.client_prefix.split_first() else {
-            return (program.to_owned(), arguments);
-        };
-        arguments.insert(0, program.display().to_string());
-        arguments.splice(0..0, prefix.iter().cloned());
-        (wrapper.into(), arguments)
-    }
-
-    /// The process ids of one gateway.
-    pub(crate) fn pids_at(&self, at: Place) -> Vec<u32> {
-        self.processes
-            .iter()
-            .filter(|(place, _)| *place == at)
-            .flat_map(|(_, process)| process.pids())
-            .collect()
-    }
-
-    /// Whether one of them has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        let mut processes = self.processes.iter_mut();
-        processes.any(|(_, process)| process.has_ended())
-    }
-
-    fn still_runs(&mut self) -> Result<()> {
-        ensure!(!self.has_ended(), "one of its processes has ended");
-        Ok(())
-    }
-
-    /// Moves the interface of the gateway at `place`, once it is there, to the applications of that side: they have sysctls of their
-    /// own, as on hosts behind a gateway.
-    fn move_interface(
-        &mut self,
-        network: &Network,
-        place: Place,
-        interface: Interface,
-    ) -> Result<()> {
-        let [client, server] = TUNNEL;
-        let (to, address) = match place {
-            Place::Exit => (Place::Server, server),
-            _ => (Place::Client, client),
-        };
-        let (name, settings) = (Interface::NAME, interface.settings());
-        wait_until(START_PATIENCE, "its interface", || {
-            self.still_runs()?;
-            network.move_interface(name, [place, to], address, &settings)
-        })
-    }
-
-    /// The process ids of both gateways.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        [Place::Entry, Place::Exit]
-            .map(|place| self.pids_at(place))
-            .concat()
     }
 }
 

@@ -1,76 +1,80 @@
-//! Where client, entry, exit and server are: all on one loopback, or in four network namespaces.
+//! The places of client, entry, exit and server: all on one loopback, or in four network
+//! namespaces.
 //!
 //! ```text
 //!           near             mid (50 ms in the WAN)           far
 //!   client ------- entry ------------------------- exit ------------- server
 //!      `------------------------- direct (50 ms in the WAN) ------------'
 //! ```
-//! Systems that carry IP packets run between the gateways' namespaces; their TUN interfaces are at client and server.
+//! Systems that carry IP packets run in the gateways' namespaces. Their TUN interfaces are in the
+//! namespaces of client and server.
 //!
-//! Names, links and addresses only; [`crate::network`] makes it.
+//! This module has only names, links and addresses; [`crate::network`] creates the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// One way, on `mid` and on `direct`.
+/// One-way delay on `mid` and on `direct` in most WAN topologies, in milliseconds.
 pub(crate) const WAN_DELAY_MS: u32 = 50;
-/// The same where the path changes, or is shared with others.
+/// One-way delay of a path that changes or is shared, in milliseconds.
 const NEARER_DELAY_MS: u32 = 20;
-/// What it changes to.
+/// One-way delay after the change, in milliseconds.
 pub(crate) const CHANGED_DELAY_MS: u32 = 60;
-/// Addresses that a client can connect from, so that a rate of opens does not run out of ports.
+/// Number of a client's source addresses, so that a high rate of opens does not run out of ports.
 pub(crate) const SOURCES: u8 = 8;
-/// The four ends of what is measured.
+/// The four places of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The load's side.
+    /// The side of the load's clients.
     Client,
     /// The gateway that clients connect to.
     Entry,
     /// The gateway that connects to the server.
     Exit,
-    /// The targets.
+    /// The side of the targets.
     Server,
 }
 
-/// How the four are connected.
+/// How the four places are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Topology {
-    /// One namespace with nothing but `lo`.
+    /// One namespace with only `lo`.
     Loopback,
-    /// Four namespaces joined by veth pairs, as pods are.
+    /// Four namespaces that veth pairs connect, like pods.
     Veth,
-    /// As veth, with 50 ms each way between the gateways, and on the direct path; kernel defaults.
+    /// As veth, with a delay of 50 ms each way between the gateways and on the direct path, and
+    /// with the kernel's default sysctls.
     Wan,
     /// As wan, with larger socket buffers at the ends of the delayed link.
     WanTuned,
-    /// As wan, and 1 % of the frames are lost each way.
+    /// As wan, with a loss of 1 % of the frames each way.
     #[value(name = "wan-loss-1")]
     #[serde(rename = "wan-loss-1")]
     WanLoss1,
-    /// As wan, and 5 % of the frames are lost each way.
+    /// As wan, with a loss of 5 % of the frames each way.
     #[value(name = "wan-loss-5")]
     #[serde(rename = "wan-loss-5")]
     WanLoss5,
-    /// As wan with 20 ms each way, which a scenario changes to 60 ms.
+    /// As wan, with a delay of 20 ms each way, which the scenario changes to 60 ms.
     WanChanging,
-    /// As wan with 20 ms each way, and 100 Mbit/s behind a buffer of 500 ms.
+    /// As wan, with a delay of 20 ms each way, a rate of 100 Mbit/s, and a buffer of 500 ms.
     WanDeep,
-    /// As wan with 20 ms each way, larger socket buffers at the gateways, and a pinned `tcp_rmem` at client and server.
+    /// As wan, with a delay of 20 ms each way, larger socket buffers at the gateways, and a pinned
+    /// `tcp_rmem` at client and server.
     #[value(name = "wan-20")]
     #[serde(rename = "wan-20")]
     Wan20,
-    /// The same with larger socket buffers at client and server as well.
+    /// As wan-20, with larger socket buffers at client and server as well.
     #[value(name = "wan-20-tuned")]
     #[serde(rename = "wan-20-tuned")]
     Wan20Tuned,
 }
 
 impl Topology {
-    /// All of them, in the order of the tables.
+    /// All topologies, in the order of the tables.
     pub(crate) const ALL: [Self; 10] = [
         Self::Loopback,
         Self::Veth,
@@ -100,7 +104,7 @@ impl Topology {
         }
     }
 
-    /// The emulated delay between the gateways, and on the direct path.
+    /// The emulated one-way delay between the gateways and on the direct path, in milliseconds.
     pub(crate) fn one_way_delay_ms(self) -> u32 {
         match self {
             Self::Loopback | Self::Veth => 0,
@@ -109,7 +113,7 @@ impl Topology {
         }
     }
 
-    /// Frames of 100 that the delayed links lose, each way.
+    /// The loss on the delayed links each way, in per cent of the frames.
     pub(crate) fn loss_percent(self) -> u32 {
         match self {
             Self::WanLoss1 => 1,
@@ -126,12 +130,12 @@ impl Topology {
         }
     }
 
-    /// Whether there is a delay, so that rates need longer to settle.
+    /// Whether the topology has a delay, so that rates need longer to settle.
     pub(crate) fn is_wan(self) -> bool {
         !matches!(self, Self::Loopback | Self::Veth)
     }
 
-    /// Who has which address.
+    /// The addresses of a topology.
     pub(crate) fn addresses(self) -> Addresses {
         match self {
             Self::Loopback => Addresses {
@@ -151,7 +155,8 @@ impl Topology {
         }
     }
 
-    /// Where the load's connections may come from. `direct`: to the server, not to the entry.
+    /// Source addresses of the load's connections. `direct`: whether the connections go to the
+    /// server instead of the entry.
     pub(crate) fn sources(self, direct: bool) -> Vec<Ipv4Addr> {
         (0..SOURCES)
             .map(|number| match (self, direct) {
@@ -163,22 +168,22 @@ impl Topology {
     }
 }
 
-/// Who has which address.
+/// The addresses of a topology.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
-    /// The entry, for clients.
+    /// The address of the entry for clients.
     pub(crate) entry: Ipv4Addr,
-    /// The entry, for the exit.
+    /// The address of the entry for the exit.
     pub(crate) carrier_entry: Ipv4Addr,
-    /// The exit, for the entry.
+    /// The address of the exit for the entry.
     pub(crate) carrier_exit: Ipv4Addr,
-    /// The server, for the exit.
+    /// The address of the server for the exit.
     pub(crate) target: Ipv4Addr,
-    /// The server, for clients.
+    /// The address of the server for clients.
     pub(crate) server: Ipv4Addr,
 }
 
-/// A veth pair; the number is the third part of its network.
+/// A veth pair. The number of the link is the third part of its network's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Near = 1,
@@ -188,7 +193,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// All of them.
+    /// All links.
     pub(crate) const ALL: [Self; 4] = [Self::Near, Self::Mid, Self::Far, Self::Direct];
 
     /// The name of the interface on both ends.
@@ -201,7 +206,7 @@ impl Link {
         }
     }
 
-    /// Who is on its left and on its right.
+    /// The places at the left and the right end of the link.
     pub(crate) fn ends(self) -> [Place; 2] {
         match self {
             Self::Near => [Place::Client, Place::Entry],
@@ -211,22 +216,22 @@ impl Link {
         }
     }
 
-    /// Whether the WAN is here.
+    /// Whether the link has the emulated WAN.
     pub(crate) fn is_long(self) -> bool {
         matches!(self, Self::Mid | Self::Direct)
     }
 
-    /// The address of its left end.
+    /// The address of the left end of the link.
     pub(crate) fn left(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 70, self as u8, 1)
     }
 
-    /// The address of its right end.
+    /// The address of the right end of the link.
     pub(crate) fn right(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 70, self as u8, 2)
     }
 
-    /// Further addresses of the left end.
+    /// A further address of the left end of the link.
     pub(crate) fn source(self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 70, self as u8, 11 + number)
     }

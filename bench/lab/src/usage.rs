@@ -1,16 +1,16 @@
-//! What processes have used: CPU time and peak memory, from `/proc`.
+//! CPU time and peak memory of processes, from `/proc`.
 //!
-//! Also the CPU time of all programs on the machine, which shows foreign work.
+//! The module also reads the CPU time of all programs on the machine, which shows the load by other
+//! programs.
 
 use std::{collections::BTreeMap, fs, iter::Sum, ops::Add, time::Duration};
 
 use anyhow::{Context, Result};
 
-/// The unit of the times in `/proc`: Linux gives user space 100 a second on every architecture that
-/// Rust runs on.
+/// The unit of times in `/proc`: 1/100 s on every architecture of Linux that Rust supports.
 const TICK: Duration = Duration::from_millis(10);
 
-/// CPU time of processes, all threads included.
+/// CPU time of processes with all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cpu {
     pub(crate) user: Duration,
@@ -24,19 +24,19 @@ impl Cpu {
     }
 }
 
-/// What one line of `/proc/PID/stat` says.
+/// The parsed fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
     cpu: Cpu,
 }
 
-/// What these processes have used so far; one that has ended counts nothing.
+/// CPU time of these processes so far. Processes that have ended are left out.
 pub(crate) fn cpu(pids: &[u32]) -> Cpu {
     pids.iter().filter_map(|pid| Some(stat(*pid)?.cpu)).sum()
 }
 
-/// The most memory that these processes have held at once, each by itself, bytes: `VmHWM`.
+/// The sum of the processes' peak memory in bytes (`VmHWM`).
 pub(crate) fn peak_rss_bytes(pids: &[u32]) -> u64 {
     pids.iter()
         .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok())
@@ -44,7 +44,7 @@ pub(crate) fn peak_rss_bytes(pids: &[u32]) -> u64 {
         .sum()
 }
 
-/// A process and all its descendants that live.
+/// A process and all its live descendants.
 pub(crate) fn tree(root: u32) -> Vec<u32> {
     let parents: BTreeMap<u32, u32> = fs::read_dir("/proc")
         .into_iter()
@@ -55,7 +55,7 @@ pub(crate) fn tree(root: u32) -> Vec<u32> {
     descendants(root, &parents)
 }
 
-/// `parents`: process id -> that of its parent.
+/// `parents` maps a process id to the process id of its parent.
 fn descendants(root: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     let mut tree = vec![root];
     let mut next = 0;
@@ -73,7 +73,7 @@ fn stat(pid: u32) -> Option<Stat> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The parent is field 4, `utime` and `stime` are the fields 14 and 15; the name in field 2 may hold
+/// The parent is field 4; `utime` and `stime` are fields 14 and 15. The name in field 2 can contain
 /// spaces and brackets.
 fn parse(stat: &str) -> Option<Stat> {
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -96,15 +96,15 @@ fn parse_peak_rss(status: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The time that all processors together have spent in programs (not in the kernel), or were taken
-/// away by the hypervisor. What is measured here works in the kernel, compilers and the like do not;
-/// so this shows foreign work.
+/// The time that all processors together spent in user space, or that the hypervisor took. The
+/// measured systems work mostly in the kernel. Compilers and similar programs work in user space,
+/// so this time shows the load by other programs.
 ///
 /// # Errors
-/// When `/proc/stat` has another form.
+/// If `/proc/stat` has an unexpected format.
 pub(crate) fn machine_in_programs() -> Result<Duration> {
-    let stat = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
-    parse_machine(&stat).context("/proc/stat has another form")
+    let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    parse_machine(&stat).context("/proc/stat has an unexpected format")
 }
 
 /// The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal.

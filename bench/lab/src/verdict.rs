@@ -1,7 +1,7 @@
-//! What our gateways have to show, judged on a report; what exactly is in [`targets`].
+//! Judges a report by the targets of muxgate, which [`targets`] lists.
 //!
-//! A target is judged when its row was measured; where the system that it is compared with is not
-//! installed or failed, a line says so.
+//! The module judges a target if its row was measured. If the system for comparison is not
+//! installed or failed, a line reports the reason.
 
 mod targets;
 
@@ -15,7 +15,7 @@ use crate::{
     topology::Topology,
 };
 
-/// What is asked of one row.
+/// A target for one row.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     topology: Topology,
@@ -27,16 +27,17 @@ struct Target {
     bound: Bound,
 }
 
-/// How a row's figure is looked at; of the rounds the median counts, but the most of memory and stalls.
+/// The value that is judged: the median of the rounds, or the maximum for memory and stalls.
 #[derive(Debug, Clone, Copy)]
 enum Measure {
     Value(Metric),
     Most(Metric),
     Ratio(Metric, System),
     Added(Metric, System),
-    /// The value in microseconds, less the round-trip time of the idle direct path.
+    /// The value in microseconds minus the round-trip time of the idle direct path.
     BeyondRtt(Metric),
-    /// The value, divided by the lower of a constant and this part of another system's value.
+    /// The value divided by the lower of two values: a constant, and this share of another system's
+    /// value.
     OfLower(Metric, f64, f64, System),
 }
 
@@ -51,7 +52,7 @@ enum Bound {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) is_missed: bool,
-    /// A line of the log.
+    /// The line that reports the verdict.
     pub(crate) text: String,
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn verdicts(report: &Report) -> Vec<Verdict> {
 }
 
 impl Target {
-    /// One verdict a row; `None` when no row was measured.
+    /// One verdict per row; `None` if no row was measured.
     fn judge(&self, report: &Report) -> Option<Vec<Verdict>> {
         let verdicts: Vec<Verdict> = report
             .rows

@@ -1,8 +1,8 @@
-//! The lab's own parts with real sockets: each load against the server, both relays in a lab of their
-//! own, and what a lab that is killed leaves behind. Needs root, `ip` and `iperf`; a test fails, and
-//! says so, where one of them is missing.
+//! Tests the lab's parts with real sockets: each load with the server, both relays in a lab run,
+//! and the processes of a killed lab. Needs root, `ip` and `iperf`. If a requirement is missing, a
+//! test fails and names the requirement.
 
-// Clippy's exception for tests does not reach the helpers of integration tests.
+// Clippy's exception for tests does not apply to helpers of integration tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -23,7 +23,7 @@ use muxtunnel_testkit::port::free_port;
 use muxtunnel_testkit::wait::{PATIENCE, until};
 use serde_json::Value;
 
-/// By this a process of a test is known, also when its parent is gone.
+/// An environment variable that marks the processes of a test, also after their parent has ended.
 const MARK: &str = "MUXLAB_TEST";
 
 fn muxlab(arguments: &str) -> Command {
@@ -48,13 +48,13 @@ impl Server {
         Self { child, address }
     }
 
-    /// The outcome of a load with this server.
+    /// Runs a load with this server. Returns its outcome.
     fn load(&self, line: &str) -> Value {
         load(line, self.address)
     }
 }
 
-/// The outcome of a load with the server at `address`.
+/// Runs a load with the server at `address`. Returns its outcome.
 fn load(line: &str, address: SocketAddr) -> Value {
     let output = muxlab(&format!("load {line} --connect {address}")).output();
     let output = output.unwrap();
@@ -79,7 +79,8 @@ fn figure(outcome: &Value, name: &str) -> f64 {
     figure.unwrap_or_else(|| panic!("{outcome} has no {name}"))
 }
 
-/// A path to `server`, on which `pass` carries each connection: its number, the client's end, the server's.
+/// A path to `server`. `pass` forwards each connection. Its arguments are the number of the
+/// connection, the client's end and the server's end.
 fn path(
     server: SocketAddr,
     pass: impl Fn(usize, TcpStream, TcpStream) + Send + Sync + 'static,
@@ -97,20 +98,20 @@ fn path(
     address
 }
 
-/// Passes on all that comes, until it ends.
+/// Forwards all bytes until the end.
 fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// The same on a thread of its own; returns the ends for the other direction.
+/// Forwards bytes to the server on a separate thread. Returns the ends for the other direction.
 fn copy_up(near: TcpStream, far: TcpStream) -> (TcpStream, TcpStream) {
     let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
     thread::spawn(move || copy(from, to));
     (far, near)
 }
 
-/// Passes on piece by piece as long as `go_on` says so, and then holds both connections open.
+/// Forwards pieces while `go_on` returns true, and then holds both connections open.
 fn copy_while(mut from: TcpStream, mut to: TcpStream, go_on: impl Fn() -> bool) {
     let mut piece = vec![0; 64 << 10];
     while go_on() {
@@ -127,7 +128,8 @@ fn the_time_of_an_exchange_is_the_paths_and_the_bulk_beside_it_is_set_against_it
     const ANSWER_DELAY: Duration = Duration::from_millis(20);
     let server = Server::start();
     let is_exchanging = AtomicBool::new(false);
-    // The first connection is the bulk, the second the exchanges; while they last, the bulk stops.
+    // The first connection has the bulk, the second the exchanges. The bulk stops during the
+    // exchanges.
     let path = path(server.address, move |number, near, far| {
         if number == 0 {
             return copy_while(near, far, || !is_exchanging.load(Ordering::Relaxed));
@@ -176,7 +178,7 @@ fn an_open_counts_when_its_answer_has_come() {
     let opens = figure(&load(&line, path), "opens_s");
     let answered = answered.load(Ordering::Relaxed) as f64;
     assert!(opens > 0.0 && opens <= answered, "{opens}, {answered}");
-    // Those that were open at the end of the second do not count.
+    // Connections that were open at the end of the second are not counted.
     assert!(opens >= answered - AT_ONCE as f64, "{opens}, {answered}");
 }
 
@@ -185,7 +187,7 @@ fn a_path_on_which_a_stalled_reader_stops_the_others_is_told_from_one_on_which_i
     let line = "stalled-reader --readers 2 --seconds 1 --warm-up-seconds 0";
     let server = Server::start();
     let turn = Mutex::new(());
-    // One stream at a time is written to; the one that nobody reads keeps the turn.
+    // The path writes to one stream at a time, so the stalled stream blocks the other streams.
     let path = path(server.address, move |_, near, far| {
         let (mut far, mut near) = copy_up(near, far);
         let mut piece = vec![0; 64 << 10];
@@ -213,7 +215,7 @@ fn a_stream_that_gets_next_to_nothing_lowers_the_index_of_fairness() {
             number > 0 || pieces.fetch_add(1, Ordering::Relaxed) == 0
         });
     });
-    // Of three streams one has next to nothing: at most two thirds.
+    // One of three streams gets almost nothing, so the index is at most two thirds.
     let unfair = figure(&load(line, path), "jain");
     assert!((0.0..0.7).contains(&unfair), "{unfair}");
     let direct = figure(&server.load(line), "jain");
@@ -227,7 +229,7 @@ fn a_direction_that_stops_is_seen_in_full_duplex() {
         "full-duplex --server {} --one-way-seconds 1 --seconds 2 --warm-up-seconds 0",
         server.address
     );
-    // The first connection goes one way, the second both ways.
+    // The first connection is used in one direction, the second in both directions.
     let path = path(server.address, |number, near, far| {
         let (far, near) = copy_up(near, far);
         let pieces = AtomicU64::new(0);
@@ -260,7 +262,8 @@ fn streams_of_a_fixed_size_come_back_byte_for_byte() {
     assert_eq!(outcome["bytes"], 2 * 30 * 300_001);
 }
 
-/// The outcome, and what was said, through a path that spoils the answers of its first connection.
+/// Runs a load through a path that spoils the answers of the first connection. Returns the load's
+/// outcome and standard error.
 fn spoiled(spoil: impl Fn(TcpStream, TcpStream) + Send + Sync + 'static) -> (Value, String) {
     let server = Server::start();
     let path = path(server.address, move |number, near, far| {
@@ -297,7 +300,7 @@ fn a_stream_that_ends_before_its_bytes_are_complete_is_lost_and_the_others_are_n
         copy(far, near);
     });
     assert!(
-        said.contains("it ended before all that was sent had come back"),
+        said.contains("the stream ended before all sent bytes had returned"),
         "{said}"
     );
     assert_eq!(figure(&outcome, "lost_streams"), 1.0);
@@ -332,7 +335,7 @@ fn builds_are_compared_only_where_both_exist_and_the_system_is_made_of_them() {
     };
     let said = refused("--against /no/such/muxgate");
     assert!(
-        said.contains("finding the muxgate to compare with"),
+        said.contains("cannot find the muxgate to compare with"),
         "{said}"
     );
     let said = refused("--against /bin/sh --muxgate /bin/sh --systems direct");
@@ -364,7 +367,7 @@ fn a_load_that_cannot_connect_says_where() {
     let output = output.unwrap();
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("connecting to 127.0.0.1:1"), "{errors}");
+    assert!(errors.contains("cannot connect to 127.0.0.1:1"), "{errors}");
 }
 
 fn short_run(folder: &Path) -> String {
@@ -412,7 +415,7 @@ fn a_lab_that_is_killed_leaves_no_process_behind() {
     until("its children have ended", || marked(&mark) == 0);
 }
 
-/// How many processes carry this mark.
+/// The number of processes with this mark.
 fn marked(mark: &str) -> usize {
     let wanted = format!("{MARK}={mark}");
     fs::read_dir("/proc")

@@ -1,4 +1,4 @@
-//! The echo port: sends back what arrives, so that a round trip can be measured.
+//! The echo port: returns received bytes, so that a client can measure round trips.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Connections served at a time; further ones wait in the listener's backlog.
+/// Maximum number of connections at a time. Further connections wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 16;
 /// A connection that is silent this long is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes echoed at a time.
+/// Maximum number of bytes echoed at a time.
 const CHUNK_BYTES: usize = 4096;
-/// Pause after a failed accept: it lasts (out of files) or concerns one peer that is gone.
+/// Pause after a failed accept, so that a lasting failure (no free file descriptor) does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Echoes until cancelled.
 ///
 /// # Errors
-/// None but a closed semaphore, which nothing closes.
+/// Only if the semaphore is closed, which does not happen.
 pub(super) async fn serve(listener: TcpListener) -> anyhow::Result<()> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -30,7 +30,7 @@ pub(super) async fn serve(listener: TcpListener) -> anyhow::Result<()> {
             continue;
         };
         tokio::spawn(async move {
-            // A broken connection is its prober's news, not ours.
+            // The prober reports a broken connection.
             let _ = echo(stream).await;
             drop(slot);
         });

@@ -1,4 +1,4 @@
-//! What an agent's machine is: iperf, kernel, congestion control, sysctls.
+//! Facts about an agent's machine: iperf, kernel, congestion control, sysctls.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,16 +8,16 @@ use anyhow::{Context, bail};
 use muxtunnel_bench_api::agent::Info;
 use tokio::process::Command;
 
-/// The sysctls that bear on throughput and can be read in a pod.
+/// The sysctls that affect throughput and can be read in a pod.
 const SYSCTLS: [&str; 3] = [
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_wmem",
 ];
-/// Time for iperf to tell its version.
+/// Time-out of `iperf --version`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads it all.
+/// Reads all facts.
 ///
 /// # Errors
 /// iperf is missing, or is not iperf 2.
@@ -32,7 +32,7 @@ pub(super) async fn read(iperf: &Path) -> anyhow::Result<Info> {
         .context("iperf -v")?;
     let output = output.with_context(|| {
         format!(
-            "{} cannot be run; install iperf 2 (Debian package iperf)",
+            "cannot run {}: install iperf 2 (Debian package iperf)",
             iperf.display()
         )
     })?;
@@ -40,7 +40,7 @@ pub(super) async fn read(iperf: &Path) -> anyhow::Result<Info> {
     let text = String::from_utf8_lossy(&text);
     let Some(version) = version(&text) else {
         bail!(
-            "{} is not iperf 2: it says {:?}",
+            "{} is not iperf 2: it prints {:?}",
             iperf.display(),
             text.trim()
         );
@@ -59,7 +59,7 @@ pub(super) async fn read(iperf: &Path) -> anyhow::Result<Info> {
     })
 }
 
-/// `iperf version 2.1.8 (12 August 2022) pthreads`; `None` for iperf 3 and everything else.
+/// Parses `iperf version 2.1.8 (12 August 2022) pthreads`; `None` for iperf 3 and any other text.
 fn version(text: &str) -> Option<String> {
     let version = text
         .trim()
@@ -69,7 +69,8 @@ fn version(text: &str) -> Option<String> {
     version.starts_with("2.").then(|| version.to_owned())
 }
 
-/// The value in force in this network namespace, white space folded; `None` where there is none.
+/// The effective value in this network namespace, with folded white space; `None` if the sysctl
+/// does not exist.
 fn sysctl(name: &str) -> Option<String> {
     let path = Path::new("/proc/sys").join(name.replace('.', "/"));
     let value = std::fs::read_to_string(path).ok()?;

@@ -5,59 +5,79 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use muxtunnel_bench_api::agent::{ClientReport, ClientRun};
-use muxtunnel_bench_api::{CONNECTIONS_MAX, DURATION_SECONDS_MAX};
+use muxtunnel_bench_api::{
+    CONNECTIONS_MAX, DATAGRAM_BYTES, DURATION_SECONDS_MAX, UDP_RATE_KBIT_S_MAX, UDP_RATE_KBIT_S_MIN,
+};
 
 use super::lines::for_each_line;
 use super::process;
 use crate::iperf::{Tail, is_complaint};
 
-/// Time beyond the asked seconds in which a client must end: buffers drain at the path's rate.
+/// Time-out of a client after the requested seconds. It is long, because buffers drain at the
+/// path's rate.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most complaints that are reported.
+/// Maximum number of reported error lines.
 const COMPLAINTS_MAX: usize = 8;
+/// Least payload of a datagram in bytes: iperf writes a number and a time into each datagram.
+const DATAGRAM_BYTES_MIN: u32 = 64;
 /// Longest name of a host, bytes (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
 
-/// Whether the request can be a command line.
+/// Checks a request before it becomes a command line.
 ///
 /// # Errors
-/// A number is out of bounds, or the host is no name or address.
+/// If a number is out of bounds, or the host is not a name or address.
 pub(super) fn check(request: &ClientRun) -> anyhow::Result<()> {
     check_host(&request.host)?;
     if !(1..=CONNECTIONS_MAX).contains(&request.connections) {
         bail!(
-            "{} connections; 1 to {CONNECTIONS_MAX} are possible",
+            "connections is {}: expected 1 to {CONNECTIONS_MAX}",
             request.connections
         );
     }
     if !(1..=DURATION_SECONDS_MAX).contains(&request.seconds) {
         bail!(
-            "{} seconds; 1 to {DURATION_SECONDS_MAX} are possible",
+            "seconds is {}: expected 1 to {DURATION_SECONDS_MAX}",
             request.seconds
+        );
+    }
+    let Some(udp) = request.udp else {
+        return Ok(());
+    };
+    if !(UDP_RATE_KBIT_S_MIN..=UDP_RATE_KBIT_S_MAX).contains(&udp.rate_kbit_s) {
+        bail!(
+            "the rate is {} kbit/s: expected {UDP_RATE_KBIT_S_MIN} to {UDP_RATE_KBIT_S_MAX} kbit/s",
+            udp.rate_kbit_s
+        );
+    }
+    if !(DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES).contains(&udp.datagram_bytes) {
+        bail!(
+            "a datagram has {} bytes: expected {DATAGRAM_BYTES_MIN} to {DATAGRAM_BYTES} bytes",
+            udp.datagram_bytes
         );
     }
     Ok(())
 }
 
-/// Whether `host` is a name or address, and no option of a command.
+/// Checks that `host` is a name or address, not an option of a command.
 ///
 /// # Errors
-/// It is neither.
+/// If it is neither a name nor an address.
 pub(super) fn check_host(host: &str) -> anyhow::Result<()> {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".:-".contains(c);
     let good = (1..=HOST_BYTES_MAX).contains(&host.len())
         && host.chars().all(plain)
         && !host.starts_with('-');
     if !good {
-        bail!("{host:?} is no host name or address");
+        bail!("{host:?} is not a host name or address");
     }
     Ok(())
 }
 
-/// Runs iperf to its end. Cancelling it ends the process.
+/// Runs iperf to its end. If the future is dropped, the process ends.
 ///
 /// # Errors
-/// It cannot be started or does not end in time.
+/// If iperf cannot be started or does not end in time.
 pub(super) async fn run(iperf: &Path, request: &ClientRun) -> anyhow::Result<ClientReport> {
     let [port, seconds, connections] = [
         u32::from(request.port),
@@ -67,7 +87,15 @@ pub(super) async fn run(iperf: &Path, request: &ClientRun) -> anyhow::Result<Cli
     .map(|number| number.to_string());
     let to = ["-f", "b", "-c", &request.host, "-p", &port];
     let how = ["-t", &seconds, "-P", &connections];
-    let (mut child, stdout, stderr) = process::start(iperf, &[&to[..], &how].concat())?;
+    let udp = request.udp.map(|udp| {
+        let bits_per_second = u64::from(udp.rate_kbit_s) * 1000;
+        [bits_per_second.to_string(), udp.datagram_bytes.to_string()]
+    });
+    let mut arguments = [&to[..], &how].concat();
+    if let Some([rate, length]) = &udp {
+        arguments.extend(["-u", "-b", rate, "-l", length]);
+    }
+    let (mut child, stdout, stderr) = process::start(iperf, &arguments)?;
     let deadline = Duration::from_secs(request.seconds.into()) + DRAIN_TIMEOUT;
     let (mut out, mut errors) = (Collected::default(), Collected::default());
     let reading = async {
@@ -111,6 +139,8 @@ impl Collected {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_bench_api::agent::UdpLoad;
+
     use super::*;
 
     fn request() -> ClientRun {
@@ -119,6 +149,7 @@ mod tests {
             port: 5001,
             connections: 1,
             seconds: 1,
+            udp: None,
         }
     }
 
@@ -143,6 +174,26 @@ mod tests {
                 .is_ok(),
                 "{host:?}"
             );
+        }
+    }
+
+    #[test]
+    fn datagrams_out_of_bounds_are_refused() {
+        let with = |rate_kbit_s, datagram_bytes| ClientRun {
+            udp: Some(UdpLoad {
+                rate_kbit_s,
+                datagram_bytes,
+            }),
+            ..request()
+        };
+        assert!(check(&with(100_000, 1400)).is_ok());
+        for request in [
+            with(99, 1400),
+            with(10_000_001, 1400),
+            with(100_000, 63),
+            with(100_000, 1401),
+        ] {
+            assert!(check(&request).is_err(), "{request:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! One iperf server: started, read while it runs, ended.
+//! One iperf server: starts it, reads its output, and ends it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,11 +12,13 @@ use super::lines::for_each_line;
 use super::process;
 use crate::iperf::Receiver;
 
-/// Time for iperf to listen.
+/// Time-out for iperf to listen.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for streams to end.
+/// Greatest time to wait until streams end, in seconds.
 const STOP_WAIT_SECONDS_MAX: u32 = 120;
-/// Ports below are not ours to open.
+/// Time to wait for the line about datagrams out of order, which follows the total of a stream.
+const LAST_LINE: Duration = Duration::from_millis(200);
+/// Least port number. Lower ports need privileges.
 const PORT_MIN: u16 = 1024;
 
 pub(super) struct IperfServer {
@@ -28,21 +30,22 @@ impl IperfServer {
     /// Starts iperf and returns when it listens.
     ///
     /// # Errors
-    /// It cannot be started, or says that it cannot listen, or says nothing in time.
+    /// If iperf cannot be started, reports that it cannot listen, or does not listen in time.
     pub(super) async fn start(iperf: &Path, request: &ServerStart) -> anyhow::Result<Self> {
         if request.port < PORT_MIN {
-            bail!("port {} is below {PORT_MIN}", request.port);
+            bail!("port is {}: expected {PORT_MIN} to 65535", request.port);
         }
         let port = request.port.to_string();
-        let (child, stdout, stderr) =
-            process::start(iperf, &["-s", "-i", "1", "-f", "b", "-p", &port])?;
+        let mut arguments = vec!["-s", "-i", "1", "-f", "b", "-p", &port];
+        arguments.extend(request.udp.then_some("-u"));
+        let (child, stdout, stderr) = process::start(iperf, &arguments)?;
         let (sender, mut receiver) = watch::channel(Receiver::default());
         // The task ends with the process, whose outputs it reads.
         tokio::spawn(async move {
             let take = |line: &str| sender.send_modify(|receiver| receiver.handle_line(line));
             tokio::join!(for_each_line(stdout, take), for_each_line(stderr, take));
         });
-        // Whether it settled, and how, is read from the state afterwards.
+        // The state below shows whether iperf listens or has failed.
         let settled = receiver.wait_for(|r| r.is_listening() || r.bind_error().is_some());
         let in_time = tokio::time::timeout(LISTEN_TIMEOUT, settled).await.is_ok();
         let state = receiver.borrow().clone();
@@ -51,24 +54,27 @@ impl IperfServer {
         }
         if !state.is_listening() {
             let how = if in_time {
-                "ended at once"
+                "ended at once".to_owned()
             } else {
-                "did not listen in time"
+                format!("did not listen within {} s", LISTEN_TIMEOUT.as_secs())
             };
             bail!("iperf -s -p {} {how}: {}", request.port, state.tail());
         }
         Ok(Self { child, receiver })
     }
 
-    /// Waits for the streams to end, ends the server and gives what it received.
+    /// Waits for the streams to end, ends the server and returns its figures.
     pub(super) async fn stop(mut self, request: &ServerStop) -> ServerReport {
         let wait = Duration::from_secs(request.wait_s.min(STOP_WAIT_SECONDS_MAX).into());
         let streams = request.connections as usize;
         let ended = self
             .receiver
             .wait_for(|receiver| receiver.ended() >= streams);
-        // Whether all ended in time is in the report: `ended`.
+        // The report's `ended` shows whether all streams ended in time.
         let _ = tokio::time::timeout(wait, ended).await;
+        if self.receiver.borrow().report().datagrams.is_some() {
+            tokio::time::sleep(LAST_LINE).await;
+        }
         let report = self.receiver.borrow().report();
         self.end().await;
         report
@@ -76,7 +82,7 @@ impl IperfServer {
 
     /// Ends the process and waits until its port is free.
     pub(super) async fn end(mut self) {
-        // An error says that it has ended already.
+        // An error means that the process has already ended.
         let _ = self.child.kill().await;
     }
 }

@@ -2,13 +2,13 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest line that is kept whole, bytes; what is beyond is dropped.
+/// Longest line in bytes. The rest of a longer line is dropped.
 const LINE_BYTES_MAX: usize = 4096;
-/// Bytes read at a time.
+/// Maximum number of bytes read at a time.
 const CHUNK_BYTES: usize = 4096;
 
-/// Gives each line of `output` to `take`, until its end. A read error is an end too: the process is
-/// gone.
+/// Passes each line of `output` to `take`, until the end of the output. A read error is treated as
+/// the end, because the process has ended.
 pub(super) async fn for_each_line(mut output: impl AsyncRead + Unpin, mut take: impl FnMut(&str)) {
     let mut line = Vec::new();
     let mut chunk = vec![0; CHUNK_BYTES];

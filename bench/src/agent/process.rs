@@ -6,15 +6,16 @@ use std::process::Stdio;
 use anyhow::Context;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-/// Starts a program, which ends with the value that is returned; with it what it prints and what it complains about.
+/// Starts a program and returns its child process, standard output and standard error. The program
+/// ends when the child is dropped.
 ///
 /// # Errors
-/// It cannot be started.
+/// If the program cannot be started.
 pub(super) fn start(
     program: &Path,
     arguments: &[&str],
 ) -> anyhow::Result<(Child, ChildStdout, ChildStderr)> {
-    let failed = || format!("{} cannot be started", program.display());
+    let failed = || format!("cannot start {}", program.display());
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())

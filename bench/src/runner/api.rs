@@ -1,4 +1,4 @@
-//! The runner's HTTP server: the operator's requests onto the board.
+//! The runner's HTTP server: applies the operator's requests to the board.
 
 use axum::extract::{Path, State};
 use axum::routing::{get, put};

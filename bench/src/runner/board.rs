@@ -1,12 +1,11 @@
-//! What the runner knows: phases, offers, ended cells. A plain state machine: requests of the
-//! operator and results of the measuring come in, and the [`State`] document comes out. No socket,
-//! no clock.
+//! The state of the runner: phases, offers, ended cells. Requests of the operator and results of
+//! measurements change the state, and the [`State`] document shows it. No socket, no clock.
 
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Environment, Offer, Pair, Phase, State};
 use muxtunnel_bench_api::{Matrix, Route};
 
-/// The board.
+/// The state of a benchmark.
 #[derive(Debug, Clone)]
 pub struct Board {
     matrix: Matrix,
@@ -24,23 +23,23 @@ struct Slot {
     offer: Option<Offer>,
 }
 
-/// Why an offer is not taken.
+/// Why an offer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OfferError {
     /// The matrix has no such environment.
     #[error("environment {index} not found: the benchmark has {count} environments")]
     Unknown {
-        /// The one offered.
+        /// The offered environment.
         index: usize,
-        /// How many there are.
+        /// The number of environments.
         count: usize,
     },
-    /// Another one comes first.
+    /// Another environment comes first.
     #[error("environment {index} is out of order: expected environment {current}")]
     NotItsTurn {
-        /// The one offered.
+        /// The offered environment.
         index: usize,
-        /// The one expected.
+        /// The expected environment.
         current: usize,
     },
     /// A route of the matrix has no agents.
@@ -49,7 +48,7 @@ pub enum OfferError {
 }
 
 impl Board {
-    /// The board of a benchmark that has not begun.
+    /// Creates the board of a benchmark that has not begun.
     #[must_use]
     pub fn new(matrix: Matrix) -> Self {
         let slot = Slot {
@@ -67,7 +66,7 @@ impl Board {
         }
     }
 
-    /// The operator offers an environment. Offering the same one again changes nothing.
+    /// Processes an offer of the operator. A repeated offer changes nothing.
     ///
     /// # Errors
     /// See [`OfferError`].
@@ -96,13 +95,14 @@ impl Board {
         Ok(())
     }
 
-    /// What was offered for an environment.
+    /// The offer for the environment `index`, if the operator has sent it.
     #[must_use]
     pub fn offer_of(&self, index: usize) -> Option<&Offer> {
         self.slots.get(index)?.offer.as_ref()
     }
 
-    /// The operator has no more environments, and has the results if there is a summary.
+    /// Records that the operator offers no more environments. If the board has a summary, the
+    /// operator has also fetched the results.
     pub fn finish(&mut self) {
         self.finished = true;
     }
@@ -113,25 +113,25 @@ impl Board {
         self.finished
     }
 
-    /// All cells of an environment have ended.
+    /// Records that all cells of an environment have ended.
     pub fn end_environment(&mut self, index: usize) {
         if let Some(slot) = self.slots.get_mut(index) {
             slot.phase = Phase::Done;
         }
     }
 
-    /// A cell has ended.
+    /// Records an ended cell.
     pub fn add_cell(&mut self, cell: Cell) {
         debug_assert!(self.cells.len() < self.cells_total);
         self.cells.push(cell);
     }
 
-    /// What is being done now.
+    /// Sets the current activity.
     pub fn set_progress(&mut self, line: &str) {
         self.progress = line.to_owned();
     }
 
-    /// All cells have ended.
+    /// Sets the summary, after all cells have ended.
     pub fn set_summary(&mut self, summary: Summary) {
         self.summary = Some(summary);
     }
@@ -155,7 +155,7 @@ impl Board {
     }
 }
 
-/// The agents of a route, and where its gateways tell their status.
+/// The agents of a route, and the status URLs of its gateways.
 #[must_use]
 pub fn ends<'a>(environment: &'a Environment, route: &Route) -> Option<(&'a Pair, &'a [String])> {
     match route {
@@ -189,6 +189,7 @@ mod tests {
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
+            udp_rate_kbit_s: 100_000,
         })
     }
 

@@ -1,12 +1,12 @@
-//! Surveys an environment before anything is measured: who the agents are, what round trip each route
-//! has, and whether that is the delay asked for.
+//! Surveys an environment before its measurements: the agents' versions, the round trip of each
+//! route, and whether it matches the requested delay.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use muxtunnel_bench_api::agent::{Info, RttProbe, RttReport};
-use muxtunnel_bench_api::result::Status;
+use muxtunnel_bench_api::result::{PingPong, Status, Udp};
 use muxtunnel_bench_api::runner::{Environment, Pair, Unavailable};
 use muxtunnel_bench_api::{EnvironmentKey, Matrix, PROBES, Path, Route};
 use muxtunnel_codes::Code;
@@ -17,23 +17,23 @@ use super::board::ends;
 use crate::http_client::Client;
 use crate::statistics::{rounded, spread};
 
-/// Time for a question that an agent or gateway answers from memory.
+/// Time-out of requests that an agent or gateway answers from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for all probes of a path, at the largest delay with room for a busy machine.
+/// Time-out for all probes of a path: enough for the largest delay on a busy machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Time for a path to carry its first probe: the entry's Service is known to every node a little after
-/// its pods are ready, and refuses connections until then.
+/// Time-out for the first probe of a path. After the pods are ready, every node needs a short time
+/// to learn the entry's Service, which refuses connections until then.
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between attempts of the first probe.
 const FIRST_PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// Times that the round trip is measured at least before its delay counts as wrong: another load on the
-/// machine can spoil one.
+/// Least number of measurements before a round trip is judged as wrong, because other load on the
+/// machine can falsify a measurement.
 const PROBE_ATTEMPTS_MIN: u32 = 3;
-/// More attempts begin until this time is over,
+/// Time until which further measurements begin if a round trip is wrong.
 const PROBING: Duration = Duration::from_secs(20);
-/// each so long after the one before.
+/// Pause between two measurements.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// How far the round trip may be from twice the one-way delay: a tenth, or 5 ms where that is more.
+/// Tolerance of the round trip: a tenth of twice the one-way delay, at least 5 ms.
 const RTT_TOLERANCE: f64 = 0.1;
 const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
 
@@ -48,13 +48,15 @@ pub(super) struct Survey {
     pub(super) congestion_control: Option<String>,
     pub(super) carriers: Option<u32>,
     pub(super) sysctls: BTreeMap<String, String>,
+    pub(super) udp: Option<Udp>,
+    pub(super) ping_pong: Option<PingPong>,
     /// Status documents of the gateways on this route.
     pub(super) gateway_status_urls: Vec<String>,
-    /// Why nothing can be measured on it.
+    /// Why the route cannot be measured; `None` if it can be measured.
     pub(super) trouble: Option<Unavailable>,
 }
 
-/// Surveys each route of the matrix, one after another: a probe wants the machine for itself.
+/// Surveys the routes of the matrix one after another, so that probes do not disturb one another.
 pub(super) async fn survey(
     client: &Client,
     matrix: &Matrix,
@@ -63,7 +65,7 @@ pub(super) async fn survey(
 ) -> Vec<Survey> {
     let mut surveys = Vec::new();
     for route in matrix.routes() {
-        // The board takes no environment without the pairs of its matrix.
+        // The board rejects environments without the pairs of the matrix.
         let Some((pair, gateway_status_urls)) = ends(environment, &route) else {
             continue;
         };
@@ -91,6 +93,8 @@ impl Survey {
             congestion_control: None,
             carriers: None,
             sysctls: BTreeMap::new(),
+            udp: None,
+            ping_pong: None,
             gateway_status_urls,
             trouble: None,
         }
@@ -127,7 +131,7 @@ impl Survey {
     async fn fill_from_gateways(&mut self, client: &Client) -> anyhow::Result<()> {
         let statuses = gateway_statuses(client, &self.gateway_status_urls).await?;
         self.carriers = carriers(&statuses);
-        // The entry's view: its sending side is the one that the delay slows.
+        // Take the figures of the entry, because its sending side has the delay.
         let mut entries = statuses.iter().filter(|status| status.role == Role::Entry);
         if let Some(entry) = entries.next() {
             self.sysctls = entry.sysctls.clone();
@@ -143,7 +147,7 @@ impl Survey {
         while let Err(error) = self.probe(client, 1).await {
             if begun.elapsed() > FIRST_PROBE_TIMEOUT {
                 return Err(error.context(format!(
-                    "no probe crossed the path within {} s",
+                    "no probe was answered within {} s",
                     FIRST_PROBE_TIMEOUT.as_secs()
                 )));
             }
@@ -154,16 +158,28 @@ impl Survey {
 
     /// Median of the idle round trips, milliseconds.
     async fn probe(&self, client: &Client, probes: u32) -> anyhow::Result<f64> {
+        let rtts_ms = self.round_trips(client, probes, Duration::ZERO).await?;
+        let spread = spread(&rtts_ms)
+            .with_context(|| format!("{} returned no round-trip time", self.pair.client_url))?;
+        Ok(spread.median)
+    }
+
+    /// Measures round trips of 64 bytes, in milliseconds. `longest`: additional time-out for many
+    /// round trips.
+    pub(super) async fn round_trips(
+        &self,
+        client: &Client,
+        probes: u32,
+        longest: Duration,
+    ) -> anyhow::Result<Vec<f64>> {
         let request = RttProbe {
             host: self.pair.host.clone(),
             port: self.pair.echo_port,
             probes,
         };
         let url = format!("{}/v1/rtt", self.pair.client_url);
-        let report: RttReport = client.post(&url, &request, PROBE_TIMEOUT).await?;
-        let spread = spread(&report.rtts_ms)
-            .with_context(|| format!("{url} returned no round-trip time"))?;
-        Ok(spread.median)
+        let report: RttReport = client.post(&url, &request, PROBE_TIMEOUT + longest).await?;
+        Ok(report.rtts_ms)
     }
 }
 
@@ -179,14 +195,15 @@ pub(super) async fn gateway_statuses(
     Ok(statuses)
 }
 
-/// Carriers of all entries; `None` without an entry.
+/// Number of carriers of all entries; `None` without an entry.
 pub(super) fn carriers(statuses: &[GatewayStatus]) -> Option<u32> {
     let entries = statuses.iter().filter(|status| status.role == Role::Entry);
     let counts = entries.map(|entry| entry.carriers.len() as u32);
     counts.reduce(|sum, count| sum + count)
 }
 
-/// Refuses a path whose delay is not the one asked for. Without emulation any round trip is right.
+/// Returns the refusal of a path with a wrong delay. Without emulation every round trip is
+/// accepted.
 fn judge_rtt(rtt_ms: f64, one_way_delay_ms: u32) -> Option<Unavailable> {
     let asked_ms = 2.0 * f64::from(one_way_delay_ms);
     let tolerance_ms = (asked_ms * RTT_TOLERANCE).max(RTT_TOLERANCE_MS_MIN);
@@ -202,7 +219,7 @@ fn judge_rtt(rtt_ms: f64, one_way_delay_ms: u32) -> Option<Unavailable> {
     })
 }
 
-/// A line for people about each route.
+/// A log line about each route.
 pub(super) fn describe(surveys: &[Survey]) -> Vec<String> {
     surveys.iter().map(describe_route).collect()
 }

@@ -1,30 +1,23 @@
-//! Measures the cells that differ only in their route, interleaved: in each round every route has one run, and the
-//! order rotates from round to round, so that a slow minute of the machine affects all of them.
+//! Measures the cells that differ only in their route. In each round every route has one run, and
+//! the order of the routes rotates from round to round. So a slow minute of the machine affects all
+//! routes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
-use muxtunnel_bench_api::agent::{ClientReport, ClientRun, ServerReport, ServerStart, ServerStop};
+use muxtunnel_bench_api::agent::ClientRun;
 use muxtunnel_bench_api::result::{Cell, REASON_BYTES_MAX, Status};
 use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Route};
 use muxtunnel_codes::Code;
 
 use super::Work;
 use super::environment::{Survey, carriers, gateway_statuses};
+use super::transfer::{complaints, transfer};
 use crate::http_client::Client;
 use crate::progress::{cell_head, round_line};
 use crate::statistics::{Window, rate_mbit_s, rounded, spread};
 use crate::table::figure;
-
-/// Seconds for streams to end after the client has: what is in flight and in the gateways' buffers.
-const DRAIN_SECONDS_MAX: u32 = 60;
-/// The same when the client complained: streams that never came are not waited for.
-const BROKEN_WAIT_SECONDS: u32 = 2;
-/// Time for an agent to start iperf.
-const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time beyond the seconds of a run in which its requests must be answered.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(DRAIN_SECONDS_MAX as u64 + 30);
 
 /// A cell while it is measured.
 struct Measured<'a> {
@@ -36,7 +29,7 @@ struct Measured<'a> {
     cpu_seconds: Option<f64>,
 }
 
-/// What one run gave.
+/// The figures of one run.
 struct Run {
     mbit_s: f64,
     bytes: u64,
@@ -44,14 +37,14 @@ struct Run {
     carriers: Option<u32>,
 }
 
-/// What the gateways of a route report.
+/// The reports of a route's gateways.
 struct Gateways {
-    /// All of them, since their start.
+    /// CPU time of all gateways since their start.
     cpu_seconds: f64,
     carriers: Option<u32>,
 }
 
-/// Measures a group of cells and ends each.
+/// Measures a group of cells, and records the end of each cell.
 pub(super) async fn measure(
     work: &mut Work,
     key: &EnvironmentKey,
@@ -80,7 +73,7 @@ pub(super) async fn measure(
                 measure_run(work, &mut cells[cell]).await,
             ));
         }
-        // In the order of the cells, whatever order the runs had.
+        // Sort by the order of the cells, not of the runs.
         figures.sort_by_key(|(route, _)| group.iter().position(|cell| cell.route == **route));
         let line = round_line(total, round + 1, work.matrix.rounds, &figures);
         work.say(&format!("{line}; {}", work.pace.left()))?;
@@ -104,7 +97,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// One run of one cell, and its figure for the log. A cell that failed has no more runs.
+/// Runs one cell once. Returns the figure for the log. A cell that has failed is not run again.
 async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
     if cell.cell.status != Status::Ok {
         work.pace.skip_runs(1);
@@ -138,65 +131,29 @@ async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
     }
 }
 
-/// Starts the server, runs the client, stops the server; what the server received is the result.
+/// Runs iperf between two reports of the gateways. The result is computed from the received bytes.
 async fn run_once(
     client: &Client,
     matrix: &Matrix,
     survey: &Survey,
     connections: u32,
 ) -> anyhow::Result<Run> {
-    let pair = &survey.pair;
-    let seconds = matrix.duration_s;
-    let start = ServerStart {
-        port: pair.server_iperf_port,
-    };
-    let url = format!("{}/v1/server/start", pair.server_url);
-    client
-        .post::<()>(&url, &start, START_TIMEOUT)
-        .await
-        .context("the iperf server")?;
     let before = gateways(client, survey).await?;
-
+    let pair = &survey.pair;
     let request = ClientRun {
         host: pair.host.clone(),
         port: pair.iperf_port,
         connections,
-        seconds,
+        seconds: matrix.duration_s,
+        udp: None,
     };
-    let deadline = Duration::from_secs(seconds.into()) + ANSWER_TIMEOUT;
-    let url = format!("{}/v1/client", pair.client_url);
-    let sent = client.post::<ClientReport>(&url, &request, deadline).await;
-
-    // The server is stopped even if the client failed; otherwise its port stays in use.
-    let all_sent = sent
-        .as_ref()
-        .is_ok_and(|report| report.complaints.is_empty());
-    let wait_s = if all_sent {
-        DRAIN_SECONDS_MAX
-    } else {
-        BROKEN_WAIT_SECONDS
-    };
-    let stop = ServerStop {
-        connections,
-        wait_s,
-    };
-    let url = format!("{}/v1/server/stop", pair.server_url);
-    let received = client
-        .post::<ServerReport>(&url, &stop, ANSWER_TIMEOUT)
-        .await;
-
-    let sent = sent.context("the iperf client")?;
-    let received = received.context("the iperf server")?;
+    let (sent, received) = transfer(client, pair, &request).await?;
     let after = gateways(client, survey).await?;
     let window = Window {
         warm_up_s: matrix.warm_up_s,
         duration_s: matrix.duration_s,
     };
-    let complaints = || match sent.complaints.as_slice() {
-        [] => "no usable figures".to_owned(),
-        complaints => format!("the iperf client reports: {}", complaints.join("; ")),
-    };
-    let mbit_s = rate_mbit_s(&received, window, connections).with_context(complaints)?;
+    let mbit_s = rate_mbit_s(&received, window, connections).with_context(|| complaints(&sent))?;
     let used = |before: &Gateways, after: &Gateways| after.cpu_seconds - before.cpu_seconds;
     let cpu_seconds = before.as_ref().zip(after.as_ref());
     Ok(Run {
@@ -207,7 +164,7 @@ async fn run_once(
     })
 }
 
-/// `None` on a route without gateways.
+/// Reads the reports of a route's gateways. `None` on a route without gateways.
 async fn gateways(client: &Client, survey: &Survey) -> anyhow::Result<Option<Gateways>> {
     if survey.gateway_status_urls.is_empty() {
         return Ok(None);
@@ -230,6 +187,8 @@ impl<'a> Measured<'a> {
             .congestion_control
             .clone_from(&survey.congestion_control);
         result.carriers = survey.carriers;
+        result.udp = survey.udp;
+        result.ping_pong = survey.ping_pong;
         result.sysctls.clone_from(&survey.sysctls);
         if let Some(trouble) = &survey.trouble {
             mark(&mut result, trouble.status, &trouble.code, &trouble.reason);
@@ -244,7 +203,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// The result. `direct`: median of the direct path in the same group.
+    /// Ends the cell. `direct`: median of the direct path in the same group.
     fn end(mut self, rounds: u32, direct: Option<f64>) -> Cell {
         if self.cell.status != Status::Ok {
             return self.cell;
@@ -266,7 +225,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// A cell of which only the place in the matrix is known.
+/// A cell without results, at its place in the matrix.
 pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Cell {
     Cell {
         path: cell.route.path(),
@@ -282,6 +241,8 @@ pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Ce
         ratio_to_direct: None,
         ratio_to_untuned_direct: None,
         cpu_s_per_gb: None,
+        udp: None,
+        ping_pong: None,
         status: Status::Ok,
         code: None,
         reason: None,

@@ -1,16 +1,16 @@
-//! Where people read: lines that are seen in `kubectl logs` as they happen.
+//! The log: lines that `kubectl logs` shows at once.
 
 use std::io::Write;
 
 use anyhow::Context;
 use muxtunnel_bench_api::result::{LOG_WORD, Record};
 
-/// Widest line for people.
+/// Greatest width of a line for people.
 const COLUMNS_MAX: usize = 100;
-/// What a line that goes on begins with.
+/// Indentation of a continuation line.
 const INDENT: &str = "        ";
 
-/// The log.
+/// The log of a runner.
 pub struct Log(Box<dyn Write + Send>);
 
 impl Log {
@@ -20,7 +20,8 @@ impl Log {
         Self(output)
     }
 
-    /// A line for people; one wider than [`COLUMNS_MAX`] goes on, indented, in the next.
+    /// Writes a line for people. A line wider than [`COLUMNS_MAX`] continues on the next line,
+    /// indented.
     pub(super) fn line(&mut self, line: &str) -> anyhow::Result<()> {
         line.split('\n')
             .flat_map(wrap)
@@ -30,17 +31,17 @@ impl Log {
     fn write(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.0, "{line}")
             .and_then(|()| self.0.flush())
-            .context("writing the log")
+            .context("cannot write the log")
     }
 
-    /// A line for machines.
+    /// Writes a line for programs.
     pub(super) fn record(&mut self, record: &Record) -> anyhow::Result<()> {
         let json = serde_json::to_string(record)?;
         self.write(&format!("{LOG_WORD}{json}"))
     }
 }
 
-/// `line` in parts of at most [`COLUMNS_MAX`] columns, parted at spaces where there are any.
+/// Splits `line` into parts of at most [`COLUMNS_MAX`] columns, at spaces if possible.
 fn wrap(line: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = line.to_owned();

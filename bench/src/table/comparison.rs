@@ -1,22 +1,22 @@
-//! The tunnel and the direct path side by side, for clients and servers that keep the kernel's defaults: what an
-//! application gets without the tunnel, and what the same application gets with it.
+//! The tunnel and the direct path side by side, for clients and servers with kernel defaults: the
+//! throughput of an application without the tunnel and with it.
 
 use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::result::Cell;
 
 use super::{WIDE_MARK, cut, figure, ratio_figure, word};
 
-/// Tunings for which a row has room; the profiles of a MuxBenchmark are as many.
+/// Greatest number of tunings in a row: the number of profiles of a MuxBenchmark.
 const TUNINGS_MAX: usize = 3;
 
-/// The comparison at the longest delay. Empty without a delay, and where the tunnel or the untuned direct path was
-/// not measured.
+/// The comparison at the longest delay. Empty without a delay, or if the tunnel or the untuned
+/// direct path was not measured.
 pub(super) fn render(cells: &[Cell]) -> Vec<String> {
     let longest = cells.iter().map(|cell| cell.one_way_delay_ms).max();
     let Some(delay) = longest.filter(|delay| *delay > 0) else {
         return Vec::new();
     };
-    // Client and server of IP packets have the sysctls of the gateways.
+    // The network is left out, because its client and server have the sysctls of the gateways.
     let delayed = || {
         let delayed = cells.iter().filter(|cell| cell.one_way_delay_ms == delay);
         delayed.filter(|cell| cell.path != Path::Network)
@@ -79,7 +79,7 @@ fn gain(tunnel: &Cell, cells: &[Cell]) -> String {
     format!("|{}{ratio:>9} ", median(tunnel))
 }
 
-/// Nine columns: the figure and its mark, or why there is none.
+/// Nine columns: the figure and its mark, or the status of a cell without figures.
 fn median(cell: &Cell) -> String {
     match cell.mbit_s {
         Some(rate) if rate.is_wide() => format!("{:>8}{WIDE_MARK}", figure(rate.median)),

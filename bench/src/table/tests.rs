@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 
 use muxtunnel_bench_api::Path;
+use muxtunnel_bench_api::result::{PingPong, Record, Udp};
 
 use super::*;
 
-/// A measured row: route, one-way delay, tuning, connections, (median, min, max), RTT, CPU, carriers.
+/// A measured row: route, one-way delay, tuning, connections, (median, min, max), RTT, CPU,
+/// carriers.
 type Row = (
     &'static str,
     u32,
@@ -16,7 +18,7 @@ type Row = (
     u32,
 );
 
-/// The cells without a delay first, as a spec may have them.
+/// The cells without a delay come first: a spec may have this order.
 #[rustfmt::skip]
 const MEASURED: [Row; 15] = [
     ("direct", 0, "None", 1, (7100.0, 4781.0, 8573.0), 0.03, 0.0, 0),
@@ -39,7 +41,7 @@ const MEASURED: [Row; 15] = [
 fn measured() -> Vec<Cell> {
     let mut cells: Vec<Cell> = MEASURED.iter().map(cell).collect();
     for index in 0..cells.len() {
-        // Of each block the direct cell comes first.
+        // The direct cell comes first in each block.
         let direct = cells[index - index % 3].mbit_s;
         let ratio = cells[index].mbit_s.zip(direct);
         cells[index].ratio_to_direct = ratio.map(|(rate, direct)| rate.median / direct.median);
@@ -68,6 +70,8 @@ fn cell(row: &Row) -> Cell {
         mbit_s: Some(Spread { median, min, max }),
         ratio_to_direct: None,
         ratio_to_untuned_direct: None,
+        udp: None,
+        ping_pong: None,
         cpu_s_per_gb: is_tunnel.then_some(cpu),
         status: Status::Ok,
         code: None,
@@ -93,9 +97,21 @@ fn widest(table: &str) -> usize {
 }
 
 #[test]
-fn a_matrix_is_the_table_of_the_documentation() {
+fn a_matrix_is_a_table() {
     let table = render(&measured());
     assert_eq!(table, include_str!("../../fixtures/table.txt").trim_end());
+}
+
+#[test]
+fn the_committed_results_are_the_table_of_the_documentation() {
+    let lines = include_str!("../../../docs/figures/results.jsonl").lines();
+    let cells: Vec<_> = lines
+        .filter_map(|line| match serde_json::from_str(line).unwrap() {
+            Record::Cell(cell) => Some(cell),
+            Record::Summary(_) => None,
+        })
+        .collect();
+    let table = render(&cells);
     let documented: String = table
         .lines()
         .map(|line| format!("    {line}").trim_end().to_owned() + "\n")
@@ -103,7 +119,7 @@ fn a_matrix_is_the_table_of_the_documentation() {
     let page = include_str!("../../../docs/benchmarks.md");
     assert!(
         page.contains(&documented),
-        "docs/benchmarks.md has another table than:\n{documented}"
+        "docs/benchmarks.md does not contain this table:\n{documented}"
     );
 }
 
@@ -207,4 +223,61 @@ fn figures_have_three_significant_digits() {
     assert_eq!(figures, ["0.042", "3.14", "22.6", "100", "226", "4213"]);
     let ratios = [0.096, 1.0, 9.996, 19.12, 136.4].map(ratio_figure);
     assert_eq!(ratios, ["0.10", "1.00", "10.0", "19.1", "136"]);
+}
+
+#[test]
+fn datagrams_and_ping_pongs_have_one_row_for_each_path() {
+    let udp = |lost_percent, mbit_s| Udp {
+        sent_mbit_s: 100.0,
+        datagram_bytes: 1400,
+        mbit_s,
+        datagrams: 53_572,
+        lost_percent,
+        out_of_order: 3,
+    };
+    let ping_pong = |p50_us, p99_us| PingPong {
+        exchanges: 1000,
+        p50_us,
+        p99_us,
+    };
+    let row = |connections, delay| {
+        cell(&(
+            "direct",
+            delay,
+            "Wan",
+            connections,
+            (1.0, 1.0, 1.0),
+            0.1,
+            0.0,
+            0,
+        ))
+    };
+    let network = |connections, delay| Cell {
+        path: Path::Network,
+        protocol: Some("native".into()),
+        ..row(connections, delay)
+    };
+    let mut cells = vec![
+        network(1, 0),
+        row(1, 50),
+        network(1, 50),
+        row(10, 50),
+        network(10, 50),
+    ];
+    assert!(!render(&cells).contains("ping-pong"), "no figures, no rows");
+    for cell in &mut cells {
+        cell.udp = (cell.one_way_delay_ms > 0).then(|| udp(0.0421, 99.96));
+        cell.ping_pong = Some(ping_pong(101_412.6, 120_000.0));
+    }
+    let table = render(&cells);
+    let rows: Vec<&str> = table.lines().rev().take(3).collect();
+    assert_eq!(
+        rows,
+        [
+            "    0 ms Wan    | network|       -        - |         -          - |     101413      120000",
+            "   50 ms Wan    | network|     100      100 |     0.042          3 |     101413      120000",
+            "   50 ms Wan    | direct |     100      100 |     0.042          3 |     101413      120000",
+        ]
+    );
+    assert!(widest(&table) <= 100, "{table}");
 }

@@ -3,7 +3,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Name of everything this release makes: the release's name, with the chart's name where it is not in it. */}}
+{{/* Name of all objects of this release: the release's name, and the chart's name unless the release's name contains it. */}}
 {{- define "muxtunnel.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride }}
@@ -31,7 +31,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* A time such as 1h30m in whole seconds. */}}
+{{/* Converts a duration such as 1h30m to whole seconds. */}}
 {{- define "muxtunnel.seconds" -}}
 {{- $sum := 0 }}
 {{- range regexFindAll "[0-9]+(ms|h|m|s)" . -1 }}
@@ -41,19 +41,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- div $sum 1000 }}
 {{- end }}
 
-{{/* The namespace of what `helm test` makes: one that is served. */}}
+{{/* The namespace of the objects of `helm test`: one of the served namespaces. */}}
 {{- define "muxtunnel.testNamespace" -}}
 {{- if .Values.watchNamespaces }}{{ first .Values.watchNamespaces }}{{ else }}{{ .Release.Namespace }}{{ end }}
 {{- end }}
 
-{{/* Annotations of what `helm test` makes, with the weight that orders it. A Job that failed stays to be looked at. */}}
+{{/* Annotations of the objects of `helm test`, with the weight that orders them. A failed Job is kept for its log. */}}
 {{- define "muxtunnel.testAnnotations" -}}
 helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* What both containers of `helm test` have. */}}
+{{/* Fields that both containers of `helm test` share. */}}
 {{- define "muxtunnel.testContainer" -}}
 securityContext:
   allowPrivilegeEscalation: false
@@ -67,7 +67,7 @@ volumeMounts:
   mountPath: /tmp
 {{- end }}
 
-{{/* A full image reference: (list root "operator"). */}}
+{{/* A full image reference. The argument is the root and the name of a value of `image`: (list root "operator"). */}}
 {{- define "muxtunnel.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index $root.Values.image (index . 1) -}}
@@ -77,22 +77,22 @@ volumeMounts:
 {{- end }}
 
 {{/*
-What the operator may do, in each namespace that it serves. It reads no Secret: it makes the tokens of benchmarks, and
-makes and renews the certificates of gateways. The right to patch one is a right to change it, and a patch is answered
-with the whole object: `watchNamespaces` keeps that to the namespaces that are served.
+The operator's permissions in each served namespace. The operator may not get or list Secrets: it creates the tokens of
+benchmarks, and creates and renews the certificates of gateways. The response to a patch contains the whole Secret, so
+the permission to patch discloses the Secret. `watchNamespaces` limits this permission to the served namespaces.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
   resources: [muxbenchmarks]
   verbs: [get, list, watch]
-# A benchmark's environments are MuxTunnels of its own.
+# A benchmark creates one MuxTunnel per environment.
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels/status, muxbenchmarks/status]
   verbs: [patch]
-# What namespaces permit others to refer to: ours, and the Gateway API's where it is installed.
+# Grants of other namespaces: MuxGrants and, if they are installed, the Gateway API's ReferenceGrants.
 - apiGroups: [muxtunnel.dev]
   resources: [muxgrants]
   verbs: [list, watch]
@@ -134,13 +134,13 @@ with the whole object: `watchNamespaces` keeps that to the namespaces that are s
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
   verbs: [get, list, watch, create, patch, delete]
-# Only the kubelet's Events say why a pod's sandbox fails.
+# Only the kubelet's Events contain the reason why a pod's sandbox fails.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [list, create, patch]
 {{- end }}
 
-{{/* Match conditions of the admission policies: the operator's account, but for the Secret of the authorities. */}}
+{{/* The admission policies match requests of the operator's account, except for the Secret of the authorities. */}}
 {{- define "muxtunnel.ofTheOperator" -}}
 - name: of-the-operator
   expression: >-
@@ -157,13 +157,13 @@ has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata
       object.metadata.labels['app.kubernetes.io/managed-by'] == 'muxtunnel-operator'
 {{- end }}
 
-{{/* CEL: an object of that name is owned by a MuxTunnel or MuxBenchmark. */}}
+{{/* CEL: a MuxTunnel or MuxBenchmark owns the object in the variable that is the argument. */}}
 {{- define "muxtunnel.owned" -}}
 (has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
       o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxBenchmark']))
 {{- end }}
 
-{{/* CEL: a Secret of that name has a type and an owner that the operator gives Secrets. */}}
+{{/* CEL: the Secret in the variable that is the argument has the type and the owner of an operator's Secret. */}}
 {{- define "muxtunnel.ownSecret" -}}
 has({{ . }}.type) && has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
       o.apiVersion.startsWith('muxtunnel.dev/') &&
@@ -171,7 +171,7 @@ has({{ . }}.type) && has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.o
       ({{ . }}.type == 'Opaque' && o.kind == 'MuxBenchmark')))
 {{- end }}
 
-{{/* CEL: container c has no privileges but what its capabilities add. */}}
+{{/* CEL: container c has no privileges. Other rules check its added capabilities. */}}
 {{- define "muxtunnel.unprivileged" -}}
 has(c.securityContext) && has(c.securityContext.allowPrivilegeEscalation) &&
       !c.securityContext.allowPrivilegeEscalation &&

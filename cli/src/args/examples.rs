@@ -1,16 +1,16 @@
-//! What `--help` of each command shows at its end. A test types it.
+//! The examples at the end of each command's `--help`. A test parses them.
 
-/// Examples by the path of their command, `muxtunnel` standing for the program.
+/// Examples by the path of their command. `muxtunnel` is replaced by the program's name.
 pub(super) const EXAMPLES: &[(&[&str], &str)] = &[
     (
         &[],
         "\
 Examples:
-  What is there, and how is it?
+  Show all tunnels and their state:
     muxtunnel status -A
-  Which faults are there, and what corrects them?
+  Find faults and their fixes:
     muxtunnel check -A
-  What does a code mean?
+  Explain a code:
     muxtunnel explain MT0308",
     ),
     (
@@ -19,17 +19,17 @@ Examples:
 Examples:
   All tunnels of the namespace shop:
     muxtunnel status -n shop
-  One, once it works; status 4 if it does not within two minutes:
+  One tunnel, as soon as it is Ready; exit status 4 after two minutes:
     muxtunnel status web -n shop --wait --timeout 2m
-  Its entry here and its exit in another cluster, in one view:
+  The entry here and the exit in another cluster, in one view:
     muxtunnel status web -n shop --peer-context far --peer backend/web
-  Its state, and each change of it, until you end it with Ctrl-C:
+  The state, and the state again at each change, until you press Ctrl-C:
     muxtunnel status web -n shop --watch
   With the reasons, the bottlenecks and the addresses, in colour in a pager:
     muxtunnel status -A -o wide --color always | less -SR
-  Its round-trip time, for a script:
+  The round-trip time, for a script:
     muxtunnel status web -n shop -o json | jq .carriers.rttMilliseconds
-  The names of all that are not ready, and all as the arguments of kubectl:
+  The names of tunnels that are not Ready; all tunnels as arguments of kubectl:
     muxtunnel status --no-headers | awk '$3 != \"True\" { print $1 }'
     muxtunnel status -o name | xargs kubectl describe",
     ),
@@ -39,11 +39,11 @@ Examples:
 Examples:
   Before the chart is installed:
     muxtunnel check --pre
-  Everything, in all namespaces; status 3 if there are findings:
+  All checks, in all namespaces; exit status 3 if there are findings:
     muxtunnel check -A
-  What do the nodes let gateways have? Makes short-lived pods in the namespace tests:
+  Test sysctls and kernel features of the nodes, with short-lived pods in the namespace tests:
     muxtunnel check --only node --probe -n tests
-  Before the chart is installed, with images of your own:
+  The same test before the chart is installed, with your own images:
     muxtunnel check --pre --only node --probe -n tests \\
       --gateway-image registry.example.com/muxtunnel/gateway:0.1.0 \\
       --netem-image registry.example.com/muxtunnel/netem:0.1.0",
@@ -52,29 +52,29 @@ Examples:
         &["explain"],
         "\
 Examples:
-  One code, by its number or its name:
+  One code, by number or by name:
     muxtunnel explain MT0308
     muxtunnel explain SysctlForbidden
-  All of them:
+  All codes:
     muxtunnel explain
-  All of them, for a script:
+  All codes, for a script:
     muxtunnel explain --no-headers | grep Sysctl",
     ),
     (
         &["token"],
         "\
 Examples:
-  In the exit's cluster, then in the entry's:
-    muxtunnel token issue web -n backend --context far --output web.join.yaml
+  Issue a bundle in the exit's cluster, then redeem it in the entry's cluster:
+    muxtunnel token issue web -n backend --context far --filename web.join.yaml
     muxtunnel token redeem web.join.yaml --name web-join -n shop --context near",
     ),
     (
         &["token", "issue"],
         "\
 Examples:
-  Into a file, to be handed over by a way that only the two of you can read:
-    muxtunnel token issue web -n backend --output web.join.yaml
-  Straight into the other cluster:
+  Write the bundle to a file, and send the file over a confidential channel:
+    muxtunnel token issue web -n backend --filename web.join.yaml
+  Pass the bundle directly to the entry's cluster:
     muxtunnel token issue web -n backend --context far \\
       | muxtunnel token redeem - --name web-join -n shop --context near",
     ),
@@ -82,16 +82,16 @@ Examples:
         &["token", "redeem"],
         "\
 Examples:
-  Check the file and make the Secret web-join of it:
+  Check the file and create the Secret web-join from it:
     muxtunnel token redeem web.join.yaml --name web-join -n shop",
     ),
     (
         &["token", "revoke"],
         "\
 Examples:
-  Ask first:
+  Ask for confirmation, then revoke:
     muxtunnel token revoke web -n backend
-  In a script; status 4 if the operator has not done it within two minutes:
+  In a script, without a question; exit status 4 after two minutes:
     muxtunnel token revoke web -n backend --yes --wait --timeout 2m",
     ),
     (

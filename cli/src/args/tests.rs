@@ -1,4 +1,4 @@
-//! What `--help` and `docs/cli.md` show can be typed.
+//! The command lines in `--help` and `docs/cli.md` parse.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn typed(line: &str) -> Result<Cli, clap::Error> {
     parse(PROGRAM, words.into_iter().map(OsString::from))
 }
 
-/// The command lines of `text`, which are indented or follow a pipe.
+/// The command lines of `text`: indented lines, and the parts after a pipe.
 fn commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     let indented = joined.lines().filter(|line| line.starts_with("    "));

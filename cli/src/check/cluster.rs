@@ -15,7 +15,8 @@ use crate::args::CheckArgs;
 use crate::cluster::{Cluster, failed, in_words};
 use crate::end::Failure;
 
-/// Asks for the version, which takes no right; the finding where there is no answer.
+/// Reads the server's version, which needs no right. Returns a finding if the server does not
+/// answer.
 pub(super) async fn reach(cluster: &Cluster) -> Result<Info, Check> {
     cluster.client.apiserver_version().await.map_err(|error| {
         let context = cluster.context.as_ref();
@@ -56,16 +57,16 @@ fn server_version(text: &str) -> Check {
     Check::finding(description, Finding::new(Code::ServerTooOld, cause, fix))
 }
 
-/// What comes of a right that is missing.
+/// The effect of a missing right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// A part of this program's looks is skipped.
+    /// Without the right, some checks are skipped.
     ToLook,
-    /// What was asked for cannot be done.
+    /// Without the right, the requested command cannot run.
     Asked,
 }
 
-/// What the other categories read, or an installation makes.
+/// The rights that the other categories need, or that an installation needs.
 fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
     let whole = |verb, group, resource| Right {
         verb,
@@ -103,7 +104,8 @@ fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
     rights
 }
 
-/// Group and resource of what the chart makes by default, and Helm for its release.
+/// Group and resource of the objects that the chart creates by default, and of Helm's release
+/// Secret.
 const MADE: [(&str, &str); 14] = [
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("rbac.authorization.k8s.io", "clusterroles"),
@@ -141,7 +143,7 @@ async fn allowed(cluster: &Cluster, right: &Right<'_>) -> Result<bool, Failure> 
     let answer = api
         .create(&PostParams::default(), &review)
         .await
-        .map_err(|error| failed("cannot ask for your rights", error))?;
+        .map_err(|error| failed("cannot read your rights", error))?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
@@ -166,7 +168,7 @@ mod tests {
             "/../charts/tests/golden/default.yaml"
         );
         let text = std::fs::read_to_string(golden).unwrap();
-        // Those of `helm test` apart.
+        // The objects of `helm test` are left out.
         let documents = text.split("\n---\n");
         let made = documents.filter(|document| !document.contains("helm.sh/hook: test"));
         let kinds = made.filter_map(|document| {

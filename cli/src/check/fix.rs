@@ -1,4 +1,4 @@
-//! Commands that mend what was found, ready to be run.
+//! Commands that fix findings.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
@@ -10,12 +10,13 @@ use super::installation::serves;
 
 /// Installs the chart from this checkout.
 const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
-/// The label in which the chart says its release.
+/// The label with the chart's release.
 const RELEASE: &str = muxtunnel_contract::labels::INSTANCE;
 
-/// Installs the chart from this checkout, or upgrades the release that there is: a second one would be a second
-/// operator. `operators`: those there are; none where they may not be listed. `namespace`: of a tunnel, which one of
-/// them serves.
+/// The command that installs the chart from this checkout. If a release exists, the command
+/// upgrades it, because a second release would run a second operator. `operators`: the existing
+/// operators, or `None` if the user may not list them. `namespace`: the namespace of a tunnel, to
+/// select the operator that serves it.
 pub(super) fn install(operators: Option<&[Deployment]>, namespace: Option<&str>) -> String {
     let Some(operators) = operators else {
         return "helm list --all-namespaces".to_owned();
@@ -26,7 +27,7 @@ pub(super) fn install(operators: Option<&[Deployment]>, namespace: Option<&str>)
     serving.map_or_else(|| INSTALL.to_owned(), upgrade)
 }
 
-/// Upgrades the release of an operator.
+/// The command that upgrades the release of an operator.
 pub(super) fn upgrade(operator: &Deployment) -> String {
     let place = operator.namespace().unwrap_or_default();
     match operator.labels().get(RELEASE) {
@@ -35,19 +36,19 @@ pub(super) fn upgrade(operator: &Deployment) -> String {
     }
 }
 
-/// A right that something takes.
+/// A right of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Right<'a> {
     pub(super) verb: &'a str,
-    /// Empty: the core group.
+    /// The API group; empty for the core group.
     pub(super) group: &'a str,
     pub(super) resource: &'a str,
-    /// `None`: in the whole cluster.
+    /// The namespace of the right. `None`: the right applies to the whole cluster.
     pub(super) namespace: Option<&'a str>,
 }
 
 impl Right<'_> {
-    /// `list nodes` or `create pods in namespace shop`.
+    /// The right as text, such as `list nodes` or `create pods in namespace shop`.
     pub(super) fn name(&self) -> String {
         let place = self
             .namespace
@@ -55,7 +56,7 @@ impl Right<'_> {
         format!("{} {}{place}", self.verb, self.full_resource())
     }
 
-    /// `leases.coordination.k8s.io`.
+    /// The resource with its group, such as `leases.coordination.k8s.io`.
     fn full_resource(&self) -> String {
         match self.group {
             "" => self.resource.to_owned(),
@@ -63,7 +64,7 @@ impl Right<'_> {
         }
     }
 
-    /// The finding that it is missing.
+    /// The finding for a missing right.
     pub(super) fn missing(&self) -> Finding {
         let resource = self.full_resource();
         let name = format!("muxtunnel-{}-{}", self.verb, self.resource);
@@ -82,7 +83,7 @@ impl Right<'_> {
     }
 }
 
-/// What shows, or mends, why a condition of a tunnel does not hold.
+/// The command that fixes a condition of a tunnel, or shows why it is not true.
 pub(super) fn condition(
     reason: &str,
     namespace: &str,
@@ -114,22 +115,23 @@ pub(super) fn condition(
     }
 }
 
-/// Lets a namespace's Pod Security level admit what needs NET_ADMIN, or an unsafe sysctl.
+/// The command that sets a Pod Security level that admits NET_ADMIN and unsafe sysctls.
 pub(super) fn privileged(namespace: &str) -> String {
     format!(
         "kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
     )
 }
 
-/// Runs a command on a node, from a pod that kubectl makes there.
+/// Runs `command` on a node, in a debug pod of kubectl.
 pub(super) fn on_node(node: &str, namespace: &str, command: &str) -> String {
     format!(
         "kubectl debug node/{node} -n {namespace} --profile=sysadmin --image=busybox -- chroot /host {command}"
     )
 }
 
-/// Lets the buffers of sockets on a node hold what any gateway asks for, now and after the node has started again: what
-/// sysctl(8) prints is what it reads.
+/// The command that raises the socket buffers of a node to the size that gateways request, now and
+/// after a restart of the node. The second command writes the output of sysctl(8) to a file
+/// from which sysctl(8) can read it.
 pub(super) fn udp_buffers(node: &str, namespace: &str) -> String {
     let bytes = QUIC_BUFFER_BYTES;
     [
@@ -203,7 +205,7 @@ mod tests {
         ];
         let fix = condition("WanDisabled", "shop", "web", Some(&several));
         assert!(fix.starts_with("helm upgrade b charts/muxtunnel --namespace ns-b "));
-        // Nobody knows whether there is one.
+        // The user may not list operators, so an operator may exist.
         assert_eq!(install(None, None), "helm list --all-namespaces");
         assert_eq!(
             condition("WanDisabled", "shop", "web", None),

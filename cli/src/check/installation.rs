@@ -18,19 +18,21 @@ use super::{Check, Finding, Scope, readable};
 use crate::cluster::failed;
 use crate::end::Failure;
 
-/// The name of the leader's Lease, in the operator's namespace, unless an argument says another.
+/// Default name of the leader's Lease in the operator's namespace; an argument of the operator
+/// overrides it.
 const LEASE: &str = "muxtunnel-operator";
 const LEASE_NAME: &str = "--lease-name=";
-/// How long after a look at a Lease the next one is.
+/// Interval between two reads of a Lease.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The label that the chart gives an operator.
 const OPERATORS: &str = "app.kubernetes.io/component=operator";
-/// The argument that no other program's Deployment has.
+/// An argument that only the operator's Deployment has.
 const GATEWAY_IMAGE: &str = "--gateway-image=";
 const NETEM_IMAGE: &str = "--netem-image=";
 const WATCH_NAMESPACE: &str = "--watch-namespace=";
 const VERSION_LABEL: &str = muxtunnel_contract::labels::VERSION;
-/// Differences of a definition that are named; the rest is counted.
+/// Maximum number of differences of a definition that a finding names. It only counts further
+/// differences.
 const DIFFERENCES_SHOWN: usize = 3;
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
@@ -58,7 +60,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         let place = namespace.map_or("any namespace".to_owned(), |name| {
             format!("namespace {name}")
         });
-        let cause = format!("there is no operator's Deployment in {place}");
+        let cause = format!("no Deployment of an operator found in {place}");
         checks.push(Check::finding(
             description,
             Finding::new(Code::OperatorNotAvailable, cause, install),
@@ -74,7 +76,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
 
 // --- Definitions ---------------------------------------------------------------------------------------------------
 
-/// `install`: the command that brings them.
+/// `install`: the command that installs the definitions.
 async fn definitions(client: &Client, install: &str) -> Result<Vec<Check>, Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let group = "apiextensions.k8s.io";
@@ -87,7 +89,7 @@ async fn definitions(client: &Client, install: &str) -> Result<Vec<Check>, Failu
     let mut checks = Vec::new();
     for (_, ours) in schema::definitions().map_err(anyhow::Error::from)? {
         let name = ours.name_any();
-        let description = format!("the definition {name} is the one of this version");
+        let description = format!("the definition {name} matches this version");
         let installed = readable(api.get_opt(&name).await, &description, &right)?;
         checks.push(match installed {
             Ok(installed) => compare(description, installed.as_ref(), &ours, install),
@@ -110,10 +112,10 @@ fn compare(
         )
     };
     let Some(installed) = installed else {
-        return missing("it is not installed".to_owned());
+        return missing("the definition is not installed".to_owned());
     };
     if !is_established(installed) {
-        return missing("the API server does not serve it yet".to_owned());
+        return missing("the API server does not serve the definition yet".to_owned());
     }
     let (theirs, ours) = (marks(installed), marks(ours));
     let lacks = named("lacks", ours.difference(&theirs));
@@ -122,7 +124,7 @@ fn compare(
     if differences.is_empty() {
         return Check::good(description);
     }
-    let cause = format!("it {}", differences.join(", and "));
+    let cause = format!("the definition {}", differences.join(", and "));
     Check::finding(
         description,
         Finding::new(Code::DefinitionsOutdated, cause, install),
@@ -137,7 +139,7 @@ fn is_established(definition: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-/// `lacks spec.wan, spec.tuning and 3 more`.
+/// The differences as text, such as `lacks spec.wan, spec.tuning and 3 more`.
 fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Option<String> {
     let all: Vec<_> = differences.map(String::as_str).collect();
     let more = match all.len().saturating_sub(DIFFERENCES_SHOWN) {
@@ -148,8 +150,8 @@ fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Optio
     (!all.is_empty()).then(|| format!("{verb} {shown}{more}"))
 }
 
-/// What a definition lets be written: fields, values of enumerations, and rules. Texts and what the API server fills
-/// in are no part of it.
+/// The schema of a definition as a set: fields, values of enumerations, and rules. It excludes
+/// descriptions and values that the API server fills in.
 fn marks(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     let mut marks = BTreeSet::new();
     for version in &definition.spec.versions {
@@ -168,7 +170,7 @@ fn collect(schema: &Value, path: &str, marks: &mut BTreeSet<String>) {
         items("x-kubernetes-validations").map(|rule| format!("{path} (the rule {})", rule["rule"])),
     );
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        // Every object has them, in words of the API server.
+        // Every object has these fields, and the API server sets their descriptions.
         if path.split('.').count() == 1
             && ["apiVersion", "kind", "metadata"].contains(&name.as_str())
         {
@@ -190,7 +192,7 @@ fn collect(schema: &Value, path: &str, marks: &mut BTreeSet<String>) {
 /// The operators' Deployments.
 ///
 /// # Errors
-/// The API server's.
+/// An error of the API server.
 pub(crate) async fn operators(
     client: &Client,
     namespace: Option<&str>,
@@ -215,7 +217,7 @@ pub(super) fn images(operator: &Deployment) -> Option<(String, String)> {
     ))
 }
 
-/// Whether it looks after tunnels of that namespace.
+/// Whether the operator serves tunnels of this namespace.
 pub(super) fn serves(operator: &Deployment, namespace: &str) -> bool {
     let mut watched = arguments(operator, WATCH_NAMESPACE).peekable();
     watched.peek().is_none() || watched.any(|name| name == namespace)
@@ -225,7 +227,7 @@ fn argument(deployment: &Deployment, flag: &str) -> Option<String> {
     arguments(deployment, flag).next().map(str::to_owned)
 }
 
-/// What is given with a flag, each time.
+/// The values of all occurrences of a flag.
 fn arguments<'a>(deployment: &'a Deployment, flag: &'a str) -> impl Iterator<Item = &'a str> {
     let pod = deployment.spec.iter().flat_map(|spec| &spec.template.spec);
     pod.flat_map(|pod| &pod.containers)
@@ -233,7 +235,7 @@ fn arguments<'a>(deployment: &'a Deployment, flag: &'a str) -> impl Iterator<Ite
         .filter_map(move |argument| argument.strip_prefix(flag))
 }
 
-/// `muxtunnel-system/muxtunnel`.
+/// The operator as `NAMESPACE/NAME`.
 fn place(operator: &Deployment) -> String {
     format!(
         "{}/{}",
@@ -267,7 +269,7 @@ fn available(operator: &Deployment) -> Check {
         operator.namespace().unwrap_or_default()
     );
     let finding = Finding::new(Code::OperatorNotAvailable, cause, fix);
-    // One of several is enough to reconcile.
+    // One ready pod is enough to reconcile.
     match ready {
         0 => Check::finding(description, finding),
         _ => Check::warning(description, finding),
@@ -277,12 +279,12 @@ fn available(operator: &Deployment) -> Check {
 fn same_version(operator: &Deployment) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
     let description = format!(
-        "the operator {} is of this version, {ours}",
+        "the operator {} has muxtunnel's version {ours}",
         place(operator)
     );
     match operator.labels().get(VERSION_LABEL) {
         Some(theirs) if theirs != ours => {
-            let cause = format!("the operator is of version {theirs}");
+            let cause = format!("the operator has version {theirs}");
             Check::warning(
                 description,
                 Finding::new(Code::DefinitionsOutdated, cause, fix::upgrade(operator)),
@@ -291,7 +293,7 @@ fn same_version(operator: &Deployment) -> Check {
         Some(_) => Check::good(description),
         None => Check::skipped(
             description,
-            format!("its Deployment has no label {VERSION_LABEL}"),
+            format!("the Deployment has no label {VERSION_LABEL}"),
         ),
     }
 }
@@ -314,7 +316,8 @@ async fn leader(client: &Client, operator: &Deployment, now: Timestamp) -> Resul
         Ok(lease) => lease,
         Err(check) => return Ok(check),
     };
-    // This machine's clock may be another than theirs: what is renewed while we look is held.
+    // The clock of this machine may differ from the clocks of the operators. So a Lease also counts
+    // as held if its renewal time changes during the observation.
     let before = renewal(lease.as_ref());
     let mut renewed = is_fresh(lease.as_ref(), now);
     for _ in 0..seconds(lease.as_ref()) {
@@ -325,7 +328,7 @@ async fn leader(client: &Client, operator: &Deployment, now: Timestamp) -> Resul
         lease = api
             .get_opt(&name)
             .await
-            .map_err(|error| failed("cannot get the Lease", error))?;
+            .map_err(|error| failed(&format!("cannot get the Lease {name}"), error))?;
         renewed = renewal(lease.as_ref()) != before;
     }
     Ok(judge_leader(
@@ -345,7 +348,7 @@ fn renewal(lease: Option<&Lease>) -> Option<Timestamp> {
     spec(lease)?.renew_time.as_ref().map(|time| time.0)
 }
 
-/// How long a Lease is held, and looked at; no longer than a minute.
+/// Duration of a Lease in seconds, at most a minute. The observation takes at most as long.
 fn seconds(lease: Option<&Lease>) -> i32 {
     let seconds = spec(lease).and_then(|spec| spec.lease_duration_seconds);
     seconds.unwrap_or(0).clamp(0, 60)
@@ -356,7 +359,7 @@ fn is_fresh(lease: Option<&Lease>, now: Timestamp) -> bool {
     renewal(lease).is_some_and(|renewed| now.duration_since(renewed).abs() <= held)
 }
 
-/// `renewed`: of late, by its holder.
+/// `renewed`: whether the Lease is fresh, or its holder renewed it during the observation.
 fn judge_leader(
     description: String,
     name: &str,
@@ -366,8 +369,8 @@ fn judge_leader(
 ) -> Check {
     let holder = spec(lease).and_then(|spec| spec.holder_identity.as_deref());
     let cause = match (lease, holder.filter(|holder| !holder.is_empty())) {
-        (None, _) => format!("there is no Lease {name}"),
-        (_, None) => format!("nobody holds the Lease {name}"),
+        (None, _) => format!("the Lease {name} does not exist"),
+        (_, None) => format!("no operator holds the Lease {name}"),
         (_, Some(_)) if renewed => return Check::good(description),
         (_, Some(holder)) => {
             let last = renewal(lease).map_or("never".to_owned(), |time| format!("last at {time}"));

@@ -1,4 +1,5 @@
-//! Category namespace: whether its Pod Security level lets the gateways of its tunnels run.
+//! Category namespace: whether the Pod Security level of a namespace admits the gateways of its
+//! tunnels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use crate::end::Failure;
 use crate::object::{self, Tunnel};
 
 const LEVEL: &str = "pod-security.kubernetes.io/enforce";
-/// Lets every pod run.
+/// The level that admits every pod.
 const PRIVILEGED: &str = "privileged";
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
@@ -31,7 +32,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         Err(error) if refusal(&error) == Some(404) => Vec::new(),
         answer => match readable(
             answer,
-            "the tunnels' needs of Pod Security can be read",
+            "the Pod Security levels that tunnels need can be read",
             &right,
         )? {
             Ok(tunnels) => tunnels,
@@ -66,7 +67,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     }
     if checks.is_empty() {
         checks.push(Check::skipped(
-            "Pod Security lets the gateways run",
+            "Pod Security admits the gateways",
             "there are no tunnels",
         ));
     }
@@ -74,22 +75,24 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
 }
 
 fn description(namespace: &str) -> String {
-    format!("Pod Security in namespace {namespace} lets its gateways run")
+    format!("Pod Security admits the gateways in namespace {namespace}")
 }
 
-/// The tunnels of a namespace that need the level privileged, and for what; all else fits into restricted.
+/// The tunnels of a namespace that need the Pod Security level privileged, by the feature that
+/// needs it. All other pods fit the level restricted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanting {
-    /// WAN emulation has NET_ADMIN.
+    /// Tunnels with WAN emulation, which has NET_ADMIN.
     wan: BTreeSet<String>,
-    /// The init container of a network has NET_ADMIN and MKNOD.
+    /// Tunnels with a network, whose init container has NET_ADMIN and MKNOD.
     network: BTreeSet<String>,
-    /// No other level allows a pod with an unsafe sysctl.
+    /// Tunnels with unsafe sysctls, which no other level allows.
     sysctls: BTreeSet<String>,
 }
 
 impl Wanting {
-    /// `WAN emulation of slow, and unsafe sysctls of tuned`; none where nothing needs it.
+    /// The features as text, for example `WAN emulation of slow, and unsafe sysctls of tuned`.
+    /// `None` if no tunnel needs the level privileged.
     fn words(&self) -> Option<String> {
         let parts = [
             ("WAN emulation", &self.wan),
@@ -107,7 +110,7 @@ impl Wanting {
     }
 }
 
-/// The namespaces of tunnels.
+/// The namespaces of tunnels, each with its tunnels that need the level privileged.
 fn wanting(tunnels: &[Tunnel]) -> BTreeMap<String, Wanting> {
     let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
     for tunnel in tunnels {
@@ -141,14 +144,15 @@ fn judge(namespace: &Namespace, wanting: &Wanting) -> Check {
     let fix = fix::privileged(&name);
     let Some(level) = level else {
         let cause = format!(
-            "the level privileged is needed: {words}; there is no label {LEVEL}, so the API server's default holds"
+            "the gateways need the level privileged ({words}), but without the label {LEVEL} the API server's default level applies"
         );
         return Check::warning(
             description,
             Finding::new(Code::PodSecurityTooStrict, cause, fix),
         );
     };
-    let cause = format!("its level is {level}, and privileged is needed: {words}");
+    let cause =
+        format!("the namespace has the level {level}, but the gateways need privileged: {words}");
     Check::finding(
         description,
         Finding::new(Code::PodSecurityTooStrict, cause, fix),
@@ -194,7 +198,7 @@ mod tests {
         };
         assert_eq!(
             finding.cause,
-            "its level is baseline, and privileged is needed: WAN emulation of slow, and unsafe sysctls of tuned"
+            "the namespace has the level baseline, but the gateways need privileged: WAN emulation of slow, and unsafe sysctls of tuned"
         );
         assert_eq!(
             finding.fix,

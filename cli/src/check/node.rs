@@ -1,4 +1,5 @@
-//! Category node: what nodes let gateways have, by the kubelet's version, or tried out in pods.
+//! Category node: the sysctls and kernel features of nodes. The check derives them from the
+//! kubelet's version, or tests them with pods.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -11,7 +12,7 @@ use super::{Check, Finding, Scope, installation, readable, version};
 use crate::end::Failure;
 use crate::object::PAGE;
 
-/// Nodes that pods are made on; further ones are named as not tried.
+/// Greatest number of nodes with test pods; further nodes are reported as skipped.
 const PROBED_MAX: usize = 32;
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
@@ -24,24 +25,24 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     };
     let nodes = match readable(nodes(scope).await, description, &right)? {
         Ok(nodes) => nodes,
-        // What was asked for by name is not skipped.
+        // `--probe` requests these checks by name, so they are not skipped.
         Err(_) if scope.args.probe => {
             return Ok(vec![Check::finding(description, right.missing())]);
         }
         Err(check) => return Ok(vec![check]),
     };
     let mut checks: Vec<_> = nodes.iter().map(kubelet).collect();
-    let tried = "what nodes let gateways have, tried out in pods";
+    let tried = "sysctls and kernel features of nodes, tested with pods";
     if !scope.args.probe {
         let why = format!(
-            "not asked for; --probe does it, with short-lived pods in namespace {}",
+            "not requested; use --probe, which creates short-lived pods in namespace {}",
             scope.cluster.namespace
         );
         checks.push(Check::skipped(tried, why));
         return Ok(checks);
     }
     let Some(images) = images(scope).await? else {
-        let cause = "no images are known: no operator is installed, and none were named";
+        let cause = "the images are unknown: no operator is installed, and no flag names them";
         let fix = "muxtunnel check --only node --probe --gateway-image IMAGE --netem-image IMAGE";
         let finding = Finding::new(Code::ProbeInconclusive, cause, fix);
         checks.push(Check::finding(tried, finding));
@@ -53,11 +54,11 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         if at < PROBED_MAX {
             checks.extend(probe::node(scope.cluster, &name, &images).await?);
         } else {
-            let why = format!("pods are tried on {PROBED_MAX} nodes at most");
+            let why = format!("one call of check tests at most {PROBED_MAX} nodes");
             checks.push(Check::skipped(format!("{name}: {tried}"), why));
         }
     }
-    let why = "the node takes no pods (not ready, cordoned, or not Linux)";
+    let why = "the node accepts no pods (not ready, cordoned, or not Linux)";
     checks.extend(
         off.iter()
             .map(|node| Check::skipped(format!("{}: {tried}", node.name_any()), why)),
@@ -79,7 +80,7 @@ async fn nodes(scope: &Scope<'_>) -> kube::Result<Vec<Node>> {
     }
 }
 
-/// Those that were named, else those of the first operator there is.
+/// The images of the flags, otherwise the images of the first operator.
 async fn images(scope: &Scope<'_>) -> Result<Option<Images>, Failure> {
     let args = scope.args;
     if let (Some(gateway), Some(netem)) = (&args.gateway_image, &args.netem_image) {
@@ -91,7 +92,7 @@ async fn images(scope: &Scope<'_>) -> Result<Option<Images>, Failure> {
     let namespace = args.operator_namespace.as_deref();
     let operators = installation::operators(&scope.cluster.client, namespace)
         .await
-        .map_err(|error| crate::cluster::failed("cannot look for the operator's images", error))?;
+        .map_err(|error| crate::cluster::failed("cannot read the operator's images", error))?;
     let found = operators.iter().find_map(installation::images);
     Ok(found.map(|(gateway, netem)| Images {
         gateway: args.gateway_image.clone().unwrap_or(gateway),
@@ -111,13 +112,14 @@ fn kubelet(node: &Node) -> Check {
     if version::parse(theirs).is_some_and(|version| version >= version::LEAST) {
         return Check::good(description);
     }
-    let cause =
-        format!("the kubelet's version is {theirs}; it refuses net.ipv4.tcp_rmem as unsafe");
+    let cause = format!(
+        "the kubelet's version is {theirs}; this kubelet refuses net.ipv4.tcp_rmem as unsafe"
+    );
     let fix = format!("kubectl drain {name} --ignore-daemonsets --delete-emptydir-data");
     Check::finding(description, Finding::new(Code::KubeletTooOld, cause, fix))
 }
 
-/// Whether a pod that is given to the node would run.
+/// Whether a pod that is assigned to the node would run.
 fn takes_pods(node: &Node) -> bool {
     let ready = node
         .status

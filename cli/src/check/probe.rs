@@ -1,7 +1,8 @@
-//! `--probe`: short-lived pods that try out on a node what gateways would have there.
+//! `--probe`: short-lived pods that test a node for the sysctls and kernel features of gateways.
 //!
-//! A pod for each question, so that a refusal is the answer to that question alone. They never start again, end by
-//! themselves after [`PODS_END`], and are deleted once they have answered, also when the program is interrupted.
+//! Each question has its own pod, so a refused pod leaves only its own question without an answer.
+//! The pods never restart, and end by themselves after [`PODS_END`]. The program deletes them after
+//! they have answered, also when it is interrupted.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -22,36 +23,37 @@ use crate::end::Failure;
 use crate::object;
 use muxtunnel_contract::sysctls;
 
-/// A pod that has not answered by then does not: an image may have to be pulled.
+/// Time-out for the answer of a pod, including the pull of its image.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
-/// The kubelet ends what is left of a pod.
+/// Time after which the kubelet ends a pod that is still running.
 const PODS_END: Duration = Duration::from_secs(180);
-/// How often a pod is looked at.
+/// Interval between two reads of a pod.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Time for each request that is made after an interruption.
+/// Time-out of each request after an interruption.
 const GRACE: Duration = Duration::from_secs(5);
-/// The one container's name.
+/// Name of the pod's only container.
 const CONTAINER: &str = "probe";
 const REPORT: &str = "/run/muxwan/report.json";
 
-/// The images that pods have.
+/// The images of the pods.
 pub(super) struct Images {
     pub(super) gateway: String,
     pub(super) netem: String,
 }
 
-/// What is tried out.
+/// The questions that pods answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// The sysctls of every gateway and of `tuning.profile`, which are safe ones.
+    /// Whether the node accepts the sysctls of every gateway and of `tuning.profile`. All of them
+    /// are safe sysctls.
     Sysctls,
-    /// As large buffers of UDP sockets as gateways ask for.
+    /// Whether UDP sockets get buffers of the size that gateways request.
     UdpBuffers,
-    /// A delay by the kernel's netem.
+    /// Whether the kernel's netem can delay packets.
     Netem,
-    /// A delay by NFQUEUE.
+    /// Whether NFQUEUE can delay packets.
     Nfqueue,
-    /// Opening /dev/net/tun.
+    /// Whether /dev/net/tun can be opened.
     Tun,
 }
 
@@ -63,34 +65,35 @@ const QUESTIONS: [Question; 5] = [
     Question::Tun,
 ];
 
-/// How a question was answered.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
     Yes,
-    /// The node has not got it: what the pod or the kubelet says.
+    /// The node does not have the feature. The text is the message of the pod or of the kubelet.
     No(String),
-    /// The namespace takes no such pod.
+    /// The namespace does not admit the pod.
     NotAdmitted(String),
-    /// It could not be found out.
+    /// The pod gave no answer. The text is the reason.
     Unknown(String),
 }
 
-/// Asks everything of one node.
+/// Answers all questions for one node.
 ///
 /// # Errors
-/// If pods cannot be made or looked at; none is left then, as far as the API server lets them be deleted.
+/// If pods cannot be created or read. Then, too, the program deletes the pods, if the API server
+/// permits it.
 pub(super) async fn node(
     cluster: &Cluster,
     node: &str,
     images: &Images,
 ) -> Result<Vec<Check>, Failure> {
     eprintln!(
-        "trying out node {node} with {} pods in namespace {}",
+        "testing node {node} with {} pods in namespace {}",
         QUESTIONS.len(),
         cluster.namespace
     );
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    // From here on nothing ends this program before its pods are deleted.
+    // From here on the program deletes its pods before it ends.
     let interruption = interruption().map_err(anyhow::Error::from)?;
     let mut interruption = pin!(interruption);
     let mut made = Vec::new();
@@ -101,7 +104,7 @@ pub(super) async fn node(
             pod = &mut creation => Some(pod),
             () = &mut interruption => {
                 is_interrupted = true;
-                // One that is on its way has to be known to be deleted.
+                // A pod whose creation is pending can only be deleted once its name is known.
                 timeout(GRACE, creation).await.ok()
             }
         };
@@ -133,14 +136,15 @@ pub(super) async fn node(
     }
     let Some(answers) = answers else {
         return Err(Failure::Failed(anyhow::anyhow!(
-            "interrupted, and the pods deleted"
+            "interrupted; the pods are deleted"
         )));
     };
     let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
     Ok(judge(node, &cluster.namespace, &answers))
 }
 
-/// SIGINT or SIGTERM, from now on: also one that comes while nobody waits for it.
+/// Returns a future that completes at SIGINT or SIGTERM, also if the signal arrives before the
+/// first poll.
 fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -152,7 +156,7 @@ fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// The new pod's name; or the answer where it is not admitted.
+/// Creates a pod. Returns its name, or the answer if the pod is not admitted.
 async fn create(
     api: &Api<Pod>,
     question: Question,
@@ -185,7 +189,7 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
         ),
         Question::Netem => ("netem", &images.netem, muxwan("netem")),
         Question::Nfqueue => ("nfqueue", &images.netem, muxwan("nfqueue")),
-        // The shell opens the device; that is all.
+        // The shell only opens the device.
         Question::Tun => (
             "tun",
             &images.netem,
@@ -243,7 +247,7 @@ fn container(question: Question, image: &str, command: &[&str]) -> Value {
         "securityContext": security(question),
     });
     if question == Question::Nfqueue {
-        // It stays; once its own packets took the delay, the probe passes.
+        // muxwan keeps running. The startup probe passes when muxwan has measured the delay.
         container["startupProbe"] = json!({
             "exec": {"command": ["/usr/local/bin/muxwan", "check", "--report", REPORT]},
             "periodSeconds": 1,
@@ -261,7 +265,7 @@ fn muxwan(backend: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What gateways and their WAN emulation have themselves; a device of the node takes more.
+/// The security context of gateways and of WAN emulation. A device of the node needs more rights.
 fn security(question: Question) -> Value {
     match question {
         Question::Sysctls | Question::UdpBuffers => json!({
@@ -281,7 +285,7 @@ fn security(question: Question) -> Value {
     }
 }
 
-/// Looks at a pod until it has answered.
+/// Reads a pod until it has answered.
 async fn answered(
     cluster: &Cluster,
     api: &Api<Pod>,
@@ -292,7 +296,7 @@ async fn answered(
         Err(Ok(answer)) => return Ok(answer.clone()),
         Err(Err(error)) => {
             return Err(Failure::Failed(anyhow::anyhow!(
-                "cannot make a pod: {}",
+                "cannot create a test pod: {}",
                 in_words(error)
             )));
         }
@@ -310,7 +314,10 @@ async fn answered(
             let events = object::events(&cluster.client, &pod).await;
             let last = match &events {
                 Ok(events) => events.last().map(object::in_a_line),
-                Err(error) => Some(format!("its Events cannot be read: {}", in_words(error))),
+                Err(error) => Some(format!(
+                    "the pod's Events cannot be read: {}",
+                    in_words(error)
+                )),
             };
             let last = last.map_or_else(String::new, |event| format!("; {event}"));
             let within = ANSWER_WITHIN.as_secs();
@@ -322,7 +329,7 @@ async fn answered(
     }
 }
 
-/// What a pod says, once it says something.
+/// The answer of a pod, or `None` if it has not answered.
 fn answer(pod: &Pod) -> Option<Answer> {
     let status = pod.status.as_ref()?;
     // The kubelet refuses the whole pod.
@@ -344,14 +351,15 @@ fn answer(pod: &Pod) -> Option<Answer> {
         } = container.state.clone().unwrap_or_default();
         if let Some(ended) = terminated {
             let message = ended.message.filter(|message| !message.trim().is_empty());
-            let said =
-                || message.unwrap_or_else(|| format!("it ended with status {}", ended.exit_code));
+            let said = || {
+                message.unwrap_or_else(|| format!("the pod ended with status {}", ended.exit_code))
+            };
             return Some(match ended.exit_code {
                 0 => Answer::Yes,
                 _ => Answer::No(said().trim().to_owned()),
             });
         }
-        // Only what stays has a startup probe to pass.
+        // Only pods that keep running have a startup probe.
         let stays = pod
             .spec
             .iter()
@@ -391,7 +399,8 @@ fn answer(pod: &Pod) -> Option<Answer> {
     })
 }
 
-/// From the answers, in the order of [`QUESTIONS`], to checks. One way to emulate a WAN is enough.
+/// Converts the answers, in the order of [`QUESTIONS`], into checks. One working mechanism of WAN
+/// emulation is enough.
 fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
     let some_delay = QUESTIONS.iter().zip(answers).any(|(question, answer)| {
         matches!(question, Question::Netem | Question::Nfqueue) && *answer == Answer::Yes
@@ -405,7 +414,8 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
             let needed = match question {
                 Question::Sysctls => true,
                 Question::Netem | Question::Nfqueue => !some_delay,
-                // Carriers over UDP are slower without; tunnels without `spec.network` do without TUN.
+                // Small buffers only make carriers over UDP slower, and only `spec.network` needs
+                // TUN.
                 Question::UdpBuffers | Question::Tun => false,
             };
             let (code, cause, fix) = match answer {
@@ -439,7 +449,7 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
         .collect()
 }
 
-/// What a node should have, the code of a node that has it not, and what mends it.
+/// The statement to check, the code if it is false, and the command that fixes it.
 fn if_not(question: Question, node: &str, namespace: &str) -> (&'static str, Code, String) {
     match question {
         Question::Sysctls => (
@@ -448,7 +458,7 @@ fn if_not(question: Question, node: &str, namespace: &str) -> (&'static str, Cod
             format!("kubectl get node {node} -o jsonpath={{.status.nodeInfo.kubeletVersion}}"),
         ),
         Question::UdpBuffers => (
-            "UDP buffers are what gateways ask for",
+            "UDP buffers have the size that gateways request",
             Code::UdpBuffersSmall,
             fix::udp_buffers(node, namespace),
         ),
@@ -470,12 +480,13 @@ fn if_not(question: Question, node: &str, namespace: &str) -> (&'static str, Cod
     }
 }
 
-/// Whether what a pod says is about the node. A gateway of an older version does not know the command.
+/// Whether a pod's message is a result about the node. A gateway of an older version does not know
+/// the command, so its message is a usage error.
 fn is_answer(question: Question, said: &str) -> bool {
     question != Question::UdpBuffers || said.contains(sysctls::RMEM_MAX)
 }
 
-/// Loads modules on a node.
+/// The command that loads kernel modules on a node.
 fn load(node: &str, namespace: &str, modules: &str) -> String {
     fix::on_node(node, namespace, &format!("modprobe -a {modules}"))
 }

@@ -1,4 +1,4 @@
-//! What `check` prints: categories with a line for each check, findings with what to do.
+//! The output of `check`: categories with a line for each check, and findings with their fixes.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -9,16 +9,16 @@ use crate::end::Ended;
 use crate::output::{API_VERSION, Document, Style};
 use crate::table::{commands, wrapped};
 
-/// Columns before a finding's texts.
+/// Indentation of a finding's texts, in columns.
 const INDENT: usize = 13;
 
-/// All that was looked at.
+/// The results of all checks.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     api_version: &'static str,
     kind: &'static str,
-    /// There are no findings.
+    /// Whether there are no findings.
     success: bool,
     categories: Vec<CategoryReport>,
 }
@@ -35,7 +35,7 @@ struct CategoryReport {
 struct CheckReport {
     description: String,
     result: Outcome,
-    /// Why it was skipped.
+    /// Why the check was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Adds what came out of a category.
+    /// Adds the results of a category.
     pub(super) fn add(&mut self, category: Category, checks: Vec<Check>) {
         let checks: Vec<_> = checks.into_iter().map(CheckReport::from).collect();
         self.success &= !checks.iter().any(|check| check.result == Outcome::Finding);

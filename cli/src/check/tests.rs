@@ -1,4 +1,4 @@
-//! What `check` prints, compared with the files in `cli/tests/golden`.
+//! The output of `check`, compared with the files in `cli/tests/golden`.
 
 use clap::Parser;
 use muxtunnel_testkit::generated::compare;
@@ -33,10 +33,13 @@ fn report() -> Report {
         Category::Node,
         vec![
             Check::skipped(
-                "what nodes let gateways have, tried out in pods",
-                "not asked for",
+                "sysctls and kernel features of nodes, tested with pods",
+                "not requested",
             ),
-            Check::warning("worker-1: UDP buffers are what gateways ask for", buffers),
+            Check::warning(
+                "worker-1: UDP buffers have the size that gateways request",
+                buffers,
+            ),
         ],
     );
     report.add(

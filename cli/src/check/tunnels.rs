@@ -1,4 +1,5 @@
-//! Category tunnels: each condition that does not hold, and buffers that are too small for carriers over UDP.
+//! Category tunnels: each condition that is not true, and buffers that are too small for carriers
+//! over UDP.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -13,7 +14,7 @@ use crate::object::{self, Tunnel};
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let namespace = scope.namespace();
-    let description = "tunnels are as they were asked to be";
+    let description = "the conditions of tunnels can be read";
     let (group, resource) = ("muxtunnel.dev", "muxtunnels");
     let right = Right {
         verb: "list",
@@ -30,7 +31,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         return Ok(vec![Check::skipped(description, why)]);
     }
     let Ok(tunnels) = readable(answer, description, &right)? else {
-        // Who may not even look at tunnels is not helped by being told nothing.
+        // A skipped check would hide that the user may not list tunnels.
         return Ok(vec![Check::finding(description, right.missing())]);
     };
     if tunnels.is_empty() {
@@ -39,7 +40,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         });
         return Ok(vec![Check::skipped(
             description,
-            format!("there are none in {place}"),
+            format!("there are no tunnels in {place}"),
         )]);
     }
     let is_off = |one: &Condition| one.reason == Code::WanDisabled.reason();
@@ -47,7 +48,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         .iter()
         .any(|tunnel| object::conditions(tunnel).iter().any(is_off));
     let operators = match asks {
-        // Where they may not be listed, the command says how to find the release.
+        // If the user may not list operators, the command lists the releases.
         true => {
             operators(
                 &scope.cluster.client,
@@ -66,18 +67,19 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-/// A line for a tunnel all of whose conditions hold; else one for each that does not.
+/// Returns one good check if all conditions of the tunnel are true. Otherwise returns one finding
+/// for each condition that is not true.
 fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
     let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
     let place = format!("{namespace}/{name}");
     let conditions = object::conditions(tunnel);
     if conditions.is_empty() || !conditions.iter().all(|one| object::is_current(tunnel, one)) {
         let cause = match conditions {
-            [] => "it has no conditions",
-            _ => "its conditions speak of an older spec",
+            [] => "the tunnel has no conditions",
+            _ => "the tunnel's conditions describe an older spec",
         };
         let fix = fix::condition(Code::StatusOutdated.reason(), &namespace, &name, operators);
-        let description = format!("{place}: the operator reports on it");
+        let description = format!("{place}: the operator reports its state");
         return vec![Check::finding(
             description,
             Finding::new(Code::StatusOutdated, cause, fix),
@@ -97,7 +99,7 @@ fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
         })
         .collect();
     match unmet.as_slice() {
-        [] => vec![Check::good(format!("{place}: all conditions hold"))],
+        [] => vec![Check::good(format!("{place}: all conditions are true"))],
         _ => unmet,
     }
 }
@@ -130,17 +132,22 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_no_finding() {
         let conditions = [
-            ("Ready", "True", "Reconciled", "MT0301 All is as asked."),
+            (
+                "Ready",
+                "True",
+                "Reconciled",
+                "MT0301 All objects match the spec.",
+            ),
             (
                 "WanEmulated",
                 "False",
                 "NotRequested",
-                "MT0309 The spec does not ask for it.",
+                "MT0309 The spec does not use this feature.",
             ),
         ];
         assert_eq!(
             judge(&tunnel(&conditions, 2), Some(&[])),
-            [Check::good("shop/web: all conditions hold")]
+            [Check::good("shop/web: all conditions are true")]
         );
     }
 
@@ -153,7 +160,12 @@ mod tests {
                 "GatewaysNotReady",
                 "MT0302 exit: 0 of 1 gateways ready",
             ),
-            ("Available", "True", "Reconciled", "MT0301 All is as asked."),
+            (
+                "Available",
+                "True",
+                "Reconciled",
+                "MT0301 All objects match the spec.",
+            ),
             ("TuningApplied", "Unknown", "OfTomorrow", "MT0999 wait"),
         ];
         let checks = judge(&tunnel(&conditions, 2), Some(&[]));
@@ -179,7 +191,12 @@ mod tests {
 
     #[test]
     fn a_status_that_is_missing_or_old_is_a_finding() {
-        let ready = [("Ready", "True", "Reconciled", "MT0301 All is as asked.")];
+        let ready = [(
+            "Ready",
+            "True",
+            "Reconciled",
+            "MT0301 All objects match the spec.",
+        )];
         for tunnel in [tunnel(&[], 2), tunnel(&ready, 1)] {
             let checks = judge(&tunnel, Some(&[]));
             let Verdict::Finding(finding) = &checks[0].verdict else {

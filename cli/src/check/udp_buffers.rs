@@ -1,5 +1,5 @@
-//! Buffers of UDP sockets, which a node bounds and no pod can set: whether they suffice for tunnels whose carriers are
-//! datagrams.
+//! Checks whether the buffers of UDP sockets suffice for tunnels whose carriers run over UDP. A
+//! node bounds these buffers, and no pod can set them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,25 +15,27 @@ use super::{Check, Finding, Scope, readable};
 use crate::end::Failure;
 use crate::object::{PAGE, Tunnel};
 
-/// The components of a tunnel whose sockets these are.
+/// The components of a tunnel that have UDP sockets.
 const ENDS: [&str; 2] = ["entry", "exit"];
 
-/// Compares what the gateways of a tunnel report with what they ask for; `None`: its carriers are no datagrams.
+/// Compares the buffers that the gateways of a tunnel report with the buffers that they request.
+/// Returns `None` if the tunnel's carriers do not run over UDP.
 ///
 /// # Errors
-/// The API server's, other than that pods may not be listed.
+/// An error of the API server, except that the user may not list pods.
 pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<Check>, Failure> {
     let Some(wanted) = wanted(tunnel) else {
         return Ok(None);
     };
     let namespace = tunnel.namespace().unwrap_or_default();
     let name = tunnel.name_any();
-    let description = format!("{namespace}/{name}: UDP buffers are what its gateways ask for");
+    let description =
+        format!("{namespace}/{name}: UDP buffers have the size that the gateways request");
     let no_sysctls = BTreeMap::new();
     let sysctls = tunnel.status.as_ref().map(|status| &status.sysctls);
     let sysctls = sysctls.unwrap_or(&no_sysctls);
     let (Some(receive), Some(send)) = (sysctls.get(RMEM_MAX), sysctls.get(WMEM_MAX)) else {
-        let why = "its gateways have not reported them";
+        let why = "the gateways have not reported their buffers";
         return Ok(Some(Check::skipped(description, why)));
     };
     let short: BTreeSet<_> = [receive, send]
@@ -45,7 +47,7 @@ pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<C
     }
     let nodes = nodes(&pods(scope, &namespace, &name).await?, &short);
     let mut cause = format!(
-        "{RMEM_MAX} is {receive} and {WMEM_MAX} is {send}; its gateways ask for {wanted} each way"
+        "{RMEM_MAX} is {receive} and {WMEM_MAX} is {send}; the gateways request {wanted} bytes for each"
     );
     let fix = if nodes.is_empty() {
         format!("kubectl get pods -n {namespace} -l {INSTANCE}={name} -o wide")
@@ -59,7 +61,7 @@ pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<C
     Ok(Some(Check::warning(description, finding)))
 }
 
-/// Bytes that each buffer is asked for.
+/// Requested bytes of each buffer.
 fn wanted(tunnel: &Tunnel) -> Option<usize> {
     let carrier = &tunnel.spec["carrier"];
     match (carrier["protocol"].as_str(), carrier["transport"].as_str()) {
@@ -69,8 +71,8 @@ fn wanted(tunnel: &Tunnel) -> Option<usize> {
     }
 }
 
-/// The ends some of whose gateways have less than `wanted`. `value`: `BYTES`, where all have the same, which is `None` here;
-/// else `BYTES (END), ...`.
+/// The ends whose gateways have smaller buffers than `wanted`. `value` is `BYTES` if all ends have
+/// the same size; the result then has `None` for the end. Otherwise `value` is `BYTES (END), ...`.
 fn short(value: &str, wanted: usize) -> Vec<Option<&str>> {
     let short = value.split(", ").filter_map(|part| {
         let (bytes, end) = match part.split_once(' ') {
@@ -82,7 +84,7 @@ fn short(value: &str, wanted: usize) -> Vec<Option<&str>> {
     short.collect()
 }
 
-/// The pods of a tunnel; none where they may not be listed.
+/// The pods of a tunnel, or none if the user may not list them.
 async fn pods(scope: &Scope<'_>, namespace: &str, name: &str) -> Result<Vec<Pod>, Failure> {
     let api: Api<Pod> = Api::namespaced(scope.cluster.client.clone(), namespace);
     let selected = ListParams::default().labels(&format!("{INSTANCE}={name}"));
@@ -97,7 +99,7 @@ async fn pods(scope: &Scope<'_>, namespace: &str, name: &str) -> Result<Vec<Pod>
     Ok(pods.map_or_else(|_| Vec::new(), |pods| pods.items))
 }
 
-/// Where the gateways of these ends run.
+/// The nodes on which the gateways of these ends run.
 fn nodes(pods: &[Pod], short: &BTreeSet<Option<&str>>) -> BTreeSet<String> {
     let is_short = |pod: &&Pod| {
         let end = pod.labels().get(COMPONENT).map(String::as_str);

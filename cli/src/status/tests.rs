@@ -1,4 +1,4 @@
-//! What `status` prints, from objects to text, compared with the files in `cli/tests/golden`.
+//! The output of `status`, from objects to text, compared with the files in `cli/tests/golden`.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn events() -> Vec<Event> {
     serde_json::from_value(fixture("events.yaml")).unwrap()
 }
 
-/// `UPDATE_GOLDEN=1` rewrites them.
+/// Compares with a golden file. `UPDATE_GOLDEN=1` rewrites the file.
 fn compare(name: &str, document: &impl Document, format: Format) {
     let text = rendered(document, format, Style::default()).unwrap();
     let path = format!("cli/tests/golden/{name}");

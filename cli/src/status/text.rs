@@ -1,16 +1,16 @@
-//! What people read of a tunnel. Pure.
+//! The text output of `status`. Pure.
 
 use k8s_openapi::jiff::Timestamp;
-use muxtunnel_crds::{GatewayStatus, tunnel_condition};
+use muxtunnel_crds::{GatewayStatus, PacketStatus, tunnel_condition};
 
 use super::view::{ConditionView, TunnelList, TunnelStatus, TunnelView};
 use crate::output::{COLUMNS, Document, Style};
 use crate::table::{draw, wrapped};
 use crate::time::{ago, distance};
 
-/// Stands for what is not known, or does not apply.
+/// Placeholder for values that are unknown or do not apply.
 const NONE: &str = "-";
-/// Columns of the names of facts.
+/// Width of the names of facts.
 const FACT: usize = 13;
 
 impl Document for TunnelList {
@@ -78,7 +78,8 @@ fn row(tunnel: &TunnelView, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// The further columns of a tunnel: the reason of its condition Ready, its bottleneck, and the address of its carriers.
+/// The further columns of a tunnel: the reason of its condition Ready, its bottleneck, and the
+/// address of its carriers.
 fn wide(tunnel: &TunnelView) -> [String; 3] {
     let gateways = ["exit", "rendezvous", "entry"];
     let mut gateways = gateways
@@ -90,7 +91,7 @@ fn wide(tunnel: &TunnelView) -> [String; 3] {
     [reason, bottleneck, gateways.next()].map(|cell| cell.unwrap_or(NONE.into()))
 }
 
-/// What a condition says, `?` behind what speaks of an older spec.
+/// The status of a condition, with `?` if it describes an older spec.
 fn status(tunnel: &TunnelView, condition: Option<&ConditionView>) -> String {
     match condition {
         Some(condition) if tunnel.current => condition.status.clone(),
@@ -142,7 +143,7 @@ impl Document for TunnelStatus {
     }
 }
 
-/// One object: facts, then a table for each thing there is.
+/// One object: facts, then a table for each section that is not empty.
 fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     let mut parts = vec![facts(tunnel, now, style)];
     let mut section = |head: &[&str], rows: Vec<Vec<String>>| {
@@ -200,6 +201,9 @@ fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
         };
         fact("Carriers", format!("{} up{rtt}", carriers(tunnel)));
     }
+    if let Some(packets) = &tunnel.packets {
+        packet_facts(packets, &mut fact);
+    }
     let exit = tunnel.gateways.get("exit");
     if let Some(address) = exit.and_then(|exit| exit.ssh_address.as_ref()) {
         fact("SSH login", address.clone());
@@ -211,17 +215,42 @@ fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     lines.join("\n")
 }
 
-/// The last word on a tunnel, in colour.
+fn packet_facts(packets: &PacketStatus, fact: &mut dyn FnMut(&str, String)) {
+    let sessions = match packets.sessions {
+        1 => "1 session".to_owned(),
+        sessions => format!("{sessions} sessions"),
+    };
+    fact("Packets", sessions);
+    for (name, addresses) in [
+        ("Addresses", &packets.addresses),
+        ("DNS servers", &packets.dns_servers),
+    ] {
+        if !addresses.is_empty() {
+            fact(name, addresses.join(", "));
+        }
+    }
+    if !packets.drops.is_empty() {
+        let drops = packets.drops.iter();
+        let drops: Vec<_> = drops
+            .map(|(reason, count)| format!("{count} packets ({reason})"))
+            .collect();
+        fact("Dropped", format!("about {}", drops.join(", ")));
+    }
+}
+
+/// The condition Ready of a tunnel, in colour.
 fn ready(tunnel: &TunnelView, style: Style) -> String {
     let Some(ready) = tunnel.ready() else {
         return format!(
-            "{} (the operator has not reported on it)",
+            "{} (the operator has not reported a status)",
             style.warning("Unknown")
         );
     };
     if !tunnel.current {
         let word = style.warning(&ready.status);
-        return format!("{word} (of an older spec; the operator has not reported on this one)");
+        return format!(
+            "{word} (of an older spec; the operator has not processed the current spec)"
+        );
     }
     match ready.status.as_str() {
         "True" => style.good("True"),

@@ -1,4 +1,4 @@
-//! From objects to the documents that `status` prints. Pure.
+//! Turns objects into the documents that `status` prints. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, CertificatesStatus, GatewayStatus, tunnel_condition,
+    Bottleneck, CarrierStatus, CertificatesStatus, GatewayStatus, PacketStatus, tunnel_condition,
 };
 use serde::Serialize;
 
 use crate::object::{self, Tunnel};
 use crate::output::API_VERSION;
 
-/// Events of one tunnel that are shown.
+/// Number of Events that are shown for a tunnel.
 const EVENTS: usize = 5;
 
-/// `status NAME`.
+/// The document of `status NAME`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TunnelStatus {
@@ -25,7 +25,7 @@ pub(super) struct TunnelStatus {
     kind: &'static str,
     #[serde(flatten)]
     pub(super) tunnel: TunnelView,
-    /// The other side, where it is another object.
+    /// The other side, if it is another object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peer: Option<TunnelView>,
     #[serde(skip)]
@@ -44,7 +44,7 @@ impl TunnelStatus {
     }
 }
 
-/// `status`.
+/// The document of `status`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TunnelList {
@@ -70,7 +70,7 @@ impl TunnelList {
     }
 }
 
-/// What is known of one MuxTunnel.
+/// The state of one MuxTunnel.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TunnelView {
@@ -81,18 +81,20 @@ pub(super) struct TunnelView {
     pub(super) side: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) created: Option<Timestamp>,
-    /// The conditions speak of the spec as it stands now.
+    /// Whether the conditions describe the current spec.
     pub(super) current: bool,
     pub(super) conditions: Vec<ConditionView>,
-    /// By side: entry, exit, rendezvous.
+    /// The gateways by side: entry, exit, rendezvous.
     pub(super) gateways: BTreeMap<&'static str, GatewayStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) carriers: Option<CarrierStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) packets: Option<PacketStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) sysctls: BTreeMap<String, String>,
     pub(super) certificates: CertificatesStatus,
-    /// The last ones, oldest first.
+    /// The last Events, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<EventView>,
 }
@@ -111,7 +113,7 @@ pub(super) struct ConditionView {
     pub(super) last_transition_time: Timestamp,
 }
 
-/// One Event, or a series of equal ones.
+/// One Event, or a series of equal Events.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EventView {
@@ -148,6 +150,7 @@ impl TunnelView {
                 .filter_map(|(side, status)| Some((side, status?)))
                 .collect(),
             carriers: status.carriers,
+            packets: status.packets,
             bottleneck: status.bottleneck,
             sysctls: status.sysctls,
             certificates: status.certificates.unwrap_or_default(),

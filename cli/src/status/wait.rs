@@ -1,4 +1,4 @@
-//! `--wait`: reading a tunnel until a condition holds of its newest spec.
+//! `--wait`: reads a tunnel until a condition is true for its current spec.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::cluster::{Cluster, in_words, is_passing, refusal};
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
 
-/// How often a tunnel is read again: `get` is all the right that it takes.
+/// Interval between two reads. Reads need only the right `get`; a watch would need more rights.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads a tunnel; where something is waited for, until it is so.
+/// Reads a tunnel, until the condition of `--wait` is true.
 ///
 /// # Errors
-/// If it cannot be read, or the time is over. While it waits, an API server that is away may come back; one that
-/// refuses is believed.
+/// If the tunnel cannot be read, or after the time-out. While the function waits, it retries if the
+/// API server does not answer, but not after a refusal.
 pub(super) async fn read(
     cluster: &Cluster,
     name: &str,
@@ -37,7 +37,7 @@ pub(super) async fn read(
     let mut said = String::new();
     loop {
         let began = Instant::now();
-        // The last look begins when the time is over, and is short.
+        // The last read begins at the deadline and takes at most one interval.
         let until = deadline.max(began + INTERVAL);
         let state = match timeout_at(until, api.get(name)).await {
             Ok(Ok(tunnel)) if holds(&tunnel, type_) => return Ok(tunnel),
@@ -51,13 +51,13 @@ pub(super) async fn read(
             }
             Ok(Err(error)) => in_words(&error),
             Err(_) if said.is_empty() => "the API server has not answered".to_owned(),
-            // What was known last.
+            // The state at the last answer.
             Err(_) => said.clone(),
         };
         let Some(next) = next_poll(began, Instant::now(), deadline) else {
             let event = last_event(cluster, last.as_ref()).await;
             return Err(Failure::TimedOut(format!(
-                "not within {timeout}: {namespace}/{name} is {type_}; {state}{event}"
+                "{namespace}/{name} is not {type_} after {timeout}: {state}{event}"
             )));
         };
         if state != said {
@@ -68,18 +68,18 @@ pub(super) async fn read(
     }
 }
 
-/// When to look again after a look that `began` then; none where that was the last one.
+/// The time of the next read, after a read that began at `began`. `None` after the final read.
 fn next_poll(began: Instant, now: Instant, deadline: Instant) -> Option<Instant> {
     (began < deadline).then(|| deadline.min(now + INTERVAL))
 }
 
-/// Whether the condition is true of the spec as it stands now.
+/// Whether the condition is true for the current spec.
 fn holds(tunnel: &Tunnel, type_: &str) -> bool {
     object::condition(tunnel, type_)
         .is_some_and(|one| one.status == "True" && object::is_current(tunnel, one))
 }
 
-/// Why it does not hold.
+/// Why the condition is not true.
 fn state(tunnel: &Tunnel, type_: &str) -> String {
     match object::condition(tunnel, type_) {
         Some(one) if object::is_current(tunnel, one) => {
@@ -88,13 +88,13 @@ fn state(tunnel: &Tunnel, type_: &str) -> String {
             format!("{type_}={status}: {code}{reason}: {message}")
         }
         Some(_) => format!(
-            "the operator has not reported on the newest spec; its last {type_} is of an older one"
+            "the operator has not processed the current spec; its last condition {type_} describes an older spec"
         ),
-        None => "the operator has not reported on it".to_owned(),
+        None => "the operator has not reported a status".to_owned(),
     }
 }
 
-/// The last Event, for the message of a time-out; what cannot be read is left out of it.
+/// The last Event, for the message of a time-out.
 async fn last_event(cluster: &Cluster, tunnel: Option<&Tunnel>) -> String {
     let Some(tunnel) = tunnel else {
         return String::new();
@@ -108,8 +108,10 @@ async fn last_event(cluster: &Cluster, tunnel: Option<&Tunnel>) -> String {
         Ok(Ok(events)) => events.last().map_or_else(String::new, |event| {
             format!("\nlast Event: {}", object::in_a_line(event))
         }),
-        Ok(Err(error)) => format!("\nits Events cannot be read: {}", in_words(&error)),
-        Err(_) => "\nits Events were not answered".to_owned(),
+        Ok(Err(error)) => format!("\nthe tunnel's Events cannot be read: {}", in_words(&error)),
+        Err(_) => {
+            "\nthe tunnel's Events cannot be read: the API server has not answered".to_owned()
+        }
     }
 }
 
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(next_poll(second(0), second(0), deadline), Some(second(1)));
         let late = second(4) + INTERVAL / 2;
         assert_eq!(next_poll(late, late, deadline), Some(deadline));
-        // Its answer took until after the end.
+        // The answer arrived after the deadline.
         assert_eq!(next_poll(late, second(6), deadline), Some(deadline));
         assert_eq!(next_poll(deadline, deadline, deadline), None);
     }

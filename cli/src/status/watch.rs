@@ -1,4 +1,4 @@
-//! `--watch`: reading again and again, and printing what changed.
+//! `--watch`: reads repeatedly, and prints changes.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use crate::cluster::can_pass;
 use crate::end::{Ended, Failure};
 use crate::output::{self, Document, Format, Style, Terminal, rendered};
 
-/// Time between two reads: they need no other right than one look does.
+/// Time between two reads. They need no more rights than a single `status`.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Moves the cursor to the top left corner and erases the screen.
 const ERASE: &str = "\x1b[H\x1b[2J";
 
-/// Prints what `read` returns, and prints it again with each change. It returns only with an error.
+/// Prints the document of `read`, and prints it again at each change. Returns only with an error.
 ///
 /// # Errors
-/// The first read failed, or a later one in a way that does not pass, such as that the tunnel was deleted.
+/// If the first read fails, or if a later read fails permanently, for example because the tunnel
+/// was deleted.
 pub(super) async fn watch<D: Document>(
     terminal: &Terminal,
     format: Format,
@@ -46,11 +47,11 @@ pub(super) async fn watch<D: Document>(
     }
 }
 
-/// What was printed last.
+/// The document that was printed last.
 struct Screen {
     format: Format,
     style: Style,
-    /// A table replaces the last one, so that its ages go on.
+    /// Whether a table replaces the previous table, so that the ages in it stay current.
     replaces: bool,
     shown: Option<Value>,
 }
@@ -65,9 +66,9 @@ impl Screen {
         }
     }
 
-    /// What is to be printed of the document, if anything.
+    /// The text to print for the document, or `None` if it has not changed.
     fn next(&mut self, document: &impl Document) -> Result<Option<String>, anyhow::Error> {
-        // Without the time of the look, which is no part of documents.
+        // Documents do not contain the time of the read.
         let value = serde_json::to_value(document)?;
         let is_first = self.shown.is_none();
         if !self.replaces && self.shown.as_ref() == Some(&value) {
@@ -104,7 +105,7 @@ mod tests {
         }
     }
 
-    /// What is printed of documents with these values and ages.
+    /// The texts that are printed for documents with these values and ages.
     fn printed(format: Format, stdout: bool) -> Vec<Option<String>> {
         let terminal = Terminal {
             stdout,

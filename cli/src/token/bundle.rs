@@ -1,4 +1,4 @@
-//! A join bundle: what it must have, and what can be said of it without telling its key. Pure.
+//! A join bundle: its required keys, and the public facts that may be shown. Pure.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -8,9 +8,10 @@ use muxtunnel_contract::secrets;
 use sha2::{Digest, Sha256};
 use x509_parser::pem::Pem;
 
-/// The type of its Secret.
+/// The type of a bundle's Secret.
 pub(super) const TYPE: &str = secrets::JOIN_TYPE;
-/// A bundle has two certificates, or a few while authorities change, and a key.
+/// Greatest size of a bundle in bytes. A bundle has a key and two certificates, or a few more while
+/// an authority is replaced.
 pub(super) const LENGTH_MAX: u64 = 1 << 20;
 
 const ADDRESS: &str = "address";
@@ -20,54 +21,55 @@ const KEY: &str = secrets::KEY;
 const EXIT: &str = "exit-identity";
 const ENTRY: &str = "entry-identity";
 const EXPIRES: &str = "expires";
-/// All but the address, which is not there where exit and entry meet at a rendezvous.
+/// The required keys. The address is not required, because it is absent if exit and entry meet at a
+/// rendezvous.
 const NEEDED: [&str; 6] = [AUTHORITY, CERTIFICATE, KEY, EXIT, ENTRY, EXPIRES];
 
-/// A bundle that can be used.
+/// A valid bundle.
 pub(super) struct Bundle {
     data: std::collections::BTreeMap<String, ByteString>,
-    /// Where the exit is reached; `None`: at a rendezvous.
+    /// Address of the exit; `None`: both sides meet at a rendezvous.
     pub(super) address: Option<String>,
-    /// The name by which the entry knows the exit.
+    /// Identity of the exit.
     pub(super) exit: String,
-    /// The name by which the exit knows the entry.
+    /// Identity of the entry.
     pub(super) entry: String,
-    /// SHA-256 of the certificate of the exit's authority, as openssl writes it.
+    /// SHA-256 of the certificate of the exit's authority, in openssl's format.
     pub(super) fingerprint: String,
-    /// Until when it can be used.
+    /// When the bundle expires.
     pub(super) expires: Timestamp,
 }
 
-/// Why a bundle cannot be used.
+/// Why a bundle is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BundleError {
-    #[error("it is not the manifest of one Secret: {0}")]
+    #[error("the text is not the manifest of one Secret: {0}")]
     NoSecret(String),
-    #[error("its type is {0}, not {TYPE}")]
+    #[error("the Secret's type is {0}, not {TYPE}")]
     OtherType(String),
-    #[error("its key {0} is missing or empty")]
+    #[error("the Secret's key {0} is missing or empty")]
     Missing(&'static str),
-    #[error("its key {0} is no text")]
+    #[error("the Secret's key {0} is not UTF-8 text")]
     NoText(&'static str),
-    #[error("its key {ADDRESS} is {0:?}, not HOST:PORT")]
+    #[error("the Secret's key {ADDRESS} is {0:?}, not HOST:PORT")]
     Address(String),
-    #[error("its key {0} is not a SPIFFE id")]
+    #[error("the Secret's key {0} is not a SPIFFE ID")]
     Identity(&'static str),
-    #[error("its key {EXPIRES} is {0:?}, not a time such as 2030-01-31T12:00:00Z")]
+    #[error("the Secret's key {EXPIRES} is {0:?}, not a time such as 2030-01-31T12:00:00Z")]
     Time(String),
-    #[error("its key {0} has no certificate: {1}")]
+    #[error("the Secret's key {0} has no certificate: {1}")]
     Certificate(&'static str, String),
-    #[error("its key {KEY} has no private key")]
+    #[error("the Secret's key {KEY} has no private key")]
     Key,
-    #[error("it expired at {0}; let the exit's side issue a new one")]
+    #[error("the bundle expired at {0}: issue a new bundle in the exit's cluster")]
     Expired(Timestamp),
 }
 
 impl Bundle {
-    /// Reads a manifest, YAML or JSON.
+    /// Parses a manifest, YAML or JSON.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the bundle is invalid, with the reason.
     pub(super) fn parse(text: &str, now: Timestamp) -> Result<Self, BundleError> {
         let secret = serde_yaml::from_str(text);
         let secret: Secret = secret.map_err(|error| BundleError::NoSecret(error.to_string()))?;
@@ -77,7 +79,7 @@ impl Bundle {
     /// Checks a Secret.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the bundle is invalid, with the reason.
     pub(super) fn new(secret: Secret, now: Timestamp) -> Result<Self, BundleError> {
         let type_ = secret.type_.unwrap_or_default();
         if type_ != TYPE {
@@ -90,7 +92,7 @@ impl Bundle {
                 .into_iter()
                 .map(|(key, text)| (key, ByteString(text.into_bytes()))),
         );
-        // What is no part of a bundle does not reach another cluster.
+        // Drop other keys of the Secret, so that they do not reach another cluster.
         data.retain(|key, _| key == ADDRESS || NEEDED.contains(&key.as_str()));
         let text = |key: &'static str| match data.get(key) {
             Some(bytes) if !bytes.0.is_empty() => std::str::from_utf8(&bytes.0)
@@ -133,8 +135,8 @@ impl Bundle {
         })
     }
 
-    /// The Secret of that name, ready to be applied. `namespace`: `None` leaves it to the command that
-    /// applies the Secret.
+    /// The Secret with this name, to be applied. If `namespace` is `None`, the command that applies
+    /// the Secret decides the namespace.
     pub(super) fn manifest(&self, name: &str, namespace: Option<&str>) -> Secret {
         Secret {
             metadata: ObjectMeta {
@@ -164,7 +166,7 @@ fn identity(key: &'static str, text: &str) -> Result<String, BundleError> {
     }
 }
 
-/// Fingerprint and end of the first certificate; all of them must be ones.
+/// Fingerprint and expiry of the first certificate. All certificates must parse.
 fn certificate(key: &'static str, text: &str) -> Result<(String, Timestamp), BundleError> {
     let fail = |why: String| BundleError::Certificate(key, why);
     let mut first = None;
@@ -175,10 +177,10 @@ fn certificate(key: &'static str, text: &str) -> Result<(String, Timestamp), Bun
         let end = Timestamp::from_second(end).map_err(|error| fail(error.to_string()))?;
         first.get_or_insert_with(|| (fingerprint(&pem.contents), end));
     }
-    first.ok_or_else(|| fail("it is not PEM".to_owned()))
+    first.ok_or_else(|| fail("the value is not PEM".to_owned()))
 }
 
-/// `AB:CD:...`.
+/// The fingerprint in openssl's format, `AB:CD:...`.
 fn fingerprint(der: &[u8]) -> String {
     let bytes: Vec<_> = Sha256::digest(der)
         .iter()
@@ -198,7 +200,7 @@ pub(super) mod tests {
         "2030-01-01T00:00:00Z".parse().unwrap()
     }
 
-    /// A good one, as JSON, with texts.
+    /// A valid bundle as JSON, with `stringData`.
     fn good() -> Value {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -306,7 +308,7 @@ pub(super) mod tests {
         let expired = with("expires", "2029-12-31T00:00:00Z");
         assert_eq!(
             expired.to_string(),
-            "it expired at 2029-12-31T00:00:00Z; let the exit's side issue a new one"
+            "the bundle expired at 2029-12-31T00:00:00Z: issue a new bundle in the exit's cluster"
         );
         let other = error(|secret| secret["type"] = json!("Opaque"));
         assert_eq!(other, BundleError::OtherType("Opaque".into()));

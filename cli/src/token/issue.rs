@@ -1,4 +1,5 @@
-//! `token issue`: from the bundle that the exit's operator published to a manifest that only its owner can read.
+//! `token issue`: writes the bundle of the exit's operator as a manifest that only its owner can
+//! read.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -18,9 +19,9 @@ use crate::object::{self, Tunnel};
 use crate::output::{self, Terminal};
 use crate::time::distance;
 
-/// Nobody else may read a key.
+/// Only the owner may read a key.
 const MODE: u32 = 0o600;
-/// The condition that says why there is no bundle.
+/// The condition with the reason why there is no bundle.
 const CERTIFICATES_VALID: &str = "CertificatesValid";
 
 pub(crate) async fn run(
@@ -29,9 +30,9 @@ pub(crate) async fn run(
     program: &str,
     terminal: &Terminal,
 ) -> Result<Ended, Failure> {
-    if args.output.is_none() && terminal.stdout {
+    if args.filename.is_none() && terminal.stdout {
         let message = "a join bundle has a private key, which is not shown on a terminal; \
-                       give --output FILE, or send standard output to a file or a program";
+                       give --filename FILE, or send standard output to a file or a program";
         return Err(Failure::Usage(message.to_owned()));
     }
     let cluster = cluster::connect(to).await?;
@@ -40,7 +41,7 @@ pub(crate) async fn run(
     let name = format!("{}-join", args.name);
     let manifest =
         serde_yaml::to_string(&bundle.manifest(&name, None)).map_err(anyhow::Error::from)?;
-    let file = match &args.output {
+    let file = match &args.filename {
         Some(path) => {
             write_new(path, &manifest)?;
             path.display().to_string()
@@ -62,7 +63,8 @@ async fn published(cluster: &Cluster, tunnel: &Tunnel, name: &str) -> Result<Bun
         .and_then(|status| status.certificates.as_ref()?.join.as_ref());
     let Some(join) = join else {
         let why = object::condition(tunnel, CERTIFICATES_VALID).map_or_else(
-            || "its operator publishes one only for managed certificates (carrier.security of mode MutualTls, without Secrets of your own)".to_owned(),
+            || "the operator publishes a bundle only if it issues the certificates (carrier.security of mode MutualTls, \
+                without your own Secrets)".to_owned(),
             |condition| condition.message.clone(),
         );
         let namespace = &cluster.namespace;
@@ -80,24 +82,25 @@ async fn published(cluster: &Cluster, tunnel: &Tunnel, name: &str) -> Result<Bun
         .await
         .map_err(|error| failed(&format!("cannot read {what}"), error))?;
     let bundle =
-        Bundle::new(secret, Timestamp::now()).with_context(|| format!("{what} cannot be used"))?;
+        Bundle::new(secret, Timestamp::now()).with_context(|| format!("{what} is not valid"))?;
     Ok(bundle)
 }
 
-/// Writes a file that was not there before, so that nobody else has it open.
+/// Creates a new file, because another process may have an existing file open.
 fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(MODE)
         .open(path)
-        .with_context(|| format!("cannot make the new file {}", path.display()))?;
+        .with_context(|| format!("cannot create the new file {}", path.display()))?;
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What it is, and the exact next command. Read by a person, so on standard error.
+/// A description of the bundle, and the exact next command. The text goes to standard error,
+/// because it is for people.
 fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) -> String {
     let source = match file {
         "-" => String::new(),
@@ -105,8 +108,9 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
     };
     let warning = match bundle.address.as_deref() {
         Some(address) if is_of_a_cluster(address) => format!(
-            "Warning: {address} is known in the exit's cluster alone. For entries elsewhere set carrier.address of the \
-             exit, or exit.service.type, and issue it again; or set carrier.address of the entry.\n"
+            "Warning: {address} resolves only in the exit's cluster. For entries in other clusters set \
+             carrier.address of the exit, or exit.service.type, and issue the bundle again; or set carrier.address of \
+             the entry.\n"
         ),
         _ => String::new(),
     };
@@ -115,7 +119,7 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
          Exit:         {} at {}\n\
          Fingerprint:  {}\n\
          Expires:      {} ({})\n\
-         Every holder of the bundle can join until then. In the entry's cluster:\n\n    \
+         Every holder of the bundle can join the tunnel until it expires. Run in the entry's cluster:\n\n    \
          {program} token redeem {} --name {name} -n NAMESPACE --context CONTEXT\n",
         bundle.exit,
         bundle.address.as_deref().unwrap_or("a rendezvous"),
@@ -126,13 +130,13 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
     )
 }
 
-/// Whether the host of an address is the short name of a Service.
+/// Whether the host of an address is the cluster-internal name of a Service.
 fn is_of_a_cluster(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.ends_with(".svc")
 }
 
-/// A file's name as a shell takes it.
+/// A file name, quoted for a shell.
 fn quoted(file: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+,@%".contains(&byte);
     if file.bytes().all(plain) {
@@ -152,7 +156,7 @@ mod tests {
     async fn a_key_is_not_shown_on_a_terminal() {
         let args = IssueArgs {
             name: "web".into(),
-            output: None,
+            filename: None,
         };
         let terminal = Terminal {
             stdout: true,
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let error = write_new(&path, "other").unwrap_err();
         assert!(
-            format!("{error:#}").starts_with("cannot make the new file"),
+            format!("{error:#}").starts_with("cannot create the new file"),
             "{error:#}"
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");

@@ -20,11 +20,11 @@ use crate::end::{Ended, Failure};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 use crate::time::distance;
 
-/// Field manager. Without force: what somebody else wrote is not overwritten.
+/// Field manager. Applies without force, so fields of other managers are not overwritten.
 const MANAGER: &str = "muxtunnel-cli";
-/// Stands for standard input.
+/// The file name for standard input.
 const STDIN: &str = "-";
-/// The operator that the chart installs, where none can be seen.
+/// The operator of the chart's defaults, used if the user may not list operators.
 const OPERATOR: &str = "muxtunnel-system:muxtunnel";
 
 pub(crate) async fn run(
@@ -35,7 +35,8 @@ pub(crate) async fn run(
     let now = Timestamp::now();
     let file = args.file.display();
     let text = read(&args.file).with_context(|| format!("cannot read {file}"))?;
-    let bundle = Bundle::parse(&text, now).with_context(|| format!("{file} is no join bundle"))?;
+    let bundle =
+        Bundle::parse(&text, now).with_context(|| format!("{file} is not a join bundle"))?;
     let cluster = cluster::connect(to).await?;
     let namespace = cluster.namespace.as_str();
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), namespace);
@@ -52,7 +53,8 @@ pub(crate) async fn run(
         )
         .await
         .map_err(|error| failed(&doing, error))?;
-    // Only to fill in the account's name: who may not see the operator gets the one of the chart's defaults.
+    // The operators are read only for the name of their service account. For users who may not list
+    // operators, the command prints the name of the chart's defaults.
     let seen = operators(&cluster.client, None).await.unwrap_or_default();
     let redeemed = Redeemed {
         api_version: API_VERSION,
@@ -74,7 +76,7 @@ pub(crate) async fn run(
     Ok(Ended::Good)
 }
 
-/// At most [`LENGTH_MAX`] bytes of text.
+/// Reads at most [`LENGTH_MAX`] bytes of text.
 fn read(path: &Path) -> Result<String> {
     let mut text = String::new();
     let read = match path.to_str() {
@@ -86,7 +88,7 @@ fn read(path: &Path) -> Result<String> {
             .read_to_string(&mut text)?,
     };
     if u64::try_from(read)? > LENGTH_MAX {
-        return Err(anyhow!("it is longer than {LENGTH_MAX} bytes"));
+        return Err(anyhow!("the file is longer than {LENGTH_MAX} bytes"));
     }
     Ok(text)
 }
@@ -114,7 +116,7 @@ struct Redeemed {
     address: Option<String>,
     fingerprint: String,
     expires: Timestamp,
-    /// Who must be allowed to read the Secret, `NAMESPACE:NAME`.
+    /// The service account that needs the right to read the Secret, `NAMESPACE:NAME`.
     operator: String,
     #[serde(skip)]
     now: Timestamp,
@@ -134,18 +136,19 @@ impl Document for Redeemed {
             format!("Secret:       {secret_name} in namespace {namespace}"),
             format!("Exit:         {} at {}", self.peer, address.unwrap_or("a rendezvous")),
             format!("Entry:        {}", self.identity),
-            "Fingerprint:  of the exit's authority; it must be the one that `token issue` showed:".to_owned(),
+            "Fingerprint of the exit's authority. It must equal the fingerprint that `token issue` printed:".to_owned(),
             format!("  {}", self.fingerprint),
             format!("Expires:      {} ({})", self.expires, distance(self.expires, self.now)),
             String::new(),
-            "The operator here may read it once this has been run, unless the chart's join.namespaces has it:".to_owned(),
+            "Let the operator of this cluster read the Secret, unless the chart's join.namespaces permits it \
+             already:".to_owned(),
             String::new(),
             format!("    kubectl -n {namespace} create role {role} --verb=get \\"),
             format!("      --resource=secrets --resource-name={secret_name}"),
             format!("    kubectl -n {namespace} create rolebinding {role} --role={role} \\"),
             format!("      --serviceaccount={operator}"),
             String::new(),
-            format!("In the MuxTunnel of side Entry in namespace {namespace}:"),
+            format!("Set in the MuxTunnel of side Entry in namespace {namespace}:"),
             String::new(),
             "    spec:".to_owned(),
             "      side: Entry".to_owned(),

@@ -1,4 +1,4 @@
-//! `token revoke`: raises the number of the join generation, with which the exit's trust in former bundles ends.
+//! `token revoke`: raises the join generation, so that the exit no longer trusts former bundles.
 
 use std::io::BufRead;
 use std::time::Duration;
@@ -18,9 +18,10 @@ use crate::end::{Ended, Failure};
 use crate::object::{self, Tunnel};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 
-/// Of the exit's MuxTunnel; 0 where it is not there.
+/// The annotation with the join generation of the exit's MuxTunnel. Without it, the generation is
+/// 0.
 const GENERATION: &str = muxtunnel_contract::annotations::JOIN_GENERATION;
-/// How often a tunnel is read while it is waited for.
+/// Interval between two reads of the tunnel with `--wait`.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(
@@ -30,7 +31,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
 ) -> Result<Ended, Failure> {
     if !args.yes && !terminal.stdin {
-        let message = "standard input is no terminal, so nobody can be asked; give --yes";
+        let message = "standard input is not a terminal, so the command cannot ask for confirmation: use --yes";
         return Err(Failure::Usage(message.to_owned()));
     }
     let cluster = cluster::connect(to).await?;
@@ -39,9 +40,11 @@ pub(crate) async fn run(
     let generation = next(&tunnel)?;
     let drain = drain_seconds(&tunnel);
     if !args.yes && !confirmed(namespace, name, drain)? {
-        return Err(Failure::Failed(anyhow!("nothing was changed")));
+        return Err(Failure::Failed(anyhow!(
+            "not confirmed, so nothing was changed"
+        )));
     }
-    // The version that was read: of two who revoke at once, one is told.
+    // The patch has the resource version that was read, so one of two concurrent revocations fails.
     let patch = json!({"metadata": {
         "resourceVersion": tunnel.resource_version(),
         "annotations": {GENERATION: generation.to_string()},
@@ -54,7 +57,7 @@ pub(crate) async fn run(
         published(&cluster, name, generation, args.timeout).await?;
     }
     let next = format!(
-        "{program} token issue {name} -n {namespace}{} --output {name}.join.yaml",
+        "{program} token issue {name} -n {namespace}{} --filename {name}.join.yaml",
         context_flag(&cluster)
     );
     let revoked = Revoked {
@@ -71,13 +74,13 @@ pub(crate) async fn run(
     Ok(Ended::Good)
 }
 
-/// The number after the tunnel's own, and after that which the operator went by last: the annotation may have been lost
-/// since.
+/// The next generation: one more than the greater of annotation and status, because the annotation
+/// may have been lost.
 fn next(tunnel: &Tunnel) -> Result<u32, Failure> {
     let asked = match tunnel.annotations().get(GENERATION) {
         None => 0,
         Some(text) => text.parse::<u32>().with_context(|| {
-            format!("the annotation {GENERATION} is {text:?}, not a number; correct it first")
+            format!("the annotation {GENERATION} is {text:?}, not a number: correct it first")
         })?,
     };
     let status = tunnel.status.as_ref();
@@ -85,18 +88,18 @@ fn next(tunnel: &Tunnel) -> Result<u32, Failure> {
         status.and_then(|status| Some(status.certificates.as_ref()?.least_generation()));
     let published = u32::try_from(published.unwrap_or_default()).unwrap_or_default();
     let now = asked.max(published);
-    // Of a signed number of 32 bits, as the operator reads it.
+    // The operator reads a signed number of 32 bits.
     let next = now
         .checked_add(1)
         .filter(|next| i32::try_from(*next).is_ok());
     Ok(next.with_context(|| {
         format!(
-            "the join generation {now} is the greatest: delete the MuxTunnel and create it again"
+            "the join generation {now} is the greatest possible: delete the MuxTunnel and create it again"
         )
     })?)
 }
 
-/// Reads the tunnel until its operator says that it has published a bundle of `generation`, or of a later one.
+/// Reads the tunnel until its status shows a bundle of `generation` or of a later generation.
 async fn published(
     cluster: &Cluster,
     name: &str,
@@ -117,8 +120,13 @@ async fn published(
                 }
                 let ready = object::condition(&tunnel, tunnel_condition::READY);
                 ready.map_or_else(
-                    || "its operator has not reported on it".to_owned(),
-                    |ready| format!("its bundle is of generation {now}; {}", ready.message),
+                    || "the operator has not reported a status".to_owned(),
+                    |ready| {
+                        format!(
+                            "the published bundle has generation {now}; {}",
+                            ready.message
+                        )
+                    },
                 )
             }
             Ok(Err(error)) if refusal(&error).is_some_and(|status| !is_passing(status)) => {
@@ -129,15 +137,15 @@ async fn published(
         };
         if Instant::now() + INTERVAL >= deadline {
             return Err(Failure::TimedOut(format!(
-                "{namespace}/{name} has the join generation {generation} now, but not within {timeout} a bundle of it: \
-                 {state}"
+                "{namespace}/{name} now has the join generation {generation}, but the operator has not published \
+                 a bundle of this generation within {timeout}: {state}"
             )));
         }
         sleep_until(Instant::now() + INTERVAL).await;
     }
 }
 
-/// How long streams of the exit's pods have once these are to end.
+/// Time in seconds in which open streams of a terminating exit pod can end.
 fn drain_seconds(tunnel: &Tunnel) -> u64 {
     let asked = tunnel.spec["exit"]["drainSeconds"].as_u64();
     asked.unwrap_or(muxtunnel_contract::defaults::DRAIN_SECONDS.into())
@@ -145,8 +153,9 @@ fn drain_seconds(tunnel: &Tunnel) -> u64 {
 
 fn confirmed(namespace: &str, name: &str, drain: u64) -> anyhow::Result<bool> {
     eprint!(
-        "Every bundle that {namespace}/{name} has issued so far becomes worthless, and the exit's pods are replaced: \
-         carriers that are up, and streams in them, last until theirs has ended, up to {drain} s. Go on? [y/N] "
+        "This revokes every join bundle of {namespace}/{name} and replaces the exit's pods. Open carriers and \
+         their streams end at most {drain} s after the shutdown of their pod begins, or earlier, after the exit has read \
+         the changed Secret. Continue? [y/N] "
     );
     let mut answer = String::new();
     std::io::stdin()
@@ -164,7 +173,7 @@ struct Revoked {
     namespace: String,
     name: String,
     generation: u32,
-    /// Whether the operator was waited for.
+    /// Whether the command waited for the operator.
     published: bool,
     drain_seconds: u64,
     next: String,
@@ -184,20 +193,22 @@ impl Document for Revoked {
         } = self;
         let trust = match published {
             true => {
-                "Its operator has published a bundle of it, and new pods of the exit refuse entries that joined by a former one"
+                "The operator has published a bundle of this generation, and new pods of the exit refuse entries with \
+                 a former bundle"
             }
             false => {
-                "Once its operator has applied that, new pods of the exit refuse entries that joined by a former bundle; \
-                 --wait waits for it"
+                "When the operator has applied the generation, new pods of the exit refuse entries with a former bundle; --wait \
+                 waits for that"
             }
         };
         let then = match published {
-            true => "The new bundle",
-            false => "The new bundle, once it is published",
+            true => "Issue the new bundle",
+            false => "Issue the new bundle when it is published",
         };
         format!(
             "{namespace}/{name}: join generation {generation}. {trust}.\n\
-             Carriers that are up last until their pod has ended, up to {drain_seconds} s after it is told to.\n\
+             Open carriers end with their pod, at most {drain_seconds} s after its shutdown begins, or earlier, \
+             when the exit reads the changed Secret.\n\
              {then}:\n\n    {next}"
         )
     }

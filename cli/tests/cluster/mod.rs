@@ -1,4 +1,4 @@
-//! The program and an API server that it talks to as to a real one, over HTTP.
+//! Runs the program with an API server in memory, which the program reaches over HTTP.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,12 +38,12 @@ impl Cluster {
         Self { api, folder }
     }
 
-    /// A file of the test.
+    /// The path of a file of this test.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Puts a MuxTunnel of `tests/objects`, with a change.
+    /// Stores a MuxTunnel of `tests/objects`, to which `change` was applied.
     pub(crate) fn tunnel(&self, file: &str, change: impl FnOnce(&mut Value)) {
         let path = format!("{}/tests/objects/{file}", env!("CARGO_MANIFEST_DIR"));
         let mut object: Value =
@@ -55,7 +55,7 @@ impl Cluster {
         self.put(&key, object);
     }
 
-    /// `METHOD path` and body of each write but reviews.
+    /// `METHOD path` and body of each write, without access reviews.
     pub(crate) fn written(&self) -> Vec<(String, Value)> {
         self.requests()
             .into_iter()
@@ -64,7 +64,7 @@ impl Cluster {
             .collect()
     }
 
-    /// The program, called as `name`.
+    /// The command that runs the program with the command line `line`.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muxtunnel"));
         command
@@ -75,7 +75,7 @@ impl Cluster {
         command
     }
 
-    /// Runs it.
+    /// Runs the program with a command line.
     pub(crate) fn run(&self, line: &str) -> Ran {
         Ran::from(self.command(line).output().unwrap())
     }
@@ -93,7 +93,7 @@ fn write_kubeconfig(folder: &Path, server: SocketAddr) {
         ],
         "clusters": [
             {"name": "c", "cluster": {"server": format!("http://{server}")}},
-            // Nobody listens on the port of tcpmux.
+            // The port of tcpmux has no listener.
             {"name": "n", "cluster": {"server": "http://127.0.0.1:1"}},
         ],
         "users": [{"name": "u", "user": {}}],
@@ -101,7 +101,7 @@ fn write_kubeconfig(folder: &Path, server: SocketAddr) {
     std::fs::write(folder.join("kubeconfig"), config.to_string()).unwrap();
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: i32,

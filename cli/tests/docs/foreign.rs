@@ -1,14 +1,15 @@
-//! Names on the pages that are not of muxgate, `muxtunnel`, our objects, the configuration or the chart.
+//! Names on the pages that do not belong to muxgate, `muxtunnel`, the objects, the configuration or
+//! the chart.
 
-/// Sources with the arguments of our other programs.
+/// Sources with the arguments of MuxTunnel's other programs.
 pub(crate) const ARGUMENTS: &[&str] = &[
     "bench/lab/src/cli.rs",
     "bench/src/cli.rs",
-    "netem/src/main.rs",
-    "operator/src/main.rs",
+    "netem/src/cli.rs",
+    "operator/src/cli.rs",
 ];
 
-/// Long options of others: the kubelet, jetsocat, Envoy, Helm, cargo.
+/// Long options of foreign programs: the kubelet, jetsocat, Envoy, Helm, cargo.
 pub(crate) const FLAGS: &[&str] = &[
     "allowed-unsafe-sysctls",
     "allow-all",
@@ -23,7 +24,8 @@ pub(crate) const FLAGS: &[&str] = &[
     "workspace",
 ];
 
-/// Fields of Kubernetes' objects and of the documents that our programs write, a template of the chart, and hosts.
+/// Fields of Kubernetes' objects and of the programs' documents, a template of the chart, and
+/// hosts.
 pub(crate) const FIELDS: &[&str] = &[
     "apiVersion",
     "appProtocol",

@@ -1,10 +1,12 @@
-//! What README.md and the pages of `docs` name exists: linked files and headings, flags, fields, metrics, codes, files.
+//! Checks that the names in README.md and `docs` exist: linked files and headings, flags, fields,
+//! metrics, codes, files.
 //!
-//! The tests read names from code spans (`` `name` ``) and from command lines. A name of another program is in
-//! [`foreign`].
+//! The tests read names from code spans (`` `name` ``) and from command lines. A name of another
+//! program is in [`foreign`].
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "shared by tests")]
 
+mod bounds;
 mod foreign;
 mod page;
 mod tree;
@@ -18,7 +20,8 @@ use muxtunnel_gateway_config::Config;
 use page::{Page, file, root};
 use tree::Tree;
 
-/// Fails with one line for each problem, or if fewer names than `least` were found: then the search is at fault.
+/// Fails with one line for each problem. Also fails if the search found fewer than `least` names,
+/// which means that the search is wrong.
 fn judge(found: usize, least: usize, problems: &[String]) {
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
     assert!(found >= least, "only {found} names found");
@@ -39,9 +42,9 @@ fn every_link_leads_to_a_file_and_a_heading() {
                 path => page.folder().join(path),
             };
             if !root().join(&target).exists() {
-                problems.push(format!("{page}: {link}: there is no such file"));
+                problems.push(format!("{page}: {link}: file not found"));
             } else if !anchor.is_empty() && !Page::read(&target).anchors().contains(anchor) {
-                problems.push(format!("{page}: {link}: there is no such heading"));
+                problems.push(format!("{page}: {link}: heading not found"));
             }
         }
     }
@@ -72,7 +75,7 @@ fn every_code_is_one_of_ours() {
 fn every_metric_is_exported() {
     let sources = page::texts(&root().join("gateway/src/observe"), "rs");
     let of_gateways = sources.iter().flat_map(|text| metrics(text, "muxgate_"));
-    // A test of the operator compares the rows of this page with what it exports.
+    // A test of the operator compares the rows of this page with the exported metrics.
     let page = file("docs/metrics.md");
     let rows = page
         .lines()
@@ -108,7 +111,7 @@ fn metrics(text: &str, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Our command lines.
+/// The command lines of MuxTunnel's programs.
 fn programs() -> [clap::Command; 2] {
     let mut gateway = muxgate::cli::Cli::command().name("muxgate");
     let mut tunnel = muxtunnel_cli::args::command(muxtunnel_cli::args::PROGRAM);
@@ -188,7 +191,7 @@ fn every_flag_in_a_code_span_is_one_of_our_programs() {
     judge(found, 40, &problems);
 }
 
-/// The long options of a source text: names that are written out, and names of fields.
+/// The long options in a source text: names in string literals, and names of fields.
 fn options(source: &str) -> Vec<String> {
     let written = source.split("long = \"").skip(1);
     let written = written.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
@@ -200,8 +203,8 @@ fn options(source: &str) -> Vec<String> {
     written.chain(fields).collect()
 }
 
-/// A gateway's configuration has the field: with a file of any role and mode of security, a parser that refuses
-/// unknown fields does not refuse this one.
+/// Whether a gateway's configuration has the field. The test tries a file of each role and security
+/// mode: a parser that refuses unknown fields must not refuse the field in all of them.
 fn is_of_the_configuration(path: &[&str]) -> bool {
     let of_a_forward = [&["forwards[]"], path].concat();
     is_of_the_file(path) || is_of_the_file(&of_a_forward)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Endings of files that pages name by a path.
+/// Endings of file names in paths on pages.
 const ENDINGS: &[&str] = &[
     "rs", "md", "yaml", "yml", "toml", "sh", "json", "patch", "pl", "svg", "txt",
 ];
@@ -22,7 +22,7 @@ pub(crate) fn file(path: &str) -> String {
 
 /// One page.
 pub(crate) struct Page {
-    /// From the top folder.
+    /// Path from the top folder.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for Page {
     }
 }
 
-/// The pages whose names are checked: README.md and the others of the top folder, and `docs`.
+/// The pages whose names are checked: README.md, the other pages of the top folder, and `docs`.
 pub(crate) fn own() -> Vec<Page> {
     let mut pages = Vec::new();
     for folder in ["", "docs"] {
@@ -59,7 +59,7 @@ pub(crate) fn all() -> Vec<Page> {
 }
 
 impl Page {
-    /// The page at a path from the top folder.
+    /// Reads the page at a path from the top folder.
     pub(crate) fn read(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -67,12 +67,12 @@ impl Page {
         }
     }
 
-    /// Its folder, from the top folder.
+    /// The page's folder, from the top folder.
     pub(crate) fn folder(&self) -> &Path {
         self.path.parent().unwrap()
     }
 
-    /// Its lines, each with whether it is code: of a fenced or an indented block.
+    /// The lines of the page. The flag: whether the line is in a fenced or an indented code block.
     fn lines(&self) -> Vec<(&str, bool)> {
         let (mut fenced, mut indented, mut before) = (false, false, "");
         let mut lines = Vec::new();
@@ -81,7 +81,8 @@ impl Page {
                 fenced = !fenced;
                 lines.push((line, true));
             } else {
-                // An indented block follows an empty line or a heading; other indented lines continue a list.
+                // An indented block follows an empty line or a heading; other indented lines
+                // continue a list.
                 let begins = before.is_empty() || before.starts_with('#') || indented;
                 indented = !fenced && line.starts_with("    ") && begins;
                 lines.push((line, fenced || indented));
@@ -91,7 +92,7 @@ impl Page {
         lines
     }
 
-    /// The targets of its links.
+    /// The targets of the page's links.
     pub(crate) fn links(&self) -> Vec<String> {
         let prose = self.prose();
         let pieces = prose.split("](").skip(1);
@@ -99,7 +100,7 @@ impl Page {
         targets.collect()
     }
 
-    /// What its headings are linked by, as on GitHub.
+    /// The anchors of the page's headings, as GitHub computes them.
     pub(crate) fn anchors(&self) -> BTreeSet<String> {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let headings = self.lines().into_iter().filter(|(_, code)| !code);
@@ -120,7 +121,7 @@ impl Page {
             .collect()
     }
 
-    /// Its text without code blocks.
+    /// The text of the page without code blocks.
     fn prose(&self) -> String {
         let lines = self.lines().into_iter();
         let prose = lines.map(|(line, code)| if code { "" } else { line });
@@ -149,7 +150,8 @@ impl Page {
         spans.filter(|span| !span.is_empty()).collect()
     }
 
-    /// The command lines of its code blocks and code spans, continued lines joined, without a prompt.
+    /// The command lines of the page's code blocks and code spans. Continued lines are joined, and
+    /// the prompt is removed.
     pub(crate) fn command_lines(&self) -> Vec<String> {
         let lines = self.lines().into_iter();
         let code = lines.map(|(line, code)| if code { line.trim() } else { "" });
@@ -162,7 +164,7 @@ impl Page {
     }
 }
 
-/// What a heading is linked by: its letters and digits in lower case, spaces as hyphens.
+/// The anchor of a heading: its letters and digits in lower case, spaces as hyphens.
 fn anchor(heading: &str) -> String {
     let mut text = heading.replace('`', "");
     while let Some((before, rest)) = text.split_once("](") {
@@ -179,8 +181,8 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// The paths of files in a code span, `{a,b}` written out. A path has a `/`, and its first name is a folder of
-/// the checkout or its last one has an ending of a file.
+/// The paths of files in a code span, with `{a,b}` expanded. A path has a `/`. In addition, its
+/// first name is a folder of the checkout, or its last name has the ending of a file.
 pub(crate) fn paths(span: &str) -> Vec<String> {
     let word = span.split_whitespace().next().unwrap_or_default();
     let word = word.split(['#', '<']).next().unwrap_or_default();
@@ -199,7 +201,7 @@ pub(crate) fn paths(span: &str) -> Vec<String> {
     alternatives(word)
 }
 
-/// `a/{b,c}/d` as `a/b/d` and `a/c/d`.
+/// Expands `a/{b,c}/d` to `a/b/d` and `a/c/d`.
 fn alternatives(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else {
         return vec![path.to_owned()];
@@ -218,7 +220,7 @@ pub(crate) fn files() -> Vec<String> {
     files
 }
 
-/// The texts of the files with that ending at a path: of a file, or of all files below a folder.
+/// The texts of the file at a path, or of all files below a folder, whose names end with `ending`.
 pub(crate) fn texts(path: &Path, ending: &str) -> Vec<String> {
     if path.is_file() {
         return vec![std::fs::read_to_string(path).unwrap()];

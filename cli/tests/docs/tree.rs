@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_yaml::Value;
 
-/// Last names of a dotted path that is a file or a host.
+/// Last parts of dotted names that are files or hosts, not fields.
 const OTHERS: &[&str] = &[
     "rs", "c", "md", "yaml", "toml", "sh", "json", "jsonl", "crt", "key", "pub", "svg", "txt",
     "com", "org", "net", "io", "dev", "svc", "local", "internal", "invalid", "secret",
 ];
 
-/// Fields by name, each with those below it. Items of lists are merged into the list.
+/// Fields by name, each with its subfields. Items of lists are merged into the list.
 #[derive(Debug, Default)]
 pub(crate) struct Tree(BTreeMap<String, Self>);
 
@@ -49,7 +49,7 @@ impl Tree {
         Self(fields.collect())
     }
 
-    /// Whether the path begins at any field.
+    /// Whether the path exists, starting at any field.
     pub(crate) fn has(&self, path: &[&str]) -> bool {
         self.begins(path) || self.0.values().any(|field| field.has(path))
     }
@@ -63,7 +63,8 @@ impl Tree {
     }
 }
 
-/// The path of a field in a code span: `carrier.pool`, `forwards[].listen`, `carrier.protocol: Auto`.
+/// The path of a field in a code span, such as `carrier.pool`, `forwards[].listen` or
+/// `carrier.protocol: Auto`.
 pub(crate) fn path(span: &str) -> Option<Vec<&str>> {
     let (path, value) = span.split_once(": ").unwrap_or((span, ""));
     let names: Vec<_> = path.split('.').collect();

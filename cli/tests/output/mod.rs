@@ -1,4 +1,5 @@
-//! The forms of what `status` prints: on a terminal and elsewhere, in colour, without headers, and as it changes.
+//! The output of `status`: on a terminal and in a pipe, in colour, without headers, and as the
+//! state changes.
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -50,7 +51,7 @@ fn piped(cluster: &Cluster, line: &str) -> Running {
     Running { program, output }
 }
 
-/// Starts the program on a terminal with so many columns; on one without a size if it is 0.
+/// Starts the program on a terminal with `columns` columns. 0: the terminal has no size.
 fn on_a_terminal(cluster: &Cluster, line: &str, columns: u16) -> Running {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -72,7 +73,7 @@ fn on_a_terminal(cluster: &Cluster, line: &str, columns: u16) -> Running {
     Running { program, output }
 }
 
-/// Reads to the end in a thread. The end of a terminal is an error.
+/// Reads to the end in a thread. A read error is the end of a terminal.
 fn read(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
     let output = Arc::new(Mutex::new(Vec::new()));
     let written = Arc::clone(&output);
@@ -186,10 +187,10 @@ fn watching_prints_each_change_until_the_tunnel_is_deleted() {
     one.has("muxtunnel.muxtunnel.dev/web\n");
     list.has("  2/2    2/2 ");
     screen.has("\x1b[H\x1b[2JNAME ");
-    // The API server is away for a while.
+    // The API server fails for a while.
     cluster.trouble("muxtunnels", Some(Trouble::Status(503)));
     let refused = cluster.requests().len();
-    until("it was asked meanwhile", || {
+    until("the program has sent a request meanwhile", || {
         cluster.requests().len() > refused + 3
     });
     cluster.trouble("muxtunnels", None);

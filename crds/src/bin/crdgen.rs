@@ -1,5 +1,5 @@
-//! Writes the CustomResourceDefinitions to `crds/yaml` and into the chart. A test says when they are
-//! stale.
+//! Writes the CustomResourceDefinitions to `crds/yaml` and into the chart. A test fails when they
+//! are stale.
 
 use std::error::Error;
 use std::fs;

@@ -1,4 +1,5 @@
-//! What does not go together with `carrier.protocol: QUIC` and `HTTP3`, which run on UDP and have TLS inside.
+//! The rules of `carrier.protocol: QUIC` and `carrier.protocol: HTTP3`, which run on UDP and
+//! include TLS.
 
 use kube::core::Rule;
 
@@ -8,7 +9,8 @@ pub(crate) fn quic_has_tls() -> Rule {
     rule(
         "!(self.protocol in ['QUIC', 'HTTP3']) || !has(self.security) || !has(self.security.mode) || \
          self.security.mode == 'MutualTls'",
-        "'carrier.protocol ' + self.protocol + ' has TLS inside: carrier.security.mode MutualTls, not ' + self.security.mode",
+        "'carrier.protocol ' + self.protocol + ' includes TLS: set carrier.security.mode to MutualTls, not ' + \
+         self.security.mode",
     )
 }
 
@@ -16,28 +18,28 @@ pub(crate) fn quic_is_udp() -> Rule {
     rule(
         "!(self.protocol in ['QUIC', 'HTTP3']) || !(has(self.webSocket) || has(self.rendezvous) || \
          has(self.transport))",
-        "'carrier.protocol ' + self.protocol + ' runs on UDP and on nothing else: leave ' + (has(self.webSocket) ? \
-         'carrier.webSocket' : has(self.rendezvous) ? 'carrier.rendezvous' : 'carrier.transport') + ' out'",
+        "'carrier.protocol ' + self.protocol + ' runs only on UDP: remove ' + (has(self.webSocket) ? \
+         'carrier.webSocket' : has(self.rendezvous) ? 'carrier.rendezvous' : 'carrier.transport')",
     )
 }
 
-/// They name their clients at the beginning of a TCP connection.
+/// Trusted proxies send their clients' addresses at the beginning of a TCP connection.
 pub(crate) fn quic_has_no_trusted_proxies() -> Rule {
     rule(
         "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || \
          !(self.carrier.protocol in ['QUIC', 'HTTP3'])",
-        "'exit.trustedProxies name their clients at the beginning of a TCP connection, and carrier.protocol ' + \
-         self.carrier.protocol + ' has none'",
+        "'exit.trustedProxies needs carriers over TCP, and carrier.protocol ' + self.carrier.protocol + ' uses UDP: \
+         remove exit.trustedProxies'",
     )
 }
 
-/// The same of a matrix, where all protocols are secured alike.
+/// All protocols of a matrix share one security mode.
 pub(crate) fn quic_measured_has_tls() -> Rule {
     rule(
         "!self.protocols.exists(p, p in ['QUIC', 'HTTP3']) || !has(self.tunnel.carrier.security) || \
          !has(self.tunnel.carrier.security.mode) || self.tunnel.carrier.security.mode == 'MutualTls'",
-        "'protocols: ' + self.protocols.filter(p, p in ['QUIC', 'HTTP3'])[0] + ' has TLS inside: \
-         tunnel.carrier.security.mode MutualTls, not ' + \
+        "'protocols: ' + self.protocols.filter(p, p in ['QUIC', 'HTTP3'])[0] + ' includes TLS: set \
+         tunnel.carrier.security.mode to MutualTls, not ' + \
          self.tunnel.carrier.security.mode",
     )
 }

@@ -8,7 +8,7 @@ pub(crate) fn keys_for_nothing(end: &str) -> Rule {
     rule(
         format!("self.mode != 'None' || !has(self.{end})"),
         format!(
-            "'security.{end} names keys, but mode None uses none: is MutualTls or Noise meant?'"
+            "'security.{end} names keys, but mode None uses no keys: set mode to MutualTls or Noise'"
         ),
     )
 }
@@ -16,14 +16,14 @@ pub(crate) fn keys_for_nothing(end: &str) -> Rule {
 pub(crate) fn psk_is_of_noise() -> Rule {
     rule(
         "self.mode == 'Noise' || !has(self.preSharedKey) || !self.preSharedKey",
-        "'security.preSharedKey is for mode Noise, not ' + self.mode",
+        "'security.preSharedKey is for mode Noise, not for ' + self.mode + ': remove preSharedKey'",
     )
 }
 
 pub(crate) fn issuer_is_of_tls() -> Rule {
     rule(
         "self.mode == 'MutualTls' || !has(self.issuerRef)",
-        "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not ' + self.mode",
+        "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not for ' + self.mode + ': remove issuerRef'",
     )
 }
 
@@ -31,13 +31,14 @@ pub(crate) fn keys_are_somewhere(end: &str) -> Rule {
     rule(
         format!("!has(self.{end}) || has(self.{end}.secretName) != has(self.issuerRef)"),
         format!(
-            "has(self.issuerRef) ? 'security.{end}.secretName: with issuerRef cert-manager writes to a Secret of \
-             its own: leave it out' : 'security.{end} needs secretName, the Secret with its keys'"
+            "has(self.issuerRef) ? 'security.{end}.secretName: with issuerRef, cert-manager writes another Secret: \
+             remove secretName' : 'security.{end} needs secretName, the Secret with the keys of the {end} gateways'"
         ),
     )
 }
 
-/// Who is at the other end is said by the operator alone where it issues for both; else by the keys of each end.
+/// If the operator issues both certificates, it knows the peers of both ends. Otherwise `entry` and
+/// `exit` must name their peers.
 pub(crate) fn keys_of_each_end() -> Rule {
     let asked = "self.carrier.security";
     let both = format!("(has({asked}.entry) && has({asked}.exit))");
@@ -52,8 +53,8 @@ pub(crate) fn keys_of_each_end() -> Rule {
              (has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit)))))"
         ),
         format!(
-            "!has({asked}) ? 'side Entry needs carrier.joinFrom, the bundle of the exit, or carrier.security: \
-             nothing else says who the exit is' : 'carrier.security: mode ' + {asked}.mode + ' with side ' + \
+            "!has({asked}) ? 'side Entry needs carrier.joinFrom or carrier.security.entry, by which the entry verifies the \
+             exit' : 'carrier.security: mode ' + {asked}.mode + ' with side ' + \
              self.side + ' needs ' + (self.side == 'Both' ? 'entry and exit' : self.side == 'Entry' ? 'entry' : \
              'exit') + ', the keys of its gateways'"
         ),
@@ -64,6 +65,7 @@ pub(crate) fn keys_of_both_ends() -> Rule {
     rule(
         "!has(self.security) || self.security.mode == 'None' || (has(self.security.entry) == \
          has(self.security.exit) && (self.security.mode == 'MutualTls' || has(self.security.entry)))",
-        "'security: mode ' + self.security.mode + ' needs entry and exit, the keys of the gateways'",
+        "'security: mode ' + self.security.mode + ' needs both entry and exit, the keys of the gateways' + \
+         (self.security.mode == 'MutualTls' ? ', or neither, so that the operator issues the certificates' : '')",
     )
 }

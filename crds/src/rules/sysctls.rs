@@ -4,8 +4,8 @@ use kube::core::Rule;
 
 use super::rule;
 
-/// Sysctls that exist once a node: they cannot be set for a pod. Source: net/core/sysctl_net_core.c
-/// and net/ipv4/sysctl_net_ipv4.c, tables that are registered for the initial namespace alone.
+/// Sysctls that exist once per node. A pod cannot set them. Source: net/core/sysctl_net_core.c and
+/// net/ipv4/sysctl_net_ipv4.c, tables that are registered only for the initial namespace.
 const NOT_NAMESPACED: &str = "['net.core.rmem_max', 'net.core.wmem_max', 'net.core.rmem_default', \
      'net.core.wmem_default', 'net.core.netdev_max_backlog', 'net.core.netdev_budget', \
      'net.core.netdev_budget_usecs', 'net.core.dev_weight', 'net.core.default_qdisc', \
@@ -27,20 +27,21 @@ const SAFE: [&str; 11] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// Whether Pod Security levels below `privileged` refuse a pod for this sysctl of the spec.
+/// Whether Pod Security levels other than `privileged` refuse a pod with this sysctl.
 #[must_use]
 pub fn is_unsafe_sysctl(name: &str) -> bool {
     !SAFE.contains(&name)
 }
 
-/// Set for every gateway, so that a CR cannot undo it.
+/// The operator sets this sysctl for every gateway, so an object must not change it.
 const OF_THE_OPERATOR: &str = muxtunnel_contract::sysctls::UNPRIVILEGED_PORT_START.0;
 
-/// The sysctls that take three values.
+/// Sysctls with three values.
 const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
 
 /// CEL: sysctl `s` belongs to a pod's own namespaces. Source: the kubelet's table of namespaced
-/// prefixes (pkg/kubelet/sysctl), less what it takes for namespaced by its prefix alone.
+/// prefixes (pkg/kubelet/sysctl), without sysctls that are not namespaced although their prefix is
+/// in that table.
 fn namespaced() -> String {
     format!(
         "(!(s.name in {NOT_NAMESPACED}) && (s.name.startsWith('net.') || \
@@ -54,8 +55,8 @@ pub(crate) fn sysctls_namespaced() -> Rule {
     rule(
         format!("!has(self.sysctls) || self.sysctls.all(s, {namespaced})"),
         format!(
-            "'sysctl %s is not namespaced: it holds for a whole node and cannot be set for a \
-             pod'.format([self.sysctls.filter(s, !{namespaced})[0].name])"
+            "'sysctl %s is not namespaced: it applies to a whole node, so a pod cannot have its own value: remove \
+             the sysctl'.format([self.sysctls.filter(s, !{namespaced})[0].name])"
         ),
     )
 }
@@ -65,12 +66,13 @@ pub(crate) fn sysctls_of_the_operator() -> Rule {
         format!("!has(self.sysctls) || self.sysctls.all(s, s.name != '{OF_THE_OPERATOR}')"),
         format!(
             "'sysctl {OF_THE_OPERATOR} is set by the operator, so that gateways listen on any port \
-             without privileges'"
+             without privileges: remove the sysctl'"
         ),
     )
 }
 
-/// What the two rules above refuse is left to them: it cannot be allowed.
+/// The two rules above refuse some sysctls. This rule accepts those sysctls, because `allowUnsafe`
+/// cannot permit them.
 pub(crate) fn sysctls_unsafe() -> Rule {
     let safe = format!(
         "(s.name in ['{}'] || s.name == '{OF_THE_OPERATOR}' || !{})",
@@ -83,13 +85,13 @@ pub(crate) fn sysctls_unsafe() -> Rule {
              self.sysctls.all(s, {safe})"
         ),
         format!(
-            "'sysctl %s is not in Kubernetes\\' safe set: set allowUnsafe, and allow it on the nodes \
-             with --allowed-unsafe-sysctls'.format([self.sysctls.filter(s, !{safe})[0].name])"
+            "'sysctl %s is not in Kubernetes\\' safe set: set allowUnsafe, and permit the sysctl on the nodes \
+             with the kubelet flag --allowed-unsafe-sysctls'.format([self.sysctls.filter(s, !{safe})[0].name])"
         ),
     )
 }
 
-/// A malformed value makes the pod's sandbox fail for ever.
+/// With a malformed value, the pod's sandbox never starts.
 pub(crate) fn sysctl_values() -> Rule {
     let fits = format!(
         "(s.name in {THREE_VALUES} ? s.value.matches('^[0-9]{{1,9}} [0-9]{{1,9}} [0-9]{{1,9}}$') : \
@@ -99,8 +101,8 @@ pub(crate) fn sysctl_values() -> Rule {
     rule(
         format!("!has(self.sysctls) || self.sysctls.all(s, {fits})"),
         format!(
-            "'sysctl %s: the value %s is not what the kernel takes: three numbers of bytes (least, \
-             default, most) for tcp_rmem and tcp_wmem, two ports for \
+            "'sysctl %s: the kernel does not accept the value %s: use three numbers of bytes (minimum, \
+             default, maximum) for tcp_rmem and tcp_wmem, and two ports for \
              ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
              self.sysctls.filter(s, !{fits})[0].value])"
         ),

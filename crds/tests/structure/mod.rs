@@ -1,10 +1,10 @@
-//! The structural part of a schema, checked as an API server does it and in its words, as far as our
-//! schemas use it.
+//! Checks an object against the structural part of a schema, with the messages of an API server. It
+//! supports only the keywords that these schemas use.
 
 use regex::Regex;
 use serde_json::Value;
 
-/// Schemas of Kubernetes' own types, bounded by the API server where they end up.
+/// Schemas of Kubernetes' own types, which the API server bounds in the objects that contain them.
 const FOREIGN: &[&str] = &[
     "affinity",
     "tolerations",
@@ -17,7 +17,7 @@ const FOREIGN: &[&str] = &[
     "limits",
 ];
 
-/// The messages with which an API server refuses `value`; none: it fits.
+/// The messages with which an API server refuses `value`. Empty if `value` matches the schema.
 pub(super) fn check(schema: &Value, value: &Value) -> Vec<String> {
     let mut messages = Vec::new();
     walk("", schema, value, &mut messages);
@@ -157,7 +157,7 @@ fn check_number(path: &str, schema: &Value, number: f64, messages: &mut Vec<Stri
     }
 }
 
-/// Panics where a list has no `maxItems` or a string neither `maxLength` nor `enum`.
+/// Panics if a list has no `maxItems`, or a string has neither `maxLength` nor `enum`.
 pub(super) fn assert_bounded(path: &str, schema: &Value) {
     match schema["type"].as_str() {
         Some("array") => {

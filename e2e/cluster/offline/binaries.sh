@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The programs of a Kubernetes node, built by Go from module sources into $OFFLINE_BIN.
-# A binary is kept while it says of itself that it comes from the pinned version (`go version -m`).
+# A binary is kept while its build information names the pinned version (`go version -m`).
 
 KUBERNETES_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl)
 
@@ -23,8 +23,9 @@ node_binaries() {
   pause_binary
 }
 
-# kubernetes_binary NAME: k8s.io/kubernetes cannot be built by `go install` (its go.mod replaces the staging modules by
-# folders), so a module of ours requires it and replaces each of them by its published version: k8s.go.mod.
+# kubernetes_binary NAME: builds a program of k8s.io/kubernetes. `go install` cannot build it, because its go.mod
+# replaces the staging modules by folders. So the module k8s.go.mod requires k8s.io/kubernetes and replaces each staging
+# module by its published version.
 kubernetes_binary() {
   built_from "$OFFLINE_BIN/$1" k8s.io/kubernetes "$KUBERNETES_MODULE" && return
   say "building $1 $KUBERNETES_MODULE"
@@ -41,7 +42,8 @@ kubernetes_binary() {
     -X $version.gitTreeState=clean -X $version.buildDate=2026-01-01T00:00:00Z" "k8s.io/kubernetes/cmd/$1")
 }
 
-# etcd's server is a module of its own whose replace lines only count when it is the main module: a wrapper again.
+# etcd's server is a separate module. Its replace lines only apply if it is the main module, so it also needs a wrapper
+# module.
 etcd_binaries() {
   built_from "$OFFLINE_BIN/etcd" go.etcd.io/etcd/server/v3 "$ETCD_MODULE" &&
     built_from "$OFFLINE_BIN/etcdctl" go.etcd.io/etcd/etcdctl/v3 "$ETCD_MODULE" && return

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The images of the control plane, each made of one static binary, and the node image that holds them.
+# The images of the control plane, each with one static binary, and the node image that contains these images.
 
-# node_image TAG: builds the node image out of the root file system and the binaries.
+# node_image TAG: builds the node image from the root file system and the binaries.
 node_image() {
   local tag=$1 base=muxtunnel/node-base program node
   local images=("registry.k8s.io/etcd:$ETCD_TAG" "registry.k8s.io/coredns/coredns:$COREDNS_TAG"
@@ -26,7 +26,7 @@ node_image() {
   docker rm --force "$node" >/dev/null
 }
 
-# node_import CONTAINER IMAGE...: puts the images into the containerd of the container, which is started and stopped again.
+# node_import CONTAINER IMAGE...: imports the images into the container's containerd, which it starts and stops.
 node_import() {
   local node=$1 deadline=$((SECONDS + 60))
   shift
@@ -37,12 +37,12 @@ node_import() {
   done
   docker save "$@" | docker exec --interactive "$node" \
     ctr --namespace k8s.io images import --all-platforms --no-unpack --digests - >/dev/null || return 1
-  # A commit while containerd writes its database would keep half of it.
+  # A commit while containerd writes its database would store an incomplete database.
   docker exec "$node" sh -c 'pid=$(cat /run/containerd.pid); kill "$pid"
     while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done; rm /run/containerd.pid'
 }
 
-# binary_image TAG ENTRY [MORE...]: an image of static binaries; the first is the entry point.
+# binary_image TAG ENTRY [MORE...]: builds an image of static binaries. ENTRY is the entry point.
 binary_image() {
   local tag=$1 entry=$2 folder program
   shift
@@ -52,7 +52,8 @@ binary_image() {
   image_of "$folder" "$tag" -c "ENTRYPOINT [\"/usr/local/bin/$entry\"]"
 }
 
-# kube-proxy calls iptables, nft and conntrack: these come with their libraries out of the node's root file system.
+# kube-proxy calls iptables, nft and conntrack. These programs and their libraries are copied from the node's root file
+# system.
 kube_proxy_image() {
   local root=$CACHE/offline/rootfs folder program library libraries
   libraries=usr/lib/$(uname -m)-linux-gnu

@@ -1,4 +1,4 @@
-// The process that keeps a pod's namespaces open: sleeps, reaps, ends when told to.
+// The process that keeps a pod's namespaces open. It sleeps, reaps child processes, and exits on a signal.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

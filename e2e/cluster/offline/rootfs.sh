@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# The node's root file system: Debian by debootstrap, kind's own entry point and units out of kind's module, our binaries.
+# The node's root file system: Debian (debootstrap), the entry point and units of kind's module, and the built binaries.
 
 NODE_PACKAGES=systemd,systemd-sysv,dbus,conntrack,iptables,nftables,iproute2,ethtool,util-linux,mount,kmod,libseccomp2,e2fsprogs
 NODE_PACKAGES+=,bash,ca-certificates,curl,jq,procps,runc,containernetworking-plugins,socat,ebtables
 
-# node_rootfs RECIPE: makes $CACHE/offline/rootfs, or keeps it when it was made by the same recipe.
+# node_rootfs RECIPE: creates $CACHE/offline/rootfs, or keeps it if it was created with the same recipe.
 node_rootfs() {
   local root=$CACHE/offline/rootfs
   [ "$(cat "$root/.recipe" 2>/dev/null)" = "$1" ] && return
@@ -31,7 +31,8 @@ rootfs_kind_files() {
   install -m 755 "$files"/usr/local/bin/* "$root/usr/local/bin/"
   install -m 755 "$files"/kind/bin/* "$root/kind/bin/"
   echo "$KUBERNETES_MODULE" >"$root/kind/version"
-  # kind applies these two on start; the network is the static one below, and nothing here stores data.
+  # kind applies these two manifests on start. Both are placeholders, because the network below is static and the node
+  # stores no data.
   local manifest
   for manifest in default-cni default-storage; do
     printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: kube-system}\n' "$manifest" \
@@ -39,7 +40,7 @@ rootfs_kind_files() {
   done
 }
 
-# The same unit clean-up as in kind's Dockerfile: a container needs few of Debian's units.
+# Removes the same units as kind's Dockerfile, because a container needs few of Debian's units.
 rootfs_units() {
   local root=$1 unit
   rm -f "$root"/lib/systemd/system/sysinit.target.wants/systemd-tmpfiles-setup.service \
@@ -64,8 +65,8 @@ rootfs_binaries() {
       >"$root/etc/containerd/cri-base.json"
 }
 
-# The plugins of pods' networks. A cluster's own network is mounted: pods.conflist, one static bridge-less range, since
-# there is one node.
+# Installs the plugins of the pods' network. The configuration pods.conflist is mounted for each cluster. It has a
+# single static range and no bridge, because the cluster has one node.
 rootfs_network() {
   local root=$1
   mkdir -p "$root/etc/kubernetes/manifests" "$root/opt/cni/bin" "$root/etc/cni/net.d"

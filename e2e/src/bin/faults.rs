@@ -1,6 +1,7 @@
-//! `faults [WORD]...`: makes every fault of the list, or those whose names contain a WORD, in the cluster that `make install`
-//! leaves; prints the table and writes it, and the outcomes as lines of JSON, to the folder `faults` of cargo's target.
-//! Exit status: 0 all were made and are over, 1 some not, 2 no fault has such a name.
+//! `faults [WORD]...`: causes all faults, or only faults whose names contain a WORD, in the cluster
+//! of `make install`. It prints the table, and writes the table and the outcomes (as lines of JSON)
+//! to the folder `faults` in cargo's target folder. Exit status: 0 if all faults succeeded, 1 if
+//! some failed, 2 if no name contains a WORD.
 
 use std::env;
 use std::fs;
@@ -20,7 +21,7 @@ async fn main() -> Result<ExitCode> {
     };
     let faults: Vec<&Fault> = ALL.iter().filter(asked).collect();
     if faults.is_empty() {
-        eprintln!("no fault is called so; these are:");
+        eprintln!("no fault's name contains one of these words; the faults are:");
         for fault in ALL {
             eprintln!("  {}", fault.name);
         }
@@ -29,7 +30,7 @@ async fn main() -> Result<ExitCode> {
     let folder = env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| tools::checkout().join("target"), PathBuf::from);
     let folder = folder.join("faults");
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut lines = String::new();
     let mut outcomes = Vec::new();
     for fault in faults {
@@ -44,7 +45,7 @@ async fn main() -> Result<ExitCode> {
         };
         println!("{line}");
         lines.push_str(&format!("{line}\n"));
-        // Written after each: a later fault may end this program.
+        // The file is written after each fault, because a later fault may end this program.
         fs::write(folder.join("outcomes.jsonl"), &lines)?;
         outcomes.push((fault, outcome));
     }

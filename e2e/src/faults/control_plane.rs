@@ -1,4 +1,4 @@
-//! Faults of what looks after tunnels: the operator, the API server, the kubelet; and what people do to objects.
+//! Faults of the operator, the API server and the kubelet, and changes of objects by users.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::admission::every_bad_object_is_refused;
 use crate::pods::{self, Serve};
 use crate::{PodSecurity, TestNamespace, operator, tunnel, wait, with_temp_ns};
 
-/// Within this 200 tunnels are settled.
+/// Time-out until 200 tunnels have their children and a status.
 const MANY_WITHIN: Duration = Duration::from_secs(480);
-/// What an operator may have of memory.
+/// Maximum resident memory of an operator.
 const MEMORY_MIB_MAX: u64 = 128;
 
-/// Somebody changes image and number of the exits' Deployment.
+/// A user changes the image and the replicas of the exits' Deployment.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -42,17 +42,17 @@ pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
             now.map(|spec| (&spec.replicas, &spec.template))
                 == built.map(|spec| (&spec.replicas, &spec.template))
         };
-        let what = "the Deployment is what it was";
+        let what = "the Deployment has its image and replicas again";
         wait::for_object(&deployments, "t-exit", what, PODS_WITHIN, same).await?;
-        let over = at.over("a Deployment of another image and number, until it was as built");
+        let over = at.over("time until the operator restored the Deployment's image and replicas");
         site::whole(ns, &[]).await?;
         Ok(over)
     })
     .await
 }
 
-/// The process of the operator that holds the Lease is killed with SIGKILL, so that it puts nothing down; another one
-/// takes a change up.
+/// Kills the operator that holds the Lease with SIGKILL, so that it does not release the Lease.
+/// Then another operator applies a change.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -63,8 +63,8 @@ pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
         let at = Moment::now();
         pods::kill(ns, &leader, "muxtunnel-opera").await?;
         site::taken_up(ns, PLAIN).await?;
-        let over = at.over("until another operator had taken a change of the spec up");
-        // A process has an identity of its own, also one that is started again in the same pod.
+        let over = at.over("time until another operator applied a change of the spec");
+        // Each process has its own identity, even after a restart in the same pod.
         let (next, next_identity) = operator::leader(ns).await?;
         ensure!(
             next_identity != identity,
@@ -76,18 +76,18 @@ pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
         })
         .await?;
         Ok(over.noting(format!(
-            "until another operator had taken a change of the spec up, {}",
+            "time until another operator applied a change of the spec; {}",
             if next.name_any() == name {
-                "one in the same pod"
+                "it runs in the same pod"
             } else {
-                "one in another pod"
+                "it runs in another pod"
             }
         )))
     })
     .await
 }
 
-/// There is no operator for a time.
+/// Removes all pods of the operator for some time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -108,14 +108,14 @@ pub async fn operator_away(scale: Scale) -> Result<Outcome> {
         let back = Moment::now();
         site::taken_up(ns, PLAIN).await?;
         Ok(at.over(format!(
-            "a change is taken up {:.1} s after the operator's pods are ready again",
+            "a change is applied {:.1} s after the operator's pods are ready again",
             back.seconds()
         )))
     })
     .await
 }
 
-/// Returns when the operator has that many pods, all of which are ready.
+/// Scales the operator. Returns when it has `replicas` pods and all of them are ready.
 async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
     let (namespace, count) = (
         format!("--namespace={}", operator::NAMESPACE),
@@ -133,7 +133,8 @@ async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
     .await
 }
 
-/// There is no API server for a time: the kubelet is told to run none.
+/// Stops the API server for some time. A script removes the API server's manifest from the
+/// kubelet's folder.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -141,7 +142,7 @@ pub async fn api_server_away(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
         let node = ns.cluster.node().await?;
         let restarts = restarts(ns).await?;
-        // The script puts the manifest back whether or not somebody still waits for it.
+        // The script restores the manifest even if this process ends before the script.
         let script = format!(
             "cd /etc/kubernetes
              mv manifests/kube-apiserver.yaml .
@@ -165,16 +166,16 @@ pub async fn api_server_away(scale: Scale) -> Result<Outcome> {
         site::whole(ns, &[]).await?;
         ensure!(
             restarts == self::restarts(ns).await?,
-            "gateways were started again while there was no API server"
+            "gateways restarted while the API server was stopped"
         );
         Ok(at.over(format!(
-            "started again, it answers after {answers:.1} s, and a change is taken up after {taken_up:.1} s"
+            "after its restart the API server answers within {answers:.1} s, and a change is applied within {taken_up:.1} s"
         )))
     })
     .await
 }
 
-/// How often each gateway's container was started again.
+/// The number of restarts of each gateway's container.
 async fn restarts(ns: &TestNamespace) -> Result<Vec<(String, i32)>> {
     let mut all = Vec::new();
     for side in ["entry", "exit"] {
@@ -186,7 +187,7 @@ async fn restarts(ns: &TestNamespace) -> Result<Vec<(String, i32)>> {
     Ok(all)
 }
 
-/// The kubelet is restarted.
+/// Restarts the kubelet.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -202,18 +203,19 @@ pub async fn kubelet_restarted(scale: Scale) -> Result<Outcome> {
            done
            exit 1";
         node.run(healthy).await?;
-        let over = at.over("until its health endpoint answered");
+        let over = at.over("time until the kubelet's health endpoint answered");
         site::whole(ns, &[]).await?;
         ensure!(
             restarts == self::restarts(ns).await?,
-            "gateways were started again with the kubelet"
+            "gateways restarted with the kubelet"
         );
         Ok(over)
     })
     .await
 }
 
-/// Objects that must be refused, objects that can never work, and a good one that works meanwhile.
+/// Applies objects that must be refused, objects that can never work, and a valid object that must
+/// still work.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -229,7 +231,7 @@ pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
         let good = yaml("good", "web", 80, "", "security: {mode: None}");
         tunnel::up(ns, &good).await?;
         let over = at.over(format!(
-            "{refused} objects were refused, {} that can never work got a condition, and a good one became ready",
+            "{refused} objects were refused, {} tunnels that can never work got a condition, and a valid tunnel became ready",
             hopeless.len()
         ));
         let tunnels = ns.api::<MuxTunnel>();
@@ -238,7 +240,7 @@ pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
                 let ready = tunnel::condition(tunnel, tunnel_condition::READY);
                 ready.is_some_and(|ready| ready.status == "False" && ready.message.starts_with("MT"))
             };
-            let what = "it is said why it is not ready";
+            let what = "a condition names the cause";
             wait::for_object(&tunnels, name, what, PODS_WITHIN, judged).await?;
         }
         Ok(over)
@@ -246,7 +248,7 @@ pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// Tunnels that a schema cannot refuse, and that can never work.
+/// Tunnels that the schema accepts but that can never work.
 fn hopeless() -> Vec<(&'static str, String)> {
     let plain = "security: {mode: None}";
     let own = |secret: &str| {
@@ -287,8 +289,8 @@ spec:
     )
 }
 
-/// So many tunnels, whose gateways no node takes, are made at once: until each has a status, and what the operator
-/// needs of memory meanwhile.
+/// Creates `count` tunnels at once, whose gateways no node accepts. Measures the time until each
+/// tunnel has a status, and the operator's memory during this time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -324,16 +326,17 @@ pub async fn many_tunnels(count: usize) -> Result<Outcome> {
         let (now, peak) = memory_mib(ns).await?;
         ensure!(
             peak <= MEMORY_MIB_MAX,
-            "the operator needed {peak} MiB; {MEMORY_MIB_MAX} MiB is what it may have"
+            "the operator's peak memory was {peak} MiB: expected at most {MEMORY_MIB_MAX} MiB"
         );
         Ok(over.noting(format!(
-            "all applied after {made:.1} s; the operator's resident memory is {now} MiB, and was {peak} MiB at most"
+            "all tunnels were created after {made:.1} s; the operator's resident memory is {now} MiB, its peak {peak} MiB"
         )).without_load())
     })
     .await
 }
 
-/// The resident memory of the operator's process that has most, now and at most since it began.
+/// The largest resident memory of an operator's process in MiB: the current value, and the peak
+/// since the start.
 async fn memory_mib(ns: &TestNamespace) -> Result<(u64, u64)> {
     let node = ns.cluster.node().await?;
     let statuses = "for status in /proc/[0-9]*/status; do

@@ -1,4 +1,4 @@
-//! Faults of gateways: they are killed, restarted, rolled, and their certificates change.
+//! Faults of gateways: killed processes, deleted pods, roll-outs, and changed certificates.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::{Outcome, Scale};
 use crate::keys::Authority;
 use crate::{TestNamespace, pods, tunnel, wait};
 
-/// Between two renewals of certificates.
+/// Time between two renewals of certificates.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// The gateway of a side that has most streams is killed with SIGKILL; its container is started again.
+/// Kills a side's gateway with the most streams with SIGKILL. The kubelet restarts the container.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -35,7 +35,8 @@ pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// The pod of a side that has most streams is deleted, with that grace period or its own.
+/// Deletes a side's pod with the most streams. `grace` is the grace period in seconds; `None`
+/// selects the pod's own grace period.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -54,7 +55,7 @@ pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result
     .await
 }
 
-/// The gateway of a side that has most streams open.
+/// The side's gateway with the most open streams.
 async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
     let mut most = None;
     for pod in tunnel::gateways(ns, "t", side).await? {
@@ -68,7 +69,7 @@ async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
     Ok(pod)
 }
 
-/// The pods of a side are replaced one by one, as `kubectl rollout restart` does.
+/// Replaces the pods of a side one by one, like `kubectl rollout restart`.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -85,7 +86,7 @@ pub async fn restarted(side: &str, scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Both sides, one after the other.
+/// Replaces the pods of both sides, one side after the other.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -104,7 +105,7 @@ pub async fn both_restarted(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Gateways that go in order send no new connection away, which is what a drain is for.
+/// Fails if a connection failed: gateways that drain must not refuse new connections.
 fn no_open_failed(outcome: Outcome) -> Result<Outcome> {
     let load = outcome.load.as_ref().context("a load")?;
     ensure!(
@@ -120,7 +121,7 @@ async fn all_names(ns: &TestNamespace) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The spec asks for another sysctl, so both sides are rolled at once.
+/// Changes a sysctl in the spec, which causes roll-outs of both sides at the same time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -138,7 +139,7 @@ pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// The operator is told of another image of gateways, so both sides are rolled at once.
+/// Changes the operator's gateway image, which causes roll-outs of both sides at the same time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -169,7 +170,7 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Both sides' own certificates are renewed again and again.
+/// Renews the users' certificates of both sides repeatedly.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -187,17 +188,18 @@ pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
             certify(ns).await?;
             tokio::time::sleep(RENEW_EVERY).await;
         }
-        // A carrier that is made now has the newest certificates.
+        // New carriers use the newest certificates.
         let names = site::names(ns, "exit").await?;
         ns.kubectl(&["rollout", "restart", "deployment/t-exit"])
             .await?;
         site::whole(ns, &names).await?;
-        Ok(at.over(format!("{renewals} renewals, then the exits rolled")))
+        Ok(at.over(format!("{renewals} renewals, then a roll-out of the exits")))
     });
     outcome.await
 }
 
-/// Certificates that the operator issues live for 3 minutes, so each is renewed twice and more meanwhile.
+/// Lets the operator issue certificates with a lifetime of 3 minutes, and waits until each
+/// certificate is renewed at least twice.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -217,14 +219,15 @@ pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
             },
         )
         .await?;
-        Ok(at.over("both renewed twice, by their expiry in the tunnel's status"))
+        Ok(at.over("both certificates were renewed twice, according to their expiry in the tunnel's status"))
     });
     let outcome = outcome.await;
     scale.cluster.set_value("certificates.life=\"24h\"").await?;
     outcome
 }
 
-/// When the certificates of the entries and the exits expire, in seconds since 1970, as the tunnel's status says.
+/// The expiry of the entries' and exits' certificates in the tunnel's status, in seconds since
+/// 1970.
 async fn issued(ns: &TestNamespace) -> Result<[i64; 2]> {
     let tunnel = ns
         .kubectl(&["get", "muxtunnel", "t", "--output=json"])

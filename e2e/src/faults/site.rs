@@ -1,4 +1,5 @@
-//! Where a fault happens: a namespace, a tunnel of two entries and two exits, and a load through it.
+//! The environment of a fault: a namespace, a tunnel of two entries and two exits, and a load
+//! through the tunnel.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,29 +14,29 @@ use super::{Outcome, Scale};
 use crate::pods::{self, Serve};
 use crate::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns_in};
 
-/// Short connections a second.
+/// Number of short connections per second.
 const OPENS_PER_SECOND: u32 = 200;
-/// Long streams.
+/// Number of long streams.
 const STREAMS: u32 = 20;
-/// Quiet time between the beginning of the load and the fault.
+/// Time between the beginning of the load and the fault.
 const BEFORE: Duration = Duration::from_secs(3);
-/// What the load lasts at most: longer than any fault.
+/// Maximum duration of the load. It is longer than any fault.
 const LOAD_MOST_SECONDS: u32 = 1200;
-/// The load goes on for this long after the fault is over.
+/// Duration of the load after the end of the fault.
 const AFTER: Duration = Duration::from_secs(3);
-/// Within this the load is over, once it is told to end.
+/// Time-out for the load to end after SIGTERM.
 const LOAD_ENDS: Duration = Duration::from_secs(90);
-/// Within this pods are as they were.
+/// Time-out until pods have recovered.
 pub(super) const PODS_WITHIN: Duration = Duration::from_secs(180);
 
-/// When a fault was made.
+/// The moment of a fault.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     wall: SystemTime,
     began: Instant,
 }
 
-/// A fault that is over: everything is in its requested state again.
+/// A fault that has ended. The system is in its requested state again.
 pub(super) struct Over {
     at: Moment,
     whole: Duration,
@@ -50,7 +51,7 @@ impl Moment {
         }
     }
 
-    /// Seconds since then.
+    /// Seconds since this moment.
     pub(super) fn seconds(self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
@@ -63,12 +64,13 @@ impl Moment {
         }
     }
 
-    /// The time of the load's clock, which is this machine's.
+    /// This moment in milliseconds since 1970. The load uses the same clock, because it runs on
+    /// this machine.
     fn unix_ms(self) -> Result<u128> {
         Ok(self.wall.duration_since(UNIX_EPOCH)?.as_millis())
     }
 
-    /// Seconds from here to a time of the load.
+    /// Seconds from this moment to a time that the load reports.
     fn until(self, unix_ms: u64) -> Result<f64> {
         Ok((unix_ms as f64 - self.unix_ms()? as f64).max(0.0) / 1000.0)
     }
@@ -89,22 +91,23 @@ impl Over {
     }
 }
 
-/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side; `more` is further
-/// YAML of its spec.
+/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side;
+/// `more` is additional YAML of its spec.
 pub(super) fn tunnel_yaml(carrier: &str, more: &str) -> String {
     let gateways = "entry: {replicas: 2}\n  exit: {replicas: 2}\n";
     tunnel::to_web(carrier, &format!("{gateways}  {more}"))
 }
 
-/// Carriers in plain text.
+/// Carriers without encryption.
 pub(super) const PLAIN: &str = "security: {mode: None}";
 
-/// What most faults need beforehand.
+/// Prepares nothing. Most faults need no preparation.
 pub(super) async fn nothing(_: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Makes `fault` while a load goes through a tunnel with such carriers, whose namespace was prepared for it.
+/// Prepares the namespace, creates a tunnel with `carrier`, and causes `fault` while a load runs
+/// through the tunnel.
 pub(super) async fn under_load(
     carrier: &str,
     scale: Scale,
@@ -142,22 +145,22 @@ pub(super) async fn under_load(
             for what in [&load.failed, &load.lost] {
                 ensure!(
                     !what.contains_key(&Failure::Wrong),
-                    "a wrong byte arrived: {load:?}"
+                    "a connection received a wrong byte: {load:?}"
                 );
             }
-            // An answer that ends early as if all were well would be one that nobody can tell from a good one.
+            // A client cannot distinguish an early clean end from a complete answer.
             for what in [&load.failed, &load.lost] {
                 ensure!(
                     !what.contains_key(&Failure::Short),
-                    "something ended early without a cut: {load:?}"
+                    "a connection ended early without a reset: {load:?}"
                 );
             }
-            // Whatever failed, it has stopped failing.
+            // After the fault, connections must no longer fail.
             pods::load(ns, "after", "t-entry:8080", OPENS_PER_SECOND, STREAMS, 3).await?;
             let after = pods::load_report(ns, "after", LOAD_ENDS).await?;
             ensure!(
                 after.failed_opens() + after.lost_streams() == 0,
-                "connections fail after the fault, too: {after:?}"
+                "connections still fail after the fault: {after:?}"
             );
             let last = load.last_failure_unix_ms();
             Ok(Outcome {
@@ -170,17 +173,18 @@ pub(super) async fn under_load(
     .await
 }
 
-/// The load went on until after the fault, at its rate, and each of its connections is accounted for.
+/// Checks that the load continued at its rate until after the fault, and that it counted each
+/// connection.
 fn outlasted(load: &Report, ended: Moment, seconds: f64) -> Result<()> {
     ensure!(
         load.opens == load.begun,
-        "of the load, some connections are not accounted for: {load:?}"
+        "the load did not count some of its connections: {load:?}"
     );
     ensure!(
         u128::from(load.last_begun_unix_ms) >= ended.unix_ms()?,
         "the load ended before the fault: {load:?}"
     );
-    // A busy machine delays some of them.
+    // The limit is below the rate, because a busy machine delays some connections.
     let least = seconds * f64::from(OPENS_PER_SECOND) * 0.75;
     ensure!(
         load.begun as f64 >= least,
@@ -189,16 +193,20 @@ fn outlasted(load: &Report, ended: Moment, seconds: f64) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the cluster's DNS knows what is new: while the API server was away, CoreDNS could not hear of it, and the
-/// next test begins with a new Service.
+/// Waits until the cluster's DNS resolves a new Service, because the next test depends on DNS.
+/// CoreDNS misses changes while the API server is stopped.
 async fn dns_answers(ns: &TestNamespace) -> Result<()> {
     let name = "new-name";
-    wait::until("the API server makes a Service", PODS_WITHIN, async || {
-        let made = ["create", "service", "clusterip", name, "--tcp=80"];
-        Ok(ns.kubectl(&made).await.ok())
-    })
+    wait::until(
+        "the API server creates a Service",
+        PODS_WITHIN,
+        async || {
+            let made = ["create", "service", "clusterip", name, "--tcp=80"];
+            Ok(ns.kubectl(&made).await.ok())
+        },
+    )
     .await?;
-    wait::until("DNS knows a new Service", PODS_WITHIN, async || {
+    wait::until("DNS resolves a new Service", PODS_WITHIN, async || {
         let look = ["exec", "web", "--", "getent", "hosts", name];
         Ok(ns.kubectl(&look).await.ok())
     })
@@ -212,17 +220,17 @@ pub(super) async fn names(ns: &TestNamespace, side: &str) -> Result<Vec<String>>
     Ok(pods.iter().map(ResourceExt::name_any).collect())
 }
 
-/// Waits until each side has two ready pods and no other, none of which is `but`.
+/// Waits until each side has exactly two pods that are ready and not in `but`.
 pub(super) async fn whole(ns: &TestNamespace, but: &[String]) -> Result<()> {
     wait::until(
-        "two ready pods a side and no other",
+        "each side has exactly two ready pods",
         PODS_WITHIN,
         async || {
             for side in ["entry", "exit"] {
                 let selector =
                     format!("app.kubernetes.io/instance=t,app.kubernetes.io/component={side}");
                 let list = ListParams::default().labels(&selector);
-                // While the API server is busy coming back, a failed look is no answer.
+                // A failed request is ignored, because the API server may still be starting.
                 let Ok(pods) = ns.api::<Pod>().list(&list).await else {
                     return Ok(None);
                 };
@@ -237,25 +245,21 @@ pub(super) async fn whole(ns: &TestNamespace, but: &[String]) -> Result<()> {
     .await
 }
 
-/// Changes the tunnel's spec, and waits until the operator's status speaks of that.
+/// Changes the tunnel's spec, and waits until the operator's status describes the change.
 pub(super) async fn taken_up(ns: &TestNamespace, carrier: &str) -> Result<()> {
     let changed = tunnel_yaml(carrier, "timeouts: {idle: 1h}");
-    let tunnel = wait::until("the API server takes a change", PODS_WITHIN, async || {
+    let tunnel = wait::until("the API server accepts a change", PODS_WITHIN, async || {
         Ok(tunnel::apply(ns, &changed).await.ok())
     })
     .await?;
     let generation = tunnel.metadata.generation.context("a generation")?;
-    wait::until(
-        "the operator takes the change up",
-        PODS_WITHIN,
-        async || {
-            let Ok(tunnel) = ns.api::<MuxTunnel>().get("t").await else {
-                return Ok(None);
-            };
-            let seen = tunnel.status.and_then(|status| status.observed_generation);
-            Ok((seen >= Some(generation)).then_some(()))
-        },
-    )
+    wait::until("the operator applies the change", PODS_WITHIN, async || {
+        let Ok(tunnel) = ns.api::<MuxTunnel>().get("t").await else {
+            return Ok(None);
+        };
+        let seen = tunnel.status.and_then(|status| status.observed_generation);
+        Ok((seen >= Some(generation)).then_some(()))
+    })
     .await
 }
 

@@ -1,4 +1,4 @@
-//! Outcomes as a table for people, at most 100 columns wide.
+//! Formats outcomes as a table of at most 100 columns.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use super::{Fault, Outcome};
 
-/// Columns of a fault's name.
+/// Width of the column with a fault's name.
 pub(super) const NAME_BYTES: usize = 38;
 
-/// The table of all faults that were made, and what is to be said of them below it.
+/// The table of all faults, with their notes and errors below it.
 #[must_use]
 pub fn table(outcomes: &[(&Fault, Result<Outcome>)]) -> String {
     let mut rows = vec![

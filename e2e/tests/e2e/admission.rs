@@ -1,4 +1,4 @@
-//! The API server refuses the same objects, with the same sentences, as the local tests of `crds`.
+//! The API server refuses the same objects as the local tests of `crds`, with the same messages.
 
 use anyhow::{Context, Result};
 use muxtunnel_e2e::admission::{every_bad_object_is_refused, table, try_create};

@@ -1,4 +1,4 @@
-//! What stands between several gateways and the loss of all of them at once.
+//! Disruption budgets, autoscalers and drains prevent the simultaneous loss of several gateways.
 
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ async fn of_two_gateways_one_at_a_time_can_be_evicted() -> Result<()> {
         .await?;
         ensure!(
             budgets.get_opt("t-entry").await?.is_none(),
-            "one entry has a budget"
+            "a tunnel with one entry has a disruption budget"
         );
         let exits = tunnel::gateways(ns, "t", "exit").await?;
         let [first, second] = &exits[..] else {
-            bail!("{} exits", exits.len());
+            bail!("expected two exits, found {}", exits.len());
         };
         let client = ns.cluster.client_that_asks_once().await?;
         let pods = Api::<Pod>::namespaced(client, &ns.name);

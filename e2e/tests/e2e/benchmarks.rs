@@ -1,4 +1,4 @@
-//! A MuxBenchmark ends with the matrix in its Job's log.
+//! A MuxBenchmark completes, and the log of its Job contains the matrix.
 
 use std::time::Duration;
 
@@ -106,6 +106,7 @@ spec:
   delays: [50ms, 0ms]
   tunings: [None]
   paths: [Direct, Network]
+  udp: {rate: 20Mbit}
   duration: 3s
   warmUp: 1s
   rounds: 1
@@ -116,6 +117,9 @@ spec:
         let network = outcome.cells().filter(|cell| cell["path"] == "network");
         let network: Vec<_> = network.collect();
         assert_eq!((outcome.cells().count(), network.len()), (8, 4));
+        for cell in outcome.cells() {
+            datagrams_are_plausible(cell)?;
+        }
         for cell in network {
             assert_eq!(
                 (&cell["status"], &cell["protocol"]),
@@ -130,7 +134,46 @@ spec:
             }
         }
         assert!(outcome.log.contains("| network|"), "a row of the table");
+        let table = outcome.log.split_once("UDP and ping-pong on the idle path");
+        let (_, table) = table.context("the table of UDP and ping-pong")?;
+        let rows = table.lines();
+        let rows = rows.filter(|line| line.contains("| network|    20.0 "));
+        assert_eq!(rows.count(), 2, "rows of UDP and ping-pong");
         Ok(())
     })
     .await
+}
+
+/// Asserts that a cell has the figures of UDP datagrams at 20 Mbit/s for 3 s, and that its round
+/// trips have the delay of the cell.
+fn datagrams_are_plausible(cell: &Value) -> Result<()> {
+    let figure = |group: &str, name: &str| {
+        let figure = cell[group][name].as_f64();
+        figure.with_context(|| format!("no {group}.{name}: {cell}"))
+    };
+    assert_eq!(cell["udp"]["datagram_bytes"], 1400, "{cell}");
+    let received = figure("udp", "mbit_s")?;
+    assert!((10.0..22.0).contains(&received), "{cell}");
+    // 20 Mbit/s * 3 s / (8 * 1400 bit) = 5357 datagrams.
+    let datagrams = figure("udp", "datagrams")?;
+    assert!((4000.0..6000.0).contains(&datagrams), "{cell}");
+    assert!(
+        (0.0..50.0).contains(&figure("udp", "lost_percent")?),
+        "{cell}"
+    );
+    assert!(figure("udp", "out_of_order")? < datagrams / 2.0, "{cell}");
+
+    assert!(
+        (100.0..=1000.0).contains(&figure("ping_pong", "exchanges")?),
+        "{cell}"
+    );
+    let (p50_us, p99_us) = (
+        figure("ping_pong", "p50_us")?,
+        figure("ping_pong", "p99_us")?,
+    );
+    assert!(p50_us > 0.0 && p50_us <= p99_us, "{cell}");
+    if cell["one_way_delay_ms"] == 50 {
+        assert!(EMULATED_RTT_MS.contains(&(p50_us / 1e3)), "{cell}");
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
-//! Certificates that the operator issues: a tunnel without a Secret of the user's, renewal under load, a join within one
-//! cluster and its end. Renewal needs short lives; see [`with_short_lives`].
+//! Certificates that the operator issues: a tunnel without Secrets of the user, renewal under load,
+//! and a join within one cluster and its revocation. Tests of renewal need short lifetimes; see
+//! [`with_short_lives`].
 
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ use crate::lives::with_short_lives;
 use crate::tunnel_to_web;
 
 const WITHIN: Duration = Duration::from_secs(240);
-/// The load goes on for this long after what it began with has expired.
+/// Duration of the load after the first certificates have expired.
 const AFTER_EXPIRY: Duration = Duration::from_secs(5);
-/// Within this a load is over, once it is told to end.
+/// Time-out for a load to end after SIGTERM.
 const LOAD_ENDS: Duration = Duration::from_secs(180);
 
 /// A tunnel of both sides whose certificates the operator issues.
@@ -82,7 +83,7 @@ async fn a_tunnel_without_a_word_of_security_is_mutual_tls_and_a_deleted_secret_
     .await
 }
 
-/// When the certificate of that end expires.
+/// The expiry of an end's certificate.
 fn expires(tunnel: &MuxTunnel, end: &str) -> Option<Timestamp> {
     let certificates = tunnel.status.as_ref()?.certificates.as_ref()?;
     let record = match end {
@@ -102,13 +103,14 @@ async fn certificates_are_renewed_under_load_and_no_stream_is_lost() -> Result<(
             let tunnels = ns.api::<MuxTunnel>();
             for end in ["entry", "exit"] {
                 let (first, expiry) = (fingerprint(&up, end), expires(&up, end));
-                let expiry = expiry.with_context(|| format!("when the {end}'s expires"))?;
-                let what = format!("the {end}'s certificate is another");
+                let expiry =
+                    expiry.with_context(|| format!("the expiry of the {end}'s certificate"))?;
+                let what = format!("the {end}'s certificate is renewed");
                 wait::for_object(&tunnels, "t", &what, WITHIN, |tunnel| {
                     fingerprint(tunnel, end).is_some_and(|now| Some(now) != first)
                 })
                 .await?;
-                // From then on only the other one is good.
+                // After the expiry, only the new certificate is valid.
                 let what = format!("the {end}'s first certificate has expired");
                 wait::until(&what, WITHIN, async || {
                     Ok((Timestamp::now() > expiry).then_some(()))
@@ -152,7 +154,7 @@ async fn allow_to_read(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Copies the bundle of `far` to `near`, as a person would.
+/// Copies the bundle of `far` to `near`, as a user does.
 async fn copy_bundle(far: &TestNamespace, near: &TestNamespace) -> Result<Secret> {
     let bundle = far.api::<Secret>().get("far-join").await?;
     let copy = Secret {
@@ -186,7 +188,7 @@ async fn join_and_revoke(far: &TestNamespace, near: &TestNamespace) -> Result<()
     let example =
         |file: &str| std::fs::read_to_string(tools::checkout().join("docs/examples").join(file));
     pods::serve(far, "web", Serve::Hash).await?;
-    // There is no load balancer here, and one cluster needs none.
+    // The test cluster has no load balancer, and a join within one cluster needs no load balancer.
     let exit = example("muxtunnel-join-exit.yaml")?.replace("LoadBalancer", "ClusterIP");
     tunnel::up(far, &exit).await?;
     tunnel::apply(near, &example("muxtunnel-join-entry.yaml")?).await?;

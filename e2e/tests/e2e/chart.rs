@@ -1,4 +1,5 @@
-//! The chart against a real API server: what it renders, its own test, and the pods of both at the level `restricted`.
+//! The chart with a real API server: the rendered objects, the chart's own test, and the admission
+//! of all pods at the level `restricted`.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::tunnel_to_web;
 
-/// What the chart renders for a release in the test's namespace.
+/// The rendered objects of the chart for a release in the test's namespace.
 async fn rendered(ns: &TestNamespace) -> Result<Vec<Value>> {
     let arguments = [
         "template",
@@ -32,7 +33,7 @@ async fn rendered(ns: &TestNamespace) -> Result<Vec<Value>> {
         .collect())
 }
 
-/// Has the API server admit a pod of this template, without storing it.
+/// Asserts that the API server admits a pod of this template, in a dry run.
 async fn admitted(ns: &TestNamespace, name: &str, template: PodTemplateSpec) -> Result<()> {
     let mut pod = Pod {
         metadata: template.metadata.unwrap_or_default(),
@@ -41,7 +42,8 @@ async fn admitted(ns: &TestNamespace, name: &str, template: PodTemplateSpec) -> 
     };
     pod.metadata.name = Some("dry-run".to_owned());
     if let Some(spec) = &mut pod.spec {
-        // Its own account is that of another release; admission by Pod Security does not look at it.
+        // The ServiceAccount is removed, because it belongs to another release. Pod Security does
+        // not check it.
         spec.service_account_name = None;
         spec.priority_class_name = None;
     }

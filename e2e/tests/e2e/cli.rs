@@ -1,4 +1,4 @@
-//! The command line against a real API server: what it shows, finds and waits for, and its exit statuses.
+//! The command line with a real API server: its output, findings, waits and exit statuses.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -87,15 +87,19 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
 #[tokio::test]
 async fn waiting_in_vain_and_findings_have_their_own_exit_statuses() -> Result<()> {
     let _turn = turn::beside().await?;
-    // It waits for what the operator says, so none may be killed meanwhile.
+    // The command waits for the operator, so no other test may kill the operator during this test.
     let _installation = turn::installation().await;
     with_temp_ns("cli-faults", PodSecurity::Restricted, async |ns| {
-        // No Service `web`, and a level that WAN emulation does not fit into.
+        // The Service `web` does not exist, and the Pod Security level of the namespace does not
+        // admit WAN emulation.
         tunnel::apply(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
         let waited =
             muxtunnel(&["status", "t", "-n", &ns.name, "--wait", "--timeout", "10s"]).await?;
         ensure!(
-            waited.status == 4 && waited.err.contains("t is Ready; Ready=False: MT"),
+            waited.status == 4
+                && waited
+                    .err
+                    .contains("t is not Ready after 10s: Ready=False: MT"),
             "{waited:?}"
         );
 
@@ -147,7 +151,8 @@ async fn probing_finds_what_the_node_has_and_leaves_no_pod() -> Result<()> {
             "check", "--only", "node", "--probe", "-n", &ns.name, "-o", "json",
         ];
         let checked = muxtunnel(&arguments).await?;
-        // The node emulates WANs for the other tests, and takes the sysctls of every gateway.
+        // The check succeeds, because the node emulates WANs for other tests and accepts the
+        // sysctls of every gateway.
         ensure!(checked.status == 0, "{checked:?}");
         let report = json(&checked)?;
         let checks = report["categories"][0]["checks"]
@@ -158,7 +163,7 @@ async fn probing_finds_what_the_node_has_and_leaves_no_pod() -> Result<()> {
                 let text = check["description"].as_str().unwrap_or_default();
                 text.contains(wanted) && check["result"] != "skipped"
             });
-            ensure!(tried, "{wanted} was not tried: {report}");
+            ensure!(tried, "{wanted} was not tested: {report}");
         }
         let left = ns.api::<Pod>().list(&ListParams::default()).await?.items;
         let left = left
@@ -180,7 +185,8 @@ async fn probing_a_restricted_namespace_finds_its_level() -> Result<()> {
         let checked = muxtunnel(&arguments).await?;
         ensure!(checked.status == 3, "{checked:?}");
         let found = findings(&checked)?;
-        // Netem and NFQUEUE; what asks for sysctls, or for buffers, fits into the level.
+        // The API server refuses only the pods for netem and NFQUEUE. The level permits the pods
+        // for sysctls and buffers.
         ensure!(found == ["MT0388", "MT0388"], "{found:?}");
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! What a tunnel brought goes with it.
+//! A deleted tunnel leaves no children.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_
 
 use crate::tunnel_to_web;
 
-/// All that can be left behind; events are a record, and expire.
+/// Kinds of objects that could remain after the deletion. Events are not included, because they
+/// record the past and expire.
 const KINDS: &str = "deployments,replicasets,statefulsets,daemonsets,jobs,pods,services,endpointslices,\
     configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,\
     muxtunnels,muxbenchmarks,muxgrants";
@@ -55,7 +56,7 @@ async fn deleting_a_tunnel_leaves_nothing() -> Result<()> {
             .delete("t", &DeleteParams::default())
             .await?;
         wait::until(
-            "all that the tunnel brought is gone",
+            "all children of the tunnel are gone",
             Duration::from_secs(180),
             async || Ok((objects(ns).await? == before).then_some(())),
         )

@@ -1,4 +1,4 @@
-//! The examples in `docs/examples` do what they say.
+//! The examples in `docs/examples` work as described.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait,
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The operator asks gateways every few seconds.
+/// Time-out for the status, which the operator updates every few seconds.
 const SAID_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn example(file: &str) -> Result<String> {
@@ -39,7 +39,7 @@ async fn the_tunnel_of_several_gateways_has_two_a_side_and_leads_to_the_service(
     let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
-        // Without a metrics server an autoscaler still keeps the least number.
+        // Without a metrics server an autoscaler keeps `minReplicas`.
         let tunnel = tunnel::up(ns, &example("muxtunnel-ha.yaml")?).await?;
         let status = tunnel.status.context("a status")?;
         for (side, of) in [("entry", status.entry), ("exit", status.exit)] {
@@ -106,12 +106,12 @@ async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_el
         let tunnels = ns.api::<MuxTunnel>();
         let within = Duration::from_secs(180);
         wait::for_object(&tunnels, "dynamic", "the Secret is named", within, says).await?;
-        // As `htpasswd -nB` prints it of correct-horse.
+        // Output of `htpasswd -nB` for the password correct-horse.
         let hash = "$2y$05$N9qo8uLOickgx2ZMRZoMye./bQohP2JNa6kJDfUyJqRUYQSX5M8SS";
         let users = [("users", format!("alice:{hash}\n"))];
         keys::secret(ns, "proxy-users", &users).await?;
         tunnel::ready(ns, "dynamic").await?;
-        // As `sha256sum` prints it of what the client sends.
+        // Output of `sha256sum` for the bytes that the client sends.
         let served = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03  -";
         let alice = "alice correct-horse";
         for (name, port, requests, heard) in [
@@ -191,14 +191,15 @@ async fn the_tunnel_whose_entry_chooses_leads_to_the_service_and_says_what_it_ch
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-auto.yaml")?).await?;
-        // An entry that starts with its exit takes what that one answers first. The next one finds all answering.
+        // An entry that starts together with its exit selects the transport that answers first.
+        // When the entry restarts, all transports answer.
         let entries = "--selector=app.kubernetes.io/component=entry";
         ns.kubectl(&["delete", "pods", entries]).await?;
         tunnel::ready(ns, "anywhere").await?;
         let send = ["send-hashed.sh", "anywhere-entry", "8080", "10000000"];
         pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         let tunnels = ns.api::<MuxTunnel>();
-        let what = "the status says what the carriers run on";
+        let what = "the status has the transport of the carriers";
         wait::for_object(&tunnels, "anywhere", what, SAID_WITHIN, |tunnel| {
             let carriers = tunnel
                 .status
@@ -212,7 +213,7 @@ async fn the_tunnel_whose_entry_chooses_leads_to_the_service_and_says_what_it_ch
     .await
 }
 
-/// 10 MB to the Service `web` by way of the tunnel `through-http`.
+/// Sends 10 MB to the Service `web` through the tunnel `through-http`.
 async fn send_through_http(ns: &TestNamespace, client: &str) -> Result<()> {
     let send = ["send-hashed.sh", "through-http-entry", "8080", "10000000"];
     pods::run(ns, client, &send, Duration::from_secs(180)).await?;
@@ -254,7 +255,7 @@ async fn the_tunnel_over_web_socket_connections_leads_to_the_service_by_tls_and_
     .await
 }
 
-/// The objects of `muxtunnel-rendezvous.yaml`, moved to these namespaces.
+/// The objects of `muxtunnel-rendezvous.yaml`, with the namespaces replaced by these namespaces.
 fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<(String, Value)>> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
@@ -324,7 +325,7 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
             .map(Value::deserialize)
             .collect::<Result<_, _>>()?;
         let [exit, config, pod] = &documents[..] else {
-            bail!("{} documents", documents.len());
+            bail!("expected three documents, found {}", documents.len());
         };
         keys::certificates(&[(ns, "far-exit"), (ns, "app-entry")]).await?;
         tunnel::up(ns, &exit.to_string()).await?;
@@ -343,7 +344,7 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
             let heard = tools::run("kubectl", &[&exec[..], &command[..]].concat()).await?;
             ensure!(heard == "hello\n", "{command:?}: {heard:?}");
         }
-        // The target could be reached without the gateway, too.
+        // The target is also reachable without the gateway, so the log must show the stream.
         let log = LogParams {
             container: Some("muxgate".to_owned()),
             ..LogParams::default()
@@ -373,7 +374,8 @@ async fn the_benchmarks_are_accepted() -> Result<()> {
         for file in files {
             let object: Value = serde_yaml::from_str(&example(file)?)?;
             let name = object["metadata"]["name"].as_str().context("a name")?;
-            // `make demo` runs it; here it is only judged.
+            // `make demo` runs this benchmark. This test only checks that the API server accepts
+            // the benchmark.
             let how = PatchParams::apply("muxtunnel-e2e").dry_run();
             ns.api::<MuxBenchmark>()
                 .patch(name, &how, &Patch::Apply(&object))

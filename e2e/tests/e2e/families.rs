@@ -1,4 +1,5 @@
-//! Both IP families: the second cluster has Services and pods of either.
+//! Tunnels over IPv4 and IPv6. The pods and Services of the second cluster have addresses of both
+//! IP families.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns_in};
 use serde_json::json;
 
-/// Within this a tunnel has its Services.
+/// Time-out until the Services of a tunnel exist.
 const SERVICE: Duration = Duration::from_secs(120);
-/// Within this bytes have arrived, of a pod that has yet to start.
+/// Time-out until a pod has started and sent its bytes.
 const ARRIVES: Duration = Duration::from_secs(180);
 
 const EXIT: &str = "
@@ -24,7 +25,7 @@ spec:
   carrier: {security: {mode: None}}
 ";
 
-/// An entry whose carriers have `address`.
+/// The YAML of an entry that dials `address`.
 fn entry(address: &str) -> String {
     format!(
         "
@@ -45,7 +46,7 @@ spec:
     )
 }
 
-/// Makes a Service `web-<family>` of that family alone, with the server `web` behind it.
+/// Creates the Service `web-<family>` of one IP family in front of the server `web`.
 async fn serve_by(ns: &TestNamespace, family: &str) -> Result<()> {
     let service: Service = serde_json::from_value(json!({
         "metadata": {"name": format!("web-{}", family.to_lowercase())},
@@ -61,7 +62,7 @@ async fn serve_by(ns: &TestNamespace, family: &str) -> Result<()> {
     Ok(())
 }
 
-/// The cluster's addresses of a Service: of IPv4 and of IPv6.
+/// The cluster addresses of a Service: the IPv4 address, then the IPv6 address.
 async fn addresses(ns: &TestNamespace, service: &str) -> Result<(String, String)> {
     let found = ns.api::<Service>().get(service).await?;
     let all = found.spec.and_then(|spec| spec.cluster_ips);
@@ -70,7 +71,7 @@ async fn addresses(ns: &TestNamespace, service: &str) -> Result<(String, String)
         .into_iter()
         .partition(|address| address.contains(':'));
     let both = four.into_iter().next().zip(six.into_iter().next());
-    both.with_context(|| format!("{service} has not an address of each family"))
+    both.with_context(|| format!("{service} does not have an IPv4 and an IPv6 address"))
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
-//! Short forms of the faults that `make faults` measures: what must not fail does not. Of times one is judged: for how
-//! long opens fail.
+//! Short forms of the faults of `make faults`. The tests check that a fault does not affect other
+//! connections and streams. They also bound the number of opens that fail after an exit is killed.
 
 use anyhow::{Context, Result, ensure};
 use muxtunnel_bench_api::load::Report;
 use muxtunnel_e2e::faults::{Outcome, Scale, control_plane, gateways};
 use muxtunnel_e2e::{Cluster, turn};
 
-/// The load goes on for as long as the fault.
+/// The scale of a fault whose load ends soon after the fault.
 const fn scale(cluster: Cluster, away_seconds: u32) -> Scale {
     Scale {
         cluster,
@@ -19,7 +19,7 @@ fn load(outcome: &Outcome) -> Result<&Report> {
     outcome.load.as_ref().context("a load")
 }
 
-/// No connection failed and no stream was lost.
+/// Asserts that no connection failed and no stream was lost.
 fn nothing_is_lost(outcome: &Outcome) -> Result<()> {
     let load = load(outcome)?;
     ensure!(
@@ -32,25 +32,28 @@ fn nothing_is_lost(outcome: &Outcome) -> Result<()> {
 #[tokio::test]
 async fn gateways_of_both_sides_restart_one_by_one_and_no_connection_fails() -> Result<()> {
     let _turn = turn::both().await?;
-    // A failed connection is an error of the fault itself.
+    // The function of the fault returns an error if a connection failed.
     gateways::both_restarted(scale(Cluster::First, 0)).await?;
     Ok(())
 }
 
-/// Of a killed exit's opens those fail that were under way, and what its entries send to it until they see its end: at
-/// most the opens of a second, from docs/reliability.md. Here they are counted, since a busy machine makes seconds longer.
+/// Maximum number of opens that fail after an exit is killed: pending opens, and opens that the
+/// entries send before they detect the failure. This is at most the number of opens in one second
+/// (docs/reliability.md). The test counts opens instead of time, because a busy machine takes
+/// longer.
 const FAILED_OPENS_MAX: u64 = 200;
 
 #[tokio::test]
 async fn a_killed_exit_takes_no_more_than_its_own_streams() -> Result<()> {
     let _turn = turn::both().await?;
-    // That nothing fails afterwards, and nothing ends early as if it were well, is a part of each fault.
+    // The function of each fault checks that no connection fails after recovery, and that no lost
+    // connection ends like a complete connection.
     let outcome = gateways::process_killed("exit", scale(Cluster::First, 0)).await?;
     let load = load(&outcome)?;
     ensure!(load.failed_opens() <= FAILED_OPENS_MAX, "{outcome:?}");
     ensure!(
         (1..=20).contains(&load.lost_streams()),
-        "a killed exit has streams, and is not the only one: {outcome:?}"
+        "expected that the killed exit had some of the streams, but not all: {outcome:?}"
     );
     Ok(())
 }

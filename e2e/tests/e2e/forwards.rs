@@ -10,7 +10,7 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, turn, with_temp_ns};
 
 use crate::tunnel_to_web;
 
-/// The pods of both sides: their UIDs and how often their containers were restarted.
+/// The UIDs of the pods of both sides, and the number of restarts of their containers.
 async fn incarnations(ns: &TestNamespace) -> Result<Vec<(Option<String>, i32)>> {
     let mut pods = tunnel::gateways(ns, "t", "entry").await?;
     pods.extend(tunnel::gateways(ns, "t", "exit").await?);

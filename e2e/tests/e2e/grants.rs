@@ -1,4 +1,4 @@
-//! A forward reaches a Service of another namespace while that namespace permits it.
+//! A forward reaches a Service of another namespace only while that namespace permits it.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
 
-/// Until a change of forwards is in running gateways: the kubelet's period and its cache's time to live.
+/// Seconds until a change of forwards reaches running gateways: the kubelet's sync period plus the
+/// time to live of its cache.
 const TAKEN_OVER: &str = "150";
 
 /// A MuxTunnel `t` whose port 8080 forwards to the Service `name` of `namespace`.
@@ -33,7 +34,7 @@ fn grant(kind: (&str, &str), from: &TestNamespace) -> Value {
 
 const OURS: (&str, &str) = ("muxtunnel.dev/v1alpha1", "MuxGrant");
 
-/// Applies an object of whatever kind by kubectl; `namespace`: none for one that is in none.
+/// Applies an object of any kind by kubectl. `namespace`: `None` for cluster-wide objects.
 async fn apply(namespace: Option<&str>, object: &Value) -> Result<()> {
     let folder = tools::checkout().join("target");
     std::fs::create_dir_all(&folder)?;
@@ -54,11 +55,12 @@ async fn apply(namespace: Option<&str>, object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the tunnel says that the other namespace does not permit it; returns the sentence.
+/// Waits until the tunnel reports that the other namespace does not permit the target. Returns the
+/// message.
 async fn refused(ns: &TestNamespace) -> Result<String> {
     let says_so = |tunnel: &MuxTunnel| {
         tunnel::condition(tunnel, tunnel_condition::READY).is_some_and(|ready| {
-            // Of the spec that was applied last.
+            // The condition describes the current spec.
             ready.reason == "TargetNotPermitted"
                 && ready.observed_generation == tunnel.metadata.generation
         })
@@ -119,7 +121,7 @@ async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_
     with_temp_ns("office", PodSecurity::Restricted, async |office| {
         with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
             pods::serve(shop, "web", Serve::Echo).await?;
-            // Of what is said the Service's name alone may differ: the forward is called `web` too.
+            // The messages may differ only in the Service's name. The forward is also named `web`.
             let said_of = async |name: &str| {
                 let said = refused(office).await?;
                 let (one, any) = (format!("Service {name}:"), "Service NAME:");
@@ -132,7 +134,7 @@ async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_
                 said.push(said_of(name).await?);
             }
             ensure!(said[0] == said[1], "{said:?}");
-            // Nor is its DNS name a way around it.
+            // The DNS name of the Service needs the same permission.
             let by_name = crate::tunnel_to_web("").replace(
                 "service: {name: web, port: 80}",
                 &format!(
@@ -149,7 +151,7 @@ async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_
     .await
 }
 
-/// What of the Gateway API is needed here: its ReferenceGrants, as it names them.
+/// The part of the Gateway API that this test needs: the definition of ReferenceGrant.
 fn definition() -> Value {
     let entry = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let list = json!({"type": "array", "items": entry});
@@ -157,7 +159,7 @@ fn definition() -> Value {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {
             "name": "referencegrants.gateway.networking.k8s.io",
-            // Groups below k8s.io ask for one.
+            // The API server requires this annotation for API groups below k8s.io.
             "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
         },
         "spec": {
@@ -204,13 +206,14 @@ async fn with_reference_grants(office: &TestNamespace, shop: &TestNamespace) -> 
     .await?;
     let theirs = ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant");
     apply(Some(&shop.name), &grant(theirs, office)).await?;
-    // The operator looks once a minute whether there are any; then the gateways take the forward over.
+    // The operator checks once a minute whether ReferenceGrants exist. Then the gateways receive
+    // the forward.
     let tunnels = office.api::<MuxTunnel>();
     let is_ready = |tunnel: &MuxTunnel| tunnel::is_true(tunnel, tunnel_condition::READY);
     wait::for_object(
         &tunnels,
         "t",
-        "the ReferenceGrant counts",
+        "the ReferenceGrant takes effect",
         Duration::from_secs(240),
         is_ready,
     )

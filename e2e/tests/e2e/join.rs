@@ -1,4 +1,5 @@
-//! One tunnel of two clusters: its exit in the second one, behind a node's port, its entry in the first.
+//! A tunnel between two clusters. Its exit is in the second cluster behind a node port, and its
+//! entry is in the first cluster.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use serde_json::json;
 
 use crate::lives::with_short_lives;
 
-/// The exit `far` to port 80 of `web` in its namespace, behind a port of every node.
+/// The YAML of the exit `far`, which is behind a node port and dials port 80 of `web` in its
+/// namespace.
 fn exit(carrier: &str) -> String {
     format!(
         "
@@ -32,7 +34,8 @@ spec:
     )
 }
 
-/// The entry `near`, which forwards its clients to `web` by name; the exit resolves the name.
+/// The YAML of the entry `near`, which forwards its clients to the name `web`. The exit resolves
+/// the name.
 fn entry(carrier: &str) -> String {
     format!(
         "
@@ -50,13 +53,13 @@ spec:
     )
 }
 
-/// Within this a copied bundle expires, of whose life some is over.
+/// Time-out for the expiry of a copied bundle.
 const EXPIRES_WITHIN: Duration = Duration::from_secs(480);
-/// Within this exits have a new generation of bundles, and entries have no carrier any more.
+/// Time-out for exits to get a new generation of bundles, and for entries to lose their carriers.
 const REVOKED_WITHIN: Duration = Duration::from_secs(120);
-/// A load goes on for this long after that.
+/// Duration of the load after the revocation.
 const AFTER: Duration = Duration::from_secs(10);
-/// Within this a load is over, once it is told to end.
+/// Time-out for a load to end after SIGTERM.
 const LOAD_ENDS: Duration = Duration::from_secs(180);
 
 async fn one_mebibyte_arrives(ns: &TestNamespace, client: &str) -> Result<()> {
@@ -106,7 +109,7 @@ async fn an_entry_reaches_an_exit_in_another_cluster_with_keys_of_ones_own() -> 
 const BUNDLE: &str = "far-join";
 const COPY: &str = "from-far";
 
-/// Hands the exit's bundle over, as a person would, and lets the entry's operator read it.
+/// Copies the exit's bundle, as a user does, and permits the entry's operator to read it.
 async fn hand_over(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
     let bundles = far.api::<Secret>();
     let what = "the exit publishes its bundle";
@@ -147,7 +150,7 @@ async fn hand_over(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// An exit in the second cluster and an entry in the first one that joins it.
+/// Creates an exit in the second cluster, and an entry in the first cluster that joins this exit.
 async fn joined(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
     let node = Cluster::Second.node().await?;
     tunnel::apply(far, &exit(&format!("address: '{}'", node.address))).await?;
@@ -168,7 +171,7 @@ async fn an_entry_joins_an_exit_in_another_cluster_by_one_secret() -> Result<()>
     .await
 }
 
-/// Waits until the certificate of that side was renewed since it expired at `before`; returns when it expires now.
+/// Waits until the certificate of `side` expires later than `before`. Returns the new expiry.
 async fn renewed(
     ns: &TestNamespace,
     name: &str,
@@ -185,12 +188,12 @@ async fn renewed(
     .await
 }
 
-/// What the entry's status says of the bundle that it joins by.
+/// The status of the entry's join bundle.
 async fn joined_by(near: &TestNamespace) -> Result<JoinedStatus> {
     let tunnel = near.api::<MuxTunnel>().get("near").await?;
     let certificates = tunnel.status.and_then(|status| status.certificates);
     let joined = certificates.and_then(|certificates| certificates.joined);
-    joined.context("the entry does not say which bundle it joins by")
+    joined.context("the entry's status has no join bundle")
 }
 
 #[tokio::test]
@@ -207,7 +210,8 @@ async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream
             pods::load(near, "load", "near-entry:8080", 50, 10, 900).await?;
             renewed(near, "near", "entry", Some(entry)).await?;
             renewed(far, "far", "exit", Some(exit)).await?;
-            // Longer than the life of the bundle that was copied, and so than that of each certificate.
+            // This time is longer than the lifetime of the copied bundle, and therefore longer than
+            // the lifetime of each certificate.
             let copy = near.api::<Secret>().get(COPY).await?;
             let expiry = text(&copy, "expires")?.parse::<Timestamp>()?;
             wait::until("the copied bundle expires", EXPIRES_WITHIN, async || {
@@ -250,12 +254,18 @@ async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
             carrier.is_some_and(|carrier| carrier.status == "False")
         })
         .await?;
-        // The load goes on until nothing that it begins or holds is led anywhere.
+        // The load continues until the exit ends the streams and refuses new streams.
         tokio::time::sleep(AFTER).await;
         let load = pods::end_load(near, "load", LOAD_ENDS).await?;
-        ensure!(load.lost_streams() >= 5, "streams went on: {load:?}");
-        ensure!(load.failed_opens() > 0, "connections went on: {load:?}");
-        // It gives up after a minute of opens, each of which failed.
+        ensure!(
+            load.lost_streams() >= 5,
+            "streams continued after the revocation: {load:?}"
+        );
+        ensure!(
+            load.failed_opens() > 0,
+            "connections still succeeded after the revocation: {load:?}"
+        );
+        // This load ends because every open fails for a minute.
         let again = pods::load(near, "again", "near-entry:8080", 1, 0, 1);
         let again = again
             .await
@@ -264,7 +274,7 @@ async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
         let said = near.kubectl(&["logs", "again"]).await?;
         ensure!(
             said.contains("does not answer"),
-            "it failed otherwise: {again:#}\n{said}"
+            "the load failed for a reason other than the revocation: {again:#}\n{said}"
         );
         Ok(())
     })

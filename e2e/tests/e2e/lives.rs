@@ -1,20 +1,23 @@
-//! Short lives of certificates and join bundles, for the tests of renewal.
+//! Short lifetimes of certificates and join bundles, for the tests of renewal.
 
 use anyhow::Result;
 use muxtunnel_e2e::turn::{Both, Turn};
 use muxtunnel_e2e::{Cluster, turn};
 use tokio::sync::Mutex;
 
-/// What the chart says of the lives of certificates, and of the bundles that they are issued by.
+/// The chart's default lifetimes of certificates and of join bundles.
 const LIVES: [&str; 2] = ["24h", "8760h"];
-/// Two thirds of a life are its use, the last third is what a kubelet has for a renewed Secret: it looks every 10 s.
+/// Short lifetimes. A certificate is renewed after two thirds of its lifetime. The kubelet reads
+/// Secrets every 10 s, so it must deliver the new certificate within the last third.
 const SHORT: [&str; 2] = ["90s", "270s"];
 
-/// The tests that want short lives now, and their turn: other authorities are no others' business.
+/// The number of tests that currently use short lifetimes, and their turn. Changed authorities must
+/// not affect other tests.
 static USERS: Mutex<(u32, Option<Turn<Both>>)> = Mutex::const_new((0, None));
 
-/// Runs `test` while both clusters' operators issue for short lives. Several such tests run side by side, and have the
-/// clusters to themselves; the last one puts the usual lives back.
+/// Runs `test` while the operators of both clusters issue certificates with short lifetimes.
+/// Several such tests run in parallel and use the clusters exclusively. The last of these tests
+/// restores the default lifetimes.
 pub(crate) async fn with_short_lives<T>(test: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     {
         let mut users = USERS.lock().await;

@@ -1,9 +1,10 @@
-//! The tests in the kind clusters: `make test` brings two up, installs the chart in both and runs them. By hand:
-//! `make install second`, `eval "$(e2e/cluster/cluster env)"`, `cargo build -p muxtunnel-cli`,
-//! `cargo test --workspace --test e2e -- --test-threads=1`. Each test takes a turn (`muxtunnel_e2e::turn`), so the
-//! number of threads changes nothing but the time.
+//! The tests in the kind clusters. `make test` creates two clusters, installs the chart in both and
+//! runs the tests. To run them manually: `make install second`, `eval "$(e2e/cluster/cluster
+//! env)"`, `cargo build -p muxtunnel-cli`, `cargo test --workspace --test e2e -- --test-threads=1`.
+//! Each test waits for its turn (`muxtunnel_e2e::turn`), so the number of threads changes only the
+//! duration.
 //!
-//! Each test has a namespace of its own and sees the project as a user does: through the API server, the
+//! Each test has its own namespace and uses only the interfaces that a user has: the API server,
 //! logs, and traffic.
 
 mod admission;
@@ -31,11 +32,13 @@ mod uninstall;
 mod upgrade;
 mod wan;
 
-/// Round-trip times that an emulated delay of 50 ms each way can give: never less than 100 ms, and far from the 200 ms
-/// of a delay applied twice. What lies between is the load of the machine, which is none of a test's business.
+/// Plausible round-trip times in milliseconds with an emulated one-way delay of 50 ms. The minimum
+/// is about 100 ms, and the load of the machine can lengthen a round trip. If the delay were
+/// applied twice, the time would be 200 ms.
 const EMULATED_RTT_MS: std::ops::Range<f64> = 99.5..190.0;
 
-/// A MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`; `more` is further YAML of its spec.
+/// A MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `more` is additional
+/// YAML of the spec.
 fn tunnel_to_web(more: &str) -> String {
     muxtunnel_e2e::tunnel::to_web("security: {mode: None}", more)
 }

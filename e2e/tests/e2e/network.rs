@@ -1,4 +1,4 @@
-//! IP packets between the gateways of an exit and two entries, and a pod that knows nothing of them.
+//! IP packets between the gateways of an exit and two entries, and a pod without a tunnel.
 
 use std::time::Duration;
 
@@ -20,7 +20,9 @@ const HUB: &str = "10.72.1.1";
 const ENTRIES: [(&str, &str); 2] = [("a", "10.72.0.1"), ("b", "10.72.0.2")];
 const ALL_OK: &str = "tcp ok\nudp ok\nicmp ok\n";
 
-/// An exit for both entries, which passes packets on to `server`.
+/// The YAML of an exit for both entries, which forwards packets to `server`. The exit names itself
+/// as the DNS server. If `exitCIDRs` contained the DNS server of an entry's pod, the entry could
+/// not resolve its exit.
 fn hub(server: &str) -> String {
     format!(
         "
@@ -35,6 +37,8 @@ spec:
     exitCIDRs: [{HUB}/32, {server}/32]
     exitAddresses: [{HUB}]
     snat: true
+    pool: [10.72.0.0/24]
+    dns: {{servers: [{HUB}]}}
     peers:
     - {{identity: a-entry, CIDRs: [10.72.0.1/32]}}
     - {{identity: b-entry, CIDRs: [10.72.0.2/32]}}
@@ -42,7 +46,8 @@ spec:
     )
 }
 
-/// An entry that takes the other one for a network of the exit's side, as a hostile one would.
+/// The YAML of a hostile entry, which claims the address of another entry as a network of the
+/// exit's side.
 fn entry((name, address): (&str, &str), other: &str, server: &str) -> String {
     format!(
         "
@@ -68,18 +73,7 @@ async fn gateway(ns: &TestNamespace, name: &str, side: &str) -> Result<Pod> {
     pods.pop().context("a gateway")
 }
 
-/// Runs `packets.pl` in a gateway's container.
-async fn packets(ns: &TestNamespace, pod: &Pod, mode: &str, address: &str) -> Result<String> {
-    let script = tools::checkout().join("e2e/scripts/packets.pl");
-    let script = std::fs::read_to_string(script)?;
-    let name = pod.name_any();
-    let words = [
-        "exec", &name, "-c", "gateway", "--", "perl", "-e", &script, mode, address,
-    ];
-    ns.kubectl(&words).await
-}
-
-/// Has `packets.pl` answer in a gateway's container, for as long as its pod lives.
+/// Starts `packets.pl` as a server in a gateway's container, until the pod ends.
 async fn serve(ns: &TestNamespace, pod: &Pod, address: &str) -> Result<()> {
     let script = tools::checkout().join("e2e/scripts/packets.pl");
     let script = std::fs::read_to_string(script)?;
@@ -91,7 +85,7 @@ async fn serve(ns: &TestNamespace, pod: &Pod, address: &str) -> Result<()> {
     ns.kubectl(&words).await.map(drop)
 }
 
-/// How many packets the exit has dropped.
+/// The number of packets that the exit has dropped.
 async fn drops(ns: &TestNamespace, exit: &Pod) -> Result<u64> {
     let status = tunnel::status(ns, exit).await?;
     let drops = status["packets"]["drops"].as_object();
@@ -99,7 +93,7 @@ async fn drops(ns: &TestNamespace, exit: &Pod) -> Result<u64> {
     Ok(drops.filter_map(Value::as_u64).sum())
 }
 
-/// The addresses of this test on interfaces of the node's pods.
+/// The addresses in 10.72.0.0/16 of the interfaces `mux0` in all pods of the node.
 async fn interfaces(ns: &TestNamespace) -> Result<Vec<String>> {
     let list = "for path in /var/run/netns/*; do
                   nsenter --net=$path ip -o -4 address show dev mux0 2>/dev/null || true
@@ -118,7 +112,7 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         keys::certificates(&[(ns, "hub-exit"), (ns, "a-entry"), (ns, "b-entry")]).await?;
         pods::start(ns, "server", &["packets.pl", "serve", "0.0.0.0"]).await?;
         pods::printed(ns, "server", "serving", WITHIN).await?;
-        // The kubelet publishes it after the container has started.
+        // The kubelet publishes the address after the container has started.
         let server = wait::until("the server has an address", WITHIN, async || {
             let server = ns.api::<Pod>().get("server").await?;
             Ok(server.status.and_then(|status| status.pod_ip))
@@ -127,7 +121,19 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         tunnel::apply(ns, &hub(&server)).await?;
         for (index, of) in ENTRIES.into_iter().enumerate() {
             let (_, other) = ENTRIES[1 - index];
-            tunnel::up(ns, &entry(of, other, &server)).await?;
+            let up = tunnel::up(ns, &entry(of, other, &server)).await?;
+            let what = "the status has the assigned address and DNS server";
+            wait::for_object(&ns.api(), &up.name_any(), what, WITHIN, |up: &MuxTunnel| {
+                let packets = up
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.packets.as_ref());
+                packets.is_some_and(|packets| {
+                    (&packets.addresses, &packets.dns_servers)
+                        == (&vec![of.1.to_owned()], &vec![HUB.to_owned()])
+                })
+            })
+            .await?;
         }
         let up = tunnel::ready(ns, "hub").await?;
         ensure!(tunnel::is_true(&up, tunnel_condition::NETWORK_READY));
@@ -137,11 +143,11 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         for (name, address) in ENTRIES {
             let entry = gateway(ns, name, "entry").await?;
             for target in [HUB, &server] {
-                let printed = packets(ns, &entry, "reach", target).await?;
+                let printed = tunnel::packets(ns, &entry, &["reach", target]).await?;
                 ensure!(printed == ALL_OK, "{name} to {target}: {printed}");
             }
             serve(ns, &entry, address).await?;
-            let printed = packets(ns, &exit, "reach", address).await?;
+            let printed = tunnel::packets(ns, &exit, &["reach", address]).await?;
             ensure!(printed == ALL_OK, "the exit to {name}: {printed}");
         }
 
@@ -151,12 +157,15 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         ];
         let before = drops(ns, &exit).await?;
         for (entry, (_, other)) in [(&a, ENTRIES[1]), (&b, ENTRIES[0])] {
-            let printed = packets(ns, entry, "reach", other).await?;
+            let printed = tunnel::packets(ns, entry, &["reach", other]).await?;
             ensure!(!printed.contains("ok"), "{}: {printed}", entry.name_any());
         }
-        // At least a SYN, a datagram and an echo request of each.
+        // The exit drops at least a SYN, a datagram and an echo request of each entry.
         let dropped = drops(ns, &exit).await? - before;
-        ensure!(dropped >= 6, "the exit dropped {dropped}");
+        ensure!(
+            dropped >= 6,
+            "expected at least 6 dropped packets, the exit reports {dropped}"
+        );
 
         for pod in [&a, &b, &exit] {
             let rights = [
@@ -179,14 +188,18 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
                 "CapBnd: 0000000000000000",
                 "NoNewPrivs: 1",
             ] {
-                ensure!(has(line), "{}: not {line}: {status}", pod.name_any());
+                ensure!(
+                    has(line),
+                    "{}: expected {line} in: {status}",
+                    pod.name_any()
+                );
             }
         }
 
-        // The interface is the pod's: the next gateway goes on with it.
+        // The interface belongs to the pod, so a restarted gateway uses it again.
         pods::kill(ns, &a, "muxgate").await?;
         wait::until("the next gateway carries packets", WITHIN, async || {
-            Ok((packets(ns, &a, "reach", HUB)
+            Ok((tunnel::packets(ns, &a, &["reach", HUB])
                 .await
                 .is_ok_and(|printed| printed == ALL_OK))
             .then_some(()))
@@ -195,7 +208,7 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         let again = ns.api::<Pod>().get(&a.name_any()).await?;
         ensure!(
             pods::restarts(&again) == 1,
-            "a restart of the gateway alone"
+            "expected one restart, of the gateway's container"
         );
 
         let shown = interfaces(ns).await?;
@@ -230,7 +243,7 @@ async fn the_example_of_a_network_carries_packets_in_both_directions() -> Result
         let exit = gateway(ns, "routed", "exit").await?;
         for (from, to, address) in [(&entry, &exit, "10.72.0.2"), (&exit, &entry, "10.72.0.1")] {
             serve(ns, to, address).await?;
-            let printed = packets(ns, from, "reach", address).await?;
+            let printed = tunnel::packets(ns, from, &["reach", address]).await?;
             ensure!(printed == ALL_OK, "{address}: {printed}");
         }
         Ok(())

@@ -1,10 +1,10 @@
-//! The commands of `docs/quickstart.md` run in order, as they are on the page.
+//! Runs the commands of `docs/quickstart.md` in order and unchanged.
 
 use anyhow::{Context, Result, ensure};
 use muxtunnel_e2e::page::{self, Step};
 use muxtunnel_e2e::{Cluster, tools, turn};
 
-/// The second cluster, because the page installs the chart and removes it.
+/// The second cluster, because the page installs and removes the chart.
 const CLUSTER: Cluster = Cluster::Second;
 
 /// The namespace of the page.
@@ -17,7 +17,7 @@ async fn the_commands_of_the_quickstart_run_in_order_as_they_are_on_the_page() -
     let text = std::fs::read_to_string(&path);
     let text = text.with_context(|| format!("reading {}", path.display()))?;
     let steps = page::steps(&text)?;
-    // The page begins without an installation.
+    // The chart is removed first, because the page begins without an installation.
     let uninstall = [
         "uninstall",
         "muxtunnel",
@@ -29,7 +29,7 @@ async fn the_commands_of_the_quickstart_run_in_order_as_they_are_on_the_page() -
     if outcome.is_err() {
         dump().await;
     }
-    // The tests after this one need the operator, whatever was found.
+    // Later tests need the operator, even if this test fails.
     let delete = ["delete", "namespace", NAMESPACE, "--ignore-not-found"];
     let deleted = CLUSTER.run("kubectl", &delete).await;
     CLUSTER.install().await?;
@@ -38,7 +38,7 @@ async fn the_commands_of_the_quickstart_run_in_order_as_they_are_on_the_page() -
     Ok(())
 }
 
-/// Runs each step in a bash of its own, which ends at the first command that fails.
+/// Runs the commands of each step in a separate bash, which exits at the first failed command.
 async fn run(steps: &[Step]) -> Result<()> {
     for step in steps {
         let bash = ["-euo", "pipefail", "-c", &step.commands];
@@ -57,7 +57,8 @@ async fn run(steps: &[Step]) -> Result<()> {
     Ok(())
 }
 
-/// Prints what the namespace has and what the operator logged. Best effort: the test failed already.
+/// Prints the objects of the namespace and the operator's log. Ignores errors, because the test has
+/// already failed.
 async fn dump() {
     let namespace = format!("--namespace={NAMESPACE}");
     for question in [

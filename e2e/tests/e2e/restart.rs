@@ -1,4 +1,4 @@
-//! The operator may die at any moment.
+//! Tunnels and benchmarks survive a killed operator.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use muxtunnel_e2e::{
 
 use crate::tunnel_to_web;
 
-/// Deletes the operator's pods at once, and returns when the Deployment has made new ones and one of them leads: none does
-/// until the Lease of the killed one has run out.
+/// Deletes the operator's pods without a grace period. Returns when the Deployment has new pods and
+/// one of them is the leader. This lasts until the Lease of the killed leader expires.
 async fn kill_operator(ns: &TestNamespace) -> Result<()> {
     let _installation = turn::installation().await;
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
@@ -26,7 +26,7 @@ async fn kill_operator(ns: &TestNamespace) -> Result<()> {
             .await?;
     }
     let within = Duration::from_secs(120);
-    wait::until("there are operators again", within, async || {
+    wait::until("new operators run", within, async || {
         let now = pods.list(&ListParams::default()).await?.items;
         let new =
             |pod: &Pod| pods::is_ready(pod) && killed.iter().all(|old| old.uid() != pod.uid());

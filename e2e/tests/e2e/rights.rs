@@ -1,5 +1,5 @@
-//! The operator's rights in the cluster, asked of the API server; what its account may write by them, tried in its name;
-//! and an operator that has its rights in one namespace.
+//! Tests of the operator's rights as the API server reports them, of writes with the operator's
+//! account, and of an operator with rights in only one namespace.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -13,7 +13,7 @@ use muxtunnel_e2e::{
 };
 use serde_json::{Value, json};
 
-/// What the operator can do in a namespace, as `kubectl auth can-i` says it.
+/// Whether the operator has a right in a namespace, according to `kubectl auth can-i`.
 async fn operator_can(
     cluster: Cluster,
     namespace: &str,
@@ -23,17 +23,17 @@ async fn operator_can(
     let account = "--as=system:serviceaccount:muxtunnel-system:muxtunnel";
     let namespace = format!("--namespace={namespace}");
     let question = format!("kubectl auth can-i {verb} {resource} {account} {namespace} || true");
-    // It exits with 1 for "no"; nothing but a word counts as an answer.
+    // The command exits with 1 for "no", so only the printed word counts as an answer.
     let answer = cluster.run("bash", &["-c", &question]).await?;
     match answer.trim() {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => bail!("{question} says neither yes nor no: {answer:?}"),
+        _ => bail!("{question} prints neither yes nor no: {answer:?}"),
     }
 }
 
-/// It may patch Secrets, whose answer has all of one (docs/installation.md, "Rights of the operator"); what else there
-/// is on Secrets it has not.
+/// The operator may patch and create Secrets, and has no other right on Secrets. The response to a
+/// patch contains the whole Secret (docs/installation.md, "Rights of the operator").
 #[tokio::test]
 async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> Result<()> {
     let _turn = turn::beside().await?;
@@ -74,7 +74,8 @@ const GROUPS: [&str; 3] = [
     "system:authenticated",
 ];
 
-/// What the API server answers to a write in the operator's name: `None` where it takes it.
+/// The API server's message that refuses a write of the operator's account. `None` if the server
+/// accepts the write.
 fn refusal<T>(answer: kube::Result<T>) -> Result<Option<String>> {
     match answer {
         Ok(_) => Ok(None),
@@ -83,7 +84,7 @@ fn refusal<T>(answer: kube::Result<T>) -> Result<Option<String>> {
     }
 }
 
-/// A dry run of a write of the Deployment in the operator's name.
+/// Writes the Deployment in a dry run with the operator's account.
 async fn try_write(
     operator: &Api<Deployment>,
     deployment: &Deployment,
@@ -105,7 +106,8 @@ async fn try_write(
     refusal(operator.patch(name, &how, &Patch::Merge(&changed)).await)
 }
 
-/// The admission policies of the chart, for what RBAC cannot say. Without them each of these writes is taken.
+/// The chart's admission policies refuse writes that RBAC cannot refuse. Without them the API
+/// server accepts each of these writes.
 #[tokio::test]
 async fn in_the_operators_name_nothing_is_written_but_what_the_operator_makes() -> Result<()> {
     let _turn = turn::beside().await?;
@@ -141,7 +143,7 @@ async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()
                 ..PatchParams::default()
             };
             let refused = refusal(secrets.patch("foreign", &how, patch).await)?;
-            let refused = refused.context("a Secret of somebody else is shown")?;
+            let refused = refused.context("the operator can read a foreign Secret")?;
             ensure!(refused.contains("ValidatingAdmissionPolicy"), "{refused}");
             ensure!(!refused.contains("never-shown"), "{refused}");
         }
@@ -149,13 +151,19 @@ async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()
     let mut new = foreign.clone();
     new.metadata.name = Some("new".to_owned());
     let refused = refusal(secrets.create(&PostParams::default(), &new).await)?;
-    ensure!(refused.is_some(), "a Secret without our label is made");
+    ensure!(
+        refused.is_some(),
+        "the operator can create a Secret without its label"
+    );
     let own = refusal(
         secrets
             .patch("t-entry-tls", &PatchParams::default(), &nothing)
             .await,
     )?;
-    ensure!(own.is_none(), "its own certificate: {own:?}");
+    ensure!(
+        own.is_none(),
+        "the operator cannot write its own certificate: {own:?}"
+    );
     Ok(())
 }
 
@@ -164,7 +172,10 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
     let own = ns.api::<Deployment>().get("t-exit").await?;
     let spec = "/spec/template/spec";
     let same = try_write(&deployments, &own, "/spec/replicas", json!(1)).await?;
-    ensure!(same.is_none(), "its own Deployment: {same:?}");
+    ensure!(
+        same.is_none(),
+        "the operator cannot write its own Deployment: {same:?}"
+    );
     let container = |field: &str, value: Value| {
         let mut container = serde_json::to_value(&own).unwrap_or_default()["spec"]["template"]
             ["spec"]["containers"][0]
@@ -172,7 +183,7 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
         container[field] = value;
         (format!("{spec}/containers"), json!([container]))
     };
-    // Beside its own, which its container mounts.
+    // The new volume is added to the existing volumes, because the container mounts them.
     let mut volumes = serde_json::to_value(&own)?["spec"]["template"]["spec"]["volumes"].clone();
     let list = volumes.as_array_mut().context("no volumes")?;
     list.push(json!({"name": "host", "hostPath": {"path": "/"}}));
@@ -187,7 +198,8 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
         ("/metadata/ownerReferences".to_owned(), json!([])),
     ] {
         let refused = try_write(&deployments, &own, &pointer, value.clone()).await?;
-        let refused = refused.with_context(|| format!("{pointer}: {value} is taken"))?;
+        let refused =
+            refused.with_context(|| format!("the API server accepts {value} at {pointer}"))?;
         ensure!(
             refused.contains("ValidatingAdmissionPolicy"),
             "{pointer}: {refused}"
@@ -196,10 +208,13 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
     Ok(())
 }
 
-/// What is of others is neither changed nor deleted, and accounts get no annotations.
+/// Checks that the operator cannot change or delete objects of other owners, and cannot annotate
+/// service accounts.
 async fn others_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
     let is_bounded = |refused: Option<String>, what: &str| {
-        let refused = refused.with_context(|| format!("{what} is taken"))?;
+        let refused = refused.with_context(|| {
+            format!("the API server accepts this write of the operator: {what}")
+        })?;
         ensure!(
             refused.contains("ValidatingAdmissionPolicy"),
             "{what}: {refused}"
@@ -215,14 +230,11 @@ async fn others_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()>
     let how = PatchParams::default();
     let patch = Patch::Merge(json!({"data": {"a": "b"}}));
     let patched = config_maps.patch("foreign", &how, &patch).await;
-    is_bounded(
-        refusal(patched)?,
-        "a change of a ConfigMap of somebody else",
-    )?;
+    is_bounded(refusal(patched)?, "a change of a foreign ConfigMap")?;
     let deleted = config_maps
         .delete("foreign", &DeleteParams::default())
         .await;
-    is_bounded(refusal(deleted)?, "the end of a ConfigMap of somebody else")?;
+    is_bounded(refusal(deleted)?, "the deletion of a foreign ConfigMap")?;
     let accounts: Api<ServiceAccount> = Api::namespaced(operator.clone(), &ns.name);
     let role = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "any"}}});
     let annotated = accounts.patch("t-exit", &how, &Patch::Merge(role)).await;
@@ -262,7 +274,7 @@ async fn an_operator_of_one_namespace_serves_that_and_no_other() -> Result<()> {
                     let alone = alone.await;
                     Cluster::Second.set_value("watchNamespaces=[]").await?;
                     alone?;
-                    // What was there meanwhile is taken up.
+                    // The operator also serves objects that were created before it got the rights.
                     tunnel::ready(other, "t").await?;
                     Ok(())
                 },
@@ -299,6 +311,9 @@ async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<(
     let entries = deployments
         .list(&ListParams::default().labels("app.kubernetes.io/instance=t"))
         .await?;
-    ensure!(entries.items.is_empty(), "it has gateways");
+    ensure!(
+        entries.items.is_empty(),
+        "a tunnel that is not served has gateways"
+    );
     Ok(())
 }

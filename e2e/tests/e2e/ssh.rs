@@ -1,4 +1,5 @@
-//! Users of ssh at the exit of a MuxTunnel (`exit.ssh`): OpenSSH's ssh on this machine, by way of `kubectl port-forward`.
+//! Users log in at the exit of a MuxTunnel (`exit.ssh`) with OpenSSH's ssh. It runs on this
+//! machine, and reaches the exit through `kubectl port-forward`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,12 +16,12 @@ use tokio::time::timeout;
 
 use crate::examples::example;
 
-/// Within this a program that is there has done what it is asked for.
+/// Time-out of a program.
 const WITHIN: Duration = Duration::from_secs(60);
-/// What is sent.
+/// Number of bytes to send.
 const BYTES: usize = 1_000_000;
 
-/// Keys in a folder of the test's own, by their names: those of `host`, of `user`, who may log in, and of `stranger`.
+/// The keys `host`, `user` and `stranger` in a folder of the test. Only `user` may log in.
 struct Keys(tempfile::TempDir);
 
 impl Keys {
@@ -47,7 +48,8 @@ impl Keys {
         fs::read_to_string(self.at(name)).with_context(|| name.to_owned())
     }
 
-    /// ssh to `port` of this machine by a key, as the example has it, with further arguments; not started.
+    /// Builds, without starting it, the ssh command that connects to `port` of this machine with a
+    /// key, as in the example. `more` contains additional arguments.
     fn ssh(&self, port: u16, key: &str, more: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-F", "/dev/null", "-p", &port.to_string(), "-i"]);
@@ -67,12 +69,12 @@ impl Keys {
         command
     }
 
-    /// Such an ssh fails, and says `why`.
+    /// Asserts that this ssh command fails with the message `why`.
     async fn fails(&self, port: u16, key: &str, more: &[&str], why: &str) -> Result<()> {
         let mut ssh = self.ssh(port, key, more);
         let ended = timeout(WITHIN, ssh.output()).await;
         let Output { status, stderr, .. } =
-            ended.with_context(|| format!("{more:?}: no end"))??;
+            ended.with_context(|| format!("ssh {more:?} did not end in time"))??;
         let said = String::from_utf8_lossy(&stderr);
         ensure!(
             !status.success() && said.contains(why),
@@ -82,7 +84,7 @@ impl Keys {
     }
 }
 
-/// A port of this machine that forwards to `port` of the Service, for as long as the program lives.
+/// A port of this machine that forwards to `port` of the Service while the returned program runs.
 async fn port_forward(ns: &TestNamespace, service: &str, port: u16) -> Result<(Child, u16)> {
     let mut kubectl = Command::new("kubectl")
         .env("KUBECONFIG", ns.cluster.kubeconfig()?)
@@ -98,11 +100,11 @@ async fn port_forward(ns: &TestNamespace, service: &str, port: u16) -> Result<(C
         .kill_on_drop(true)
         .spawn()
         .context("kubectl")?;
-    let said = kubectl.stdout.as_mut().context("what kubectl says")?;
+    let said = kubectl.stdout.as_mut().context("the output of kubectl")?;
     let mut line = String::new();
     let mut said = BufReader::new(said);
     let read = timeout(WITHIN, said.read_line(&mut line)).await;
-    read.context("kubectl says nothing")??;
+    read.context("kubectl prints nothing")??;
     // "Forwarding from 127.0.0.1:40123 -> 2222"
     let here = line
         .split_once("127.0.0.1:")
@@ -112,7 +114,8 @@ async fn port_forward(ns: &TestNamespace, service: &str, port: u16) -> Result<(C
     Ok((kubectl, here))
 }
 
-/// Sends bytes to a port of this machine, and compares what the server behind it says of them.
+/// Sends bytes to a port of this machine, and compares the hash of the bytes with the server's
+/// answer.
 async fn send_hashed(port: u16, keys: &Keys) -> Result<()> {
     let bytes: Vec<u8> = (0..BYTES).map(|index| (index % 251) as u8).collect();
     let file = keys.at("bytes");
@@ -184,7 +187,7 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
             .fails(port, "user", &listen, "remote port forwarding failed")
             .await?;
         files
-            .fails(port, "user", &[], "forwards connections alone")
+            .fails(port, "user", &[], "only forwards connections")
             .await?;
         files
             .fails(port, "stranger", &["-N"], "Permission denied (publickey)")

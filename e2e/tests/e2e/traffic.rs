@@ -1,4 +1,4 @@
-//! A tunnel carries bytes.
+//! A tunnel transfers bytes unchanged.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ async fn one_gibibyte(namespace: &str, protocol: &str) -> Result<()> {
         pods::serve(ns, "web", Serve::Hash).await?;
         let yaml = tunnel_to_web("").replace("carrier: {", &format!("carrier: {{{protocol}"));
         tunnel::up(ns, &yaml).await?;
-        // The script compares the SHA-256 of what was sent with the one that the far side took of what came.
+        // The script compares the SHA-256 of the sent bytes with the SHA-256 of the bytes that the
+        // server received.
         let send = ["send-hashed.sh", "t-entry", "8080", "1073741824"];
         let printed = pods::run(ns, "client", &send, Duration::from_secs(300)).await?;
         println!("{printed}");

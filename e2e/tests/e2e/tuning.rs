@@ -1,5 +1,5 @@
-//! The sysctls of a tunnel are in force inside its gateways' pods, and nowhere else; those that a node refuses do no
-//! harm.
+//! The sysctls of a tunnel apply only inside its gateways' pods. If a node refuses a sysctl,
+//! running gateways continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns
 
 use crate::tunnel_to_web;
 
-/// What 50 ms each way needs for 4 Gbit/s and more: a window of 64 MiB.
+/// A window of 64 MiB, which is required for 4 Gbit/s with a delay of 50 ms in each direction.
 const WINDOW_BYTES: u64 = 64 << 20;
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
                         said.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" "));
                     ensure!(
                         said.as_ref() == Some(&tuned),
-                        "status says {name} is {said:?}, {side} has {tuned}"
+                        "the status has {name} = {said:?}, {side} has {tuned}"
                     );
                 }
             }
@@ -66,14 +66,15 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
     .await
 }
 
-/// A namespaced sysctl that is safe in no Kubernetes, so the test cluster's kubelets refuse it; and so does every level of
-/// Pod Security but the privileged one.
+/// A namespaced sysctl that is not in the safe set of any Kubernetes version. The test cluster's
+/// kubelets refuse this sysctl, and every Pod Security level except `privileged` also refuses it.
 const UNSAFE: &str =
     "tuning: {allowUnsafe: true, sysctls: [{name: net.core.somaxconn, value: '4096'}]}";
-/// A ReplicaSet makes 7 failed pods in 10 s (kubernetes#72593); who makes no second one in this time makes none.
+/// Observation time for refused pods. A ReplicaSet creates 7 failed pods in 10 s
+/// (kubernetes#72593), so a second pod would appear within this time.
 const WATCHED: Duration = Duration::from_secs(15);
 
-/// Waits until `TuningApplied` has that reason for the spec as it stands, and its message names `sysctl`.
+/// Waits until `TuningApplied` has `reason` for the current spec, and its message names `sysctl`.
 async fn refused(ns: &TestNamespace, reason: &str, sysctl: &str) -> Result<MuxTunnel> {
     let what = format!("TuningApplied is {reason} and names {sysctl}");
     let within = Duration::from_secs(180);
@@ -88,7 +89,8 @@ async fn refused(ns: &TestNamespace, reason: &str, sysctl: &str) -> Result<MuxTu
     .await
 }
 
-/// All pods that a kubelet refused for a sysctl, in [`WATCHED`] from now and before: component by UID.
+/// All pods that a kubelet refuses during [`WATCHED`] because of a sysctl: the component of each
+/// pod by the pod's UID.
 async fn refused_pods(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
     let mut refused = BTreeMap::new();
     let until = Instant::now() + WATCHED;
@@ -151,12 +153,12 @@ async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gate
         ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
         send(ns, "meanwhile").await?;
 
-        // What is changed elsewhere is no reason to try again.
+        // A change of other fields does not create another Job.
         let jobs = uids::<Job>(ns).await?;
         let more = format!("{UNSAFE}\n  timeouts: {{idle: 15m}}");
         tunnel::apply(ns, &tunnel_to_web(&more)).await?;
         refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
-        ensure!(uids::<Job>(ns).await? == jobs, "another Job tries it");
+        ensure!(uids::<Job>(ns).await? == jobs, "another Job was created");
         ensure!(refused_pods(ns).await? == failed, "another pod was refused");
 
         tunnel::up(ns, &tunnel_to_web("")).await?;
@@ -179,10 +181,7 @@ async fn a_tunnel_that_begins_with_a_refused_sysctl_makes_one_failed_pod_and_no_
         refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
         let failed = refused_pods(ns).await?;
         ensure!(failed.len() == 1, "refused: {failed:?}");
-        ensure!(
-            uids::<Deployment>(ns).await?.is_empty(),
-            "there are gateways"
-        );
+        ensure!(uids::<Deployment>(ns).await?.is_empty(), "gateways exist");
         let safe = UNSAFE.replace("net.core.somaxconn", "net.ipv4.tcp_keepalive_time");
         let tunnel = tunnel::up(ns, &tunnel_to_web(&safe)).await?;
         ensure!(tunnel::is_true(&tunnel, tunnel_condition::TUNING_APPLIED));
@@ -198,7 +197,7 @@ async fn a_value_that_the_kernel_does_not_take_is_named_and_corrected() -> Resul
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &tunnel_to_web("")).await?;
         let running = gateway_uids(ns).await?;
-        // The last port before the first one.
+        // The kernel refuses this range, because it ends before it begins.
         let name = "net.ipv4.ip_local_port_range";
         let ports =
             |range: &str| format!("tuning: {{sysctls: [{{name: {name}, value: {range}}}]}}");

@@ -1,5 +1,5 @@
-//! `helm uninstall` takes the operator away and nothing else, and nothing waits for the operator to be deleted: in
-//! whichever order chart, objects, namespace and definitions go.
+//! `helm uninstall` removes only the operator. Chart, objects, namespace and definitions can be
+//! deleted in any order, and no deletion waits for the operator.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, wait, wit
 
 use crate::tunnel_to_web;
 
-/// What a user has while the chart is not installed.
+/// Checks the tunnel while the chart is not installed.
 async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
     ns.kubectl(&[
         "get",
@@ -26,7 +26,7 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
     .await?;
     let probe = ["round-trips.sh", "t-entry", "8080", "3"];
     pods::run(ns, "without", &probe, Duration::from_secs(180)).await?;
-    // Another release may take the definitions over.
+    // Another release can take over the definitions.
     let other = [
         "install",
         "other",
@@ -66,7 +66,7 @@ async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_ag
 
             uninstall().await?;
             let outcome = without_the_chart(ns).await;
-            // The tests after this one need the operator, whatever was found.
+            // Later tests need the operator, even if this test fails.
             Cluster::Second.install().await?;
             outcome?;
 
@@ -80,10 +80,10 @@ async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_ag
     .await
 }
 
-/// Within this everything is gone, pods of 30 s of grace included.
+/// Time-out for the deletion, including pods with a grace period of 30 s.
 const GONE: Duration = Duration::from_secs(120);
 
-/// A namespace of the test's own to be deleted, with a tunnel that is up.
+/// A separate namespace with a ready tunnel, for the test to delete.
 async fn namespace_with_a_tunnel(cluster: Cluster) -> Result<TestNamespace> {
     let client = cluster.client().await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -118,7 +118,7 @@ async fn delete_namespace(ns: &TestNamespace) -> Result<()> {
     .await
 }
 
-/// Waits until nothing of the tunnel is left in the namespace.
+/// Waits until the namespace has no objects of the tunnel.
 async fn nothing_left(ns: &TestNamespace) -> Result<()> {
     let deployments = ns.api::<Deployment>();
     let pods = ns.api::<k8s_openapi::api::core::v1::Pod>();
@@ -153,7 +153,7 @@ async fn a_namespace_and_a_tunnel_go_when_the_operator_is_gone_before() -> Resul
         nothing_left(&second).await
     }
     .await;
-    // The tests after this one need the operator, whatever was found.
+    // Later tests need the operator, even if this test fails.
     Cluster::Second.install().await?;
     outcome?;
     delete_namespace(&second).await

@@ -1,4 +1,4 @@
-//! An upgrade of the chart takes over what an older one had stored, and breaks no tunnel.
+//! An upgrade of the chart keeps stored objects and running tunnels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use crate::tunnel_to_web;
 
-/// The chart as a release before this one might have been: another version, definitions without MuxGrant, without a
-/// field of today's, and without rules. `Chart.yaml` names today's images: no older ones are published.
+/// Builds a chart like the chart of an older release. It has another version, and its definitions
+/// lack MuxGrant, a current field and all rules. `Chart.yaml` names the current images, because no
+/// older images are published.
 fn older_chart() -> Result<PathBuf> {
     let older = tools::checkout().join("target/e2e-older-chart");
     if older.exists() {
@@ -40,7 +41,7 @@ fn older_chart() -> Result<PathBuf> {
     let field = service.context("target.service")?.remove("namespace");
     ensure!(
         field.is_some(),
-        "target.service has no namespace to leave out"
+        "the definition of target.service has no field `namespace` to remove"
     );
     fs::write(&file, serde_yaml::to_string(&definition)?)?;
     Ok(older)
@@ -89,7 +90,7 @@ async fn upgrade_to(chart: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Two forwards on one port: the older definitions have no rule against it.
+/// A tunnel with two forwards on one port, which only the older definitions accept.
 fn refused_today() -> String {
     let forward = "forwards:\n";
     let twice = "forwards:\n  - {name: twice, listen: {port: 8080}, target: {address: {host: web, port: 80}}}\n";
@@ -108,7 +109,7 @@ async fn what_an_older_release_stored_goes_on_after_the_upgrade() -> Result<()> 
             pods::serve(ns, "web", Serve::Echo).await?;
             upgrade_to(&older_chart()?).await?;
             let outcome = through_the_upgrade(ns).await;
-            // The tests after this one need today's definitions, whatever was found.
+            // Later tests need the current definitions, even if this test fails.
             Cluster::Second.install().await?;
             outcome
         },
@@ -119,7 +120,8 @@ async fn what_an_older_release_stored_goes_on_after_the_upgrade() -> Result<()> 
 async fn through_the_upgrade(ns: &TestNamespace) -> Result<()> {
     let before = tunnel::up(ns, &tunnel_to_web("")).await?;
     tunnel::apply(ns, &refused_today()).await?;
-    // It holds a stream while the chart is upgraded and port 8081 is added by a field of the newer definitions.
+    // The client holds a stream while the chart is upgraded and while a field of the newer
+    // definitions adds port 8081.
     let held = ["new-port.sh", "t-entry", "8080", "8081", "240"];
     pods::start(ns, "held", &held).await?;
     pods::printed(ns, "held", "held stream is open", Duration::from_secs(180)).await?;
@@ -127,10 +129,10 @@ async fn through_the_upgrade(ns: &TestNamespace) -> Result<()> {
     Cluster::Second.install().await?;
     let tunnels = ns.api::<MuxTunnel>();
     let after = tunnels.get("t").await?;
-    ensure!(after.uid() == before.uid(), "the tunnel is another one");
+    ensure!(after.uid() == before.uid(), "the tunnel was replaced");
     ensure!(
         after.spec == before.spec,
-        "its spec has changed: {:?}",
+        "the spec of the tunnel has changed: {:?}",
         after.spec
     );
 
@@ -138,7 +140,7 @@ async fn through_the_upgrade(ns: &TestNamespace) -> Result<()> {
         tunnel::condition(tunnel, tunnel_condition::READY)
             .is_some_and(|ready| ready.reason == "InvalidSpec")
     };
-    let what = "what the newer rules refuse is said to be so";
+    let what = "the status reports that the newer rules refuse the spec";
     wait::for_object(&tunnels, "odd", what, Duration::from_secs(180), says_so).await?;
 
     let added = "forwards:\n  - {name: far, listen: {port: 8081}, target: {service: {name: web, namespace: NS, port: 80}}}\n";

@@ -1,4 +1,4 @@
-//! An emulated WAN has the delay that was asked for.
+//! An emulated WAN has the requested delay.
 
 use std::time::Duration;
 
@@ -26,14 +26,18 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
             .lines()
             .map(str::parse)
             .collect::<Result<Vec<u32>, _>>()?;
-        ensure!(microseconds.len() == 20, "{} probes", microseconds.len());
+        ensure!(
+            microseconds.len() == 20,
+            "expected 20 round trips, measured {}",
+            microseconds.len()
+        );
         microseconds.sort_unstable();
-        // A busy machine adds to a round trip and takes nothing from it, so the least one shows the delay.
+        // Load can only lengthen a round trip, so the shortest round trip shows the delay.
         let least_ms = f64::from(microseconds[0]) / 1000.0;
         println!("round-trip time: least {least_ms} ms of {microseconds:?} us");
         ensure!(
             EMULATED_RTT_MS.contains(&least_ms),
-            "the least round trip is {least_ms} ms"
+            "the shortest round trip takes {least_ms} ms"
         );
 
         let tunnels = ns.api();

@@ -1,4 +1,4 @@
-//! Whether a configuration can be used: each field by itself, and those that depend on each other.
+//! Checks of a configuration: of each field, and of fields that depend on each other.
 
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
@@ -8,10 +8,11 @@ use crate::{
 };
 
 impl Config {
-    /// Checks what the types cannot say: which fields a role needs, ports, bounds, unique names.
+    /// Checks what the types cannot express: the fields that a role needs, ports, bounds, unique
+    /// names.
     ///
     /// # Errors
-    /// [`ConfigError::Field`] for the first field that cannot be used.
+    /// [`ConfigError::Field`] for the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
         carrier::check_command(self)?;
         self.check_role()?;
@@ -49,7 +50,7 @@ impl Config {
             ("memory.retain", self.memory.retain, RETAIN_MIN),
         ] {
             if size < least {
-                let problem = format!("{size} is below the least of {least}");
+                let problem = format!("{size} is less than the minimum of {least}");
                 return Err(ConfigError::field(field, problem));
             }
         }
@@ -58,26 +59,32 @@ impl Config {
 
     fn check_limits(&self) -> Result<(), ConfigError> {
         if !(1..=1_000_000).contains(&self.limits.streams) {
-            return Err(ConfigError::field("limits.streams", "must be 1..=1000000"));
+            return Err(ConfigError::field(
+                "limits.streams",
+                "must be from 1 to 1000000",
+            ));
         }
         let least = ByteSize(u64::from(self.limits.streams) * STREAM_RECEIVE_MIN.0);
         if self.protocol == Protocol::Jmux && self.memory.receive < least {
             return Err(ConfigError::field(
                 "limits.streams",
                 format!(
-                    "{} streams need a memory.receive of at least {least} with protocol Jmux, it is {}",
+                    "{} streams need a memory.receive of at least {least} with protocol Jmux, not {}",
                     self.limits.streams, self.memory.receive
                 ),
             ));
         }
         if !(1..=1024).contains(&self.limits.carriers) {
-            return Err(ConfigError::field("limits.carriers", "must be 1..=1024"));
+            return Err(ConfigError::field(
+                "limits.carriers",
+                "must be from 1 to 1024",
+            ));
         }
         if self
             .workers
             .is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers))
         {
-            let problem = format!("must be 1..={WORKERS_MAX}");
+            let problem = format!("must be from 1 to {WORKERS_MAX}");
             return Err(ConfigError::field("workers", problem));
         }
         Ok(())
@@ -87,7 +94,7 @@ impl Config {
         if self.drain.accept_seconds > self.drain.deadline_seconds {
             return Err(ConfigError::field(
                 "drain.acceptSeconds",
-                "is later than drain.deadlineSeconds",
+                "is greater than drain.deadlineSeconds",
             ));
         }
         for (field, seconds) in [
@@ -96,7 +103,7 @@ impl Config {
             ("memory.stallSeconds", self.memory.stall_seconds),
         ] {
             if seconds > TIMEOUT_SECONDS_MAX {
-                let problem = format!("must be 0..={TIMEOUT_SECONDS_MAX}");
+                let problem = format!("must be from 0 to {TIMEOUT_SECONDS_MAX}");
                 return Err(ConfigError::field(field, problem));
             }
         }
@@ -113,9 +120,9 @@ impl Config {
         } else if self.role != Role::Entry {
             "only an entry dials carriers"
         } else if !self.protocol.can().several_carriers {
-            "protocol Jmux has one carrier a session"
+            "protocol Jmux has one carrier per session"
         } else if !self.resume && self.protocol.can().resume {
-            "several carriers a session need resume: true"
+            "several carriers per session need resume: true"
         } else {
             return Ok(());
         };
@@ -129,7 +136,7 @@ impl Config {
                 "only an entry with protocol Jmux offers a packet size".to_owned()
             }
             Some(bytes) if bytes < PACKET_BYTES_MIN => {
-                format!("{bytes} is below the least of {PACKET_BYTES_MIN}")
+                format!("{bytes} is less than the minimum of {PACKET_BYTES_MIN}")
             }
             Some(_) => return Ok(()),
         };
@@ -138,7 +145,7 @@ impl Config {
 
     fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
         if !self.protocol.can().several_exits {
-            let problem = "an entry with protocol Jmux has one exit";
+            let problem = "an entry with protocol Jmux can have only one exit";
             return Err(ConfigError::field("connectFallback", problem));
         }
         carrier::check_connect("connectFallback", fallback)
@@ -150,7 +157,7 @@ impl Config {
             Some(index) if !self.protocol.can().source => Err(ConfigError::field(
                 format!("forwards[{index}].proxyProtocol.send"),
                 format!(
-                    "protocol {} cannot tell the exit who the client is",
+                    "protocol {} cannot send the client's address to the exit",
                     self.protocol.can().name
                 ),
             )),
@@ -174,11 +181,11 @@ impl Config {
             }
             Role::Exit if self.rendezvous.is_some() => {
                 let connect = self.connect.as_deref().ok_or_else(|| {
-                    ConfigError::field("connect", "a leaf needs the rendezvous's host:port")
+                    ConfigError::field("connect", "a leaf needs the HOST:PORT of its rendezvous")
                 })?;
                 check_host_port("connect", connect)?;
                 if self.listen.is_some() {
-                    let problem = "an exit that is visited at a rendezvous listens for no carriers";
+                    let problem = "an exit behind a rendezvous does not listen for carriers";
                     return Err(ConfigError::field("listen", problem));
                 }
                 self.check_no_forwards()?;
@@ -188,8 +195,12 @@ impl Config {
                     ConfigError::field(
                         "listen",
                         match self.role {
-                            Role::Rendezvous => "a rendezvous needs an addr:port for leaf gateways",
-                            Role::Exit | Role::Entry => "an exit needs an addr:port for carriers",
+                            Role::Rendezvous => {
+                                "a rendezvous needs an ADDRESS:PORT to listen for leaf gateways"
+                            }
+                            Role::Exit | Role::Entry => {
+                                "an exit needs an ADDRESS:PORT to listen for carriers"
+                            }
                         },
                     )
                 })?;
@@ -216,12 +227,12 @@ impl Config {
                 false => Ok(()),
                 true => Err(ConfigError::field(
                     "connect",
-                    "an entry needs the exit's host:port, or a connectCommand",
+                    "an entry needs the exit's HOST:PORT, or a connectCommand",
                 )),
             };
         };
         if connect.split(',').count() > CONNECT_MAX {
-            let problem = format!("at most {CONNECT_MAX} exits");
+            let problem = format!("has too many exits: at most {CONNECT_MAX} are allowed");
             return Err(ConfigError::field("connect", problem));
         }
         let mut exits = connect.split(',');

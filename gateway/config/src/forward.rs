@@ -1,4 +1,4 @@
-//! What an entry listens on, where it leads, and how much of it is let in.
+//! Forwards: their listen addresses, their targets, and the limits of their streams.
 
 use std::str::FromStr;
 
@@ -9,67 +9,68 @@ use crate::listen::{self, Auth, ListenProtocol, ProxyProtocol};
 use crate::target::{self, Target, UNIX_PREFIX};
 use crate::{BitRate, ConfigError, Direction};
 
-/// Most forwards in one configuration.
+/// Maximum number of forwards in a configuration.
 pub const FORWARDS_MAX: usize = 64;
-/// Most that `limits.streams` and `limits.opensPerSecond` of a forward can be.
+/// Maximum of `limits.streams` and `limits.opensPerSecond` of a forward.
 pub const FORWARD_LIMIT_MAX: u32 = 1_000_000;
-/// Least rate of a forward: 100 kbit/s.
+/// Minimum rate limit of a forward: 100 kbit/s.
 pub const RATE_MIN: BitRate = BitRate(100_000);
-/// Most rate of a forward: 1,000 Gbit/s.
+/// Maximum rate limit of a forward: 1,000 Gbit/s.
 pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
 
 /// One listener and the target of its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Forward {
-    /// Unique name, for logs and metrics.
+    /// Unique name, used in logs and metrics.
     pub name: String,
-    /// `addr:port` to listen on, of the side that listens, or `unix:/path`: a socket that this gateway makes, of
-    /// mode 0600.
+    /// The listen address: `addr:port`, or `unix:/path` for a socket of mode 0600 that this gateway
+    /// creates.
     pub listen: String,
-    /// What clients speak there.
+    /// The protocol of the forward's clients.
     #[serde(default, skip_serializing_if = "ListenProtocol::is_tcp")]
     pub protocol: ListenProtocol,
-    /// Where the other side leads those that do not say it themselves.
+    /// The target of streams whose clients do not name a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// Protocols that say a user: who is served. Default: everybody.
+    /// The users that may connect, if the protocol authenticates users. Default: every client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Who says where a client is. Default: its connection.
+    /// PROXY protocol headers on the forward's connections. Default: none.
     #[serde(default, skip_serializing_if = "ProxyProtocol::is_off")]
     pub proxy_protocol: ProxyProtocol,
     /// Which side listens.
     #[serde(default, skip_serializing_if = "Direction::is_default")]
     pub direction: Direction,
-    /// Who of its streams and those of other forwards goes first; of streams that are opened from now on.
+    /// The priority of the forward's new streams, relative to the streams of other forwards.
     #[serde(default, skip_serializing_if = "Priority::is_auto")]
     pub priority: Priority,
-    /// What its streams may take. Default: no limit.
+    /// Limits of the forward's streams. Default: no limit.
     #[serde(default, skip_serializing_if = "ForwardLimits::is_empty")]
     pub limits: ForwardLimits,
 }
 
-/// Who goes first where streams share carriers.
+/// The order in which streams that share carriers send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Priority {
-    /// Streams that send little, and new ones.
+    /// New streams and streams that send little data take precedence.
     #[default]
     Auto,
-    /// These, whatever they send; before streams that send much.
+    /// Streams of this forward take precedence over streams that send much data, regardless of
+    /// their own rate.
     Interactive,
-    /// All others.
+    /// All other streams take precedence over streams of this forward.
     Bulk,
 }
 
 impl Priority {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
     fn is_auto(&self) -> bool {
         *self == Self::Auto
     }
 }
 
-/// As on a command line: lower case.
+/// The spelling of the command line: lower case.
 impl FromStr for Priority {
     type Err = String;
 
@@ -85,37 +86,38 @@ impl FromStr for Priority {
     }
 }
 
-/// What the streams of one forward may take together, in one gateway. Absent: no limit.
+/// Limits of all streams of one forward together, in one gateway. Default: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForwardLimits {
-    /// Streams at once, 1..=[`FORWARD_LIMIT_MAX`]. A connection too many is reset.
+    /// Concurrent streams, 1..=[`FORWARD_LIMIT_MAX`]. Further connections are reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
-    /// New connections a second, 1..=[`FORWARD_LIMIT_MAX`]; after a pause, that many at once. One too
-    /// many is reset.
+    /// New connections per second, 1..=[`FORWARD_LIMIT_MAX`]. After a pause, a burst of this size
+    /// is allowed. Further connections are reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens_per_second: Option<u32>,
-    /// Payload in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. What is more waits.
+    /// Payload rate in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. The gateway delays payload
+    /// above the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
 }
 
 impl ForwardLimits {
-    /// Whether nothing is limited.
+    /// Whether no limit is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The first bound that is out of its range: the field and what is wrong with it.
+    /// Returns the field of the first limit that is out of range, and the problem.
     fn problem(&self) -> Option<(&'static str, String)> {
         for (field, limit) in [
             ("streams", self.streams),
             ("opensPerSecond", self.opens_per_second),
         ] {
             if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
-                return Some((field, format!("must be 1..={FORWARD_LIMIT_MAX}")));
+                return Some((field, format!("must be from 1 to {FORWARD_LIMIT_MAX}")));
             }
         }
         self.rate
@@ -123,18 +125,21 @@ impl ForwardLimits {
             .map(|rate| {
                 (
                     "rate",
-                    format!("{rate} is not from {RATE_MIN} to {RATE_MAX}"),
+                    format!("{rate} is out of range: expected {RATE_MIN} to {RATE_MAX}"),
                 )
             })
     }
 }
 
-/// Names and ports are unique, targets can be dialled, limits are within their bounds.
+/// Checks that names and listen addresses are unique, targets are valid and limits are in range.
 pub(crate) fn check(forwards: &[Forward]) -> Result<(), ConfigError> {
     if forwards.len() > FORWARDS_MAX {
         return Err(ConfigError::field(
             "forwards",
-            format!("{} entries, at most {FORWARDS_MAX}", forwards.len()),
+            format!(
+                "has {} entries, at most {FORWARDS_MAX} are allowed",
+                forwards.len()
+            ),
         ));
     }
     for (index, forward) in forwards.iter().enumerate() {

@@ -1,34 +1,36 @@
-//! What a checked configuration asks of a gateway: what its role needs and keeps until it is restarted ([`Gateway`]), and
-//! what it takes over while it runs ([`Reloadable`]).
+//! A checked configuration, split into the static part of a role ([`Gateway`]) and the part that a
+//! running gateway reloads ([`Reloadable`]).
 
 use crate::{
     Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy,
     Pool, Protocol, Role, Security, Timeouts, Transport, WebSocket,
 };
 
-/// What a gateway is, with what its role needs and nothing that is another role's. A change of it needs a restart.
+/// The static configuration of a gateway, with the fields of its role only. A change needs a
+/// restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gateway {
-    /// Streams enter here; it dials the exit.
+    /// Accepts clients and dials the exit.
     Entry(Entry),
-    /// Targets are dialled here; it accepts carriers.
+    /// Accepts carriers and dials targets.
     Exit(Exit),
-    /// It joins the connections of entries and exits.
+    /// Joins the connections of entries and exits.
     Rendezvous(Rendezvous),
 }
 
-/// An entry.
+/// The static configuration of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its sessions.
+    /// Configuration of the gateway's sessions.
     pub session: SessionConfig,
-    /// How it reaches its exits.
+    /// How the entry reaches its exits.
     pub exits: Exits,
-    /// What carriers run on.
+    /// The transport of the entry's carriers.
     pub transport: Transport,
-    /// Carriers are WebSocket connections, or may be where that is to be chosen; `None`: as they are.
+    /// If set, carriers are WebSocket connections. With transport Auto, the entry may choose
+    /// WebSocket.
     pub web_socket: Option<WebSocket>,
-    /// Carriers of each session.
+    /// The number of carriers of each session.
     pub pool: Pool,
     /// IP packets between the networks of both sides.
     pub network: Option<Network>,
@@ -39,106 +41,107 @@ pub struct Entry {
 pub enum Exits {
     /// By addresses.
     Addresses {
-        /// [`Config::connect`].
+        /// The value of [`Config::connect`].
         connect: String,
-        /// [`Config::connect_fallback`].
+        /// The value of [`Config::connect_fallback`].
         fallback: Option<String>,
     },
     /// By a program and its arguments: [`Config::connect_command`].
     Command(Vec<String>),
 }
 
-/// An exit.
+/// The static configuration of an exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// Its sessions.
+    /// Configuration of the gateway's sessions.
     pub session: SessionConfig,
-    /// Where its carriers come from.
+    /// How the exit accepts carriers.
     pub arrivals: Arrivals,
-    /// Carriers are WebSocket connections, or those of [`Arrivals::Any`] whose entries want that; `None`: as they are.
+    /// If set, carriers are WebSocket connections. With [`Arrivals::Any`], the entry chooses.
     pub web_socket: Option<WebSocket>,
-    /// Carriers at once.
+    /// Maximum number of concurrent carriers.
     pub carriers_max: u32,
-    /// What takes SSH carriers besides: its sessions, and where it listens.
+    /// The second listener for SSH carriers: configuration of its sessions, and `addr:port`.
     pub ssh: Option<(SessionConfig, String)>,
     /// IP packets between the networks of both sides.
     pub network: Option<Network>,
 }
 
-/// Where an exit's carriers come from.
+/// How an exit accepts carriers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrivals {
-    /// `addr:port` or `unix:/path`, where it listens.
+    /// Listens on `addr:port` or `unix:/path`.
     Socket(String),
-    /// `addr:port`, where it listens for KCP.
+    /// Listens for KCP on `addr:port`.
     Kcp(String),
-    /// `addr:port`, where it listens for TCP and for KCP.
+    /// Listens for TCP and for KCP on `addr:port`.
     Any(String),
-    /// Its standard input and output are the one carrier.
+    /// The process's standard input and output are its only carrier.
     Stdio,
-    /// `host:port` of the rendezvous where it is visited.
+    /// Registers at the rendezvous with this `host:port`.
     Rendezvous(String),
 }
 
-/// A rendezvous.
+/// The static configuration of a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// `addr:port`, where it listens for leaves.
+    /// `addr:port` on which the rendezvous accepts leaves.
     pub listen: String,
-    /// Visits at once.
+    /// Maximum number of concurrent visits.
     pub carriers_max: u32,
 }
 
-/// What holds for each session of an entry or exit.
+/// Configuration of each session of an entry or exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
     /// The mux protocol.
     pub protocol: Protocol,
-    /// [`Config::packet_bytes`].
+    /// The value of [`Config::packet_bytes`].
     pub packet_bytes: Option<u16>,
-    /// How the kernel paces carriers.
+    /// The congestion control of carriers.
     pub congestion_control: CongestionControl,
-    /// Whether this side has a say in how many carriers a session has: an exit does not know what its entries are
-    /// configured to.
+    /// Whether the number of carriers of a session may change. True with `resume`, for an entry
+    /// whose pool may grow, and for every exit, since an exit does not know the pools of its
+    /// entries.
     pub carriers_vary: bool,
-    /// Whether streams outlive their carrier, as far as this end has a say.
+    /// Whether this end lets streams survive the loss of their carrier.
     pub resume: bool,
-    /// Whether the kernel moves payload.
+    /// Whether the kernel moves payload (splice(2)).
     pub splice: bool,
-    /// Memory of one session.
+    /// Memory bounds of one session.
     pub memory: Memory,
-    /// Streams of one session.
+    /// Maximum number of streams per session.
     pub streams_max: u32,
-    /// Whether IP packets go beside streams.
+    /// Whether sessions carry IP packets in addition to streams.
     pub packets: bool,
-    /// Whether a carrier may have to ask a person for a password before its first byte passes.
+    /// Whether a command may ask a person for a password before the first byte of a carrier.
     pub prompts: bool,
 }
 
-/// What a gateway takes over while it runs.
+/// The fields that a running gateway reloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reloadable {
-    /// [`Config::forwards`].
+    /// The value of [`Config::forwards`].
     pub forwards: Vec<Forward>,
-    /// [`Config::policy`], with the rules of its short form.
+    /// [`Config::policy`] with the rules of [`Config::allow`].
     pub policy: Policy,
-    /// [`Config::allow_listen`].
+    /// The value of [`Config::allow_listen`].
     pub allow_listen: Vec<ListenRule>,
-    /// [`Config::trusted_proxies`].
+    /// The value of [`Config::trusted_proxies`].
     pub trusted_proxies: Vec<Cidr>,
-    /// [`Config::offer`].
+    /// The value of [`Config::offer`].
     pub offer: Option<String>,
-    /// [`Config::timeouts`].
+    /// The value of [`Config::timeouts`].
     pub timeouts: Timeouts,
-    /// [`Config::security`], of which the peers alone can change.
+    /// [`Config::security`], of which a gateway reloads only the peers.
     pub security: Security,
 }
 
 impl Config {
-    /// What its role needs until it is restarted.
+    /// The static part of the configuration.
     ///
     /// # Errors
-    /// A field that the role needs is missing, which [`Self::check`] finds as well.
+    /// A field that the role needs is missing. [`Self::check`] reports the same error.
     pub fn gateway(&self) -> Result<Gateway, ConfigError> {
         let missing = |field| ConfigError::field(field, "is missing");
         let connect = || self.connect.clone().ok_or_else(|| missing("connect"));
@@ -191,7 +194,7 @@ impl Config {
         })
     }
 
-    /// What holds for each of its sessions.
+    /// The session configuration of an entry or exit.
     #[must_use]
     pub fn session(&self) -> SessionConfig {
         let (resume, pool) = (self.resumes(), self.pool());
@@ -209,7 +212,7 @@ impl Config {
         }
     }
 
-    /// What is taken over while it runs.
+    /// The fields that a running gateway reloads.
     #[must_use]
     pub fn reloadable(&self) -> Reloadable {
         Reloadable {
@@ -266,7 +269,7 @@ mod tests {
         };
         let socket = Arrivals::Socket("0.0.0.0:64000".to_owned());
         assert_eq!(arrivals("listen: 0.0.0.0:64000\n"), (socket, true));
-        // Its one carrier ends with the process.
+        // The only carrier ends with the process.
         let stdio = format!("listen: {}\n", crate::LISTEN_STDIO);
         assert_eq!(arrivals(&stdio), (Arrivals::Stdio, false));
         let kcp = Arrivals::Kcp("0.0.0.0:64000".to_owned());
@@ -285,7 +288,7 @@ mod tests {
         let varies = |yaml: &str| match gateway(yaml) {
             Gateway::Entry(entry) => entry.session.carriers_vary,
             Gateway::Exit(exit) => exit.session.carriers_vary,
-            Gateway::Rendezvous(_) => panic!("it has no session"),
+            Gateway::Rendezvous(_) => panic!("a rendezvous has no session"),
         };
         let entry = "role: Entry\nconnect: far:1\n";
         assert!(varies(entry));

@@ -1,8 +1,9 @@
-//! The two documents by which muxgate and its operator know each other: the configuration file
-//! ([`Config`], YAML in) and the status document ([`status::Status`], JSON out of the admin port).
+//! The two documents that muxgate shares with its operator: the configuration file ([`Config`],
+//! YAML) and the status document ([`status::Status`], JSON from the admin port).
 //!
-//! Only types, parsing and checks: no socket, no file, no clock. The operator renders [`Config`], the
-//! gateway parses it, from this one type. See `gateway/src/process.rs` for who reads it.
+//! The crate contains types, parsing and checks only: it opens no socket and no file, and reads no
+//! clock. The operator renders [`Config`] and the gateway parses it, both from this type.
+//! `gateway/src/process.rs` reads the file.
 
 mod carrier;
 mod check;
@@ -41,7 +42,8 @@ pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
-    NETWORK_PEERS_MAX, Network, NetworkPeer,
+    NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
+    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
 };
 pub use offer::{OFFER_BYTES_MAX, OFFER_TARGET};
 pub use policy::{
@@ -69,149 +71,163 @@ pub use web_socket::{ORIGINS_MAX, WebSocket};
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
 
-/// Port on which exit gateways listen for carriers. TCP. No forward may use it.
+/// TCP port on which exit gateways listen for carriers. No forward may use this port.
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
-/// Port of the admin endpoint of every gateway. TCP, HTTP. No forward may use it.
+/// TCP port of the admin endpoint (HTTP) of every gateway. No forward may use this port.
 pub const ADMIN_PORT: u16 = muxtunnel_contract::ports::ADMIN;
-/// Most entries of `connect`.
+/// Maximum number of exits in `connect`.
 pub const CONNECT_MAX: usize = 16;
-/// Most streams of one session unless configured otherwise.
+/// Default maximum number of streams per session.
 pub const STREAMS_DEFAULT: u32 = 4096;
-/// Most carriers an exit takes unless configured otherwise.
+/// Default maximum number of carriers of an exit.
 pub const CARRIERS_DEFAULT: u32 = 64;
-/// Receive budget of one session unless configured otherwise: 256 MiB.
+/// Default receive budget of a session: 256 MiB.
 pub const RECEIVE_DEFAULT: ByteSize = ByteSize(256 << 20);
-/// Least receive budget of a session: 1 MiB.
+/// Minimum receive budget of a session: 1 MiB.
 pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
-/// What a session keeps of what it sent unless configured otherwise: 64 MiB.
+/// Default size of a session's retransmit buffer: 64 MiB.
 pub const RETAIN_DEFAULT: ByteSize = ByteSize(64 << 20);
-/// Least of it: 1 MiB.
+/// Minimum size of a session's retransmit buffer: 1 MiB.
 pub const RETAIN_MIN: ByteSize = ByteSize(1 << 20);
-/// Least receive window of a stream of protocol Jmux, which has no credit of the whole session:
-/// `limits.streams` times this must fit into `memory.receive`.
+/// Minimum receive window of a stream of protocol Jmux, which has no credit for the whole session.
+/// `limits.streams` times this minimum must fit into `memory.receive`.
 pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
-/// Most workers of a gateway.
+/// Maximum number of workers of a gateway.
 pub const WORKERS_MAX: u16 = 64;
-/// Seconds after which a stream with one half closed and no byte is reset.
+/// Default for [`Timeouts::half_open_seconds`].
 pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
-/// Seconds after which a stream that takes no data is reset, while others wait for receive memory.
+/// Default for [`Memory::stall_seconds`].
 pub const STALL_SECONDS_DEFAULT: u32 = 60;
-/// Least packet of JMUX that can be asked for, bytes.
+/// Minimum of [`Config::packet_bytes`].
 pub const PACKET_BYTES_MIN: u16 = 1024;
-/// Longest time-out of a stream: 30 days.
+/// Maximum timeout of a stream: 30 days.
 pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
-/// Seconds a gateway goes on accepting after SIGTERM, so that load balancers can take note.
+/// Seconds after SIGTERM during which a gateway still accepts connections, so that load balancers
+/// can react.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
-/// Seconds after SIGTERM at which streams still open are reset.
+/// Seconds after SIGTERM at which the gateway resets streams that are still open.
 pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DRAIN_SECONDS;
 
 /// The whole configuration of one gateway.
 ///
-/// `forwards`, `allow`, `policy`, `allowListen`, `trustedProxies`, `offer`, `timeouts` and `security.peers` are taken over
-/// while running; a change of anything else needs a restart.
+/// A running gateway applies changes of `forwards`, `allow`, `policy`, `allowListen`,
+/// `trustedProxies`, `offer`, `timeouts` and `security.peers`. A change of any other field needs a
+/// restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
-    /// Which end of the tunnel this gateway is.
+    /// The role of this gateway.
     pub role: Role,
-    /// The mux protocol on the carriers; both ends must have the same.
+    /// The mux protocol on the carriers. Both ends must have the same protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Entry with protocol Jmux: largest packet that is offered, header included,
-    /// [`PACKET_BYTES_MIN`]..=65,535; absent: 4,096, which every peer takes. muxgate and jetsocat
-    /// 2024.3.2 and later take all.
+    /// Entry with protocol Jmux: the largest packet that the entry offers, header included,
+    /// [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer accepts. muxgate and
+    /// jetsocat 2024.3.2 and later accept 65,535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
-    /// What carriers run on; both ends must have the same.
+    /// The transport of carriers. Both ends must have the same transport.
     #[serde(default, skip_serializing_if = "Transport::is_default")]
     pub transport: Transport,
     /// How carriers are secured.
     pub security: Security,
-    /// Carriers are WebSocket connections; absent: TCP ones.
+    /// If set, carriers are WebSocket connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
-    /// How the kernel paces carriers.
+    /// The congestion control of carriers.
     #[serde(default)]
     pub congestion_control: CongestionControl,
-    /// Entry: `host:port` of the exit's carrier listener, or `unix:/path`, or those of several exits with commas
-    /// between them; at most [`CONNECT_MAX`]. With `rendezvous`, of an exit as well: where both meet. Else absent
-    /// there.
+    /// Entry: `host:port` or `unix:/path` of the exit's carrier listener, or a comma-separated list
+    /// of at most [`CONNECT_MAX`] exits. For an entry or exit with `rendezvous`: `host:port` of the
+    /// rendezvous. Otherwise an exit does not set this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
-    /// Entry, but with protocol Jmux: `host:port` of any exit. The entry dials it where none of `connect` answers, as when
-    /// a name server still has the addresses of exits that are gone.
+    /// Entry, not with protocol Jmux: `host:port` of any exit. The entry dials this address if no
+    /// address of `connect` answers, for example while a name server still returns the addresses of
+    /// removed exits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect_fallback: Option<String>,
-    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`], started for each carrier.
-    /// Its standard input and output are the connection to the exit. No shell reads them.
+    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`]
+    /// words. The entry starts the program for each carrier, without a shell. The program's
+    /// standard input and output are the connection to the exit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connect_command: Vec<String>,
-    /// What `connect` is dialled through; absent: for WebSocket carriers what the environment says, else nothing.
+    /// The proxy for connections to `connect`. Default: for WebSocket carriers the proxy that the
+    /// environment names, otherwise no proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
-    /// Exit: `addr:port` on which carriers are accepted, or `unix:/path`, or [`LISTEN_STDIO`]: its standard input and
-    /// output are the one carrier, with which it ends. Rendezvous: on which leaves are accepted. Absent on an
-    /// entry and on an exit with `rendezvous`.
+    /// Exit: where it accepts carriers: `addr:port`, `unix:/path` or [`LISTEN_STDIO`]. With
+    /// [`LISTEN_STDIO`], the process's standard input and output are its only carrier, and the
+    /// process exits when that carrier ends. Rendezvous: `addr:port` on which it accepts leaves. An
+    /// entry and an exit with `rendezvous` do not set this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// Exit and rendezvous whose `listen` is `addr:port`: networks of load balancers, at most
-    /// [`TRUSTED_PROXIES_MAX`]. A connection from there has to begin with a header of the PROXY protocol, version 1
-    /// or 2, which names its client. No header is read from any other address.
+    /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
+    /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
+    /// header, version 1 or 2, which names its client. The gateway reads no header from other
+    /// addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
-    /// Entry or exit: `connect` is a rendezvous, where they meet under this name.
+    /// Entry or exit: `connect` is a rendezvous, where entry and exit meet under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Leaf>,
-    /// Rendezvous: the file with the secrets of all names, a line `NAME EXIT-SECRET ENTRY-SECRET` each.
+    /// Rendezvous: the file with the secrets of all names, one line `NAME EXIT-SECRET ENTRY-SECRET`
+    /// for each name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets_file: Option<String>,
-    /// Exit with another protocol than SSH: takes SSH carriers besides, with the same policy and limits.
+    /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
+    /// policy and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
-    /// Entry or exit: IP packets between the networks of both sides; absent: streams alone.
+    /// Entry or exit: carries IP packets between the networks of both sides. Default: streams only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// `addr:port` of the admin endpoint; absent: none.
+    /// `addr:port` of the admin endpoint. Default: no admin endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
-    /// Entry: what is listened on and where it leads, at most [`FORWARDS_MAX`].
+    /// Entry: its forwards, at most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
-    /// Exit: which targets may be dialled, at most [`RULES_MAX`]: the short form of `policy.allow`.
+    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. The short form of
+    /// `policy.allow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
-    /// Exit: which targets may be dialled, and which may not.
+    /// Exit: the targets that it may dial, and the targets that it may not dial.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
-    /// Exit with a protocol that has listeners: where entries may have it listen, at most [`LISTEN_RULES_MAX`].
+    /// Exit whose protocol supports listeners: the addresses on which entries may request
+    /// listeners, at most [`LISTEN_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_listen: Vec<ListenRule>,
-    /// Exit with security mode MutualTls: a text, 1..=[`OFFER_BYTES_MAX`] bytes, which it gives to each entry that
-    /// asks for [`OFFER_TARGET`].
+    /// Exit with security mode MutualTls: a text of 1..=[`OFFER_BYTES_MAX`] bytes. The exit sends
+    /// this text to each entry that opens a stream to [`OFFER_TARGET`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<String>,
-    /// Single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]; absent: one a core,
-    /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
+    /// Number of single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]. Default:
+    /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
+    /// worker. Otherwise one worker per core. A JMUX entry has one worker, because jetsocat accepts
+    /// a single carrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
-    /// Entry with a protocol that has several: carriers of each session; absent: see [`Self::pool`].
+    /// Entry whose protocol supports several carriers: the number of carriers of each session.
+    /// Default: see [`Self::pool`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Protocol Native: whether streams outlive their carrier, where the other end agrees. Then a
-    /// session keeps what it sent until it is acknowledged, at most `memory.retain`.
+    /// Protocol Native: whether streams survive the loss of their carrier, if the other end agrees.
+    /// A session then retains what it sent until the peer acknowledges it, at most `memory.retain`.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub resume: bool,
-    /// Whether the kernel moves payload from socket to socket (splice(2)), where carriers are plain TCP;
-    /// otherwise it is copied, as it is for carriers that encrypt.
+    /// Whether the kernel moves payload from socket to socket (splice(2)) if carriers are plain
+    /// TCP. Otherwise the gateway copies payload, as it always does for encrypted carriers.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub splice: bool,
-    /// Streams that nothing happens on.
+    /// Timeouts of streams without activity.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// Memory of one session.
+    /// Bounds of the memory of one session.
     #[serde(default)]
     pub memory: Memory,
-    /// Bounds of tables.
+    /// Bounds of the number of streams and carriers.
     #[serde(default)]
     pub limits: Limits,
     /// Shutdown after SIGTERM.
@@ -219,36 +235,37 @@ pub struct Config {
     pub drain: Drain,
 }
 
-/// Which end of the tunnel a gateway is.
+/// The role of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Streams enter here; it dials the exit.
+    /// Accepts clients and dials the exit.
     Entry,
-    /// Targets are dialled here; it accepts carriers.
+    /// Accepts carriers and dials targets.
     Exit,
-    /// Neither: entries and exits that cannot reach each other dial it, and it joins their connections.
+    /// Joins connections of entries and exits that cannot reach each other. Entries and exits dial
+    /// the rendezvous.
     Rendezvous,
 }
 
-/// How the kernel paces carriers.
+/// The congestion control of carriers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CongestionControl {
-    /// The gateway chooses by what it measures of the path.
+    /// The gateway chooses from its measurements of the path.
     #[default]
     Auto,
     /// Loss-based, the usual default of Linux.
     Cubic,
-    /// By measured bandwidth and round-trip time; the node's kernel must have it.
+    /// Based on measured bandwidth and round-trip time. The node's kernel must support BBR.
     Bbr,
 }
 
-/// When a stream that nothing happens on is reset.
+/// The times after which a stream without activity is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// Without a byte in either direction for this long, 0..=[`TIMEOUT_SECONDS_MAX`]; 0: never.
+    /// Seconds without payload in either direction, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     pub idle_seconds: u32,
-    /// With one half closed and without a byte for this long, 0..=[`TIMEOUT_SECONDS_MAX`]; 0: never.
+    /// Seconds without payload while one half is closed, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     pub half_open_seconds: u32,
 }
 
@@ -261,18 +278,19 @@ impl Default for Timeouts {
     }
 }
 
-/// Memory of one session. The process holds at most this times its sessions, plus fixed buffers.
+/// Memory bounds of one session. The process uses at most their sum times its number of sessions,
+/// plus fixed buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
-    /// The sum of credit granted to the peer never exceeds this. At least 1 MiB.
+    /// Maximum sum of credit granted to the peer. At least 1 MiB.
     pub receive: ByteSize,
-    /// Protocol Native with `resume`: bytes sent and not acknowledged, and those to be sent next. At
-    /// least 1 MiB.
+    /// Protocol Native with `resume`: maximum of bytes sent and not acknowledged plus bytes queued
+    /// for sending. At least 1 MiB.
     #[serde(skip_serializing_if = "is_retain_default")]
     pub retain: ByteSize,
-    /// Protocol Native: while `receive` is used up, a stream whose local socket takes no data for this long is reset,
-    /// 0..=[`TIMEOUT_SECONDS_MAX`]; 0: never.
+    /// Protocol Native: while `receive` is exhausted, a stream whose local socket accepts no data
+    /// for this many seconds is reset, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     #[serde(skip_serializing_if = "is_stall_default")]
     pub stall_seconds: u32,
 }
@@ -291,7 +309,7 @@ fn is_retain_default(retain: &ByteSize) -> bool {
     *retain == RETAIN_DEFAULT
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
 const fn is_stall_default(seconds: &u32) -> bool {
     *seconds == STALL_SECONDS_DEFAULT
 }
@@ -300,18 +318,18 @@ const fn yes() -> bool {
     true
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
 const fn is_yes(value: &bool) -> bool {
     *value
 }
 
-/// Bounds of tables.
+/// Bounds of the number of streams and carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Streams of one session, 1..=1,000,000.
+    /// Streams per session, 1..=1,000,000.
     pub streams: u32,
-    /// Carriers an exit holds at once, 1..=1,024.
+    /// Concurrent carriers of an exit, 1..=1,024.
     pub carriers: u32,
 }
 
@@ -324,14 +342,14 @@ impl Default for Limits {
     }
 }
 
-/// Shutdown after SIGTERM: go on accepting for `accept_seconds`, then wait for open streams until
-/// `deadline_seconds`, then reset what is left.
+/// Shutdown after SIGTERM. The gateway still accepts connections for `accept_seconds`, waits for
+/// open streams until `deadline_seconds`, and then resets the remaining streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Drain {
-    /// 0..=`deadline_seconds`.
+    /// Seconds, 0..=`deadline_seconds`.
     pub accept_seconds: u32,
-    /// Counted from SIGTERM; keep it 5 s below the pod's grace period.
+    /// Seconds since SIGTERM. Keep this value 5 s below the pod's grace period.
     pub deadline_seconds: u32,
 }
 
@@ -358,12 +376,13 @@ impl Config {
     /// Renders the YAML document that [`Self::from_yaml`] reads.
     ///
     /// # Errors
-    /// Only if the serializer fails, which no value of this type makes it do.
+    /// The serializer failed, which does not happen for a value of this type.
     pub fn to_yaml(&self) -> Result<String, ConfigError> {
         serde_yaml::to_string(self).map_err(|error| ConfigError::field("", error.to_string()))
     }
 
-    /// What a running gateway takes over of `new`, and what it goes on with until it is restarted.
+    /// The configuration in force after a reload of `new`: its reloadable fields, and the static
+    /// fields of `self`.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {
@@ -379,7 +398,8 @@ impl Config {
         }
     }
 
-    /// The fields of `new` that a gateway which runs `self` cannot take over, by their names in the file.
+    /// The names, as in the file, of the fields of `new` that differ from `self` and need a
+    /// restart.
     #[must_use]
     pub fn needing_restart(&self, new: &Self) -> Vec<String> {
         let fields = |config: &Self| match serde_yaml::to_value(config.static_part()) {
@@ -396,8 +416,9 @@ impl Config {
             .collect()
     }
 
-    /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`, `allowListen`,
-    /// `trustedProxies`, `offer`, `timeouts` and `security.peers`, which are empty or have their defaults.
+    /// The configuration without its reloadable fields: `forwards`, `allow`, `policy`,
+    /// `allowListen`, `trustedProxies`, `offer`, `timeouts` and `security.peers` are empty or have
+    /// their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
@@ -413,8 +434,9 @@ impl Config {
         }
     }
 
-    /// Carriers of each session: as configured, or else [`Pool::GROWING`] for an entry that may have several, unless that
-    /// is a command or KCP, or its streams could outlive them and are not to, and [`Pool::ONE`].
+    /// The number of carriers of each session. Default: [`Pool::GROWING`] for an entry if its
+    /// protocol supports several carriers, its transport is TCP, it has no `connectCommand`, and
+    /// `resume` is true or not supported by the protocol. Otherwise [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
         let can = self.protocol.can();
@@ -427,19 +449,20 @@ impl Config {
             .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
     }
 
-    /// Whether streams outlive their carrier, as far as this end has a say: not where the process ends with it.
+    /// Whether streams survive the loss of their carrier on this end. With `listen: stdio`, streams
+    /// do not survive, because the process ends with its carrier.
     #[must_use]
     pub fn resumes(&self) -> bool {
         self.resume && self.protocol.can().resume && !self.is_stdio()
     }
 
-    /// Whether its standard input and output are its carrier.
+    /// Whether the process's standard input and output are its only carrier.
     #[must_use]
     pub fn is_stdio(&self) -> bool {
         self.listen.as_deref() == Some(LISTEN_STDIO)
     }
 
-    /// The rules by which an exit may dial, in whichever form they are written.
+    /// The rules that allow targets, from `allow` and `policy.allow`.
     pub fn allowed(&self) -> impl Iterator<Item = &Rule> + Clone {
         self.allow.iter().chain(&self.policy.allow)
     }

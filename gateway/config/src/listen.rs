@@ -1,38 +1,40 @@
-//! What clients speak on the port of a forward, and who they are.
+//! The protocols of a forward's clients, and the authentication of these clients.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Target, forward::Forward};
 
-/// What the clients of a forward speak.
+/// The protocol that the clients of a forward use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListenProtocol {
-    /// Nothing before their own bytes. The gateway forwards all of them to the forward's target.
+    /// No protocol: the gateway forwards all bytes to the forward's target.
     #[default]
     Tcp,
-    /// SOCKS5 (RFC 1928), CONNECT alone: each says its target.
+    /// SOCKS5 (RFC 1928), command CONNECT only. Each client names its target.
     Socks5,
     /// An HTTP proxy: CONNECT (RFC 9110, section 9.3.6), or a single request for an absolute `http://` URL.
     HttpConnect,
-    /// SOCKS5, SOCKS4, SOCKS4a, HTTP, and where there is a target, anything else, which goes to it.
+    /// SOCKS5, SOCKS4, SOCKS4a or HTTP. If the forward has a target, other clients are forwarded to
+    /// it.
     Auto,
-    /// Nothing; the connection was redirected on its way to its target (iptables REDIRECT).
+    /// No protocol: iptables REDIRECT has redirected the connection, and its original destination
+    /// is the target.
     Transparent,
 }
 
 impl ListenProtocol {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
     pub(crate) fn is_tcp(&self) -> bool {
         *self == Self::Tcp
     }
 
-    /// Whether a client can be asked who it is.
+    /// Whether a client can authenticate.
     #[must_use]
     pub const fn asks(self) -> bool {
         matches!(self, Self::Socks5 | Self::HttpConnect | Self::Auto)
     }
 
-    /// Its name, as it is written.
+    /// The protocol's name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,24 +47,24 @@ impl ListenProtocol {
     }
 }
 
-/// Whom a SOCKS5 or HTTP forward serves: `{user, passwordFile}` or `{usersFile}`.
+/// The users of a SOCKS5 or HTTP forward: `{user, passwordFile}` or `{usersFile}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub enum Auth {
     /// One user.
     User {
-        /// 1 to 255 bytes without a colon.
+        /// The user name: 1 to 255 bytes without a colon.
         name: String,
-        /// The file with the bcrypt hash of the password, or with the password, 1 to 255 bytes; a line end behind it does
-        /// not count.
+        /// The file with the bcrypt hash of the password, or with the password itself, 1 to 255
+        /// bytes. A line end after the hash or the password is ignored.
         password_file: String,
     },
-    /// Those of a file: a line each, `name:hash` with a bcrypt hash, or `name:password`; empty ones and those that begin
-    /// with `#` do not count.
+    /// The users in this file: each line is `name:hash`, with a bcrypt hash, or `name:password`.
+    /// Empty lines and lines that begin with `#` are ignored.
     UsersFile(String),
 }
 
-/// As it is written.
+/// The serialized form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
@@ -118,38 +120,42 @@ impl From<Auth> for Fields {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProxyProtocol {
-    /// Each connection begins with a header that says who the client is. Only for ports that nobody
-    /// but such a sender reaches: who does says what it likes.
+    /// Each connection begins with a header that names the client. Enable this field only if the
+    /// sender of these headers is the only client that can reach the port. Any other client could
+    /// send a false address.
     #[serde(skip_serializing_if = "is_false")]
     pub accept: bool,
-    /// The exit writes such a header to the target before anything else. Protocol Native.
+    /// The exit sends a header that names the client to the target, before the payload. Protocol
+    /// Native only.
     #[serde(skip_serializing_if = "is_false")]
     pub send: bool,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
 
 impl ProxyProtocol {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
     pub(crate) fn is_off(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What of a forward does not go together: the field and what is wrong with it.
+/// The first field of `forward` that conflicts with another field, and the problem.
 pub(crate) fn problem(forward: &Forward) -> Option<(&'static str, String)> {
     use ListenProtocol::{Auto, HttpConnect, Socks5, Tcp, Transparent};
     let (protocol, name) = (forward.protocol, forward.protocol.name());
     match (protocol, &forward.target) {
         (Tcp, None) => {
-            let problem = "is missing: a forward of protocol Tcp leads to one";
+            let problem = "is missing: a forward of protocol Tcp needs a target";
             return Some(("target", problem.to_owned()));
         }
         (Socks5 | HttpConnect | Transparent, Some(Target::Tcp { .. } | Target::Unix(_))) => {
-            let problem = format!("does not go with protocol {name}: each client says its own");
+            let problem = format!(
+                "is not allowed with protocol {name}: each client names its own target; remove the field"
+            );
             return Some(("target", problem));
         }
         _ => {}
@@ -162,11 +168,12 @@ pub(crate) fn problem(forward: &Forward) -> Option<(&'static str, String)> {
     let auth = forward.auth.as_ref()?;
     match protocol {
         Tcp | Transparent => {
-            let problem = format!("clients of protocol {name} have no way to say who they are");
+            let problem =
+                format!("clients of protocol {name} cannot authenticate; remove the field");
             return Some(("auth", problem));
         }
         Auto if forward.target.is_some() => {
-            let problem = "would not be asked of those that are led to the target: leave that out";
+            let problem = "clients that are forwarded to the target cannot authenticate: remove target or auth";
             return Some(("auth", problem.to_owned()));
         }
         Auto | Socks5 | HttpConnect => {}

@@ -1,18 +1,18 @@
-//! Where in a YAML text a field is.
+//! Finds the position of a field in a YAML text.
 
 use std::fmt;
 
 use granit_parser::{Event, Parser, Span};
 
-/// Levels of a text that are looked into: deeper ones are the same place as the last.
+/// Maximum nesting depth. A deeper value has the position of its ancestor at this depth.
 const DEPTH_MAX: usize = 32;
 
-/// A place in a text; both counted from 1.
+/// A position in a text, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The line.
     pub line: usize,
-    /// The character in it.
+    /// The character in the line.
     pub column: usize,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// One value of a text, and what is in it.
+/// A value in the text and its children.
 struct Node {
     at: Position,
     inner: Inner,
@@ -30,13 +30,14 @@ struct Node {
 
 enum Inner {
     Scalar,
-    /// Of each item its key's name and place.
+    /// For each item: name and position of the key, and the value.
     Mapping(Vec<(String, Position, Node)>),
     Sequence(Vec<Node>),
 }
 
-/// The place of the value at `path`, such as `forwards[1].listen`, or of its last ancestor that exists. `word`: a key of that
-/// value. If the value has that key, the place is that of the key's last occurrence. `None`: the text cannot be read.
+/// Returns the position of the value at `path`, such as `forwards[1].listen`, or of its closest
+/// ancestor that exists. If that value has a key `word`, returns the position of the key's last
+/// occurrence. `None`: the text is not valid YAML.
 pub(crate) fn locate(text: &str, path: &str, word: Option<&str>) -> Option<Position> {
     let mut node = &read(text)?;
     let mut place = node.at;
@@ -77,7 +78,7 @@ fn read(text: &str) -> Option<Node> {
     }
 }
 
-/// The next event that is no comment, and its place.
+/// The next event that is not a comment, and its position.
 fn next<'a>(
     parser: &mut impl Iterator<Item = Result<(Event<'a>, Span), granit_parser::ScanError>>,
 ) -> Option<(Event<'a>, Position)> {

@@ -1,60 +1,102 @@
 //! IP packets between the networks of both sides.
 
+mod assigned;
+
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use assigned::{check_network_dns, check_network_pool};
 
 use crate::policy::PEER_BYTES_MAX;
 use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security, is_yes, yes};
 
-/// Most networks of a side, and of a peer.
+/// Maximum number of networks of a side, and of a peer.
 pub const NETWORK_CIDRS_MAX: usize = 64;
-/// Most of [`Network::peers`].
+/// Maximum number of peers in [`Network::peers`].
 pub const NETWORK_PEERS_MAX: usize = 1024;
-/// The interface, where no other is named.
+/// Maximum of [`Network::queues`].
+pub const NETWORK_QUEUES_MAX: u16 = 4;
+/// Maximum number of servers in [`NetworkDns::servers`], as in the C library's resolver (MAXNS,
+/// resolv.h).
+pub const NETWORK_DNS_SERVERS_MAX: usize = 3;
+/// Maximum number of domains in [`NetworkDns::domains`] (MAXDNSRCH, resolv.h).
+pub const NETWORK_DNS_DOMAINS_MAX: usize = 6;
+/// Default name of the interface.
 pub const DEVICE_DEFAULT: &str = "mux0";
-/// The node by which TUN interfaces are opened.
+/// Default path of the TUN driver's device node.
 pub const DEVICE_NODE_DEFAULT: &str = "/dev/net/tun";
-/// Longest name of an interface, bytes (IFNAMSIZ without its end).
+/// Maximum length of an interface's name in bytes (IFNAMSIZ without the NUL byte).
 pub const DEVICE_BYTES_MAX: usize = 15;
-/// MTU of the interface unless configured otherwise, bytes: that of Ethernet, as pods have it.
+/// Default MTU of the interface in bytes: the MTU of Ethernet and usually of pods.
 pub const MTU_DEFAULT: u16 = 1500;
-/// Least MTU: IPv6's (RFC 8200, section 5).
+/// Default MTU of the interface with QUIC, in bytes. A datagram with a packet of this size fits a
+/// path with an MTU of 1500.
+pub const QUIC_MTU_DEFAULT: u16 = 1400;
+/// Minimum MTU in bytes: the minimum MTU of IPv6 (RFC 8200, section 5).
 pub const MTU_MIN: u16 = 1280;
 
-/// An interface of this host (TUN) by which IP packets go to the other side and come from there. Both sides have the same
-/// networks.
+/// A TUN interface of this host that exchanges IP packets with the other side. Both sides have the
+/// same networks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
-    /// The interface's name, 1..=[`DEVICE_BYTES_MAX`] bytes.
+    /// Name of the interface, 1..=[`DEVICE_BYTES_MAX`] bytes.
     #[serde(default = "device_default")]
     pub device: String,
-    /// The node by which it is opened.
+    /// Path of the TUN driver's device node.
     #[serde(default = "node_default", skip_serializing_if = "is_node_default")]
     pub node: String,
-    /// Networks at the entry's side, 1..=[`NETWORK_CIDRS_MAX`]. An address belongs to the longest prefix of both sides.
+    /// Networks on the entry's side, 1..=[`NETWORK_CIDRS_MAX`]. An address belongs to the longest
+    /// prefix of both sides.
     #[serde(rename = "entryCIDRs")]
     pub entry_cidrs: Vec<Cidr>,
-    /// Networks at the exit's side, as many.
+    /// Networks on the exit's side, 1..=[`NETWORK_CIDRS_MAX`].
     #[serde(rename = "exitCIDRs")]
     pub exit_cidrs: Vec<Cidr>,
-    /// The MTU that the interface was given, bytes, [`MTU_MIN`]..=65,535: the maximum segment size of TCP is lowered to it.
+    /// MTU of the interface in bytes, [`MTU_MIN`]..=65,535. The gateway lowers the maximum segment
+    /// size of TCP to fit.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
-    /// Whether the kernel hands over TCP and UDP uncut, and takes them so: packets of up to 64 KiB instead of one MTU.
+    /// Whether the gateway and the kernel exchange TCP and UDP as super-packets of up to 64 KiB,
+    /// instead of packets of one MTU.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub offloads: bool,
-    /// Exit: which entry has which of `entryCIDRs`, at most [`NETWORK_PEERS_MAX`]. Empty: one entry at a time has all.
+    /// Queues of the interface, each with its own worker, 1..=[`NETWORK_QUEUES_MAX`]. All packets
+    /// of a flow use one queue, so they are not reordered. More than one queue needs an interface
+    /// that was created for several queues.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub queues: u16,
+    /// Exit: the networks of each entry, at most [`NETWORK_PEERS_MAX`]. If this field and `pool`
+    /// are empty, one entry at a time has all of `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,
-    /// Exit: whether entries reach one another.
+    /// Exit: networks within `entryCIDRs` from which each entry gets an address, at most one of
+    /// IPv4 and one of IPv6.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pool: Vec<Cidr>,
+    /// Exit: DNS servers of the exit's side, which the exit assigns to its entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<NetworkDns>,
+    /// Entry: whether the gateway sets the addresses that the exit assigns on the interface, and
+    /// removes all other addresses except those of scope link. The gateway then needs
+    /// CAP_NET_ADMIN.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub set_addresses: bool,
+    /// Entry: the file for the DNS servers that the exit assigns, in the format of resolv.conf(5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_file: Option<PathBuf>,
+    /// Exit: whether entries may send packets to one another.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
-    /// Exit: where packets of entries may go, by address and port, at most [`RULES_MAX`]. Empty: to all of `exitCIDRs`.
+    /// Exit: permitted destinations of packets from entries, by address and port, at most
+    /// [`RULES_MAX`]. If empty, `exitCIDRs` are permitted, and with `peersReachEachOther` also
+    /// `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
-    /// Exit: where they may not go, whatever is allowed; at most [`RULES_MAX`].
+    /// Exit: forbidden destinations of packets from entries, at most [`RULES_MAX`]. These rules
+    /// take precedence over `allow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
 }
@@ -63,11 +105,25 @@ pub struct Network {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkPeer {
-    /// Who it is, as its carriers prove it: a name in its certificate, or its public key.
+    /// Identity that the entry's carriers prove: a name in its certificate, or its public key.
     pub identity: String,
     /// Networks within `entryCIDRs`, 1..=[`NETWORK_CIDRS_MAX`].
     #[serde(rename = "CIDRs")]
     pub cidrs: Vec<Cidr>,
+}
+
+/// DNS servers of the exit's side.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkDns {
+    /// Addresses of the servers within `exitCIDRs`, at most [`NETWORK_DNS_SERVERS_MAX`]. If empty,
+    /// the servers of the exit's /etc/resolv.conf that are within `exitCIDRs`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<IpAddr>,
+    /// Search domains, at most [`NETWORK_DNS_DOMAINS_MAX`]. If this field and `servers` are empty,
+    /// the search domains of the exit's /etc/resolv.conf.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<String>,
 }
 
 fn device_default() -> String {
@@ -86,7 +142,16 @@ const fn mtu_default() -> u16 {
     MTU_DEFAULT
 }
 
-/// Whether what it asks for goes together.
+const fn one() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_one(queues: &u16) -> bool {
+    *queues == 1
+}
+
+/// Checks the network, and that it is compatible with the rest of the configuration.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(network) = &config.network else {
         return Ok(());
@@ -100,22 +165,19 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         Err(ConfigError::field(field, problem))
     };
     if config.role == Role::Rendezvous {
-        return wrong("", "a rendezvous has no packets".to_owned());
+        return wrong("", "a rendezvous carries no IP packets".to_owned());
     }
     if !can.packets {
         let problem = format!(
-            "protocol {} carries no IP packets: Native and QUIC do",
+            "protocol {} carries no IP packets: use Native or QUIC",
             can.name
         );
         return wrong("", problem);
     }
-    if config.workers.is_some_and(|workers| workers != 1) {
-        let problem = "a gateway with a network has one worker, so that no flow is reordered";
-        return Err(ConfigError::field("workers", problem));
-    }
+    check_queues(config, network)?;
     if !is_interface_name(&network.device) {
         let problem = format!(
-            "{:?} is no name of an interface: 1..={DEVICE_BYTES_MAX} letters, digits, '-', '_' or '.'",
+            "{:?} is not a name of an interface: expected 1 to {DEVICE_BYTES_MAX} letters, digits, '-', '_' or '.'",
             network.device
         );
         return wrong("device", problem);
@@ -126,10 +188,31 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     check_cidrs("entryCIDRs", &network.entry_cidrs)?;
     check_cidrs("exitCIDRs", &network.exit_cidrs)?;
     check_peers(config, network)?;
+    assigned::check(config, network)?;
     check_rules(config, network)
 }
 
-/// Whether it can be the name of an interface (dev_valid_name, net/core/dev.c), of characters that need no quoting.
+fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    let queues = network.queues;
+    if !(1..=NETWORK_QUEUES_MAX).contains(&queues) {
+        let problem = format!("must be from 1 to {NETWORK_QUEUES_MAX}");
+        return Err(ConfigError::field("network.queues", problem));
+    }
+    if config.workers.is_some_and(|workers| workers != queues) {
+        let problem = format!(
+            "a gateway with a network must have as many workers as network.queues, which is {queues}, so that no flow is reordered"
+        );
+        return Err(ConfigError::field("workers", problem));
+    }
+    if queues > 1 && (config.is_stdio() || !config.connect_command.is_empty()) {
+        let problem = "must be 1 if the carrier is a command or standard input and output, because each queue needs its own carrier";
+        return Err(ConfigError::field("network.queues", problem));
+    }
+    Ok(())
+}
+
+/// Whether `name` is valid for an interface (dev_valid_name, net/core/dev.c), and has only
+/// characters that need no quoting.
 fn is_interface_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=DEVICE_BYTES_MAX).contains(&name.len())
@@ -140,7 +223,7 @@ fn is_interface_name(name: &str) -> bool {
 fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
     let field = format!("network.{field}");
     if !(1..=NETWORK_CIDRS_MAX).contains(&cidrs.len()) {
-        let problem = format!("must be 1..={NETWORK_CIDRS_MAX} networks");
+        let problem = format!("must list 1 to {NETWORK_CIDRS_MAX} networks");
         return Err(ConfigError::field(field, problem));
     }
     let cannot_be =
@@ -148,7 +231,7 @@ fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
     match cidrs.iter().position(|cidr| cannot_be(cidr.address)) {
         Some(index) => {
             let problem = format!(
-                "{} is of loopback, link-local or multicast addresses, which no route leads elsewhere",
+                "{} has loopback, link-local or multicast addresses, which are not routed to other hosts",
                 cidrs[index]
             );
             Err(ConfigError::field(format!("{field}[{index}]"), problem))
@@ -177,25 +260,28 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
     if network.peers.len() > NETWORK_PEERS_MAX {
-        let problem = format!("{}, at most {NETWORK_PEERS_MAX}", network.peers.len());
+        let problem = format!(
+            "has {} entries, at most {NETWORK_PEERS_MAX} are allowed",
+            network.peers.len()
+        );
         return Err(ConfigError::field("network.peers", problem));
     }
     let proves = matches!(config.security, Security::MutualTls(_) | Security::Noise(_));
     if !network.peers.is_empty() && !proves {
         let problem =
-            "are told apart by what they prove: it needs security.mode MutualTls or Noise";
+            "need security.mode MutualTls or Noise, because entries are distinguished by identity";
         return Err(ConfigError::field("network.peers", problem));
     }
     for (index, peer) in network.peers.iter().enumerate() {
         let field = format!("peers[{index}]");
         let others = &network.peers[..index];
         if !(1..=PEER_BYTES_MAX).contains(&peer.identity.len()) {
-            let problem = format!("must have 1..={PEER_BYTES_MAX} bytes");
+            let problem = format!("must have 1 to {PEER_BYTES_MAX} bytes");
             let field = format!("network.{field}.identity");
             return Err(ConfigError::field(field, problem));
         }
         if others.iter().any(|other| other.identity == peer.identity) {
-            let problem = format!("{:?} is there twice", peer.identity);
+            let problem = format!("{:?} is listed twice", peer.identity);
             let field = format!("network.{field}.identity");
             return Err(ConfigError::field(field, problem));
         }
@@ -214,18 +300,18 @@ fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
     for (field, rules) in [("allow", &network.allow), ("deny", &network.deny)] {
         let field = format!("network.{field}");
         if !rules.is_empty() && config.role != Role::Exit {
-            let problem = "only an exit judges where packets go";
+            let problem = "only an exit has rules for packets";
             return Err(ConfigError::field(field, problem));
         }
         if rules.len() > RULES_MAX {
-            let problem = format!("{} rules, at most {RULES_MAX}", rules.len());
+            let problem = format!("has {} rules, at most {RULES_MAX} are allowed", rules.len());
             return Err(ConfigError::field(field, problem));
         }
         let is_network =
             |rule: &Rule| matches!(rule.host, HostPattern::Network(_) | HostPattern::Any);
         if let Some(index) = rules.iter().position(|rule| !is_network(rule)) {
             let problem =
-                "packets have addresses, no names: a rule is CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]";
+                "packets have no host names: expected CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]";
             return Err(ConfigError::field(format!("{field}[{index}]"), problem));
         }
     }
@@ -265,6 +351,8 @@ mod tests {
         };
         for (rest, field) in [
             ("mtu: 1000", "network.mtu"),
+            ("queues: 0", "network.queues"),
+            ("queues: 5", "network.queues"),
             ("device: ''", "network.device"),
             ("device: 'a/b'", "network.device"),
             ("device: sixteen-bytes-xx", "network.device"),
@@ -272,7 +360,7 @@ mod tests {
             ("deny: ['*.example.com']", "network.deny[0]"),
             (
                 "peers: [{identity: a, CIDRs: [10.8.0.2]}]",
-                "network.peers: are told apart",
+                "network.peers: need security.mode",
             ),
         ] {
             let problem = with(rest);
@@ -284,6 +372,17 @@ mod tests {
         let workers =
             problem("workers: 2\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(workers.contains("workers"), "{workers}");
+        let with = |rest: &str| {
+            problem(&format!(
+                "{rest}network: {{entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}}\n"
+            ))
+        };
+        assert_eq!((with(""), with("workers: 2\n")), Default::default());
+        assert!(with("workers: 4\n").contains("network.queues, which is 2"));
+        let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+             network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
+        let command = Config::from_yaml(command).unwrap_err().to_string();
+        assert!(command.contains("network.queues"), "{command}");
         let jmux =
             problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(jmux.contains("network: protocol Jmux"), "{jmux}");

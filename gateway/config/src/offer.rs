@@ -1,26 +1,30 @@
-//! A text that an exit gives to entries that ask for it.
+//! The offer: a text that an exit sends to entries on request.
 
 use crate::{Config, ConfigError, Role, Security};
 
-/// The target, `HOST:PORT`, by which an entry asks its exit for [`Config::offer`]. No host has a name in `.invalid`
-/// (RFC 6761, section 6.4), so it hides no target.
+/// The target, `HOST:PORT`, that an entry opens to receive the exit's [`Config::offer`]. No host
+/// has a name in `.invalid` (RFC 6761, section 6.4), so no real target is shadowed.
 pub const OFFER_TARGET: &str = "offer.muxtunnel.invalid:1";
-/// Longest offer, bytes: 64 KiB.
+/// Maximum length of an offer: 64 KiB.
 pub const OFFER_BYTES_MAX: usize = 1 << 16;
 
-/// Only an exit offers something, to entries that show a certificate, and not without bounds.
+/// Checks that only an exit has an offer, that entries must present a certificate, and that the
+/// length is in range.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(offer) = &config.offer else {
         return Ok(());
     };
     let problem = if config.role != Role::Exit {
-        "only an exit offers something to its entries".to_owned()
+        "only an exit has an offer".to_owned()
     } else if !matches!(config.security, Security::MutualTls(_)) {
-        "is for entries that show a certificate: it needs security.mode MutualTls".to_owned()
+        "needs security.mode MutualTls, so that entries show a certificate".to_owned()
     } else if offer.is_empty() {
-        "is empty: leave it out".to_owned()
+        "is empty: remove the field".to_owned()
     } else if offer.len() > OFFER_BYTES_MAX {
-        format!("{} bytes, at most {OFFER_BYTES_MAX}", offer.len())
+        format!(
+            "has {} bytes, at most {OFFER_BYTES_MAX} are allowed",
+            offer.len()
+        )
     } else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
-//! Which targets an exit may dial: rules `TARGET[,peer=IDENTITY]`, those that allow and those that deny.
+//! The targets that an exit may dial: rules `TARGET[,peer=IDENTITY]` that allow or deny targets.
 //!
-//! Types, text forms and checks; `gateway/src/net/policy.rs` judges by them. A text that cannot be read, and
-//! one that could never match, is refused here.
+//! This module has the types, text forms and checks; `gateway/src/net/policy.rs` applies the rules.
+//! The parser rejects invalid rules and rules that could never match.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,58 +13,59 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
 use crate::{Config, ConfigError, Role};
 
-/// Most rules in `allow`, and in each list of `policy`.
+/// Maximum number of rules in `allow`, and in each list of `policy`.
 pub const RULES_MAX: usize = 256;
-/// Most networks in `policy.protected`.
+/// Maximum number of networks in `policy.protected`.
 pub const PROTECTED_MAX: usize = 64;
-/// Most prefixes in `policy.nat64Prefixes`.
+/// Maximum number of prefixes in `policy.nat64Prefixes`.
 pub const NAT64_PREFIXES_MAX: usize = 8;
-/// Longest identity of a peer, bytes.
+/// Maximum length of a peer's identity, in bytes.
 pub const PEER_BYTES_MAX: usize = 256;
 
-/// What an exit may dial, and for whom.
+/// The targets that an exit may dial, by peer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Policy {
-    /// What may be dialled, at most [`RULES_MAX`]. Empty: nothing.
+    /// Allowed targets, at most [`RULES_MAX`] rules. Empty: no target.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
-    /// What may not, whatever is allowed; at most [`RULES_MAX`].
+    /// Denied targets, at most [`RULES_MAX`] rules. These rules take precedence over `allow`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
-    /// Networks that only a rule within them allows, such as the API server's; at most
-    /// [`PROTECTED_MAX`].
+    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. Only a rule whose
+    /// network lies within a protected network allows its addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<Cidr>,
-    /// Prefixes behind which the network translates IPv6 to IPv4 (NAT64, RFC 6052), of 32, 40, 48, 56, 64 or 96 bits; at
-    /// most [`NAT64_PREFIXES_MAX`]. An address behind one is as guarded as the IPv4 address in it. 64:ff9b::/96 is known.
+    /// NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at most
+    /// [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address that
+    /// it contains. 64:ff9b::/96 is always included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nat64_prefixes: Vec<Cidr>,
 }
 
 impl Policy {
-    /// Whether nothing is said.
+    /// Whether all lists are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One rule. Text forms: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
-/// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`; each of
-/// them maybe with `,peer=IDENTITY` behind it.
+/// A rule. Text forms: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
+/// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`,
+/// each optionally followed by `,peer=IDENTITY`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The hosts it covers.
+    /// The hosts that the rule covers.
     pub host: HostPattern,
-    /// The ports it covers.
+    /// The ports that the rule covers.
     pub ports: Ports,
-    /// The peer whose streams it is for, by the identity that its carriers proved; `None`: everybody.
+    /// The peer whose streams the rule is for, by its proved identity. `None`: every peer.
     pub peer: Option<String>,
 }
 
 impl Rule {
-    /// The rule for one target alone.
+    /// The rule that matches exactly `target`.
     #[must_use]
     pub fn of_target(target: &Target) -> Self {
         let (host, ports) = match target {
@@ -90,56 +91,57 @@ impl Rule {
 pub enum HostPattern {
     /// `*`: every name and address.
     Any,
-    /// A DNS name, lower case, matched literally against the name that was asked for, but for a dot at its end. With
-    /// one it is whole: it is looked up as it is, whatever domains the resolver has in its search list.
+    /// A DNS name, lower case, compared with the requested name. A dot at the end of the requested
+    /// name is ignored. A dot at the end of this name makes it absolute: the resolver does not
+    /// apply its search list.
     Name(String),
-    /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below it. With a dot at the end these names
-    /// are whole, as above.
+    /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below the domain. A dot
+    /// at the end makes these names absolute, as for [`Self::Name`].
     Below(String),
     /// A network, matched against the resolved address.
     Network(Cidr),
-    /// A Unix socket, by its absolute path; with every port.
+    /// A Unix socket, by its absolute path. A rule for a Unix socket covers every port.
     Unix(String),
 }
 
-/// A network: an address and the length of its prefix. A single address has the full length.
+/// A network: an address and a prefix length. A single address has the full length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cidr {
-    /// Bits behind the prefix are ignored.
+    /// The bits after the prefix are ignored.
     pub address: IpAddr,
     /// 0..=32 or 0..=128 bits.
     pub length: u8,
 }
 
 impl Cidr {
-    /// One address alone.
+    /// The network that contains only `address`.
     #[must_use]
     pub const fn single(address: IpAddr) -> Self {
         let length = bits(address);
         Self { address, length }
     }
 
-    /// Whether it is one address alone.
+    /// Whether the network is a single address.
     #[must_use]
     pub const fn is_single(self) -> bool {
         self.length == bits(self.address)
     }
 
-    /// Whether it has every address of a family.
+    /// Whether the network contains every address of its family.
     #[must_use]
     pub fn is_every(self) -> bool {
         self.network()
             .is_some_and(|network| network.prefix_len() == 0)
     }
 
-    /// Whether it has `address`. A mapped IPv4 address is the IPv4 address in it, in the network as well.
+    /// Whether the network contains `address`. All IPv4-mapped addresses count as IPv4.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         let network = self.network();
         network.is_some_and(|network| network.contains(&address.to_canonical()))
     }
 
-    /// Whether it has all of `other`.
+    /// Whether the network contains all of `other`.
     #[must_use]
     pub fn has(self, other: Self) -> bool {
         match (self.network(), other.network()) {
@@ -148,7 +150,8 @@ impl Cidr {
         }
     }
 
-    /// Of IPv4 where it is one of mapped addresses (RFC 4291, ::ffff:0:0/96). `None`: its length is none of its family.
+    /// The network. An IPv4-mapped network (RFC 4291) becomes an IPv4 network. `None`: the prefix
+    /// length is too large.
     #[must_use]
     pub fn network(self) -> Option<IpNet> {
         match (self.address, self.address.to_canonical()) {
@@ -168,12 +171,12 @@ const fn bits(address: IpAddr) -> u8 {
     }
 }
 
-/// Ports from `first` to `last`, both of them included.
+/// Ports from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
-    /// At least 1.
+    /// The first port, at least 1.
     pub first: u16,
-    /// At least `first`.
+    /// The last port, at least `first`.
     pub last: u16,
 }
 
@@ -184,7 +187,7 @@ impl Ports {
         last: u16::MAX,
     };
 
-    /// One port alone.
+    /// The range of a single port.
     #[must_use]
     pub const fn single(port: u16) -> Self {
         Self {
@@ -193,13 +196,13 @@ impl Ports {
         }
     }
 
-    /// Whether it is one port alone.
+    /// Whether the range is a single port.
     #[must_use]
     pub const fn is_single(self) -> bool {
         self.first == self.last
     }
 
-    /// Whether `port` is one of them.
+    /// Whether the range contains `port`.
     #[must_use]
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
@@ -212,14 +215,14 @@ impl FromStr for Ports {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let port = |text: &str| match text.parse::<u16>() {
-            Ok(0) | Err(_) => Err("a port must be 1..=65535"),
+            Ok(0) | Err(_) => Err("a port must be from 1 to 65535"),
             Ok(port) => Ok(port),
         };
         match text.split_once('-') {
             None => port(text).map(Self::single),
             Some((first, last)) => match (port(first)?, port(last)?) {
                 (first, last) if first <= last => Ok(Self { first, last }),
-                _ => Err("the range of ports ends before it begins"),
+                _ => Err("the last port is less than the first port"),
             },
         }
     }
@@ -234,10 +237,10 @@ impl fmt::Display for Ports {
     }
 }
 
-/// The text is no rule.
+/// The text is not a rule.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{text:?} is not HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, nor unix:/PATH: {problem}"
+    "{text:?} is not a rule: {problem}. Expected HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, or unix:/PATH"
 )]
 pub struct RuleError {
     text: String,
@@ -261,7 +264,7 @@ fn parse(text: &str) -> Result<Rule, &'static str> {
     Ok(Rule { host, ports, peer })
 }
 
-/// The text in front of `,peer=IDENTITY`, and the identity.
+/// Splits off `,peer=IDENTITY` and returns the text before it, and the identity.
 pub(crate) fn split_peer(text: &str) -> Result<(&str, Option<String>), &'static str> {
     match text.split_once(",peer=") {
         Some((target, peer)) => Ok((target, Some(parse_peer(peer)?))),
@@ -294,7 +297,7 @@ fn parse_target(text: &str) -> Result<(HostPattern, Ports), &'static str> {
         return Ok((HostPattern::Network(parse_cidr(address, prefix)?), ports));
     }
     if text.matches(':').count() > 1 {
-        // An IPv6 address without brackets: all of it, with no port.
+        // An IPv6 address without brackets: the whole text, without a port.
         return Ok((HostPattern::Network(parse_network(text)?), Ports::ALL));
     }
     let (host, ports) = match text.split_once(':') {
@@ -318,7 +321,7 @@ fn parse_host(host: &str) -> Result<HostPattern, &'static str> {
     parse_name(host).map(|name| HostPattern::Name(name + end))
 }
 
-/// The text is no network.
+/// The text is not a network.
 #[derive(Debug, thiserror::Error)]
 #[error("{text:?} is not a network, such as 10.96.0.0/16, 192.0.2.7 or 2001:db8::/32: {problem}")]
 pub struct CidrError {
@@ -351,7 +354,7 @@ fn parse_cidr(address: &str, prefix: &str) -> Result<Cidr, &'static str> {
             .parse()
             .map_err(|_| "the prefix length is not a number")?,
         None if prefix.is_empty() => bits(address),
-        None => return Err("unexpected text behind the address"),
+        None => return Err("unexpected text after the address"),
     };
     if length > bits(address) {
         return Err("the prefix length is too large");
@@ -359,7 +362,8 @@ fn parse_cidr(address: &str, prefix: &str) -> Result<Cidr, &'static str> {
     Ok(Cidr { address, length })
 }
 
-/// RFC 1123 names; one whose last label is a number would be an address in one of its odd spellings.
+/// Parses an RFC 1123 name. A name whose last label is a number is rejected: resolvers read it as
+/// an unusual form of an IPv4 address.
 fn parse_name(text: &str) -> Result<String, &'static str> {
     let label_ok = |label: &str| {
         !label.is_empty()
@@ -378,8 +382,8 @@ fn parse_name(text: &str) -> Result<String, &'static str> {
     Ok(name.to_ascii_lowercase())
 }
 
-/// Whether the last label of `host` is a decimal, octal or hexadecimal number, which makes resolvers read
-/// all of it as an IPv4 address (`127.1`, `0x7f000001`). Source: inet_aton(3); WHATWG URL, "ends in a
+/// Whether the last label of `host` is a decimal, octal or hexadecimal number. Resolvers read such
+/// a host as an IPv4 address (`127.1`, `0x7f000001`). Source: inet_aton(3); WHATWG URL, "ends in a
 /// number".
 #[must_use]
 pub fn ends_in_number(host: &str) -> bool {
@@ -426,7 +430,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Serializes as its text, and is read from it.
+/// Serializes and deserializes the type as its text form.
 macro_rules! as_text {
     ($type:ty) => {
         impl Serialize for $type {
@@ -447,11 +451,11 @@ macro_rules! as_text {
 as_text!(Rule);
 as_text!(Cidr);
 
-/// RFC 6052, section 2.2.
+/// Prefix lengths of RFC 6052, section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
-/// Only an exit has rules that allow, and an entry what it does not dial for an exit; the lists are not too long; `allow`
-/// is written in one place.
+/// Checks the role and the lengths of the lists, and that only one of `allow` and `policy.allow` is
+/// set.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let policy = &config.policy;
     if config.role != Role::Exit {
@@ -479,7 +483,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
     ] {
         if length > most {
-            let problem = format!("{length} entries, at most {most}");
+            let problem = format!("has {length} entries, at most {most} are allowed");
             return Err(ConfigError::field(field, problem));
         }
     }
@@ -489,7 +493,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return Err(ConfigError::field("policy.nat64Prefixes", problem));
     }
     if !config.allow.is_empty() && !policy.allow.is_empty() {
-        let problem = "is the short form of policy.allow; write all rules in one of them";
+        let problem = "is the short form of policy.allow: write all rules in one of the two fields";
         return Err(ConfigError::field("allow", problem));
     }
     Ok(())

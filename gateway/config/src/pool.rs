@@ -1,35 +1,34 @@
-//! How many carriers an entry keeps to its exit.
+//! The number of carriers that an entry keeps to its exit.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// Most carriers of one session.
+/// Maximum number of carriers of a session.
 pub const POOL_MAX: u8 = 16;
 
-/// Carriers of one session.
+/// The number of carriers of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Pool {
-    /// As many are kept, 1..=[`POOL_MAX`].
+    /// Minimum number of carriers, 1..=[`POOL_MAX`].
     pub min: u8,
-    /// There are never more, `min`..=[`POOL_MAX`].
+    /// Maximum number of carriers, `min`..=[`POOL_MAX`].
     pub max: u8,
 }
 
 impl Default for Pool {
-    /// [`Pool::ONE`].
     fn default() -> Self {
         Self::ONE
     }
 }
 
 impl Pool {
-    /// One carrier, always.
+    /// Always one carrier.
     pub const ONE: Self = Self { min: 1, max: 1 };
-    /// One to four: what an entry has unless configured otherwise, where the protocol allows it. Four
-    /// carry one stream over 100 ms at more than 3.5 times what one does with the kernel's defaults
-    /// (docs/performance.md).
+    /// One to four carriers: the default of an entry if the protocol supports several. With the
+    /// kernel's defaults, four carriers transfer one stream over 100 ms at more than 3.5 times the
+    /// rate of one carrier (docs/performance.md).
     pub const GROWING: Self = Self { min: 1, max: 4 };
 
     /// # Errors
@@ -37,12 +36,12 @@ impl Pool {
     pub(crate) fn check(self) -> Result<(), ConfigError> {
         for (field, value) in [("pool.min", self.min), ("pool.max", self.max)] {
             if !(1..=POOL_MAX).contains(&value) {
-                let problem = format!("must be 1..={POOL_MAX}");
+                let problem = format!("must be from 1 to {POOL_MAX}");
                 return Err(ConfigError::field(field, problem));
             }
         }
         if self.min > self.max {
-            return Err(ConfigError::field("pool.min", "is more than pool.max"));
+            return Err(ConfigError::field("pool.min", "is greater than pool.max"));
         }
         Ok(())
     }

@@ -1,29 +1,29 @@
-//! Why a configuration cannot be used, and where in its text that is.
+//! Errors of a configuration, with their positions in its text.
 
 use serde::de::DeserializeOwned;
 
 use crate::Position;
 use crate::locate::locate;
 
-/// Why a configuration cannot be used.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A place of the text.
+    /// An error at a position in the text.
     #[error("{at}: {}{problem}", prefix(.field))]
     At {
-        /// Where.
+        /// The position.
         at: Position,
-        /// Path of the field, such as `forwards[2].listen`; empty: the whole.
+        /// Path of the field, such as `forwards[2].listen`. Empty: the whole document.
         field: String,
-        /// What is wrong and what is expected.
+        /// The problem and the expected value.
         problem: String,
     },
-    /// There is no text, or no place in it.
+    /// An error without a position: the configuration has no text, or the field is not in the text.
     #[error("{}{problem}", prefix(.field))]
     Field {
-        /// Path of the field; empty: the whole.
+        /// Path of the field. Empty: the whole document.
         field: String,
-        /// What is wrong and what is expected.
+        /// The problem and the expected value.
         problem: String,
     },
 }
@@ -43,13 +43,13 @@ impl ConfigError {
         }
     }
 
-    /// With its place in `text`.
+    /// Adds the position of the field in `text`.
     pub(crate) fn within(self, text: &str) -> Self {
         let Self::Field { field, problem } = self else {
             return self;
         };
         let word = word(&problem);
-        // A key that is unknown has no value of interest.
+        // An unknown key has no value to search for, so the parent's position is used.
         let parent = word.and_then(|word| field.strip_suffix(word));
         let path = parent.map_or(&*field, |parent| parent.trim_end_matches('.'));
         match locate(text, path, word) {
@@ -59,26 +59,26 @@ impl ConfigError {
     }
 }
 
-/// Reads `text`.
+/// Parses `text`.
 ///
 /// # Errors
-/// It is no YAML, or not of this shape; with its place.
+/// The text is not valid YAML or does not match the type. The error has its position.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     let read = serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text));
     read.map_err(|error| {
         let path = error.path().to_string();
-        // What was not read yet has no name.
+        // The path contains `?` for a value that is not parsed yet.
         let path = path.split('?').next().unwrap_or_default();
         let path = path.trim_end_matches('.').to_owned();
         let error = error.inner();
         let place = error.location();
         let mut problem = error.to_string();
         if let Some(place) = &place {
-            // Said once, in front.
+            // The position is printed once, at the start of the message.
             let place = format!(" at line {} column {}", place.line(), place.column());
             problem = problem.replacen(&place, "", 1);
         }
-        // The parser's own path is that of the mapping around it.
+        // The parser repeats the path of the enclosing mapping.
         let around = path.rmatch_indices(['.', '[']).map(|(at, _)| &path[..at]);
         for path in std::iter::once(&*path).chain(around) {
             if let Some(rest) = problem.strip_prefix(&format!("{path}: ")) {
@@ -87,7 +87,7 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
             }
         }
         match ConfigError::field(path, problem).within(text) {
-            // The text as a whole cannot be read: only the parser knows how far it came.
+            // The whole text is invalid, so only the parser knows the position.
             ConfigError::Field { field, problem } => match place {
                 Some(place) => {
                     let (line, column) = (place.line(), place.column());
@@ -101,7 +101,7 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     })
 }
 
-/// The key that a problem of a mapping is about.
+/// The key that a parser's message about a mapping names.
 fn word(problem: &str) -> Option<&str> {
     let kinds = ["unknown field ", "duplicate field "];
     let mut rest = kinds.iter().filter_map(|kind| problem.strip_prefix(kind));

@@ -1,4 +1,4 @@
-//! The mux protocols, and what each can do.
+//! The mux protocols and their capabilities.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,67 +8,72 @@ use crate::{Config, ConfigError, Forward, Proxy, Security, Target};
 /// The mux protocol on a carrier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
-    /// Devolutions' JMUX, as jetsocat speaks it.
+    /// Devolutions' JMUX, compatible with jetsocat.
     Jmux,
-    /// Our own, between two gateways of ours.
+    /// The protocol between two MuxTunnel gateways.
     #[default]
     Native,
-    /// HTTP/2 (RFC 9113): a CONNECT for each stream. Without TLS, h2c.
+    /// HTTP/2 (RFC 9113): one CONNECT request per stream. Without TLS, the protocol is HTTP/2 in
+    /// plaintext (h2c).
     #[serde(rename = "HTTP2")]
     Http2,
-    /// HBONE, as Istio's proxies speak it: HTTP/2 with mutual TLS, and a CONNECT for each stream.
+    /// HBONE, compatible with Istio's proxies: HTTP/2 with mutual TLS, one CONNECT request per
+    /// stream.
     #[serde(rename = "HBONE")]
     Hbone,
-    /// QUIC (RFC 9000), between two gateways of ours: over UDP, with a stream of its own for each of ours.
+    /// QUIC (RFC 9000) over UDP, between two MuxTunnel gateways: one QUIC stream per stream.
     #[serde(rename = "QUIC")]
     Quic,
-    /// HTTP/3 (RFC 9114): over UDP, a CONNECT for each stream.
+    /// HTTP/3 (RFC 9114) over UDP: one CONNECT request per stream.
     #[serde(rename = "HTTP3")]
     Http3,
-    /// SSH (RFC 4251): an exit is a server to ssh, an entry a client of sshd; a channel for each stream.
+    /// SSH (RFC 4251): an exit is a server for ssh clients, an entry is a client of sshd. Each
+    /// stream is one channel.
     #[serde(rename = "SSH")]
     Ssh,
 }
 
-/// What a protocol can do. docs/protocol.md has the same as a table.
+/// The capabilities of a protocol. docs/protocol.md has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Its name in the configuration.
+    /// The protocol's name in the configuration.
     pub name: &'static str,
-    /// Each half of a stream ends by itself.
+    /// Each half of a stream can end independently.
     pub half_close: bool,
-    /// A cut is told from an end.
+    /// A reset differs from an end of file.
     pub reset: bool,
-    /// A client's first payload goes along with the open.
+    /// The first payload of a client can travel with the open.
     pub early_data: bool,
-    /// Streams outlive their carrier.
+    /// Streams can survive the loss of their carrier.
     pub resume: bool,
-    /// A session may have several carriers.
+    /// A session can have several carriers.
     pub several_carriers: bool,
-    /// An entry spreads its streams over several exits.
+    /// An entry can spread its streams over several exits.
     pub several_exits: bool,
-    /// A side can say that it takes no more streams, so that another one gets them.
+    /// A side can announce that it accepts no more streams, so that the peer opens them in another
+    /// session.
     pub go_away: bool,
     /// An entry can ask an exit to listen.
     pub listen: bool,
-    /// An exit can tell targets who their clients are.
+    /// An exit can send a client's address to the target.
     pub source: bool,
-    /// IP packets go beside streams.
+    /// Sessions can carry IP packets in addition to streams.
     pub packets: bool,
-    /// Targets may be Unix sockets.
+    /// Targets can be Unix sockets.
     pub unix_targets: bool,
-    /// An exit can give entries what [`Config::offer`] says.
+    /// An exit can send its [`Config::offer`] to entries.
     pub offer: bool,
-    /// Carriers may be WebSocket connections.
+    /// Carriers can be WebSocket connections.
     pub web_socket: bool,
-    /// It runs on bytes in order, whatever carries them: TCP, proxies, Unix sockets, commands, a rendezvous. Else on UDP.
+    /// The protocol runs on any ordered byte stream: TCP, proxies, Unix sockets, commands, a
+    /// rendezvous. Otherwise the protocol runs on UDP.
     pub bytes: bool,
-    /// A library allocates what payload is read into.
+    /// A library allocates the buffers for received payload.
     pub library_buffers: bool,
 }
 
 impl Protocol {
-    /// All of them.
+    /// Every protocol.
     pub const ALL: [Self; 7] = [
         Self::Native,
         Self::Jmux,
@@ -79,7 +84,7 @@ impl Protocol {
         Self::Ssh,
     ];
 
-    /// What it can do.
+    /// The capabilities of the protocol.
     #[must_use]
     pub const fn can(self) -> Capabilities {
         const HTTP2: Capabilities = Capabilities {
@@ -122,7 +127,7 @@ impl Protocol {
             Self::Jmux => Capabilities {
                 name: "Jmux",
                 half_close: true,
-                // Between two gateways of ours.
+                // True only between two MuxTunnel gateways.
                 reset: true,
                 early_data: false,
                 resume: false,
@@ -141,7 +146,7 @@ impl Protocol {
             Self::Http2 => HTTP2,
             Self::Hbone => Capabilities {
                 name: "HBONE",
-                // No peer in a mesh knows what HTTP2 has for it.
+                // Peers in a mesh do not support the listen request of HTTP2.
                 listen: false,
                 ..HTTP2
             },
@@ -154,14 +159,16 @@ impl Protocol {
             },
             Self::Http3 => Capabilities {
                 name: "HTTP3",
-                // Standards have no word for it, as for HTTP2; two gateways of ours have QUIC.
+                // No standard defines a listen request, and two MuxTunnel gateways can use QUIC
+                // instead.
                 listen: false,
                 bytes: false,
                 ..HTTP2
             },
             Self::Ssh => Capabilities {
                 name: "SSH",
-                // Between two gateways of ours, as the peer's programs send an end for both.
+                // True only between two MuxTunnel gateways: other SSH programs send EOF for a reset
+                // and for an end of file.
                 reset: true,
                 go_away: false,
                 unix_targets: true,
@@ -171,7 +178,7 @@ impl Protocol {
     }
 }
 
-/// Why a protocol has no listeners for its peers.
+/// The error for a feature that needs listeners, with the protocols that support it.
 pub(crate) fn cannot_listen(protocol: Protocol) -> String {
     let others = Protocol::ALL.iter().map(|protocol| protocol.can());
     let mut others: Vec<&str> = others
@@ -180,13 +187,13 @@ pub(crate) fn cannot_listen(protocol: Protocol) -> String {
         .collect();
     let last = others.pop().unwrap_or_default();
     format!(
-        "protocol {} cannot ask an exit to listen: {} and {last} can",
+        "protocol {} cannot request that an exit listens: use {} or {last}",
         protocol.can().name,
         others.join(", ")
     )
 }
 
-/// Whether what the configuration asks for goes together with its protocol.
+/// Checks the fields that depend on the protocol.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let can = config.protocol.can();
     let name = can.name;
@@ -194,7 +201,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !can.unix_targets
         && let Some(index) = config.forwards.iter().position(is_unix)
     {
-        let problem = format!("protocol {name} forwards to HOST:PORT alone");
+        let problem = format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
         return Err(ConfigError::field(
             format!("forwards[{index}].target"),
             problem,
@@ -203,15 +210,15 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
             Protocol::Quic | Protocol::Http3 => {
-                format!("protocol {name} runs on UDP: no WebSocket carries it")
+                format!("protocol {name} runs on UDP and cannot use WebSocket carriers")
             }
-            Protocol::Ssh => "protocol SSH runs on TCP: no WebSocket carries it".to_owned(),
-            _ => format!("protocol {name} is HTTP itself: it runs on TCP or TLS"),
+            Protocol::Ssh => "protocol SSH cannot use WebSocket carriers".to_owned(),
+            _ => format!("protocol {name} cannot use WebSocket carriers: it runs on TCP or TLS"),
         };
         return Err(ConfigError::field("webSocket", problem));
     }
     if config.offer.is_some() && !can.offer {
-        let problem = format!("protocol {name} has no word for it");
+        let problem = format!("protocol {name} does not support offers");
         return Err(ConfigError::field("offer", problem));
     }
     if !can.bytes {
@@ -230,35 +237,37 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !has_its_security {
         let problem = match config.protocol {
             Protocol::Hbone => {
-                "protocol HBONE has mutual TLS, or None for a peer that has none either"
+                "protocol HBONE needs mode MutualTls, or None if the peer uses no TLS"
             }
-            Protocol::Quic => "protocol QUIC has TLS inside: MutualTls or ServerTls",
-            Protocol::Http3 => "protocol HTTP3 has TLS inside: MutualTls or ServerTls",
-            Protocol::Ssh => "protocol SSH has security of its own: mode SSH",
+            Protocol::Quic => "protocol QUIC needs mode MutualTls or ServerTls",
+            Protocol::Http3 => "protocol HTTP3 needs mode MutualTls or ServerTls",
+            Protocol::Ssh => "protocol SSH needs mode SSH",
             _ if matches!(config.security, Security::Ssh(_)) => {
-                "mode SSH is protocol SSH's: another protocol has MutualTls, Noise, ServerTls or None"
+                "mode SSH is for protocol SSH only: use MutualTls, Noise, ServerTls or None"
             }
-            _ => "protocol HTTP2 has TLS, or None: no other HTTP/2 speaks Noise",
+            _ => {
+                "protocol HTTP2 needs mode MutualTls, ServerTls or None: HTTP/2 peers do not support Noise"
+            }
         };
         return Err(ConfigError::field("security.mode", problem));
     }
     Ok(())
 }
 
-/// A connection that carries bytes carries no datagrams.
+/// Checks that a protocol on UDP has no field that needs a byte stream.
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
     let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
-        ("proxy", "it connects to TCP ports alone")
+        ("proxy", "a proxy connects to TCP ports only")
     } else if !config.connect_command.is_empty() {
-        ("connectCommand", "a command carries bytes, no datagrams")
+        ("connectCommand", "a command cannot carry datagrams")
     } else if config.rendezvous.is_some() {
-        ("rendezvous", "a rendezvous joins TCP connections")
+        ("rendezvous", "a rendezvous joins TCP connections only")
     } else if !config.trusted_proxies.is_empty() {
         ("trustedProxies", "datagrams have no PROXY header")
     } else if has_unix(config.connect.as_deref()) {
-        ("connect", "it is dialled by UDP: HOST:PORT")
+        ("connect", "expected HOST:PORT")
     } else if config.is_stdio() || has_unix(config.listen.as_deref()) {
-        ("listen", "it is listened for by UDP: ADDRESS:PORT")
+        ("listen", "expected ADDRESS:PORT")
     } else {
         return Ok(());
     };
@@ -273,7 +282,7 @@ fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
 mod tests {
     use super::*;
 
-    /// The table of docs/protocol.md.
+    /// The table in docs/protocol.md.
     fn table() -> String {
         type Row = (&'static str, fn(Capabilities) -> bool);
         let rows: [Row; 14] = [

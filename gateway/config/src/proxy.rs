@@ -1,4 +1,4 @@
-//! A proxy on the way of carriers.
+//! The proxy through which carriers connect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,54 +9,54 @@ use crate::carrier::has_unix;
 use crate::check::check_host_port;
 use crate::{Config, ConfigError};
 
-/// Longest user name, and longest password, bytes: what RFC 1929 can say.
+/// Maximum length of a user name and of a password, in bytes (RFC 1929).
 const WORD_BYTES_MAX: usize = 255;
-/// The proxy that is none.
+/// The spelling of [`Proxy::None`].
 const NONE: &str = "none";
 
-/// What carriers go through: `none`, or `http://` or `socks5h://` with `[USER:PASSWORD@]HOST:PORT`. The name of the exit
-/// is resolved there. Nothing that is printed has the password.
+/// The proxy for carriers: `none`, or `http://` or `socks5h://` with `[USER:PASSWORD@]HOST:PORT`.
+/// The proxy resolves the host name of the exit. No printed form contains the password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Proxy {
-    /// Nothing, whatever the environment says.
+    /// No proxy, even if the environment names one.
     None,
-    /// This one.
+    /// The proxy with this address and these credentials.
     Server(ProxyServer),
 }
 
-/// A proxy and who is known to it.
+/// A proxy and its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProxyServer {
-    /// How it is spoken to.
+    /// The proxy's protocol.
     pub scheme: ProxyScheme,
-    /// Its `host:port`.
+    /// The proxy's `host:port`.
     pub address: String,
     /// User name and password.
     pub user: Option<(String, String)>,
 }
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyScheme {
-    /// CONNECT (RFC 9110).
+    /// An HTTP proxy, by CONNECT (RFC 9110).
     Http,
-    /// SOCKS5 (RFC 1928), names included.
+    /// A SOCKS5 proxy (RFC 1928). The proxy resolves names.
     Socks5h,
 }
 
-/// What is no proxy. It does not repeat what was given, for that may have a password.
+/// The text is not a proxy. The message does not repeat the text, which may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// Of another scheme.
+    /// Unknown scheme.
     #[error("not http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none")]
     Scheme,
-    /// The address is none.
+    /// Invalid address.
     #[error("its address is not HOST:PORT, such as proxy.example.com:3128")]
     Address,
-    /// The user name or the password.
+    /// Invalid user name or password.
     #[error(
-        "its user is not USER:PASSWORD of 1 to {WORD_BYTES_MAX} bytes each, others than letters and digits written as %40"
+        "its user is not USER:PASSWORD of 1 to {WORD_BYTES_MAX} bytes each, with characters other than letters and digits percent-encoded"
     )]
     User,
 }
@@ -105,7 +105,7 @@ fn parse_user(text: &str) -> Result<(String, String), ProxyError> {
     Ok((name, password))
 }
 
-/// Undoes percent-encoding (RFC 3986); `None`: it is not such, or not UTF-8.
+/// Decodes percent-encoding (RFC 3986). `None`: invalid encoding, or not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, behind @ ..] = rest {
@@ -183,16 +183,16 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// A gateway that dials TCP may do so through a proxy.
+/// Checks that only a gateway that dials TCP has a proxy.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !matches!(config.proxy, Some(Proxy::Server(_))) {
         return Ok(());
     }
     let exits = [&config.connect, &config.connect_fallback];
     let problem = if config.connect.is_none() {
-        "only who has connect goes through a proxy"
+        "only a gateway with connect can use a proxy"
     } else if exits.into_iter().any(|exits| has_unix(exits.as_deref())) {
-        "no proxy connects to a Unix socket"
+        "a proxy cannot connect to a Unix socket"
     } else {
         return Ok(());
     };

@@ -1,14 +1,14 @@
-//! Bit rates as `tc` and `spec.wan` write them: `500kbit`, `100Mbit`, `1Gbit`.
+//! Bit rates in the format of `tc` and `spec.wan`: `500kbit`, `100Mbit`, `1Gbit`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Bits a second. Text form: an integer with a decimal unit, `kbit`, `Mbit` or `Gbit`.
+/// Bits per second. Text form: an integer with a decimal unit, `kbit`, `Mbit` or `Gbit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitRate(
-    /// Bits a second.
+    /// Bits per second.
     pub u64,
 );
 
@@ -19,14 +19,15 @@ const UNITS: [(&str, u64); 3] = [
 ];
 
 impl BitRate {
-    /// Whole bytes a second.
+    /// The rate in bytes per second, rounded down.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0 / 8
     }
 }
 
-/// The largest unit of which it is a whole number; below a kilobit, as no text is, plain bits.
+/// Prints the rate in the largest unit that divides it. A rate below 1 kbit has no text form and is
+/// printed in bits.
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, factor) in UNITS {

@@ -1,38 +1,46 @@
-//! Gateways that meet at a third one: what a leaf shows there, and what the rendezvous knows.
+//! Gateways that meet at a rendezvous: the name and secret of a leaf, and the checks of the fields.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Config, ConfigError, Role};
 
-/// Longest name, characters.
+/// Maximum length of a name, in characters.
 const NAME_LENGTH_MAX: usize = 63;
 
-/// What a leaf gateway shows to the rendezvous at `connect`.
+/// The name and secret with which a leaf gateway authenticates to the rendezvous at `connect`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Leaf {
-    /// The name under which the exit is visited: 1 to 63 lower-case letters, digits, `-`, `_` and `.`.
+    /// The name under which the exit registers: 1 to 63 lower-case letters, digits, `-`, `_` and
+    /// `.`.
     pub name: String,
-    /// The file with the name's secret for this role, at least 16 bytes.
+    /// The file with the secret of this name and role, at least 16 bytes.
     pub secret_file: String,
 }
 
-/// A rendezvous listens and has secrets, a leaf connects; none of them anything else.
+/// Checks that a rendezvous has `secretsFile` and no `rendezvous`, and that a leaf has a valid name
+/// and one address in `connect`.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let is_rendezvous = config.role == Role::Rendezvous;
     let wrong = |field, problem: &str| Err(ConfigError::field(field, problem));
     if is_rendezvous != config.secrets_file.is_some() {
-        let problem = "a rendezvous needs the file of its names' secrets; nobody else has one";
+        let problem = "a rendezvous needs this field, and other roles must not have it";
         return wrong("secretsFile", problem);
     }
     let Some(leaf) = &config.rendezvous else {
         return Ok(());
     };
     if is_rendezvous {
-        return wrong("rendezvous", "a rendezvous is no leaf of another one");
+        return wrong(
+            "rendezvous",
+            "a rendezvous cannot connect to another rendezvous",
+        );
     }
     if config.connect_fallback.is_some() {
-        return wrong("connectFallback", "leads to no rendezvous: leave it out");
+        return wrong(
+            "connectFallback",
+            "is not supported with a rendezvous: remove the field",
+        );
     }
     let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b);
     if !(1..=NAME_LENGTH_MAX).contains(&leaf.name.len()) || !leaf.name.bytes().all(may) {
@@ -40,7 +48,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return wrong("rendezvous.name", problem);
     }
     match &config.connect {
-        Some(connect) if connect.contains(',') => wrong("connect", "a leaf has one rendezvous"),
+        Some(connect) if connect.contains(',') => {
+            wrong("connect", "a leaf connects to only one rendezvous")
+        }
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Which side streams of a forward begin on, and where an exit listens because entries ask for it.
+//! The direction of a forward, and the addresses on which an exit listens for its entries.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,48 +12,50 @@ use crate::protocol::cannot_listen;
 use crate::target::UNIX_PREFIX;
 use crate::{Config, ConfigError, Ports, Role};
 
-/// Most rules in `allowListen`.
+/// Maximum number of rules in `allowListen`.
 pub const LISTEN_RULES_MAX: usize = 64;
 
-/// The side that listens, and the one that dials the target.
+/// Which side listens; the other side dials the target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
-    /// The entry listens, the exit dials.
+    /// The entry listens and the exit dials.
     #[default]
     EntryToExit,
-    /// The exit listens, where its `allowListen` has the address; the entry dials.
+    /// The exit listens, if its `allowListen` permits the address. The entry dials.
     ExitToEntry,
 }
 
 impl Direction {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// An address and ports of an exit that entries may have it listen on: `[ADDRESS:]PORT[-PORT][,peer=IDENTITY]`,
-/// where the address is 127.0.0.1 unless it is written out.
+/// An address and ports on which entries may ask an exit to listen:
+/// `[ADDRESS:]PORT[-PORT][,peer=IDENTITY]`. The default address is 127.0.0.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenRule {
-    /// Exactly this one. `0.0.0.0`: exactly all IPv4 addresses at once. `::`: exactly all addresses of both families at
-    /// once, or all IPv4 addresses at once.
+    /// The address. `0.0.0.0` permits only listeners on all IPv4 addresses. `::` permits listeners
+    /// on all addresses of both families, and on all IPv4 addresses.
     pub address: IpAddr,
     /// The ports.
     pub ports: Ports,
-    /// The peer whose sessions it is for, by the identity that its carriers proved; `None`: every peer.
+    /// The identity that a peer proved on its carriers. The rule applies only to that peer's
+    /// sessions. `None`: every peer.
     pub peer: Option<String>,
 }
 
 impl ListenRule {
-    /// Whether the peer that proved the identity `peer` may have the exit listen on `address`.
+    /// Whether the peer with the identity `peer` may ask the exit to listen on `address`.
     #[must_use]
     pub fn permits(&self, address: SocketAddr, peer: Option<&str>) -> bool {
         let ports = self.ports_for(address.ip(), peer);
         ports.is_some_and(|ports| ports.contains(address.port()))
     }
 
-    /// The ports of `address` that the peer may have the exit listen on, where there are any.
+    /// The ports of `address` on which the peer may ask the exit to listen. `None`: no rule permits
+    /// the address.
     #[must_use]
     pub fn ports_for(&self, address: IpAddr, peer: Option<&str>) -> Option<Ports> {
         let asked = address.to_canonical();
@@ -63,10 +65,10 @@ impl ListenRule {
     }
 }
 
-/// The text is no rule.
+/// The text is not a rule.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{text:?} is not [ADDRESS:]PORT[-PORT][,peer=IDENTITY], such as 8080, 0.0.0.0:9000-9100 or [::]:8080: {problem}"
+    "{text:?} is not a rule: {problem}. Expected [ADDRESS:]PORT[-PORT][,peer=IDENTITY], such as 8080, 0.0.0.0:9000-9100 or [::]:8080"
 )]
 pub struct ListenRuleError {
     text: String,
@@ -97,7 +99,7 @@ fn parse(text: &str) -> Result<ListenRule, &'static str> {
     })
 }
 
-/// IPv6 in brackets.
+/// IPv6 addresses are in brackets.
 fn parse_address(text: &str) -> Result<IpAddr, &'static str> {
     let bare = text
         .strip_prefix('[')
@@ -137,7 +139,8 @@ impl<'de> Deserialize<'de> for ListenRule {
     }
 }
 
-/// Only some protocols have an entry ask its exit to listen, and an exit is not asked without bounds.
+/// Checks that the protocol supports listeners, that only an exit has `allowListen`, and that the
+/// list is short enough.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let listens = config.protocol.can().listen;
     let mut forwards = config.forwards.iter();
@@ -162,7 +165,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         _ if config.role != Role::Exit => "only an exit listens for its peers".to_owned(),
         _ if !listens => cannot_listen(config.protocol),
         length if length > LISTEN_RULES_MAX => {
-            format!("{length} entries, at most {LISTEN_RULES_MAX}")
+            format!("has {length} entries, at most {LISTEN_RULES_MAX} are allowed")
         }
         _ => return Ok(()),
     };

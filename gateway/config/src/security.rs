@@ -1,4 +1,4 @@
-//! How carriers are secured.
+//! Security of carriers.
 
 mod fields;
 
@@ -14,78 +14,80 @@ use zeroize::Zeroizing;
 use crate::{ConfigError, ServerTls, Ssh};
 use fields::Fields;
 
-/// Most entries of `peers`.
+/// Maximum number of entries in `peers`.
 pub const PEERS_MAX: usize = 256;
 
-/// How carriers are secured; `mode` says which. There is no default, so that the insecure form is written
-/// out. Both ends must have the same.
+/// Security of carriers, selected by `mode`. There is no default, so that an insecure configuration
+/// is explicit. Both ends must have the same mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", try_from = "Fields")]
 pub enum Security {
-    /// Carriers as they are: anyone on the path reads and changes the traffic.
+    /// No encryption: anyone on the path can read and change the traffic.
     None {},
-    /// TLS 1.3, with a certificate on both sides.
+    /// TLS 1.3 with a certificate on both sides.
     MutualTls(MutualTls),
     /// Noise with static keys.
     Noise(Noise),
-    /// TLS 1.3, with a certificate on the exit's side alone: the exit accepts every entry.
+    /// TLS 1.3 with a certificate on the exit's side only: the exit accepts every entry.
     ServerTls(ServerTls),
-    /// What SSH itself has: keys of both sides, or a user certificate.
+    /// The security of SSH: keys of both sides, or a user certificate.
     #[serde(rename = "SSH")]
     Ssh(Ssh),
 }
 
-/// TLS 1.3 (RFC 8446), with a certificate on both sides. The files are PEM; changed ones are used for new
-/// carriers.
+/// TLS 1.3 (RFC 8446) with a certificate on both sides. The files are PEM. If a file changes, new
+/// carriers use its new content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MutualTls {
-    /// This gateway's certificate, and those between it and the authority.
+    /// This gateway's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities that the other end's certificate may come from.
+    /// The certificates of the authorities that the gateway trusts for the other end.
     pub ca: PathBuf,
-    /// Names, one of which has to be in the other end's certificate (subjectAltName): DNS names, IP addresses,
-    /// or URIs such as `spiffe://example.org/exit`. 1..=[`PEERS_MAX`].
+    /// Accepted peers: the other end's certificate must contain one of these names
+    /// (subjectAltName). DNS names, IP addresses or URIs such as `spiffe://example.org/exit`.
+    /// 1..=[`PEERS_MAX`].
     pub peers: Vec<String>,
 }
 
-/// Noise: IK where an entry knows its one exit, XX where there are several. The files have 32 bytes each, in
-/// base64; changed ones are used for new carriers.
+/// Noise with pattern IK if an entry accepts one key, and pattern XX if it accepts several. Each
+/// file has 32 bytes in base64. If a file changes, new carriers use its new content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Noise {
     /// This gateway's private key (X25519).
     pub private_key: PathBuf,
-    /// The public keys that the other end may have, 1..=[`PEERS_MAX`].
+    /// The accepted public keys of the other end, 1..=[`PEERS_MAX`].
     pub peers: Vec<PublicKey>,
-    /// A secret that both ends have as well.
+    /// A pre-shared key of both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub psk: Option<PathBuf>,
 }
 
-/// A public key of X25519, in base64.
+/// An X25519 public key, in base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey(pub [u8; 32]);
 
-/// What is no key.
+/// The text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a key: 32 bytes in base64, as `muxgate keygen` prints it")]
 pub struct KeyError;
 
-/// The 32 bytes of a key in base64; white space around it does not matter.
+/// Decodes the 32 bytes of a key from base64. White space around the text is ignored.
 ///
 /// # Errors
-/// [`KeyError`].
+/// [`KeyError`]: not base64, or not 32 bytes.
 pub fn decode_key(text: &str) -> Result<Zeroizing<[u8; 32]>, KeyError> {
     let bytes = STANDARD.decode(text.trim()).map_err(|_| KeyError)?;
     let key = Zeroizing::new(bytes).as_slice().try_into();
     key.map(Zeroizing::new).map_err(|_| KeyError)
 }
 
-/// The same in base64; wiped from memory once it is dropped, as a private key has to be.
+/// Encodes a key in base64. The text may be a private key, so its memory is wiped when it is
+/// dropped.
 #[must_use]
 pub fn encode_key(key: &[u8; 32]) -> Zeroizing<String> {
     Zeroizing::new(STANDARD.encode(key))
@@ -120,7 +122,7 @@ impl fmt::Display for PublicKey {
 }
 
 impl Security {
-    /// The files that it names.
+    /// The files that the configuration names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         match self {
@@ -136,7 +138,7 @@ impl Security {
         }
     }
 
-    /// The same without `peers`: what a running gateway cannot take over.
+    /// The security without `peers`: the part that needs a restart.
     pub(crate) fn without_peers(&self) -> Self {
         match self.clone() {
             Self::MutualTls(tls) => Self::MutualTls(MutualTls {
@@ -151,7 +153,7 @@ impl Security {
         }
     }
 
-    /// The same with the peers of `other`, where both are of one mode.
+    /// The security with the peers of `other`, if both have the same mode.
     pub(crate) fn with_peers_of(&self, other: &Self) -> Self {
         match (self.clone(), other.clone()) {
             (Self::MutualTls(tls), Self::MutualTls(MutualTls { peers, .. })) => {
@@ -171,9 +173,10 @@ impl Security {
             Self::Noise(noise) => (noise.peers.len(), false),
         };
         let problem = if peers == 0 {
-            "is empty, so no carrier could come up: name who the other end may be".to_owned()
+            "is empty, so the gateway would reject every carrier: list the accepted peers"
+                .to_owned()
         } else if peers > PEERS_MAX {
-            format!("{peers} entries, at most {PEERS_MAX}")
+            format!("has {peers} entries, at most {PEERS_MAX} are allowed")
         } else if empty {
             "has an empty entry".to_owned()
         } else {

@@ -1,4 +1,4 @@
-//! TLS with a certificate on the exit's side alone.
+//! TLS with a certificate on the exit's side only.
 
 use std::path::{Path, PathBuf};
 
@@ -6,25 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Config, ConfigError, Role, Security, UNIX_PREFIX};
 
-/// TLS 1.3 (RFC 8446), with a certificate on the exit's side alone, as a web server's. The entry verifies the exit;
-/// the exit accepts every entry. The files are PEM; changed ones are used for new carriers.
+/// TLS 1.3 (RFC 8446) with a certificate on the exit's side only, as on a web server. The entry
+/// verifies the exit. The exit accepts every entry. The files are PEM. If a file changes, new
+/// carriers use its new content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServerTls {
-    /// Exit: its certificate, and those between it and the authority.
+    /// Exit: its certificate, followed by the intermediate certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Exit: its private key.
+    /// Exit: the private key of the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Exit: must be true. It confirms that every client that reaches the port may have the exit dial what is
-    /// allowed.
+    /// Exit: must be true. The value confirms that every client that reaches the port may use all
+    /// allowed targets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_anonymous: bool,
-    /// Entry: the authorities that the exit's certificate may come from; absent: those of the system.
+    /// Entry: the authorities that it trusts for the exit. Default: the system's authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Entry: the name that has to be in the exit's certificate, and is asked for; absent: the host of `connect`.
+    /// Entry: the name that the exit's certificate must contain, sent as SNI. Default: the host of
+    /// `connect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
@@ -36,7 +38,7 @@ impl ServerTls {
     }
 }
 
-/// Each side has its own fields.
+/// Checks that each side has the fields that it needs, and no field of the other side.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Security::ServerTls(tls) = &config.security else {
         return Ok(());
@@ -52,21 +54,25 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ("serverName", tls.server_name.is_some(), false),
     ] {
         match (is_there, of_exit, is_exit) {
-            (true, true, false) => return wrong(field, "is the exit's in mode ServerTls"),
-            (true, false, true) => return wrong(field, "is the entry's in mode ServerTls"),
+            (true, true, false) => return wrong(field, "is a field of the exit in mode ServerTls"),
+            (true, false, true) => {
+                return wrong(field, "is a field of the entry in mode ServerTls");
+            }
             (false, true, true) if field == "allowAnonymous" => {
-                let problem = "must be true: mode ServerTls authenticates no entry, so everybody who reaches the \
-                               port may have the exit dial what is allowed";
+                let problem = "must be true in mode ServerTls, which does not authenticate entries: confirm that every client that \
+                               reaches the port may use all allowed targets";
                 return wrong(field, problem);
             }
-            (false, true, true) => return wrong(field, "an exit needs it in mode ServerTls"),
+            (false, true, true) => {
+                return wrong(field, "an exit requires this field in mode ServerTls");
+            }
             _ => {}
         }
     }
     let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
     let has_host = config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX);
     if !is_exit && !has_host && tls.server_name.is_none() {
-        let problem = "connect does not say the name that has to be in the exit's certificate";
+        let problem = "is missing: connect does not contain the exit's host name";
         return wrong("serverName", problem);
     }
     match &tls.server_name {

@@ -1,4 +1,4 @@
-//! Byte sizes as Kubernetes writes them: `64Mi`, `1Gi`, `1048576`.
+//! Byte sizes in the format of Kubernetes: `64Mi`, `1Gi`, `1048576`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// (resource.Quantity's binary suffixes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(
-    /// Bytes.
+    /// The number of bytes.
     pub u64,
 );
 

@@ -1,4 +1,4 @@
-//! SSH (RFC 4251) as carriers of a gateway's own, and as a second listener of an exit.
+//! SSH (RFC 4251): the keys of SSH carriers, and the second listener of an exit.
 
 use std::path::{Path, PathBuf};
 
@@ -7,57 +7,60 @@ use serde::{Deserialize, Serialize};
 use crate::check::check_addr_port;
 use crate::{Config, ConfigError, Protocol, Role, Security, UNIX_PREFIX};
 
-/// Most host keys of an exit: one of each kind is of use.
+/// Maximum number of host keys of an exit. More than one key of each type is not useful.
 pub const HOST_KEYS_MAX: usize = 8;
 
-/// Who both ends of SSH carriers are. The files are OpenSSH's; changed ones are used for new carriers, and what the
-/// others have proved is verified again by them.
+/// Keys and identities of both ends of SSH carriers. The files have OpenSSH's formats. If a file
+/// changes, new carriers use its new content, and the gateway verifies the identities of
+/// established carriers again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ssh {
-    /// Exit: its private keys, Ed25519 or ECDSA and not encrypted, 1..=[`HOST_KEYS_MAX`].
+    /// Exit: its private keys, Ed25519 or ECDSA, not encrypted, 1..=[`HOST_KEYS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<PathBuf>,
-    /// Exit: the keys that may log in, as sshd's `authorized_keys`. This or `trusted_user_ca_keys`, or both.
+    /// Exit: the keys that may log in, as in sshd's `authorized_keys`. At least one of this field
+    /// and `trusted_user_ca_keys` is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorized_keys: Option<PathBuf>,
-    /// Exit: the authorities whose user certificates may log in, as sshd's `TrustedUserCAKeys`.
+    /// Exit: the authorities whose user certificates may log in, as in sshd's `TrustedUserCAKeys`.
     #[serde(
         default,
         rename = "trustedUserCAKeys",
         skip_serializing_if = "Option::is_none"
     )]
     pub trusted_user_ca_keys: Option<PathBuf>,
-    /// Entry: the user that it logs in as.
+    /// Entry: the user name for the login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Entry: its private key, Ed25519 or ECDSA and not encrypted.
+    /// Entry: its private key, Ed25519 or ECDSA, not encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Entry: the certificate of `key`; absent: it logs in by the key alone.
+    /// Entry: the certificate of `key`. Default: login with the key only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Entry: the keys that its exits may have, as ssh's `known_hosts`. A host that is not in it is refused.
+    /// Entry: the accepted keys of its exits, as in ssh's `known_hosts`. A host that the file does
+    /// not list is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_hosts: Option<PathBuf>,
-    /// Entry: the name under which its exits are in `known_hosts`, as ssh's `HostKeyAlias`; absent: the host and port of
-    /// `connect`.
+    /// Entry: the name of its exits in `known_hosts`, like ssh's `HostKeyAlias`. Default: the host
+    /// and port of `connect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key_alias: Option<String>,
 }
 
-/// A second listener of an exit, whose carriers are SSH whatever the protocol of the others is.
+/// A second listener of an exit, for SSH carriers. The exit may have any other `protocol`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SshListener {
-    /// `addr:port`.
+    /// The listen address, `addr:port`.
     pub listen: String,
-    /// As in [`Ssh`].
+    /// The same as [`Ssh::host_keys`].
     pub host_keys: Vec<PathBuf>,
-    /// As in [`Ssh`].
+    /// The same as [`Ssh::authorized_keys`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorized_keys: Option<PathBuf>,
-    /// As in [`Ssh`].
+    /// The same as [`Ssh::trusted_user_ca_keys`].
     #[serde(
         default,
         rename = "trustedUserCAKeys",
@@ -79,14 +82,15 @@ impl Ssh {
         files.map(PathBuf::as_path).collect()
     }
 
-    /// What an exit needs, and no entry has; `field`: where it is.
+    /// Checks that the fields of an exit are set. `field` is the path of the struct in the
+    /// configuration.
     fn check_exit(&self, field: &str) -> Result<(), ConfigError> {
         let (problem, name) = if self.host_keys.is_empty() {
-            ("is empty: an exit proves who it is by a key", "hostKeys")
+            ("is empty: an exit needs a host key", "hostKeys")
         } else if self.host_keys.len() > HOST_KEYS_MAX {
-            ("has too many files: 8 at most", "hostKeys")
+            ("has too many files: at most 8 are allowed", "hostKeys")
         } else if self.authorized_keys.is_none() && self.trusted_user_ca_keys.is_none() {
-            let problem = "is missing, and so is trustedUserCAKeys: nobody could log in";
+            let problem = "no user could log in: set this field or trustedUserCAKeys";
             (problem, "authorizedKeys")
         } else {
             return Ok(());
@@ -96,7 +100,7 @@ impl Ssh {
 }
 
 impl SshListener {
-    /// Its keys.
+    /// The keys of the listener.
     #[must_use]
     pub fn keys(&self) -> Ssh {
         Ssh {
@@ -108,7 +112,7 @@ impl SshListener {
     }
 }
 
-/// Each side has its own fields.
+/// Checks that each side has the fields that it needs, and no field of the other side.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if let Some(listener) = &config.ssh {
         check_listener(config, listener)?;
@@ -142,15 +146,17 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
     ] {
         match (is_there, of_exit, is_exit) {
-            (true, true, false) => return wrong(field, "is the exit's in mode SSH"),
-            (true, false, true) => return wrong(field, "is the entry's in mode SSH"),
+            (true, true, false) => return wrong(field, "is a field of the exit in mode SSH"),
+            (true, false, true) => return wrong(field, "is a field of the entry in mode SSH"),
             (false, false, false) if needed && field == "hostKeyAlias" => {
-                let problem =
-                    "is missing: connect does not say the name that the exit has in knownHosts";
+                let problem = "is missing: connect does not contain the exit's host name";
                 return wrong(field, problem);
             }
             (false, false, false) if needed => {
-                return wrong(field, "is missing: an entry needs it in mode SSH");
+                return wrong(
+                    field,
+                    "is missing: an entry requires this field in mode SSH",
+                );
             }
             _ => {}
         }
@@ -166,7 +172,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether `connect` says the names of the exits.
+/// Whether every address of `connect` has a host name.
 fn has_host(config: &Config) -> bool {
     let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
     config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX)
@@ -176,9 +182,9 @@ fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigE
     let problem = if config.role != Role::Exit {
         "only an exit has a listener for SSH"
     } else if config.protocol == Protocol::Ssh {
-        "protocol SSH has it as its listen"
+        "with protocol SSH, listen already accepts SSH carriers: remove the field"
     } else if config.is_stdio() {
-        "an exit whose carrier is its standard input and output ends with it"
+        "is not supported with listen: stdio"
     } else {
         check_addr_port("ssh.listen", &listener.listen)?;
         return listener.keys().check_exit("ssh");
@@ -260,7 +266,7 @@ mod tests {
         let config = check(&format!("{exit}ssh: {{{keys}}}\n")).unwrap();
         assert_eq!(check(&config.to_yaml().unwrap()), Ok(config.clone()));
         let crate::Gateway::Exit(gateway) = config.gateway().unwrap() else {
-            panic!("it is an exit");
+            panic!("the gateway is not an exit");
         };
         let (session, listen) = gateway.ssh.unwrap();
         assert_eq!((session.protocol, &*listen), (Protocol::Ssh, "0.0.0.0:22"));

@@ -1,85 +1,88 @@
-//! The status document: what `GET /status` on the admin port answers, as JSON.
+//! The status document: the response to `GET /status` on the admin port, as JSON.
 //!
-//! Read by the operator (conditions, printer columns), by benchmarks (CPU, carriers) and by people.
+//! The operator reads the document for conditions and printer columns. Benchmarks read the CPU time
+//! and the carriers, and people read the document for diagnosis.
 
 mod rendezvous;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Protocol, Role};
 pub use rendezvous::Rendezvous;
 
-/// What one gateway knows of itself.
+/// The state of one gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// Version of muxgate.
     pub version: String,
-    /// Which end it is.
+    /// The role of the gateway.
     pub role: Role,
-    /// The mux protocol of its carriers.
+    /// The mux protocol of the gateway's carriers.
     pub protocol: Protocol,
     /// [`crate::config_hash`] of the configuration in force.
     pub config_hash: String,
-    /// Why the newest file was not taken over, with its `MT` code; the last good one stays in force.
+    /// Why the newest file was rejected, or applied only in part, with an `MT` code. The last valid
+    /// configuration remains in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_error: Option<String>,
-    /// As `/readyz`: the exit listens; the entry listens and has a carrier.
+    /// Whether `/readyz` reports ready: the exit listens, or the entry listens and has a carrier.
     pub ready: bool,
-    /// SIGTERM has been received.
+    /// Whether SIGTERM has been received.
     pub draining: bool,
-    /// What new carriers show, where they are secured by mutual TLS.
+    /// With mutual TLS, the certificate for new carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
-    /// What limits the carrier that moved most in the last second.
+    /// The bottleneck of the carrier that moved the most bytes in the last second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// What to change about it.
+    /// How to remove the bottleneck in `limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
     /// Streams of all sessions.
     pub streams: Streams,
-    /// How they waited for credit.
+    /// Waits of streams for credit.
     #[serde(default)]
     pub credit: Credit,
-    /// What of their payload was not copied.
+    /// Payload that was moved without copying.
     #[serde(default)]
     pub splice: Splice,
-    /// What it takes that they outlive their carriers.
+    /// Memory and events of streams that survive the loss of carriers.
     #[serde(default)]
     pub resume: Resume,
-    /// IP packets, where there is a network.
+    /// IP packets, if the configuration has `network`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
-    /// The forwards in force (entry).
+    /// Entry: the forwards in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
-    /// Who meets here (rendezvous).
+    /// The state of a rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
-    /// The process.
+    /// Resource usage of the process.
     pub process: Process,
-    /// Effective values of the sysctls that matter here, by dotted name; values as the kernel
-    /// prints them, white space folded to single spaces.
+    /// Effective values of the relevant sysctls, by dotted name. The values are the kernel's text,
+    /// with each run of white space replaced by one space.
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// IP packets since the start. One that is to be cut into several (GSO) counts as one.
+/// IP packets since the start. A packet that the kernel will segment (GSO) counts as one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Packets {
     /// Packets handed to carriers.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the packets in `sent`.
     pub bytes_sent: u64,
     /// Packets handed to the interface.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the packets in `received`.
     pub bytes_received: u64,
     /// Packets that were dropped, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -89,21 +92,39 @@ pub struct Packets {
     /// Sessions that carry packets now.
     #[serde(default)]
     pub sessions: u32,
+    /// Entry: the addresses and DNS settings that the exit has assigned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned: Option<Assigned>,
+}
+
+/// The addresses and DNS settings that an exit assigns to an entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assigned {
+    /// Addresses of the entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// DNS servers of the exit's side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_servers: Vec<IpAddr>,
+    /// Search domains of the exit's side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_domains: Vec<String>,
 }
 
 /// A gateway's own certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// SHA-256 of it (DER), in lower-case hexadecimal digits.
+    /// SHA-256 of the certificate (DER), in lower-case hexadecimal digits.
     pub fingerprint: String,
-    /// Since when it is good (RFC 3339).
+    /// Start of the certificate's validity (RFC 3339).
     pub not_before: String,
-    /// When it expires (RFC 3339).
+    /// End of the certificate's validity (RFC 3339).
     pub not_after: String,
 }
 
-/// What a carrier runs on.
+/// The transport of a carrier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CarrierTransport {
     /// A TCP connection.
@@ -137,78 +158,80 @@ impl fmt::Display for CarrierTransport {
     }
 }
 
-/// One carrier, from the kernel's TCP_INFO and from own counters.
+/// One carrier, from the kernel's TCP_INFO and from counters of the gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Carrier {
     /// The other end: `addr:port`, `host:port` behind a proxy, `unix:/path`, `command:PROGRAM` or `stdio`.
     pub peer: String,
-    /// What it runs on.
+    /// The carrier's transport.
     #[serde(default)]
     pub transport: CarrierTransport,
-    /// Seconds since it came up.
+    /// Seconds since the carrier was established.
     pub uptime_seconds: f64,
     /// Smoothed round-trip time.
     pub rtt_milliseconds: f64,
-    /// The least round-trip time of late (five minutes, `net.ipv4.tcp_min_rtt_wlen`).
+    /// Minimum round-trip time of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
     pub rtt_min_milliseconds: f64,
-    /// `cubic`, `bbr`, ...
+    /// Name of the congestion control: `cubic`, `bbr`, ...
     pub congestion_control: String,
     /// Bytes written to the carrier.
     pub bytes_sent: u64,
     /// Bytes read from the carrier.
     pub bytes_received: u64,
-    /// Segments retransmitted since it came up.
+    /// Segments retransmitted since the carrier was established.
     pub retransmits: u64,
     /// Congestion window, segments.
     pub congestion_window: u32,
-    /// Streams of its session. Of several carriers the oldest has the session's numbers, others have 0.
+    /// Streams of the carrier's session. If a session has several carriers, the oldest carrier
+    /// reports all streams of the session, and each other carrier reports 0.
     pub streams: u64,
-    /// Credit granted to the session's peer and not yet consumed, plus what is buffered, in bytes.
+    /// Bytes of credit granted to the session's peer and not yet consumed, plus buffered bytes.
     pub receive_budget_used: u64,
-    /// Acknowledged by the peer in the last second.
+    /// Bytes that the peer acknowledged in the last second.
     #[serde(default)]
     pub sent_bytes_per_second: u64,
-    /// Read from the carrier in the last second.
+    /// Bytes read from the carrier in the last second.
     #[serde(default)]
     pub received_bytes_per_second: u64,
-    /// What limited it in the last second; not there before it was up that long.
+    /// The bottleneck of the last second. Absent in the first second of a carrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// What to change about it.
+    /// How to remove the bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
-    /// Seconds since it came up, by what limited it.
+    /// For each bottleneck, the seconds in which it limited the carrier, since the carrier was
+    /// established.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limited_seconds: BTreeMap<Limit, f64>,
 }
 
-/// What limits a carrier: what its gateway sends, and for [`Self::Memory`] and [`Self::Cpu`] also what
-/// it receives. The first that applies, in this order.
+/// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
+/// cover the receiving direction. The first variant that applies is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Limit {
-    /// Nothing is to be moved.
+    /// No data to send.
     Idle,
-    /// The gateway's busiest worker has no CPU time left.
+    /// The gateway's busiest worker uses all of its CPU time.
     Cpu,
-    /// `memory.receive` has no room for more.
+    /// `memory.receive` is exhausted.
     Memory,
-    /// The peer's kernel has no room for more.
+    /// The peer's receive window is full.
     ReceiveWindow,
-    /// The own kernel's send buffer is smaller than the path.
+    /// The local kernel's send buffer is smaller than the path's bandwidth-delay product.
     SendBuffer,
-    /// The path takes no more at once, as far as congestion control knows.
+    /// The congestion window is full.
     CongestionWindow,
-    /// None of these, the carrier would take more: clients and targets send or take no more, or streams
+    /// The carrier could send more. Clients and targets send or accept no more data, or streams
     /// have no credit.
     Application,
-    /// One that another version knows.
+    /// A value that this version does not support.
     #[serde(other)]
     Other,
 }
 
 impl Limit {
-    /// All that this version knows.
+    /// Every value that this version supports.
     pub const ALL: [Self; 7] = [
         Self::Idle,
         Self::Cpu,
@@ -219,7 +242,7 @@ impl Limit {
         Self::Application,
     ];
 
-    /// Its name in documents and labels.
+    /// The name in status documents and metric labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -239,55 +262,57 @@ impl Limit {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Streams {
-    /// Open now.
+    /// Streams that are open now.
     pub open: u64,
-    /// Opened since the start.
+    /// Streams opened since the start.
     pub opened: u64,
-    /// Ended, by reason; `completed` is the clean end.
+    /// Ended streams, by reason. `completed` is a clean end.
     pub closed: BTreeMap<String, u64>,
-    /// Opens refused or failed, by `MT` code.
+    /// Opens that were refused or failed, by `MT` code.
     pub refused: BTreeMap<String, u64>,
-    /// Payload bytes from local sockets into carriers.
+    /// Payload bytes read from local sockets and sent on carriers.
     pub bytes_sent: u64,
-    /// Payload bytes from carriers taken by local sockets.
+    /// Payload bytes received on carriers and written to local sockets.
     pub bytes_received: u64,
 }
 
-/// Streams that could send and waited, since the start: for credit of the other gateway, or until what is kept for lost
-/// carriers was acknowledged.
+/// Waits since the start of streams with data to send. A stream waits for credit of the other
+/// gateway, or for acknowledgements that free the retransmit buffer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Credit {
-    /// How often one began to wait.
+    /// Number of waits.
     pub waits: u64,
-    /// How long they waited, added up; of a wait that goes on nothing yet.
+    /// Total seconds of finished waits.
     pub waited_seconds: f64,
 }
 
-/// Payload that the kernel moved from socket to socket (splice(2)) since the start; the rest was copied.
+/// Payload since the start that the kernel moved from socket to socket (splice(2)). The gateway
+/// copied all other payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Splice {
-    /// From local sockets into carriers.
+    /// Bytes from local sockets into carriers.
     pub bytes_sent: u64,
-    /// From carriers to local sockets.
+    /// Bytes from carriers to local sockets.
     pub bytes_received: u64,
-    /// From carriers to local sockets by copying, though there was enough at once to splice: no pipe was left,
-    /// the local socket is behind or has a rate limit, or payload before it was missing.
+    /// Bytes from carriers to local sockets that were copied although the amount was enough for a
+    /// splice. Reasons: no pipe was free, the local socket is slow or has a rate limit, or earlier
+    /// payload was missing.
     pub bytes_fallen_back: u64,
-    /// Times that no pipe was left.
+    /// Number of times that no pipe was free.
     pub pipes_lacking: u64,
 }
 
-/// Streams that outlive their carriers, in all sessions.
+/// Retransmit buffers and lost carriers, in all sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resume {
-    /// Kept now, since the other end may ask for it again; each session's `memory.retain` bounds it.
+    /// Bytes retained now for retransmission. In each session, `memory.retain` bounds these bytes.
     pub bytes_retained: u64,
-    /// Carriers that were lost since the start while their session went on.
+    /// Carriers lost since the start whose session continued.
     pub carriers_survived: u64,
-    /// Payload that went again since the start, for a lost carrier had not delivered it.
+    /// Payload bytes sent again since the start because a lost carrier had not delivered them.
     pub bytes_sent_again: u64,
 }
 
@@ -295,15 +320,17 @@ pub struct Resume {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forward {
-    /// Its name.
+    /// The forward's name.
     pub name: String,
-    /// Where it listens.
+    /// The forward's listen address.
     pub listen: String,
-    /// Its target, `host:port` or `unix:/path`. If clients name the target, the protocol in which they do so.
+    /// The forward's target, `host:port` or `unix:/path`. If clients name the target, the protocol
+    /// of the clients.
     pub target: String,
-    /// Its streams. Those of an earlier forward of the same name count as long as one is open.
+    /// The forward's streams. Streams of an earlier forward with the same name are included while
+    /// at least one of them is open.
     pub streams: Streams,
-    /// Why it does not listen, with its `MT` code.
+    /// Why the forward does not listen, with an `MT` code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -316,6 +343,6 @@ pub struct Process {
     pub cpu_seconds: f64,
     /// Peak resident set, bytes.
     pub max_rss_bytes: u64,
-    /// Since the start.
+    /// Seconds since the process started.
     pub uptime_seconds: f64,
 }

@@ -4,12 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a Unix socket's path is behind, in `listen`, in `allow` and in what an entry asks an exit for.
+/// The prefix of the path of a Unix socket, in `listen`, in `allow` and in the target that an entry
+/// sends to an exit.
 pub const UNIX_PREFIX: &str = "unix:";
-/// Longest path of a Unix socket, bytes: `sun_path` of unix(7) without the zero at its end.
+/// Maximum length of the path of a Unix socket, in bytes: `sun_path` of unix(7) without the
+/// terminating zero.
 pub const UNIX_PATH_MAX: usize = 107;
 
-/// Where the exit leads a stream: `{host, port}` or `{unix}`.
+/// The target that an exit dials for a stream: `{host, port}` or `{unix}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub enum Target {
@@ -20,11 +22,11 @@ pub enum Target {
         /// 1..=65535.
         port: u16,
     },
-    /// A Unix socket of the exit's machine: its absolute path, at most [`UNIX_PATH_MAX`] bytes.
+    /// A Unix socket on the exit's machine: its absolute path, at most [`UNIX_PATH_MAX`] bytes.
     Unix(String),
 }
 
-/// As it is written.
+/// The serialized form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
@@ -67,7 +69,7 @@ impl From<Target> for Fields {
 }
 
 impl Target {
-    /// The first field that cannot be used, and what is wrong with it.
+    /// The first invalid field, and the problem.
     pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Tcp { host, .. }
@@ -76,7 +78,7 @@ impl Target {
                 let problem = "must be a name or an address of 1 to 253 characters";
                 Some(("host", problem.to_owned()))
             }
-            Self::Tcp { port: 0, .. } => Some(("port", "must be 1..=65535".to_owned())),
+            Self::Tcp { port: 0, .. } => Some(("port", "must be from 1 to 65535".to_owned())),
             Self::Tcp { .. } => None,
             Self::Unix(path) => unix_path_problem(path).map(|problem| ("unix", problem)),
         }
@@ -93,10 +95,10 @@ impl fmt::Display for Target {
     }
 }
 
-/// What is wrong with the path of a Unix socket, if anything is.
+/// The problem of the path of a Unix socket. `None`: the path is valid.
 pub(crate) fn unix_path_problem(path: &str) -> Option<String> {
     let fits = path.starts_with('/') && path.len() <= UNIX_PATH_MAX;
     (!fits || path.contains(char::is_control)).then(|| {
-        format!("{path:?} is not an absolute path of at most {UNIX_PATH_MAX} bytes, such as /run/web.sock")
+        format!("{path:?} is not an absolute path of at most {UNIX_PATH_MAX} bytes without control characters, such as /run/web.sock")
     })
 }

@@ -13,7 +13,7 @@ forwards:
   target: {host: web.shop.svc, port: 80}
 ";
 
-/// Without its place, which it must have.
+/// Returns the message without its position, which must exist.
 fn said(error: &ConfigError) -> String {
     let text = error.to_string();
     let mut parts = text.splitn(3, ':');
@@ -95,7 +95,7 @@ fn bad_fields_are_named_by_path() {
         (
             "port: 80",
             "port: 0",
-            "forwards[0].target.port: must be 1..=65535",
+            "forwards[0].target.port: must be from 1 to 65535",
         ),
         (
             "exit.example.com:64000",
@@ -110,7 +110,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "connectFallback: exit.example.com:64000",
-            "connectFallback: an entry with protocol Jmux has one exit",
+            "connectFallback: an entry with protocol Jmux can have only one exit",
         ),
         (
             "protocol: Jmux",
@@ -125,42 +125,42 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "memory: {receive: 1Ki}",
-            "memory.receive: 1Ki is below the least of 1Mi",
+            "memory.receive: 1Ki is less than the minimum of 1Mi",
         ),
         (
             "admin: 0.0.0.0:64001",
             "memory: {retain: 512Ki}",
-            "memory.retain: 512Ki is below the least of 1Mi",
+            "memory.retain: 512Ki is less than the minimum of 1Mi",
         ),
         (
             "admin: 0.0.0.0:64001",
             "memory: {stallSeconds: 2592001}",
-            "memory.stallSeconds: must be 0..=2592000",
+            "memory.stallSeconds: must be from 0 to 2592000",
         ),
         (
             "admin: 0.0.0.0:64001",
             "pool: {min: 1, max: 17}",
-            "pool.max: must be 1..=16",
+            "pool.max: must be from 1 to 16",
         ),
         (
             "admin: 0.0.0.0:64001",
             "pool: {min: 0}",
-            "pool.min: must be 1..=16",
+            "pool.min: must be from 1 to 16",
         ),
         (
             "admin: 0.0.0.0:64001",
             "pool: {min: 3, max: 2}",
-            "pool.min: is more than pool.max",
+            "pool.min: is greater than pool.max",
         ),
         (
             "admin: 0.0.0.0:64001",
             "pool: {min: 2, max: 4}",
-            "pool: protocol Jmux has one carrier a session",
+            "pool: protocol Jmux has one carrier per session",
         ),
         (
             "protocol: Jmux",
             "protocol: Native\nresume: false\npool: {max: 4}",
-            "pool: several carriers a session need resume: true",
+            "pool: several carriers per session need resume: true",
         ),
         (
             "admin: 0.0.0.0:64001",
@@ -170,42 +170,42 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "limits: {streams: 0}",
-            "limits.streams: must be 1..=1000000",
+            "limits.streams: must be from 1 to 1000000",
         ),
         (
             "admin: 0.0.0.0:64001",
             "packetBytes: 1023",
-            "packetBytes: 1023 is below the least of 1024",
+            "packetBytes: 1023 is less than the minimum of 1024",
         ),
         (
             "admin: 0.0.0.0:64001",
             "workers: 65",
-            "workers: must be 1..=64",
+            "workers: must be from 1 to 64",
         ),
         (
             "admin: 0.0.0.0:64001",
             "timeouts: {idleSeconds: 2592001}",
-            "timeouts.idleSeconds: must be 0..=2592000",
+            "timeouts.idleSeconds: must be from 0 to 2592000",
         ),
         (
             "admin: 0.0.0.0:64001",
             "timeouts: {halfOpenSeconds: 2592001}",
-            "timeouts.halfOpenSeconds: must be 0..=2592000",
+            "timeouts.halfOpenSeconds: must be from 0 to 2592000",
         ),
         (
             "listen: 0.0.0.0:8080",
             "limits: {streams: 0}\n  listen: 0.0.0.0:8080",
-            "forwards[0].limits.streams: must be 1..=1000000",
+            "forwards[0].limits.streams: must be from 1 to 1000000",
         ),
         (
             "listen: 0.0.0.0:8080",
             "limits: {opensPerSecond: 1000001}\n  listen: 0.0.0.0:8080",
-            "forwards[0].limits.opensPerSecond: must be 1..=1000000",
+            "forwards[0].limits.opensPerSecond: must be from 1 to 1000000",
         ),
         (
             "listen: 0.0.0.0:8080",
             "limits: {rate: 99kbit}\n  listen: 0.0.0.0:8080",
-            "forwards[0].limits.rate: 99kbit is not from 100kbit to 1000Gbit",
+            "forwards[0].limits.rate: 99kbit is out of range: expected 100kbit to 1000Gbit",
         ),
         (
             "listen: 0.0.0.0:8080",
@@ -215,7 +215,7 @@ fn bad_fields_are_named_by_path() {
         (
             "listen: 0.0.0.0:8080",
             "listen: 0.0.0.0:8080\n  proxyProtocol: {send: true}",
-            "forwards[0].proxyProtocol.send: protocol Jmux cannot tell the exit who the client is",
+            "forwards[0].proxyProtocol.send: protocol Jmux cannot send the client's address to the exit",
         ),
         (
             "listen: 0.0.0.0:8080",
@@ -230,12 +230,12 @@ fn bad_fields_are_named_by_path() {
         (
             "  target: {host: web.shop.svc, port: 80}\n",
             "",
-            "forwards[0].target: is missing: a forward of protocol Tcp leads to one",
+            "forwards[0].target: is missing: a forward of protocol Tcp needs a target",
         ),
         (
             "listen: 0.0.0.0:8080",
             "listen: 0.0.0.0:8080\n  protocol: Socks5",
-            "forwards[0].target: does not go with protocol Socks5",
+            "forwards[0].target: is not allowed with protocol Socks5",
         ),
         (
             "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
@@ -245,12 +245,12 @@ fn bad_fields_are_named_by_path() {
         (
             "listen: 0.0.0.0:8080",
             "listen: 0.0.0.0:8080\n  auth: {usersFile: /a}",
-            "forwards[0].auth: clients of protocol Tcp have no way to say who they are",
+            "forwards[0].auth: clients of protocol Tcp cannot authenticate",
         ),
         (
             "listen: 0.0.0.0:8080",
             "listen: 0.0.0.0:8080\n  protocol: Auto\n  auth: {usersFile: /a}",
-            "forwards[0].auth: would not be asked of those that are led to the target",
+            "forwards[0].auth: clients that are forwarded to the target cannot authenticate",
         ),
         (
             "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
@@ -359,7 +359,7 @@ fn the_documented_configurations_can_be_used() {
         .skip(1)
         .filter_map(|rest| rest.split_once("```"))
         .map(|(block, _)| {
-            // A part of one stands for that part of an exit.
+            // A block without a role is a part of an exit's configuration.
             let text = match block.starts_with("role:") {
                 true => block.to_owned(),
                 false => {
@@ -397,7 +397,7 @@ fn the_streams_of_jmux_alone_must_fit_into_the_memory() {
     let error = Config::from_yaml(&small).unwrap_err();
     assert_eq!(
         said(&error),
-        "limits.streams: 4096 streams need a memory.receive of at least 64Mi with protocol Jmux, it is 16Mi"
+        "limits.streams: 4096 streams need a memory.receive of at least 64Mi with protocol Jmux, not 16Mi"
     );
     Config::from_yaml(&small.replace("protocol: Jmux", "protocol: Native")).unwrap();
 }
@@ -414,7 +414,7 @@ fn only_forwards_rules_and_timeouts_reload() {
     let elsewhere = ENTRY.replace("exit.example.com", "other.example.com") + "workers: 7\n";
     let elsewhere = Config::from_yaml(&elsewhere.replace(":8080", ":9090")).unwrap();
     assert_eq!(running.needing_restart(&elsewhere), ["connect", "workers"]);
-    // The part that can be taken over is.
+    // A reload applies the reloadable part.
     assert_eq!(running.reloaded(&elsewhere), moved);
     assert_eq!(elsewhere.needing_restart(&running), ["connect", "workers"]);
 }
@@ -544,7 +544,7 @@ fn priorities_parse() {
 
 #[test]
 fn the_hash_is_that_of_the_text() {
-    // sha256sum of the empty text.
+    // SHA-256 of the empty text.
     assert_eq!(config_hash(""), "e3b0c44298fc1c14");
 }
 
@@ -582,7 +582,7 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
         config
     );
     for (security, problem) in [
-        ("{mode: None, key: b}", "`key` is no field of mode None"),
+        ("{mode: None, key: b}", "`key` is not a field of mode None"),
         ("{mode: Tls}", "unknown variant `Tls`"),
         (
             "{mode: MutualTls, key: b, ca: c, peers: [d]}",
@@ -598,7 +598,7 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
         ),
         (
             &tls.replace("key: b", "key: b, psk: d"),
-            "`psk` is no field of mode MutualTls",
+            "`psk` is not a field of mode MutualTls",
         ),
         (&noise.replace(key, "abc="), "32 bytes in base64"),
     ] {
@@ -679,7 +679,7 @@ fn a_policy_round_trips_and_reloads() {
     assert!(
         plain.needing_restart(&config).is_empty() && !plain.to_yaml().unwrap().contains("policy")
     );
-    // An entry dials for its exit, but what is declared alone.
+    // An entry also dials, but only declared targets.
     let text = format!("{ENTRY}policy: {{protected: [10.96.0.1]}}\n");
     assert_eq!(Config::from_yaml(&text).unwrap().policy.protected.len(), 1);
 }
@@ -702,11 +702,11 @@ fn a_policy_that_cannot_be_used_is_refused_by_its_path() {
         ),
         (
             format!("{EXIT}policy: {{deny: [{many}]}}\n"),
-            "policy.deny: 257 entries, at most 256",
+            "policy.deny: has 257 entries, at most 256",
         ),
         (
             format!("{EXIT}policy: {{protected: [{many}]}}\n"),
-            "policy.protected: 257 entries, at most 64",
+            "policy.protected: has 257 entries, at most 64",
         ),
         (
             format!("{EXIT}policy: {{protected: ['10.0.0.0/99']}}\n"),
@@ -759,7 +759,8 @@ fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
         ("0.0.0.0:9100", true),
         ("127.0.0.1:9100", false),
         ("[::]:80", true),
-        // An entry of a version that listens on IPv4 alone means all addresses, too.
+        // A listener on `0.0.0.0`, which an entry of an older version requests, is permitted by a
+        // rule for all addresses of both families.
         ("0.0.0.0:80", true),
         ("127.0.0.1:80", false),
     ] {
@@ -802,11 +803,11 @@ fn what_cannot_listen_for_its_peer_says_so() {
     for (text, message) in [
         (
             format!("{ENTRY}  direction: ExitToEntry\n"),
-            "forwards[0].direction: protocol Jmux cannot ask an exit to listen: Native, HTTP2, QUIC and SSH can",
+            "forwards[0].direction: protocol Jmux cannot request that an exit listens: use Native, HTTP2, QUIC or SSH",
         ),
         (
             format!("{EXIT}protocol: Jmux\nallowListen: ['8080']\n"),
-            "allowListen: protocol Jmux cannot ask",
+            "allowListen: protocol Jmux cannot request",
         ),
         (
             ENTRY.replace("forwards:", "allowListen: ['8080']\nforwards:"),
@@ -814,7 +815,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
         ),
         (
             format!("{EXIT}allowListen: [{many}]\n"),
-            "allowListen: 65 entries, at most 64",
+            "allowListen: has 65 entries, at most 64",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -842,11 +843,11 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         ),
         (
             format!("{rendezvous}{leaf}"),
-            "rendezvous: a rendezvous is no leaf",
+            "rendezvous: a rendezvous cannot connect",
         ),
         (
             format!("{exit}connectFallback: a:1\n"),
-            "connectFallback: leads to no rendezvous",
+            "connectFallback: is not supported with a rendezvous",
         ),
         (
             "role: Rendezvous\nsecurity: {mode: None}\nsecretsFile: /s\n".to_owned(),
@@ -859,7 +860,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         ),
         (
             format!("{exit}listen: 0.0.0.0:1\n"),
-            "listen: an exit that is visited",
+            "listen: an exit behind a rendezvous",
         ),
         (
             exit.replace("connect: meet:64004\n", ""),
@@ -871,7 +872,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         ),
         (
             entry.replace("64000", "64000,other:1"),
-            "connect: a leaf has one rendezvous",
+            "connect: a leaf connects to only one rendezvous",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -909,27 +910,27 @@ fn an_offer_that_cannot_be_made_says_why() {
     for (text, message) in [
         (
             ENTRY.replace("forwards:", &format!("{offer}forwards:")),
-            "offer: only an exit offers",
+            "offer: only an exit has an offer",
         ),
         (
             EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n" + offer,
-            "offer: only an exit offers",
+            "offer: only an exit has an offer",
         ),
         (
             format!("{EXIT}{offer}"),
-            "offer: is for entries that show a certificate: it needs security.mode MutualTls",
+            "offer: needs security.mode MutualTls, so that entries show a certificate",
         ),
         (
             EXIT.replace("{mode: None}", server_tls) + offer,
-            "offer: is for entries that show a certificate",
+            "offer: needs security.mode MutualTls",
         ),
         (
             format!("{SECURE_EXIT}offer: ''\n"),
-            "offer: is empty: leave it out",
+            "offer: is empty: remove the field",
         ),
         (
             format!("{SECURE_EXIT}offer: {long}\n"),
-            "offer: 65537 bytes, at most 65536",
+            "offer: has 65537 bytes, at most 65536",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -954,7 +955,7 @@ fn a_network_has_its_own_addresses_alone_and_mapped_ones_are_of_ipv4() {
         ("2001:db8::1", "2001:db8::1", true),
         ("::/1", "10.1.2.3", false),
         ("10.0.0.0/8", "2001:db8::1", false),
-        // What a translator makes of an address is another address.
+        // The NAT64 form of an address counts as a different address.
         ("10.1.0.0/16", "64:ff9b::a01:203", false),
     ] {
         let cidr: Cidr = network.parse().unwrap();
@@ -1001,24 +1002,27 @@ fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
         ),
         (
             with(leaf, "10.0.0.0/8"),
-            "trustedProxies: an exit that is visited at a rendezvous listens for no carriers",
+            "trustedProxies: an exit behind a rendezvous does not listen for carriers",
         ),
         (
             with(&unix, "10.0.0.0/8"),
-            "trustedProxies: carriers have an address only where listen is ADDRESS:PORT",
+            "trustedProxies: is only for listen: ADDRESS:PORT, because other carriers have no client address",
         ),
         (
             with(&EXIT.replace("0.0.0.0:64000", "stdio"), "10.0.0.0/8"),
-            "trustedProxies: carriers have an address only where",
+            "trustedProxies: is only for listen: ADDRESS:PORT",
         ),
-        (with(EXIT, &many), "trustedProxies: 65 entries, at most 64"),
+        (
+            with(EXIT, &many),
+            "trustedProxies: has 65 entries, at most 64",
+        ),
         (
             with(EXIT, "10.0.0.0/8, 0.0.0.0/0"),
-            "trustedProxies[1]: 0.0.0.0/0 has every address: name the networks of the load balancers",
+            "trustedProxies[1]: 0.0.0.0/0 contains every address: list only the networks of the load balancers",
         ),
         (
             with(EXIT, "'::ffff:0:0/96'"),
-            "trustedProxies[0]: ::ffff:0.0.0.0/96 has every address",
+            "trustedProxies[0]: ::ffff:0.0.0.0/96 contains every address",
         ),
         (
             with(EXIT, "lb.example.com"),

@@ -1,31 +1,32 @@
-//! What carriers run on.
+//! The transport of carriers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::has_unix;
 use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role};
 
-/// What carriers run on; both ends must have the same.
+/// The transport of carriers. Both ends must have the same transport.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
-    /// TCP connections, Unix sockets, commands: whatever `connect` and `listen` say.
+    /// TCP connections, Unix sockets or commands, as `connect` and `listen` specify.
     #[default]
     Tcp,
     /// KCP over UDP, for paths that lose packets.
     Kcp,
-    /// What the path allows, and of that what carries more: TCP, with [`Config::web_socket`] also such connections, and KCP on
-    /// the UDP port of the same number. An exit takes all of them.
+    /// The entry selects the transport with the highest throughput: TCP, with
+    /// [`Config::web_socket`] also WebSocket, and KCP on the UDP port with the same number. An exit
+    /// accepts all of these transports.
     Auto,
 }
 
 impl Transport {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// KCP, and what is chosen, carry the native protocol between two addresses.
+/// Checks that transports Kcp and Auto have protocol Native and addresses of HOST:PORT.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.transport {
         Transport::Tcp => None,
@@ -38,22 +39,23 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// What KCP lacks. Where Auto has these, it tries no KCP, or they count for TCP.
+/// The first field that KCP does not support. With transport Auto, a gateway with such a field does
+/// not try KCP, or the field applies to TCP only.
 fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
     let (field, problem) = if config.web_socket.is_some() {
         (
             "webSocket",
-            "is a request over TCP, and transport Kcp has none: leave one of them out",
+            "needs TCP, which transport Kcp does not use: remove webSocket or transport",
         )
     } else if matches!(config.proxy, Some(Proxy::Server(_))) {
         (
             "proxy",
-            "leads TCP connections on, not the datagrams of transport Kcp",
+            "forwards TCP connections, not the datagrams of transport Kcp",
         )
     } else if config.congestion_control != CongestionControl::Auto {
         (
             "congestionControl",
-            "is the kernel's, for TCP; transport Kcp has one of its own",
+            "applies to TCP only; transport Kcp has its own congestion control",
         )
     } else {
         return None;
@@ -61,34 +63,40 @@ fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
     Some((field, problem.to_owned()))
 }
 
-/// What neither KCP nor Auto, which is `name`, goes together with.
+/// The first field that neither Kcp nor Auto supports. `name`: the name of the transport.
 fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
     let (field, problem) = if config.role == Role::Rendezvous {
-        ("transport", "a rendezvous joins TCP connections alone")
+        ("transport", "a rendezvous joins TCP connections only")
     } else if config.protocol != Protocol::Native {
         (
             "transport",
-            "is for protocol Native alone: others speak theirs over TCP, or over QUIC",
+            "is for protocol Native only: other protocols use TCP or QUIC",
         )
     } else if config.rendezvous.is_some() {
-        ("rendezvous", "joins TCP connections alone: use Tcp")
+        (
+            "rendezvous",
+            "a rendezvous joins TCP connections only: use Tcp",
+        )
     } else if !config.connect_command.is_empty() {
-        ("connectCommand", "is the carrier itself: use Tcp")
+        (
+            "connectCommand",
+            "the command's pipes are the carrier: use Tcp",
+        )
     } else if has_unix(config.connect.as_deref()) {
-        ("connect", "it needs HOST:PORT, not a Unix socket")
+        ("connect", "expected HOST:PORT, not a Unix socket")
     } else if has_unix(config.connect_fallback.as_deref()) {
-        ("connectFallback", "it needs HOST:PORT, not a Unix socket")
+        ("connectFallback", "expected HOST:PORT, not a Unix socket")
     } else if has_unix(config.listen.as_deref()) {
-        ("listen", "it needs ADDRESS:PORT, not a Unix socket")
+        ("listen", "expected ADDRESS:PORT, not a Unix socket")
     } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
         (
             "listen",
-            "it needs ADDRESS:PORT, not standard input and output",
+            "expected ADDRESS:PORT, not standard input and output",
         )
     } else if !config.trusted_proxies.is_empty() {
         (
             "trustedProxies",
-            "they name their clients at the beginning of a TCP connection, and datagrams have none: use Tcp",
+            "a PROXY header begins a TCP connection, and datagrams carry no header: use Tcp",
         )
     } else {
         return None;

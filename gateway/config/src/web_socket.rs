@@ -4,20 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, Role};
 
-/// Most origins in `webSocket.origins`.
+/// Maximum number of origins in `webSocket.origins`.
 pub const ORIGINS_MAX: usize = 16;
 
-/// Carriers are WebSocket connections (RFC 6455): over TLS where that secures them, and below Noise.
+/// Carriers are WebSocket connections (RFC 6455). With TLS security, WebSocket runs over TLS. With
+/// Noise security, Noise runs over WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebSocket {
-    /// The path that is asked for, or answered at; from `/` on.
+    /// The path of the request, beginning with `/`.
     pub path: String,
-    /// Entry: what the request names as its host; absent: the exit's address.
+    /// Entry: the Host header of the request. Default: the exit's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Exit: origins (RFC 6454) of the web pages whose browsers may open carriers, such as `https://app.example.com`;
-    /// at most [`ORIGINS_MAX`]. Empty: none may. Gateways send no origin.
+    /// Exit: origins (RFC 6454) of the web pages whose browsers may open carriers, such as
+    /// `https://app.example.com`, at most [`ORIGINS_MAX`]. Empty: no web page may open carriers.
+    /// Gateways send no Origin header.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
 }
@@ -45,7 +47,7 @@ impl WebSocket {
             return Err(ConfigError::field(field, "only an exit accepts carriers"));
         }
         if self.origins.len() > ORIGINS_MAX {
-            let problem = format!("at most {ORIGINS_MAX} origins");
+            let problem = format!("has too many origins: at most {ORIGINS_MAX} are allowed");
             return Err(ConfigError::field(field, problem));
         }
         let is_origin = |text: &str| {

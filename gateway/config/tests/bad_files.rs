@@ -1,8 +1,8 @@
-//! Files that cannot be used, each with all that is said of it.
+//! Invalid files, each with its complete error message.
 
 use muxtunnel_gateway_config::Config;
 
-/// A file that can be used, and one of whose lines each case replaces.
+/// A valid file. Each case replaces one line of this file.
 const ENTRY: &str = "\
 role: Entry
 security: {mode: None}
@@ -34,7 +34,7 @@ policy: {}
 ";
 
 const CASES: &[(&str, &str, &str, &str)] = &[
-    // No YAML.
+    // Invalid YAML.
     (
         ENTRY,
         "role: Entry",
@@ -65,7 +65,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "---\nlimits: {streams: 100}",
         "1:1: deserializing from YAML containing more than one document is not supported",
     ),
-    // Of another type.
+    // Values of the wrong type.
     (
         ENTRY,
         "{streams: 100}",
@@ -106,7 +106,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         EXIT,
         "- '10.0.0.0/8'",
         "- '10.0.0.0/99'",
-        "9:3: allow[1]: \"10.0.0.0/99\" is not HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, nor unix:/PATH: the prefix length is too large",
+        "9:3: allow[1]: \"10.0.0.0/99\" is not a rule: the prefix length is too large. Expected HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, or unix:/PATH",
     ),
     (
         EXIT,
@@ -126,7 +126,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "proxy: ftp://alice:secret@proxy:3128\nlimits:",
         "14:8: proxy: not http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none",
     ),
-    // Unknown, missing, twice.
+    // Unknown, missing and duplicate fields.
     (
         ENTRY,
         "  listen: 127.0.0.1:5432",
@@ -161,7 +161,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{mode: None}",
         "{mode: None, psk: /psk}",
-        "2:24: security: `psk` is no field of mode None",
+        "2:24: security: `psk` is not a field of mode None",
     ),
     (
         ENTRY,
@@ -181,7 +181,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "",
         "12:5: forwards[1].target: a target has either a host and a port, or unix, the path of a socket",
     ),
-    // Found later.
+    // Errors of the checks after parsing.
     (
         ENTRY,
         "127.0.0.1:5432",
@@ -210,43 +210,43 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "connect: exit.example.com:64000\n",
         "",
-        "1:1: connect: an entry needs the exit's host:port, or a connectCommand",
+        "1:1: connect: an entry needs the exit's HOST:PORT, or a connectCommand",
     ),
     (
         ENTRY,
         "connect: exit.example.com:64000",
         "connect: unix:relative",
-        "3:10: connect: \"relative\" is not an absolute path of at most 107 bytes, such as /run/web.sock",
+        "3:10: connect: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
     (
         ENTRY,
         "limits:",
         "connectCommand: [ssh, far]\nlimits:",
-        "14:17: connectCommand: is there instead of connect and connectFallback",
+        "14:17: connectCommand: replaces connect and connectFallback: remove them",
     ),
     (
         ENTRY,
         "{streams: 100}",
         "{streams: 0}",
-        "14:19: limits.streams: must be 1..=1000000",
+        "14:19: limits.streams: must be from 1 to 1000000",
     ),
     (
         ENTRY,
         "limits:",
         "drain: {acceptSeconds: 30}\nlimits:",
-        "14:24: drain.acceptSeconds: is later than drain.deadlineSeconds",
+        "14:24: drain.acceptSeconds: is greater than drain.deadlineSeconds",
     ),
     (
         EXIT,
         "listen: 0.0.0.0:64000",
         "listen: stdio\nworkers: 2",
-        "7:10: workers: listen: stdio is one carrier, for which there is one worker",
+        "7:10: workers: listen: stdio has a single carrier, so it supports only one worker",
     ),
     (
         EXIT,
         "policy: {}",
         "policy:\n  deny: ['*']\n  allow: ['*']",
-        "8:3: allow: is the short form of policy.allow; write all rules in one of them",
+        "8:3: allow: is the short form of policy.allow: write all rules in one of the two fields",
     ),
     (
         EXIT,
@@ -264,25 +264,25 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         EXIT,
         "policy: {}",
         "policy: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
-        "11:30: trustedProxies[1]: 0.0.0.0/0 has every address: name the networks of the load balancers",
+        "11:30: trustedProxies[1]: 0.0.0.0/0 contains every address: list only the networks of the load balancers",
     ),
     (
         EXIT,
         "policy: {}",
         "policy: {}\noffer: text",
-        "11:8: offer: is for entries that show a certificate: it needs security.mode MutualTls",
+        "11:8: offer: needs security.mode MutualTls, so that entries show a certificate",
     ),
     (
         ENTRY,
         "limits:",
         "transport: Kcp\nproxy: socks5h://proxy.example.com:1080\nlimits:",
-        "15:8: proxy: leads TCP connections on, not the datagrams of transport Kcp",
+        "15:8: proxy: forwards TCP connections, not the datagrams of transport Kcp",
     ),
     (
         ENTRY,
         "{mode: None}",
         "{mode: ServerTls, certificate: /a}",
-        "2:42: security.certificate: is the exit's in mode ServerTls",
+        "2:42: security.certificate: is a field of the exit in mode ServerTls",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! Anything, said to a port that takes SOCKS, HTTP and what is for its target.
+//! Fuzzes a port that detects SOCKS, HTTP and plain TCP.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("detect")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

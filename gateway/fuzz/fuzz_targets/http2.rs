@@ -1,4 +1,4 @@
-//! Anything, read as a message of a listener on HTTP/2, an authority and a Proxy-Status.
+//! Fuzzes the parsers of an HTTP/2 listener's messages, of authorities and of Proxy-Status.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("http2")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,4 +1,4 @@
-//! Anything, read as fields, as frames with payload and as settings of HTTP/3.
+//! Fuzzes the parsers of HTTP/3: fields, frames with payload, and settings.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("http3")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,4 +1,4 @@
-//! Anything, read as a file of hosts of SSH, and as one of its patterns and a name.
+//! Fuzzes the parser of `known_hosts`, and a host pattern with a name.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("known_hosts")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

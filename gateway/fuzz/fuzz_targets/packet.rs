@@ -1,4 +1,4 @@
-//! Anything, read as a header of virtio-net and an IP packet.
+//! Fuzzes the check of an IP packet behind a header of virtio-net.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("packet")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,4 +1,4 @@
-//! Anything, read as a header of the PROXY protocol, of version 1 or 2.
+//! Fuzzes the parser of PROXY protocol headers, versions 1 and 2.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("proxy")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

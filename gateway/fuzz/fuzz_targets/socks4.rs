@@ -1,4 +1,4 @@
-//! Anything, said to a SOCKS4 proxy.
+//! Fuzzes the input of a SOCKS4 proxy.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,6 @@ use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("socks4")(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,16 +1,18 @@
-//! The Internet checksum: RFC 1071, and RFC 1624 for a field that changes.
+//! The Internet checksum (RFC 1071), and its incremental update (RFC 1624).
 
-/// A sum of 16-bit words that is not folded yet, in the order of bytes in memory (RFC 1071, 2 (B)).
+/// An unfolded sum of 16-bit words in memory byte order (RFC 1071, 2 (B)).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that begin at an even offset of what is summed. Fewer than 2^32 bytes in all.
+    /// Adds `bytes`, which must begin at an even offset of the summed data. The sum must have fewer
+    /// than 2^32 bytes in total.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         let mut sum = self.0;
         for word in words {
-            // It cannot wrap before 2^32 words; an overflow check here would cost the vector instructions.
+            // The sum of fewer than 2^32 words does not wrap. A check for overflow would prevent
+            // vector instructions.
             sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)));
         }
         let mut last = [0; 4];
@@ -25,7 +27,8 @@ impl Sum {
         Self(self.0.wrapping_add(u64::from(word.to_be())))
     }
 
-    /// The sum as a number of 16 bits: what a field that needs its checksum holds.
+    /// The sum, folded to 16 bits. A checksum field holds this value until the checksum is
+    /// complete.
     pub(crate) fn fold(self) -> u16 {
         let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
         let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
@@ -34,20 +37,21 @@ impl Sum {
         u16::from_be(u16::try_from(sum).unwrap_or(u16::MAX))
     }
 
-    /// The checksum: the complement of the sum.
+    /// The checksum, which is the complement of the folded sum.
     pub(crate) fn checksum(self) -> u16 {
         !self.fold()
     }
 
-    /// The sum is that of bytes with a right checksum.
+    /// Whether the summed bytes contain a correct checksum.
     pub(crate) fn is_right(self) -> bool {
         self.fold() == u16::MAX
     }
 }
 
-/// The sum of the pseudo header of TCP and UDP: RFC 9293, 3.1; RFC 8200, 8.1.
+/// The sum of the pseudo header of TCP and UDP (RFC 9293, 3.1; RFC 8200, 8.1).
 ///
-/// `packet` begins with an IP header; `length`: bytes from the transport header on, 1..=65,535.
+/// `packet` begins with an IP header. `length` counts bytes from the transport header on,
+/// 1..=65,535.
 pub(crate) fn pseudo_header(packet: &[u8], ipv6: bool, protocol: u8, length: usize) -> Sum {
     let addresses = if ipv6 {
         packet.get(8..40)
@@ -60,7 +64,7 @@ pub(crate) fn pseudo_header(packet: &[u8], ipv6: bool, protocol: u8, length: usi
         .word(u16::try_from(length).unwrap_or(u16::MAX))
 }
 
-/// A checksum after one of the words below it changed (RFC 1624, equation 3).
+/// Updates a checksum after the change of one summed word (RFC 1624, equation 3).
 pub(crate) fn replaced(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -68,7 +72,7 @@ pub(crate) fn replaced(checksum: u16, old: u16, new: u16) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
-/// The number of two bytes at `at`; 0 beyond the end.
+/// The big-endian word at `at`, or 0 beyond the end.
 pub(crate) fn word_at(bytes: &[u8], at: usize) -> u16 {
     bytes
         .get(at..)
@@ -76,7 +80,7 @@ pub(crate) fn word_at(bytes: &[u8], at: usize) -> u16 {
         .map_or(0, |word| u16::from_be_bytes(*word))
 }
 
-/// Writes a number of two bytes at `at`; nothing beyond the end.
+/// Writes a big-endian word at `at`. Does nothing beyond the end.
 pub(crate) fn set_word(bytes: &mut [u8], at: usize, word: u16) {
     if let Some(field) = bytes
         .get_mut(at..)
@@ -92,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Word by word, as RFC 1071 writes it.
+    /// The checksum, computed word by word as in RFC 1071.
     fn plainly(bytes: &[u8]) -> u16 {
         let mut sum = 0_u32;
         for pair in bytes.chunks(2) {
@@ -125,7 +129,7 @@ mod tests {
 
         #[test]
         fn a_replaced_word_is_as_summed_again(mut bytes in prop::collection::vec(any::<u8>(), 4..60), new: u16) {
-            // With all words zero there are two ways to write zero.
+            // For all-zero words, both 0 and 0xffff are valid checksums.
             prop_assume!(bytes[2..].iter().any(|byte| *byte != 0));
             let before = Sum::default().bytes(&bytes).checksum();
             let old = word_at(&bytes, 0);

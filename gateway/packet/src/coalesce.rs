@@ -1,10 +1,10 @@
-//! Arriving packets as super-packets for the device: the reverse of `segment.rs`.
+//! Joins arriving packets into super-packets for the device: the reverse of `segment.rs`.
 //!
-//! As the kernel's GRO: packets that a sender split from one super-packet become that super-packet again,
-//! so that splitting it yields the same packets. Only packets with right checksums are joined. Order
-//! within a flow is kept.
+//! It works like the kernel's GRO. Packets that a sender split from one super-packet become that
+//! super-packet again, and splitting it yields the same packets. Only packets with correct
+//! checksums are joined. The order within a flow is kept.
 //!
-//! Read next: `coalesce/candidate.rs`, which packets may be joined.
+//! Read next: `coalesce/candidate.rs`, which decides which packets may be joined.
 
 mod candidate;
 #[cfg(test)]
@@ -16,42 +16,47 @@ use crate::checksum::{Sum, pseudo_header, set_word};
 use crate::packet::{TCP, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
 use crate::{PACKET_BYTES_MAX, Packet, VIRTIO_HEADER_BYTES, VirtioHeader};
 
-/// Flows of which packets are held at once.
+/// Maximum number of flows whose packets are held at a time.
 pub const COALESCE_FLOWS_MAX: usize = 8;
-/// Packets that are joined to one: UDP_MAX_SEGMENTS of kernels before 6.8, and UDP_GRO_CNT_MAX.
+/// Maximum number of packets in one super-packet. It equals the kernel's UDP_GRO_CNT_MAX, and its
+/// UDP_MAX_SEGMENTS before Linux 6.8.
 pub const COALESCE_SEGMENTS_MAX: usize = 64;
 
-/// What takes framed packets for the device.
+/// Receiver of framed packets for the device.
 pub type Emit<'a> = &'a mut dyn FnMut(&[u8]);
 
-/// Joins consecutive packets of a flow. Holds at most ([`COALESCE_FLOWS_MAX`] + 1) x 64 KiB = 576 KiB.
+/// Joins consecutive packets of a flow. Holds at most ([`COALESCE_FLOWS_MAX`] + 1) x 64 KiB, which
+/// is 576 KiB.
 ///
-/// The owner calls [`Self::flush`] when no further packet has arrived; nothing is to wait for more.
+/// The owner calls [`Self::flush`] when no further packet has arrived, so held packets do not wait
+/// for later packets.
 #[derive(Debug)]
 pub struct Coalescer {
     with_udp: bool,
-    /// The oldest first; the first `held` are in use, the others keep their buffers.
+    /// Flows, the oldest first. The first `held` flows are in use. The remaining entries keep their
+    /// buffers for later flows.
     flows: Vec<Held>,
     held: usize,
-    /// Where packets are framed that are not joined.
+    /// Buffer in which a packet that is not joined gets its virtio header.
     alone: Vec<u8>,
 }
 
 /// Packets of one flow that are joined so far.
 #[derive(Debug)]
 struct Held {
-    /// Room for the virtio header, and the first packet, with the payload of the others behind it.
+    /// Room for the virtio header, the first packet, and the payload of the later packets.
     bytes: Vec<u8>,
     first: Candidate,
-    /// Of the next packet.
+    /// Expected sequence number of the next packet.
     sequence: u32,
     segments: usize,
-    /// The last packet had PSH.
+    /// Whether the last packet had PSH.
     push: bool,
 }
 
 impl Coalescer {
-    /// `with_udp`: the device takes super-packets of UDP (USO, Linux 6.2), else datagrams pass one by one.
+    /// `with_udp`: whether the device accepts super-packets of UDP (USO, Linux 6.2). If not,
+    /// datagrams are not joined.
     #[must_use]
     pub fn new(with_udp: bool) -> Self {
         Self {
@@ -62,7 +67,8 @@ impl Coalescer {
         }
     }
 
-    /// Takes a plain packet, of which `checked` is what its check returned. Gives `emit` what is complete.
+    /// Adds a plain packet. `checked` is the result of checking it. Passes complete packets to
+    /// `emit`.
     pub fn push(&mut self, packet: &[u8], checked: &Packet, emit: Emit<'_>) {
         let candidate = Candidate::of(packet, checked, self.with_udp);
         let Some(candidate) = candidate else {
@@ -89,7 +95,7 @@ impl Coalescer {
         self.hold(candidate, packet);
     }
 
-    /// Gives `emit` all that is held.
+    /// Passes all held packets to `emit`.
     pub fn flush(&mut self, emit: Emit<'_>) {
         self.flush_flows(|_| true, emit);
     }
@@ -125,7 +131,8 @@ impl Coalescer {
         self.held += 1;
     }
 
-    /// Appends a packet's payload to its flow, if it is what comes next.
+    /// Appends a packet's payload to its flow, if the packet is the next segment. Returns whether
+    /// it appended the payload.
     fn join(&mut self, at: usize, candidate: &Candidate, packet: &[u8]) -> bool {
         let Some(held) = self.flows.get_mut(at) else {
             return false;
@@ -144,7 +151,7 @@ impl Coalescer {
         true
     }
 
-    /// No packet may follow the one that was joined last.
+    /// Whether the super-packet is complete after `last`, the packet that was joined last.
     fn is_complete(&self, at: usize, last: &Candidate) -> bool {
         let Some(held) = self.flows.get(at) else {
             return true;
@@ -167,7 +174,7 @@ impl Coalescer {
         }
     }
 
-    /// Gives `emit` what is held of a flow, and keeps its buffer behind those in use.
+    /// Passes the held packet of a flow to `emit`, and moves its buffer behind the buffers in use.
     fn flush_at(&mut self, at: usize, emit: Emit<'_>) {
         let flows = self.flows.get_mut(at..self.held).unwrap_or_default();
         if let Some(held) = flows.first_mut() {
@@ -233,7 +240,7 @@ impl Held {
     }
 }
 
-/// Writes `packet` behind the header of a plain one.
+/// Writes a default virtio header and `packet`.
 fn frame(framed: &mut Vec<u8>, packet: &[u8]) {
     framed.clear();
     framed.extend(VirtioHeader::default().to_bytes());

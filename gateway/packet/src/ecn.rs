@@ -1,18 +1,17 @@
-//! Explicit Congestion Notification: RFC 3168; which packets of a tunnel are marked, RFC 6040.
+//! Explicit Congestion Notification (RFC 3168), and the rules for tunnels (RFC 6040).
 
 use crate::VIRTIO_HEADER_BYTES;
 use crate::checksum::{replaced, set_word, word_at};
 
-/// Both bits of ECN: congestion experienced (RFC 3168, 5).
+/// ECN codepoint "congestion experienced", which sets both bits (RFC 3168, 5).
 const CONGESTION_EXPERIENCED: u8 = 0b11;
-/// Where they are in the second byte of an IPv6 header.
+/// Position of the ECN bits in the second byte of an IPv6 header.
 const IPV6_SHIFT: u32 = 4;
 
-/// Marks that a framed packet met congestion, if its transport understands it.
+/// Sets "congestion experienced" in a framed packet, if the packet is ECN-capable.
 ///
-/// Returns whether the packet is marked now; `false` for a packet that is not ECN-capable, which has
-/// to be dropped instead. The IPv4 header's checksum follows (RFC 1624). A super-packet is marked as
-/// a whole: each of its segments will be.
+/// Returns whether the packet is marked. Drop an unmarked packet instead. Updates the checksum of
+/// the IPv4 header (RFC 1624). Each segment of a super-packet inherits the mark.
 pub fn mark_congestion(framed: &mut [u8]) -> bool {
     let Some(packet) = framed.get_mut(VIRTIO_HEADER_BYTES..) else {
         return false;

@@ -1,22 +1,22 @@
-//! Which flow a packet belongs to, as a number that a peer cannot foresee.
+//! Hashes the flow of a packet to a number that a peer cannot predict.
 
 use std::hash::{BuildHasher, RandomState};
 
 use crate::Packet;
 
-/// A keyed hash of flows: protocol, addresses and ports, by the hash of the standard library, which is made against chosen
-/// input.
+/// A keyed hash of the protocol, addresses and ports of a flow. It uses the standard library's
+/// hash, which resists chosen input.
 ///
-/// Its key is random, so that nobody can choose packets that share a queue with somebody's flow. Both directions of a
-/// connection have different numbers.
+/// The key is random, so an attacker cannot choose packets that share a queue with another flow.
+/// The two directions of a connection have different hashes.
 #[derive(Clone, Debug, Default)]
 pub struct FlowKey {
     state: RandomState,
 }
 
 impl FlowKey {
-    /// The number of a packet's flow. Packets without ports, fragments among them, are told apart by
-    /// protocol and addresses alone, so all fragments of a datagram are one flow.
+    /// The hash of a packet's flow. Packets without ports, such as fragments, are hashed only by
+    /// protocol and addresses, so all fragments of a datagram belong to one flow.
     #[must_use]
     pub fn hash(&self, packet: &Packet) -> u32 {
         let flow = (
@@ -25,7 +25,7 @@ impl FlowKey {
             packet.destination,
             packet.ports,
         );
-        // Half of it is enough.
+        // 32 of the 64 bits are enough.
         (self.state.hash_one(flow) >> 32) as u32
     }
 }

@@ -1,6 +1,7 @@
-//! What a sender is told of a packet that the tunnel does not carry: RFC 792, RFC 1191, RFC 1812, RFC 4443, RFC 8201.
+//! ICMP errors for the senders of packets that the tunnel does not carry (RFC 792, RFC 1191,
+//! RFC 1812, RFC 4443, RFC 8201).
 //!
-//! How many are sent is the caller's to limit (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)).
+//! The caller limits the rate of errors (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,31 +10,33 @@ use crate::packet::{ICMPV4, ICMPV6};
 use crate::segment::DONT_FRAGMENT;
 use crate::{Fragment, Packet, VIRTIO_HEADER_BYTES, VirtioHeader, check};
 
-/// Bytes of the longest answer: RFC 1812 4.3.2.3, and the least MTU of IPv6 (RFC 4443 2.4 (c)).
+/// Bytes of the longest error (RFC 1812 4.3.2.3). For IPv6 it is the minimum MTU (RFC 4443 2.4
+/// (c)).
 const ANSWER_BYTES_MAX_IPV4: usize = 576;
 const ANSWER_BYTES_MAX_IPV6: usize = 1280;
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
-/// Type 1, code 1, checksum 2, and 4 that depend on the type.
+/// Bytes of an ICMP header: type 1, code 1, checksum 2, and 4 bytes that depend on the type.
 const ICMP_HEADER_BYTES: usize = 8;
-/// Internetwork control (RFC 1812 4.3.2.5).
+/// Precedence "internetwork control" (RFC 1812 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 const HOP_LIMIT: u8 = 64;
-/// Every link of IPv6 takes packets of so many bytes (RFC 8200, 5): a sender believes no less.
+/// Every IPv6 link carries packets of this length (RFC 8200, 5), so senders ignore a lower MTU.
 const MTU_MIN_IPV6: u32 = 1280;
 
-/// Type and code of an answer, and its last four bytes.
+/// Type and code of an error, and the last four bytes of its ICMP header.
 struct Message {
     kind: u8,
     code: u8,
     rest: u32,
 }
 
-/// Tells the sender of `framed` that the path takes packets of `mtu` bytes: fragmentation needed of IPv4 where the
-/// packet must not be fragmented (RFC 1191), packet too big of IPv6 (RFC 8201).
+/// Builds the error that reports a path MTU of `mtu` bytes to the sender of `framed`. For IPv4 this
+/// is "fragmentation needed" if the packet must not be fragmented (RFC 1191). For IPv6 it is
+/// "packet too big" (RFC 8201).
 ///
-/// Returns a framed packet for the sender; `None` where there must be no answer. `from`: an address of the same IP
-/// version, not one of the sender's host.
+/// Returns a framed packet for the sender, or `None` if no error may be sent. `from` is an address
+/// of the same IP version, and not an address of the sender's host.
 #[must_use]
 pub fn too_big(framed: &[u8], mtu: usize, from: IpAddr) -> Option<Vec<u8>> {
     let packet = check(framed).ok()?;
@@ -57,10 +60,11 @@ pub fn too_big(framed: &[u8], mtu: usize, from: IpAddr) -> Option<Vec<u8>> {
     answer(bytes, &packet, from, &message)
 }
 
-/// Tells the sender of `framed` that a rule forbids the packet: code 13 of IPv4 (RFC 1812 5.2.7.1), code 1
-/// of IPv6 (RFC 4443 3.1).
+/// Builds the error that reports to the sender of `framed` that a rule forbids the packet: code 13
+/// of IPv4 (RFC 1812 5.2.7.1), or code 1 of IPv6 (RFC 4443 3.1).
 ///
-/// Returns a framed packet for the sender; `None` where there must be no answer. `from`: an address of the same IP version.
+/// Returns a framed packet for the sender, or `None` if no error may be sent. `from` is an address
+/// of the same IP version.
 #[must_use]
 pub fn prohibited(framed: &[u8], from: IpAddr) -> Option<Vec<u8>> {
     let packet = check(framed).ok()?;
@@ -84,15 +88,17 @@ fn answer(bytes: &[u8], packet: &Packet, from: IpAddr, message: &Message) -> Opt
     }
 }
 
-/// No answer to errors, and to fragments other than the first: RFC 1122 3.2.2, RFC 4443 2.4 (e). Packets to
-/// groups, and from addresses that are not one host's, did not pass the check.
+/// Whether an error may be sent for a packet. ICMP errors and later fragments get no error (RFC
+/// 1122 3.2.2, RFC 4443 2.4 (e)). The check of the packet has already rejected multicast
+/// destinations, and sources that are not a single host.
 fn may_be_answered(bytes: &[u8], packet: &Packet) -> bool {
     if packet.fragment == Fragment::Later {
         return false;
     }
     let kind = bytes.get(packet.header_length).copied().unwrap_or_default();
     match packet.protocol {
-        // Echo, router discovery, timestamp, information and address mask ask or answer; all else is an error.
+        // Echo, router discovery, timestamp, information and address mask are not errors. All other
+        // types are errors.
         ICMPV4 if !packet.is_ipv6() => matches!(kind, 0 | 8..=10 | 13..=18),
         ICMPV6 if packet.is_ipv6() => kind >= 128,
         _ => true,

@@ -1,23 +1,26 @@
-//! The pure core of the layer-3 mode: what a packet may be, which packet is next, and what its
-//! sender is told.
+//! The sans-IO core of the layer-3 mode: it validates packets, queues them, segments them, and
+//! builds ICMP errors.
 //!
-//! It knows no socket, device, clock, task or lock (`clippy.toml` next to this crate bans them), has
-//! no `unsafe`, and does not panic for any input. Bytes and `now` come in as arguments.
+//! The crate uses no socket, device, clock, task or lock (`clippy.toml` in this crate bans them),
+//! has no `unsafe`, and does not panic for any input. Bytes and `now` are arguments.
 //!
 //! # Two forms of a packet
-//! - *framed*: the 10 bytes of [`VirtioHeader`], then one IP packet. The TUN device reads and writes this form, and
-//!   carriers that are a stream carry it.
-//! - *plain*: one IP packet alone, with complete checksums. QUIC datagrams carry this form.
+//! - *framed*: the 10 bytes of [`VirtioHeader`], then one IP packet. The TUN device reads and
+//!   writes this form, and stream carriers carry it.
+//! - *plain*: one IP packet without a virtio header, with complete checksums. QUIC datagrams carry
+//!   this form.
 //!
-//! # The way of a packet
-//! From the device: [`from_device`] -> whose it is (`gateway/src/roles/network`) -> [`clamp_mss`] ->
-//! [`FlowKey::hash`] -> [`FqCodel::push`] -> [`FqCodel::pop`] (with [`mark_congestion`]) -> carrier; [`Segments`] where it
-//! carries datagrams, of which [`too_big`] tells the sender what does not fit.
+//! # Path of a packet
+//! From the device: [`from_device`] -> look-up of the peer (`gateway/src/roles/network`) ->
+//! [`clamp_mss`] -> [`FlowKey::hash`] -> [`FqCodel::push`] -> [`FqCodel::pop`] (with
+//! [`mark_congestion`]) -> carrier. For a carrier of datagrams, [`Segments`] splits the packet, or
+//! [`too_big`] builds an ICMP error for its sender.
 //!
-//! From a carrier: [`check`] (plain packets: [`check_plain`] and [`Coalescer`] first) -> whose it is, and where it may go ([`prohibited`] tells the sender) ->
-//! device. Nothing reaches the device without a [`Packet`].
+//! From a carrier: [`check`] (for plain packets [`check_plain`] and [`Coalescer`]) -> check of the
+//! addresses and the policy ([`prohibited`] builds an ICMP error for the sender) -> device. Only a
+//! checked [`Packet`] reaches the device.
 //!
-//! Read next: `packet.rs`, the gate for what a peer sends; `queue.rs`.
+//! Read next: `packet.rs`, which validates packets of a peer; `queue.rs`.
 
 mod checksum;
 mod coalesce;
@@ -25,6 +28,8 @@ mod ecn;
 mod flow;
 mod icmp;
 mod mss;
+#[cfg(any(test, feature = "oracles"))]
+pub mod oracle;
 mod packet;
 mod queue;
 mod reason;

@@ -1,4 +1,4 @@
-//! The maximum segment size of TCP connections through the tunnel: RFC 9293 3.7.1, RFC 6691.
+//! The maximum segment size of TCP connections through the tunnel (RFC 9293 3.7.1, RFC 6691).
 
 use crate::checksum::{replaced, set_word, word_at};
 use crate::packet::{TCP, TCP_CHECKSUM_OFFSET, TCP_HEADER_BYTES};
@@ -8,14 +8,16 @@ const SYN: u8 = 0x02;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MAXIMUM_SEGMENT_SIZE: u8 = 2;
-/// Bytes of IPv4 and TCP headers without options, and of IPv6 and TCP: what the option leaves out.
+/// Bytes of IP and TCP headers without options, which the MSS does not include.
 const HEADERS_IPV4: usize = 20 + TCP_HEADER_BYTES;
 const HEADERS_IPV6: usize = 40 + TCP_HEADER_BYTES;
 
-/// Lowers the MSS option of a SYN or SYN-ACK to what fits into `mtu` bytes; returns whether it did.
+/// Lowers the MSS option of a SYN or SYN-ACK so that segments fit into `mtu` bytes. Returns whether
+/// the option changed.
 ///
-/// `packet` is what the check of `framed` returned. The checksum follows (RFC 1624), unless the kernel has
-/// yet to complete it: then its field has the sum of the pseudo header alone, in which no option is.
+/// `packet` is the result of checking `framed`. Updates a complete checksum (RFC 1624). An
+/// incomplete checksum field holds only the sum of the pseudo header, which does not include
+/// options.
 pub fn clamp_mss(framed: &mut [u8], packet: &Packet, mtu: usize) -> bool {
     if packet.protocol != TCP || packet.tcp_flags & SYN == 0 {
         return false;
@@ -50,7 +52,7 @@ pub fn clamp_mss(framed: &mut [u8], packet: &Packet, mtu: usize) -> bool {
     changed
 }
 
-/// Lowers the number at `at` of a TCP header.
+/// Lowers the MSS at offset `at` of a TCP header.
 fn clamp(header: &mut [u8], at: usize, segment_max: u16, needs_checksum: bool) -> bool {
     let old = word_at(header, at);
     if old <= segment_max {
@@ -58,7 +60,7 @@ fn clamp(header: &mut [u8], at: usize, segment_max: u16, needs_checksum: bool) -
     }
     set_word(header, at, segment_max);
     if !needs_checksum {
-        // At an odd place its bytes belong to two words, swapped.
+        // At an odd offset, the bytes belong to two words of the sum, so they are swapped.
         let as_summed = |word: u16| {
             if at.is_multiple_of(2) {
                 word

@@ -1,10 +1,11 @@
-//! The gate: whether bytes are one well-formed IP packet, and what the tunnel needs to know of it.
+//! Validates that bytes are one well-formed IP packet, and extracts the fields that the tunnel
+//! needs.
 //!
-//! All that a peer sends comes through [`check`] or [`check_plain`] before it reaches the device, and what
-//! the device reads comes through [`from_device`]. What passes makes the kernel do nothing that a plain
-//! packet of a neighbour would not: all lengths agree, a checksum is completed only where the transport's
-//! is, and a super-packet is just what the kernel itself would have made. It does not judge whether source
-//! and destination are this tunnel's: `networks.rs` does.
+//! Every packet of a peer passes [`check`] or [`check_plain`] before it reaches the device. Every
+//! packet of the device passes [`from_device`]. A valid packet has no more effect on the kernel
+//! than a packet from a neighbouring host: all lengths agree, only a transport checksum is
+//! completed, and the kernel itself could have built each super-packet. The gateway checks whether
+//! source and destination belong to the tunnel (`gateway/src/roles/network/addresses.rs`).
 //!
 //! Read next: `packet/network.rs`, `packet/offload.rs`.
 
@@ -28,12 +29,12 @@ use transport::Transport;
 
 use crate::{VIRTIO_HEADER_BYTES, VirtioHeader};
 
-/// Bytes of the longest IP packet, without the virtio header; of a super-packet too.
+/// Bytes of the longest IP packet or super-packet, without the virtio header.
 pub const PACKET_BYTES_MAX: usize = 65_535;
-/// The least segment of a TCP super-packet, in bytes of payload: TCP_MIN_GSO_SIZE of the kernel, its least
-/// segment size of 48 without 40 bytes of options.
+/// Minimum payload of a segment of a TCP super-packet, in bytes. It equals the kernel's
+/// TCP_MIN_GSO_SIZE: the minimum segment size of 48 bytes minus 40 bytes of options.
 pub const GSO_SIZE_MIN_TCP: u16 = 8;
-/// Segments of a UDP super-packet: UDP_MAX_SEGMENTS of the kernel.
+/// Maximum number of segments of a UDP super-packet (UDP_MAX_SEGMENTS of the kernel).
 pub const UDP_SEGMENTS_MAX: usize = 128;
 
 /// Protocol numbers of IANA.
@@ -45,79 +46,80 @@ pub(crate) const ICMPV6: u8 = 58;
 /// Which part of a datagram a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// All of it.
+    /// The packet is a whole datagram.
     None,
-    /// The first fragment: it has the transport header.
+    /// The first fragment, which has the transport header.
     First,
-    /// One of the others.
+    /// A fragment after the first fragment.
     Later,
 }
 
 /// Whether a packet is a super-packet: several segments with one header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gso {
-    /// One packet.
+    /// A single packet.
     None,
-    /// Segments of TCP.
+    /// A super-packet of TCP segments.
     Tcp {
-        /// Bytes of payload in each but the last.
+        /// Bytes of payload in each segment except the last.
         size: u16,
-        /// CWR is for the first segment.
+        /// Whether only the first segment gets the flag CWR.
         ecn: bool,
     },
-    /// Datagrams of UDP.
+    /// A super-packet of UDP datagrams.
     Udp {
-        /// Bytes of payload in each but the last.
+        /// Bytes of payload in each datagram except the last.
         size: u16,
     },
 }
 
-/// What a checked packet is. Only this crate makes one, so having it means that the packet was checked.
+/// The fields of a checked packet. Only this crate can create a `Packet`, so a `Packet` proves that
+/// the check succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Packet {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes to.
+    /// Destination address.
     pub destination: IpAddr,
-    /// Protocol behind the IP header and its extension headers (IANA).
+    /// Protocol after the IP header and its extension headers (IANA number).
     pub protocol: u8,
-    /// Source and destination port of TCP and UDP; `None` of other protocols, and of fragments.
+    /// Source and destination port of TCP and UDP. `None` for other protocols and for fragments.
     pub ports: Option<(u16, u16)>,
     /// Bytes of the IP packet.
     pub length: usize,
-    /// Bytes of the IP header with options and extension headers: where the transport header is.
+    /// Bytes of the IP header with options and extension headers. The transport header follows.
     pub header_length: usize,
-    /// Where the payload behind a TCP or UDP header begins; else `header_length`.
+    /// Offset of the payload after a TCP or UDP header. `header_length` for other packets.
     pub payload_offset: usize,
-    /// Which part of a datagram it is.
+    /// Which part of a datagram the packet is.
     pub fragment: Fragment,
     /// TTL of IPv4, hop limit of IPv6.
     pub hop_limit: u8,
     /// DSCP, and ECN in the lowest two bits.
     pub traffic_class: u8,
-    /// Whether it is a super-packet.
+    /// Whether the packet is a super-packet.
     pub gso: Gso,
-    /// The transport's checksum is still to be completed.
+    /// Whether the transport checksum is incomplete.
     pub needs_checksum: bool,
-    /// Flags of TCP, FIN the lowest; else 0.
+    /// Flags of TCP, with FIN as the lowest bit. 0 for other protocols.
     pub tcp_flags: u8,
 }
 
 impl Packet {
-    /// IPv6, else IPv4.
+    /// Whether the packet is IPv6. Otherwise it is IPv4.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         self.source.is_ipv6()
     }
 
-    /// A part of a datagram: it has no ports that a rule could judge.
+    /// Whether the packet is a fragment. A fragment has no ports, so rules cannot match its ports.
     #[must_use]
     pub fn is_fragment(&self) -> bool {
         self.fragment != Fragment::None
     }
 
-    /// Packets that a super-packet is on a link; 1 of a plain one.
+    /// Number of segments of a super-packet. 1 for a single packet.
     #[must_use]
     pub fn segments(&self) -> usize {
         match self.gso {
@@ -130,13 +132,13 @@ impl Packet {
     }
 }
 
-/// Checks what a peer sent as virtio header and IP packet.
+/// Checks a framed packet of a peer.
 ///
-/// The virtio header must be in the one form that [`from_device`] makes: no flag but NEEDS_CSUM (a peer's
-/// DATA_VALID is not believed), fields of no use 0.
+/// The virtio header must have the canonical form that [`from_device`] writes. Its only permitted
+/// flag is NEEDS_CSUM, because a peer's DATA_VALID cannot be trusted. Unused fields must be 0.
 ///
 /// # Errors
-/// Why it must not reach the device.
+/// Why the packet must not reach the device.
 pub fn check(framed: &[u8]) -> Result<Packet, Malformed> {
     let (header, packet) = VirtioHeader::read(framed).ok_or(Malformed::Short(framed.len()))?;
     let (network, transport) = parse(packet)?;
@@ -148,21 +150,22 @@ pub fn check(framed: &[u8]) -> Result<Packet, Malformed> {
     Ok(checked(packet, &network, &transport, offload))
 }
 
-/// Checks what a peer sent as an IP packet alone, whose checksums are complete.
+/// Checks a plain packet of a peer, which has complete checksums.
 ///
 /// # Errors
-/// Why it must not reach the device.
+/// Why the packet must not reach the device.
 pub fn check_plain(packet: &[u8]) -> Result<Packet, Malformed> {
     let (network, transport) = parse(packet)?;
     Ok(checked(packet, &network, &transport, (Gso::None, false)))
 }
 
-/// Checks what was read from the device, and brings its virtio header into the one form that the other
-/// end's [`check`] takes: true header length, no DATA_VALID, no checksum to be completed elsewhere than in
-/// the transport header, no super-packet of one segment.
+/// Checks a packet that was read from the device, and writes its virtio header in the canonical
+/// form that the other end's [`check`] accepts: the exact header length, no DATA_VALID, no
+/// incomplete checksum outside the transport header, and no super-packet of one segment.
 ///
 /// # Errors
-/// Why it is not carried: a packet of the kernel's own may be for one link alone.
+/// The reason why the packet is not carried. For example, the kernel sends some packets for one
+/// link only.
 pub fn from_device(framed: &mut [u8]) -> Result<Packet, Malformed> {
     let length = framed.len();
     let (bytes, packet) = framed
@@ -177,7 +180,8 @@ pub fn from_device(framed: &mut [u8]) -> Result<Packet, Malformed> {
     let header = offload::canonical(before, packet, &headers);
     *bytes = header.to_bytes();
     if (before.flags ^ header.flags) & VirtioHeader::NEEDS_CSUM != 0 {
-        // A checksum was completed elsewhere than in the transport header: what was read may be what was written.
+        // `canonical` completed a checksum outside the transport header, and may have changed bytes
+        // that were already parsed.
         return check(framed);
     }
     let offload = offload::check(header, packet, &headers)?;

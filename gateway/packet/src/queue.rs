@@ -1,8 +1,10 @@
-//! The queue in front of a carrier: a queue for each flow, served in turn, each with `CoDel`.
+//! The queue in front of a carrier. Each flow has its own queue with `CoDel`, and the flows take
+//! turns.
 //!
-//! FQ-CoDel (RFC 8290) over [`CoDel`](codel) (RFC 8289), generic over what waits. A flow that has little to
-//! send goes first, bulk flows share by bytes, a flow that keeps a standing queue is told to slow down, and a
-//! full queue takes from the longest flow. Nothing here blocks.
+//! The algorithm is FQ-CoDel (RFC 8290) over [`CoDel`](codel) (RFC 8289), generic over the type of
+//! a packet. Flows with little data go first, and bulk flows share the carrier by bytes. Packets of
+//! a flow with a standing queue are marked or dropped. A full queue drops packets of the longest
+//! flow. No function blocks.
 //!
 //! Read next: `queue/codel.rs`.
 
@@ -15,30 +17,33 @@ use std::time::{Duration, Instant};
 
 use codel::{Codel, Verdict};
 
-/// Packets that are dropped of one flow before the one that has most is looked for again.
+/// Maximum number of packets to drop from one flow before selecting the longest flow again.
 const DROP_BATCH_MAX: usize = 64;
-/// The end of a list of flows or packets.
+/// Index that marks the end of a list of flows or packets.
 const NONE: u32 = u32::MAX;
 
-/// Limits and times of a queue.
+/// Limits and delays of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct FqCodelConfig {
-    /// Queues that flows are hashed to. RFC 8290: 1024.
+    /// Number of queues that flows are hashed to. RFC 8290 recommends 1024.
     pub flows: usize,
     /// Bytes that a flow may send in its turn.
     ///
-    /// A flow is new, and goes before all old ones, for its first quantum: 16 KiB hold a first window of TCP
-    /// (RFC 6928: 10 segments), and ten times a ping. A super-packet of 64 KiB goes as a whole; its flow
-    /// then waits until others have had as much, at most four quanta. So a packet of a new flow waits for
-    /// the packet that is being written alone, and one of an old flow for one super-packet of each other.
+    /// New flows go before old flows. A flow is new for its first quantum. The default of 16 KiB
+    /// holds an initial TCP window (10 segments, RFC 6928), and ten pings. A super-packet of 64 KiB
+    /// is sent as a whole, and its flow then waits for at most four quanta of the other flows. So a
+    /// packet of a new flow waits only for the packet that is being written. A packet of an old
+    /// flow waits for one super-packet of each other flow.
     pub quantum: usize,
-    /// How long packets may wait all the time.
+    /// Acceptable standing delay of packets.
     pub target: Duration,
-    /// How long they may wait longer than that; about the longest round trip.
+    /// How long the delay may exceed `target` before packets are marked or dropped. It should be
+    /// about the longest round-trip time.
     pub interval: Duration,
-    /// Bytes of all packets.
+    /// Maximum sum of the lengths of all packets, in bytes.
     pub bytes_max: usize,
-    /// Packets. The queue itself takes about 64 bytes, and the size of `T`, for each.
+    /// Maximum number of packets. For each packet, the queue itself takes about 64 bytes plus the
+    /// size of `T`.
     pub packets_max: usize,
 }
 
@@ -55,14 +60,14 @@ impl Default for FqCodelConfig {
     }
 }
 
-/// What a queue did since it was made.
+/// Counters of a queue since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Packets dropped since the queue was over its limits.
+    /// Packets dropped because the queue exceeded its limits.
     pub dropped_overlimit: u64,
     /// Packets that `CoDel` dropped.
     pub dropped_codel: u64,
-    /// Packets that `CoDel` had marked instead.
+    /// Packets that `CoDel` marked instead of dropping them.
     pub marked: u64,
 }
 
@@ -74,7 +79,7 @@ pub struct FqCodel<T> {
     new_flows: List,
     old_flows: List,
     entries: Vec<Entry<T>>,
-    /// Entries that hold nothing.
+    /// Head of the list of unused entries.
     free: u32,
     packets: usize,
     bytes: usize,
@@ -93,17 +98,18 @@ struct Entry<T> {
 struct Flow {
     packets: List,
     bytes: usize,
-    /// Of the longest packet since the flow had none.
+    /// Bytes of the longest packet since the flow was last empty.
     longest: usize,
-    /// Bytes it may still send in its turn; less than 0 once a packet was longer.
+    /// Bytes that the flow may still send in its turn. Negative after a packet that was longer than
+    /// these bytes.
     deficit: i64,
     is_listed: bool,
-    /// The next flow of its list.
+    /// The next flow of the same list.
     next: u32,
     codel: Codel,
 }
 
-/// A list by index; its owner has the links.
+/// A linked list of indices. The linked elements store the links.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u32,
@@ -118,7 +124,7 @@ impl List {
 }
 
 impl<T> FqCodel<T> {
-    /// An empty queue. A limit or count of 0 is taken as 1.
+    /// Creates an empty queue. Raises `flows`, `quantum` and `packets_max` of 0 to 1.
     #[must_use]
     pub fn new(mut config: FqCodelConfig) -> Self {
         config.flows = config.flows.clamp(1, 1 << 16);
@@ -146,35 +152,41 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// Bytes that wait.
+    /// Bytes of all queued packets.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Packets that wait.
+    /// Number of queued packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets
     }
 
-    /// Nothing waits.
+    /// Whether no packet is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets == 0
     }
 
-    /// What the queue did since it was made.
+    /// The counters since the creation of the queue.
     #[must_use]
     pub fn counters(&self) -> QueueCounters {
         self.counters
     }
 
+    /// Changes the limit of the bytes of all packets. If the queue exceeds the new limit, the next
+    /// [`push`](Self::push) drops packets.
+    pub fn set_bytes_max(&mut self, bytes: usize) {
+        self.config.bytes_max = bytes;
+    }
+
     /// Appends an item of `length` bytes to its flow's queue.
     ///
-    /// Returns what had to be dropped from the head of the flow that has most, because the queue is over its limits now;
-    /// mostly nothing, which allocates nothing. RFC 8290 drops half of that flow at once (4.1.3), which of super-packets would
-    /// be thousands of segments.
+    /// If the queue then exceeds its limits, drops items from the head of the longest flow and
+    /// returns them. A call that drops no item does not allocate the result. RFC 8290 drops half of
+    /// that flow at once (4.1.3), which would be thousands of segments for super-packets.
     pub fn push(&mut self, now: Instant, flow_hash: u32, length: usize, item: T) -> Vec<T> {
         let at = self.flow_at(flow_hash);
         let entry = self.store(Entry {
@@ -203,10 +215,11 @@ impl<T> FqCodel<T> {
         dropped
     }
 
-    /// Takes the item that is next; `None` if nothing waits.
+    /// Takes the next item. Returns `None` if the queue is empty.
     ///
-    /// Where `CoDel` would drop an item, `mark` is asked first to mark that it met congestion: if it returns
-    /// `true` the item goes on, else it is dropped and the next of the flow is looked at.
+    /// If `CoDel` selects an item to drop, `mark` is called first to mark its congestion. If `mark`
+    /// returns `true`, the item is returned. Otherwise it is dropped, and the next item of the flow
+    /// follows.
     pub fn pop(&mut self, now: Instant, mark: &mut dyn FnMut(&mut T) -> bool) -> Option<T> {
         loop {
             let is_new = self.new_flows.head != NONE;
@@ -229,7 +242,8 @@ impl<T> FqCodel<T> {
                 return Some(item);
             }
             self.unlist(is_new);
-            // A flow that was new has to pass the old ones once, or it would be new again at once.
+            // An empty new flow joins the old flows once. Otherwise its next packet would make it
+            // new again, ahead of the old flows.
             if is_new && self.old_flows.head != NONE {
                 append(&mut self.old_flows, at, &mut self.flows);
             } else if let Some(flow) = self.flows.get_mut(at as usize) {
@@ -238,7 +252,8 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// Takes the next item of a flow that `CoDel` lets go, and its length.
+    /// Takes the next item of a flow. Skips items that `CoDel` drops. Returns the item and its
+    /// length.
     fn pop_from(
         &mut self,
         at: u32,
@@ -248,7 +263,8 @@ impl<T> FqCodel<T> {
         loop {
             let (mut item, length, since) = self.take(at)?;
             let flow = self.flows.get_mut(at as usize)?;
-            // The last packets of a flow are no queue: one as long as the longest may always wait.
+            // A remainder no longer than the flow's longest packet does not count as a standing
+            // queue.
             let is_short = flow.bytes <= flow.longest;
             let waited = now.saturating_duration_since(since);
             if flow.codel.judge(now, waited, is_short) == Verdict::Send {
@@ -262,7 +278,7 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// Takes the first item of a flow, with its length and when it came.
+    /// Takes the first item of a flow, with its length and its arrival time.
     fn take(&mut self, at: u32) -> Option<(T, usize, Instant)> {
         let flow = self.flows.get_mut(at as usize)?;
         let index = flow.packets.head;
@@ -282,8 +298,9 @@ impl<T> FqCodel<T> {
         Some((entry.item.take()?, entry.length, entry.since))
     }
 
-    /// Drops from the head of the flow with the most bytes, until the queue is within its limits: [`DROP_BATCH_MAX`] packets at
-    /// most, then another flow may have most.
+    /// Drops packets from the head of the flow with the most bytes until the queue is within its
+    /// limits. Stops after [`DROP_BATCH_MAX`] packets, because another flow may then be the
+    /// longest.
     fn drop_from_longest(&mut self, dropped: &mut Vec<T>) {
         let longest = self
             .flows
@@ -309,7 +326,7 @@ impl<T> FqCodel<T> {
         self.bytes > self.config.bytes_max || self.packets > self.config.packets_max
     }
 
-    /// Takes the first flow off the list of new or old ones.
+    /// Removes the first flow from the list of new or old flows.
     fn unlist(&mut self, is_new: bool) {
         let list = if is_new {
             &mut self.new_flows
@@ -331,18 +348,18 @@ impl<T> FqCodel<T> {
             return index;
         }
         self.entries.push(entry);
-        // At most packets_max and one, which is below 2^30 + 2.
+        // There are at most packets_max + 1 entries, which is below 2^30 + 2.
         u32::try_from(self.entries.len() - 1).unwrap_or(NONE)
     }
 
     fn flow_at(&self, flow_hash: u32) -> u32 {
-        // The upper bits of a product: as even as a remainder, without a division.
+        // The upper bits of the product are as uniform as a remainder, without a division.
         let product = u64::from(flow_hash) * self.flows.len() as u64;
         u32::try_from(product >> 32).unwrap_or_default()
     }
 }
 
-/// What a list links.
+/// An element of a list.
 trait Link {
     fn set_next(&mut self, next: u32);
 }

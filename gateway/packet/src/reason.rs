@@ -1,11 +1,12 @@
-//! Why a packet was dropped, as metrics name it.
+//! Reasons of dropped packets, with their labels in metrics.
 
-/// Why a packet was dropped. Labels are stable: dashboards and alerts use them.
+/// Why a packet was dropped. Labels are stable, because dashboards and alerts use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// Not a well-formed packet, or a virtio header that does not fit to it.
+    /// The packet is not well-formed, or its virtio header does not match.
     Malformed,
-    /// Loopback, multicast, broadcast, link-local or unspecified, or a message of a link's neighbours.
+    /// A loopback, multicast, broadcast, link-local or unspecified address, or an ICMP message for
+    /// neighbours of one link.
     AddressNotCarried,
     /// A leaving packet's source is not in the networks of this side.
     SourceNotLocal,
@@ -17,21 +18,22 @@ pub enum DropReason {
     DestinationNotLocal,
     /// An arriving packet's source belongs to another peer.
     SourceOfOtherPeer,
-    /// The destination is the one that carriers are dialled at: a route would have them run inside themselves.
+    /// The destination is the address at which carriers are dialled, so the carrier would run
+    /// inside itself.
     CarrierLoop,
-    /// No peer has the destination.
+    /// The destination is in the networks of no peer.
     NoRoute,
-    /// A rule denies the destination, protocol or port, or one peer's reach to another.
+    /// A rule denies the destination or port.
     Policy,
-    /// It is longer than the path takes, and must not or cannot be cut.
+    /// The packet is longer than the path permits, and must not or cannot be split.
     TooBig,
-    /// The queue was over its limit.
+    /// The queue exceeded its limit.
     QueueFull,
-    /// `CoDel`: it waited too long.
+    /// `CoDel` dropped the packet, because it waited too long.
     Codel,
-    /// There is no session, or no carrier.
+    /// No session has a carrier for the packet.
     NoSession,
-    /// The device did not take it.
+    /// The device did not accept the packet.
     Device,
 }
 

@@ -1,9 +1,10 @@
-//! A packet, or a super-packet, as the packets that a path takes.
+//! Splits a packet or super-packet into packets that fit the path.
 //!
-//! The kernel's own rules (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`, `ip_do_fragment`): TCP's sequence
-//! number goes on, FIN and PSH are the last segment's and CWR the first's, the identification of IPv4 counts up. TCP whose
-//! checksum is still to be completed is cut as short as the path needs it; datagrams of UDP are cut as their sender
-//! wants them, and what is longer than the path takes is fragmented where IPv4 permits that.
+//! The rules are the kernel's (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
+//! `ip_do_fragment`). TCP sequence numbers continue, only the last segment has FIN and PSH, only
+//! the first has CWR, and the IPv4 identification increases by 1. TCP with an incomplete checksum
+//! is split into segments that fit the path. A UDP super-packet is split into the datagrams of its
+//! sender. Any other packet that is too long is fragmented, if it is IPv4 and may be fragmented.
 
 use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 use crate::packet::{TCP, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
@@ -11,47 +12,50 @@ use crate::{GSO_SIZE_MIN_TCP, Gso, Packet, VIRTIO_HEADER_BYTES};
 
 const FIN_PSH: u8 = 0x01 | 0x08;
 const CWR: u8 = 0x80;
-/// Each segment would have them.
+/// Flags that prevent splitting, because each segment would have them.
 const SYN_RST_URG: u8 = 0x02 | 0x04 | 0x20;
-/// Of the TCP header: sequence number, and flags.
+/// Offset of the sequence number in a TCP header.
 const SEQUENCE_OFFSET: usize = 4;
+/// Offset of the flags in a TCP header.
 const FLAGS_OFFSET: usize = 13;
-/// Of the UDP header.
+/// Offset of the length in a UDP header.
 const UDP_LENGTH_OFFSET: usize = 4;
-/// Of the IPv4 header: flags and offset of a fragment.
+/// Offset of the fragmentation field in an IPv4 header.
 const FRAGMENT_OFFSET: usize = 6;
 pub(crate) const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
-/// Bytes of an IPv4 header without options; others are not fragmented, since not all of them are for each fragment.
+/// Bytes of an IPv4 header without options. A packet with options is not fragmented, because some
+/// options must not be copied to each fragment.
 const IPV4_HEADER_BYTES: usize = 20;
-/// The least fragment: the first one has to have any TCP header.
+/// Minimum payload of a fragment, so that the first fragment holds the longest TCP header.
 const FRAGMENT_BYTES_MIN: usize = 64;
 
-/// The plain packets of a framed one, one after the other, with complete checksums.
+/// Produces the plain packets of a framed packet one by one, with complete checksums.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     bytes: &'a [u8],
     packet: Packet,
     cut: Cut,
-    /// What is not in a segment yet begins here.
+    /// Offset of the first byte that is not in a segment yet.
     next: usize,
-    /// Segments so far.
+    /// Number of segments so far.
     index: usize,
 }
 
-/// How a packet is cut.
+/// How a packet is split.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
-    /// Not at all.
+    /// Not split.
     Whole,
-    /// Into segments with so many bytes of payload.
+    /// Split into segments with this many bytes of payload.
     Segments(usize),
-    /// Into fragments with so many bytes behind the IP header.
+    /// Split into fragments with this many bytes after the IP header.
     Fragments(usize),
 }
 
 impl Cut {
-    /// How `bytes` fit into packets of `mtu` bytes; `None`: not at all.
+    /// How to split `bytes` into packets of at most `mtu` bytes. `None`: the packet must not be
+    /// split.
     fn of(bytes: &[u8], packet: &Packet, mtu: usize) -> Option<Self> {
         let room = mtu.saturating_sub(packet.payload_offset);
         match packet.gso {
@@ -75,9 +79,10 @@ impl Cut {
 }
 
 impl<'a> Segments<'a> {
-    /// Those of `framed`, of which `packet` is what its check returned, none of them longer than `mtu` bytes.
+    /// Splits `framed` into packets of at most `mtu` bytes. `packet` is the result of checking
+    /// `framed`.
     ///
-    /// `None`: it is longer, and must not be cut.
+    /// Returns `None` if the packet is longer than `mtu` and must not be split.
     #[must_use]
     pub fn of(framed: &'a [u8], packet: &Packet, mtu: usize) -> Option<Self> {
         let bytes = framed.get(VIRTIO_HEADER_BYTES..)?;
@@ -98,13 +103,13 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// Bytes of the next segment; `None` if there is none.
+    /// Bytes of the next segment, or `None` after the last segment.
     #[must_use]
     pub fn next_length(&self) -> Option<usize> {
         Some(self.headers().len() + self.next_payload()?.len())
     }
 
-    /// Appends the next plain packet to `out`; `false` if there is none.
+    /// Appends the next plain packet to `out`. Returns `false` after the last packet.
     pub fn append_next(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(payload) = self.next_payload() else {
             return false;
@@ -127,7 +132,7 @@ impl<'a> Segments<'a> {
         true
     }
 
-    /// What each of them begins with.
+    /// The headers at the beginning of each segment.
     fn headers(&self) -> &'a [u8] {
         let length = match self.cut {
             Cut::Fragments(_) => self.packet.header_length,
@@ -147,7 +152,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Writes what differs between segments, all but the transport's checksum.
+    /// Writes the fields that differ between segments, except the transport checksum.
     fn number(&self, segment: &mut [u8], is_last: bool) {
         let Packet {
             header_length,
@@ -189,7 +194,8 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Writes where a fragment belongs. One that is cut again keeps its own place, and that more follow.
+    /// Writes the offset of a fragment. If the packet is itself a fragment, its own offset and
+    /// "more fragments" flag are kept.
     fn place(&self, fragment: &mut [u8], is_last: bool) {
         let passed = word((self.next - self.packet.header_length) / 8);
         let more = if is_last { 0 } else { MORE_FRAGMENTS };
@@ -206,7 +212,8 @@ impl<'a> Segments<'a> {
             ..
         } = self.packet;
         let sum = match self.cut {
-            // It is over all of the datagram, in the first fragment alone. The field has the sum of the pseudo header.
+            // The checksum covers the whole datagram, and only the first fragment has it. The field
+            // already holds the sum of the pseudo header.
             Cut::Fragments(_) if self.index > 0 => return,
             Cut::Fragments(_) => {
                 Sum::default().bytes(self.bytes.get(header_length..).unwrap_or_default())
@@ -221,7 +228,7 @@ impl<'a> Segments<'a> {
                 sum.bytes(transport)
             }
         };
-        // 0 of UDP would be no checksum (RFC 768).
+        // In UDP, 0 means no checksum (RFC 768).
         let checksum = match sum.checksum() {
             0 if protocol != TCP => u16::MAX,
             checksum => checksum,
@@ -239,7 +246,7 @@ fn checksum_offset(protocol: u8) -> usize {
     })
 }
 
-/// Writes the length of an IPv4 packet into its header, and the header's checksum.
+/// Writes the length and the header checksum of an IPv4 packet.
 fn set_length_ipv4(packet: &mut [u8], header_length: usize) {
     set_word(packet, 2, word(packet.len()));
     set_word(packet, 10, 0);
@@ -373,7 +380,7 @@ mod tests {
             (framed(&Build::icmp6(128).payload(1300).bytes()), "IPv6"),
             (
                 framed(&tcp.clone().dont_fragment().bytes()),
-                "a checksum that somebody else completed",
+                "the checksum is already complete",
             ),
             (partial(&tcp.clone().flags(0x02).bytes()), "SYN"),
             (
@@ -392,7 +399,7 @@ mod tests {
         assert!(cut(&framed(&Build::udp4(100).bytes()), 80).is_none());
     }
 
-    /// The datagram of fragments in order, as the headers of the first and what is behind all of them.
+    /// Reassembles fragments in order: the headers of the first fragment, and all payloads.
     fn reassembled(fragments: &[Vec<u8>], mut offset: usize) -> Vec<u8> {
         let mut whole = fragments[0].clone();
         whole.truncate(20);

@@ -1,4 +1,4 @@
-//! Packets for tests, built field by field, apart from the code that reads them.
+//! A builder of packets for tests, independent of the code that parses them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ const DESTINATION4: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 3);
 const SOURCE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 2);
 const DESTINATION6: Ipv6Addr = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 3);
 
-/// A packet to be built.
+/// Builder of a packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Build {
     ipv6: bool,
@@ -125,7 +125,7 @@ impl Build {
         self
     }
 
-    /// An IPv6 extension header of a kind; `body`: all of it but its first byte.
+    /// Adds an IPv6 extension header. `body` is the header without its first byte.
     pub(crate) fn extension(mut self, kind: u8, body: &[u8]) -> Self {
         self.extensions.push((kind, body.to_vec()));
         self
@@ -287,12 +287,13 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
     u16::try_from(sum).unwrap()
 }
 
-/// A plain packet with the virtio header of one.
+/// A plain packet with a default virtio header.
 pub(crate) fn framed(packet: &[u8]) -> Vec<u8> {
     [&[0; 10], packet].concat()
 }
 
-/// Where the transport header of a packet of [`Build`] is, without extension headers, and its protocol.
+/// Offset of the transport header in a packet of [`Build`] without extension headers, and its
+/// protocol.
 fn transport_of(packet: &[u8]) -> (usize, u8) {
     if packet[0] >> 4 == 6 {
         (40, packet[6])
@@ -301,7 +302,7 @@ fn transport_of(packet: &[u8]) -> (usize, u8) {
     }
 }
 
-/// The sum over the pseudo header of a packet of [`Build`].
+/// The pseudo header of a packet of [`Build`].
 fn pseudo(packet: &[u8]) -> Vec<u8> {
     let (at, protocol) = transport_of(packet);
     let addresses = if at == 40 && packet[0] >> 4 == 6 {
@@ -313,13 +314,13 @@ fn pseudo(packet: &[u8]) -> Vec<u8> {
     [addresses, &[0, protocol], &length].concat()
 }
 
-/// The transport's checksum of a packet of [`Build`] without extension headers is right.
+/// Whether the transport checksum of a packet of [`Build`] without extension headers is correct.
 pub(crate) fn has_right_checksum(packet: &[u8]) -> bool {
     let (at, _) = transport_of(packet);
     sum(&[&pseudo(packet), &packet[at..]].concat()) == u16::MAX
 }
 
-/// The packet as the kernel hands it over with a checksum to be completed.
+/// The framed packet with an incomplete checksum, as the kernel passes it.
 pub(crate) fn partial(packet: &[u8]) -> Vec<u8> {
     let (at, protocol) = transport_of(packet);
     let offset: u8 = if protocol == 6 { 16 } else { 6 };
@@ -330,7 +331,7 @@ pub(crate) fn partial(packet: &[u8]) -> Vec<u8> {
     [&header, bytes.as_slice()].concat()
 }
 
-/// The packet as a super-packet of segments of `size` bytes.
+/// The packet as a framed super-packet with segments of `size` bytes.
 pub(crate) fn super_packet(packet: &[u8], size: u16) -> Vec<u8> {
     let mut bytes = partial(packet);
     let (at, protocol) = transport_of(packet);

@@ -1,54 +1,54 @@
-//! The header that a TUN device with IFF_VNET_HDR puts in front of each packet.
+//! The header before each packet of a TUN device with IFF_VNET_HDR.
 //!
-//! `struct virtio_net_hdr` of `linux/virtio_net.h`; virtio 1.2, section 5.1.6. The device is set to
-//! little endian (TUNSETVNETLE), so both ends of a tunnel agree whatever machines they are.
+//! It is `struct virtio_net_hdr` of `linux/virtio_net.h` (virtio 1.2, section 5.1.6). The device is
+//! set to little endian (TUNSETVNETLE), so both ends of a tunnel use the same byte order.
 
-/// Bytes of the header: flags 1, type 1, and four fields of 2.
+/// Bytes of the header: flags 1, type 1, and four fields of 2 bytes.
 pub const VIRTIO_HEADER_BYTES: usize = 1 + 1 + 2 + 2 + 2 + 2;
 
-/// What the kernel leaves to its reader of a packet: a checksum, and segmentation.
+/// The work that the reader of a packet must do: complete a checksum, and segment the packet.
 ///
-/// The default is the header of a plain packet: complete checksums, nothing to be segmented.
+/// The default is the header of a single packet with complete checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtioHeader {
-    /// [`Self::NEEDS_CSUM`] and [`Self::DATA_VALID`].
+    /// Flags such as [`Self::NEEDS_CSUM`] and [`Self::DATA_VALID`].
     pub flags: u8,
-    /// [`Self::GSO_NONE`] and the others, with [`Self::GSO_ECN`].
+    /// One of the types such as [`Self::GSO_NONE`], with [`Self::GSO_ECN`] as a flag.
     pub gso_type: u8,
-    /// Bytes of the IP and the transport header of a super-packet.
+    /// Bytes of the IP and transport headers of a super-packet.
     pub header_length: u16,
-    /// Bytes of payload in each segment but the last.
+    /// Bytes of payload in each segment except the last.
     pub gso_size: u16,
-    /// Offset in the IP packet from which on bytes are summed.
+    /// Offset in the IP packet of the first byte that the checksum covers.
     pub checksum_start: u16,
     /// Offset of the checksum field from `checksum_start`.
     pub checksum_offset: u16,
 }
 
 impl VirtioHeader {
-    /// The checksum field holds the sum of the pseudo header alone.
+    /// The checksum is incomplete: its field holds only the sum of the pseudo header.
     pub const NEEDS_CSUM: u8 = 1;
-    /// The kernel has verified the checksum. A peer is not believed: [`crate::check`] refuses it.
+    /// The kernel has verified the checksum. [`crate::check`] rejects this flag from a peer.
     pub const DATA_VALID: u8 = 2;
-    /// One packet.
+    /// A single packet.
     pub const GSO_NONE: u8 = 0;
     /// A super-packet of TCP over IPv4.
     pub const GSO_TCPV4: u8 = 1;
     /// A super-packet of TCP over IPv6.
     pub const GSO_TCPV6: u8 = 4;
-    /// A super-packet of UDP over either (USO): each segment is a datagram.
+    /// A super-packet of UDP over IPv4 or IPv6 (USO). Each segment is a datagram.
     pub const GSO_UDP_L4: u8 = 5;
-    /// Of TCP, beside its type: the super-packet has CWR, which is for its first segment.
+    /// Flag of TCP types: only the first segment of the super-packet has CWR.
     pub const GSO_ECN: u8 = 0x80;
 
-    /// Splits `framed` into header and IP packet; `None` if it is shorter than the header.
+    /// Splits `framed` into header and IP packet. Returns `None` if it is shorter than the header.
     #[must_use]
     pub fn read(framed: &[u8]) -> Option<(Self, &[u8])> {
         let (header, packet) = framed.split_first_chunk()?;
         Some((Self::from_bytes(*header), packet))
     }
 
-    /// The header as the device is given it.
+    /// The bytes of the header for the device.
     #[must_use]
     pub fn to_bytes(self) -> [u8; VIRTIO_HEADER_BYTES] {
         let [l0, l1] = self.header_length.to_le_bytes();
@@ -75,7 +75,7 @@ impl VirtioHeader {
 mod tests {
     use super::*;
 
-    /// As read from a device: 1,448 bytes a segment behind headers of 52, little endian.
+    /// A header read from a device: 1,448 bytes of payload per segment, and 52 bytes of headers.
     const READ: [u8; 10] = [0x01, 0x01, 0x34, 0x00, 0xa8, 0x05, 0x14, 0x00, 0x10, 0x00];
 
     #[test]

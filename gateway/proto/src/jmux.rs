@@ -1,14 +1,17 @@
-//! The JMUX session: Devolutions' protocol over its one carrier.
+//! The JMUX session: Devolutions' protocol over a single carrier.
+//! This module owns the stream table, the receive budget, and the dirty bits that determine which
+//! frames are sent. It implements [`Session`].
 //!
-//! Owns the stream table, the receive budget and the dirty bits from which frames are made; the
-//! contract is [`Session`].
+//! Bounds:
+//! - `streams_max` streams
+//! - `ORPHANS_MAX` + `streams_max` answers to frames that belong to no stream
+//! - [`ids::QUARANTINE_MAX`] ids of 4 bytes for which CLOSE has not arrived
+//! - the events of one input call
 //!
-//! Bounds: `streams_max` streams; `ORPHANS_MAX` + `streams_max` answers to frames that belong to no
-//! stream; [`ids::QUARANTINE_MAX`] ids of 4 bytes whose CLOSE has not come back; events of one input
-//! call. Granted credit plus what is buffered never exceeds `receive_budget`.
+//! Granted credit plus buffered payload never exceeds `receive_budget`.
 //!
 //! Read next: `jmux/stream.rs` for the life of one stream, `jmux/credit.rs` for its window,
-//! `jmux/codec.rs` for the wire.
+//! `jmux/codec.rs` for the wire format.
 
 pub mod codec;
 mod credit;
@@ -35,27 +38,28 @@ use credit::{Budget, RecvWindow};
 use ids::Ids;
 use stream::{Offer, Phase, Stream};
 
-/// Most answers to frames that belong to no stream (refused opens, late successes) waiting for the
-/// carrier. A peer that sends more without reading the answers ends its session.
+/// Maximum number of queued answers to frames that belong to no stream, such as refused opens and
+/// late answers. If a peer sends more such frames without reading the answers, its session ends.
 const ORPHANS_MAX: usize = 1024;
 
 /// Bounds of one session.
 #[derive(Debug, Clone, Copy)]
 pub struct JmuxConfig {
-    /// Most streams at once.
+    /// Maximum number of concurrent streams.
     pub streams_max: u32,
-    /// Bytes; the sum of credit granted and payload buffered never exceeds it. At least
-    /// `streams_max` x [`WINDOW_BYTES_MIN`], so that every stream can have a window.
+    /// Upper bound of granted credit plus buffered payload, in bytes. At least `streams_max` x
+    /// [`WINDOW_BYTES_MIN`], so that every stream can have a window.
     pub receive_budget: u64,
-    /// Largest frame that is offered and sent, header included: 9..=65,535 bytes.
+    /// Largest frame that this side offers and sends, header included: 9..=65,535 bytes.
     pub packet_max: u16,
-    /// How long an open may stay unanswered (jetsocat answers nothing for an unsupported scheme).
+    /// Maximum time until an open is answered. jetsocat does not answer an open with an unsupported
+    /// scheme.
     pub open_timeout: Duration,
 }
 
 impl Default for JmuxConfig {
-    /// 4,096 streams in 256 MiB, jetsocat's packet size, 15 s for an open (a peer's dial of 10 s and
-    /// some round trips).
+    /// 4,096 streams, a budget of 256 MiB, and jetsocat's packet size. An open may take 15 s,
+    /// because a peer may dial for 10 s and the messages take some round trips.
     fn default() -> Self {
         Self {
             streams_max: 4096,
@@ -66,7 +70,7 @@ impl Default for JmuxConfig {
     }
 }
 
-/// The state machine of one JMUX session. One carrier, [`CarrierId::FIRST`].
+/// The state machine of one JMUX session. Its only carrier is [`CarrierId::FIRST`].
 #[derive(Debug)]
 pub struct JmuxSession {
     config: JmuxConfig,
@@ -74,20 +78,20 @@ pub struct JmuxSession {
     bulk: BulkShare,
     ids: Ids,
     streams: BTreeMap<StreamId, Stream>,
-    /// Opens that wait for an answer, by deadline.
+    /// Opens without an answer, by deadline.
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
     orphans: VecDeque<Control>,
     events: VecDeque<Event>,
-    /// The announced payload that has not left the carrier yet.
+    /// The announced payload that has not been read from the carrier yet.
     receiving: Option<Receive>,
-    /// The session is over; nothing is transmitted any more.
+    /// The session is over and sends no more frames.
     closed: bool,
 }
 
 impl JmuxSession {
-    /// A session without streams. It is ready at once: JMUX has no hello.
+    /// Creates a session without streams. It is ready at once, because JMUX has no hello.
     #[must_use]
     pub fn new(config: JmuxConfig) -> Self {
         Self {
@@ -161,7 +165,8 @@ impl Session for JmuxSession {
         }
         let recipient = state.peer;
         self.retire(stream);
-        // No OPEN is taken while ORPHANS_MAX wait, so at most streams_max come on top of them.
+        // The session accepts no OPEN while ORPHANS_MAX answers are queued, so it adds at most
+        // streams_max answers.
         self.orphans.push_back(open_failed(recipient, refusal));
     }
 
@@ -169,7 +174,7 @@ impl Session for JmuxSession {
         self.streams.get(&stream)?.send_capacity()
     }
 
-    /// Credit is a stream's own, and its coming is always told.
+    /// Does nothing: the session reports new credit of every stream without a request.
     fn want_credit(&mut self, _: StreamId) {}
 
     fn source_ready(&mut self, stream: StreamId, length: usize, _held: usize, token: Token) {
@@ -203,7 +208,8 @@ impl Session for JmuxSession {
         };
         match state.phase {
             Phase::Opening { sent, .. } => {
-                // A late success finds no stream and is answered by CLOSE.
+                // An OPEN SUCCESS that arrives later belongs to no stream, so this side answers it
+                // with CLOSE.
                 if sent {
                     self.ids.quarantine(stream);
                 }
@@ -219,15 +225,15 @@ impl Session for JmuxSession {
         }
     }
 
-    /// JMUX has no word for it: the application refuses what the peer opens.
+    /// JMUX has no GOAWAY frame, so the application refuses the peer's opens.
     fn go_away(&mut self) {}
 
-    /// JMUX has no word for it: the carrier just ends.
+    /// JMUX has no close frame, so the session only ends the carrier.
     fn shut_down(&mut self) {
         self.closed = true;
     }
 
-    /// JMUX has no word for it: the carrier just ends.
+    /// JMUX has no close frame, so the session only ends the carrier.
     fn close(&mut self, _error: &SessionError) {
         self.closed = true;
     }
@@ -267,10 +273,8 @@ impl Session for JmuxSession {
             }
             self.deadlines.remove(&(deadline, stream));
             self.reset(stream, ResetCode::OpenTimeout);
-            let refusal = Refusal::new(
-                Reason::TimedOut,
-                "the other side did not answer the open in time",
-            );
+            let refusal =
+                Refusal::new(Reason::TimedOut, "the peer did not answer the open in time");
             self.events.push_back(Event::OpenFailed { stream, refusal });
         }
         Ok(())
@@ -342,7 +346,7 @@ impl Session for JmuxSession {
         None
     }
 
-    /// JMUX acknowledges nothing.
+    /// Always true, because JMUX has no acknowledgements.
     fn is_settled(&self) -> bool {
         true
     }
@@ -422,7 +426,7 @@ impl Session for JmuxSession {
 }
 
 impl JmuxSession {
-    /// The initial window for one more stream.
+    /// Reserves the initial window of one more stream.
     fn admit(&mut self) -> Result<RecvWindow, OpenError> {
         if self.streams.len() >= self.config.streams_max as usize {
             return Err(OpenError::TooManyStreams {
@@ -445,7 +449,7 @@ impl JmuxSession {
         id
     }
 
-    /// Removes a stream whose CLOSE is sent and whose payload has all been taken or dropped.
+    /// Removes a stream whose CLOSE is sent and whose payload has been taken or dropped.
     fn retire_if_done(&mut self, stream: StreamId) {
         let Some(state) = self.streams.get(&stream) else {
             return;

@@ -1,22 +1,30 @@
-//! KCP (<https://github.com/skywind3000/kcp>): a reliable stream of bytes in datagrams, in its stream mode and without
-//! error correction. Its wire is that of `ikcp.c`; what is sent when is our own.
+//! KCP (<https://github.com/skywind3000/kcp>): a reliable byte stream over datagrams, in stream
+//! mode and without error correction. The wire format is compatible with `ikcp.c`. The times of
+//! transmissions differ from `ikcp.c`: `congestion.rs` determines them.
 //!
-//! Not the crate `kcp` (0.6.0): its numbers are subtracted as signed ones, so one datagram with a far serial or time
-//! panics where overflow is checked, as it is in our builds; acknowledgements wait without a bound, a segment may be as
-//! long as a datagram, each acknowledgement and each flush walks over the whole window, and each segment is allocated.
-//! It also has KCP's congestion window, see `congestion.rs`.
+//! The crate `kcp` (0.6.0) is not suitable. It subtracts serials and times as signed numbers, so
+//! one datagram with a distant serial or time causes a panic in builds with overflow checks, such
+//! as ours. Its queue of acknowledgements has no bound. It accepts segments as long as a datagram.
+//! It iterates over the whole window for each acknowledgement and each flush, and allocates each
+//! segment. It also uses KCP's congestion window, which random loss keeps small.
 //!
-//! # What is ours
-//! - **The end of a direction** is an empty segment, in order and acknowledged like any other. A KCP in stream mode sends
-//!   none, and hands one on as a message of no bytes, which its reader takes for the end.
-//! - **The challenge.** KCP has no handshake, so who forges the source of a first datagram would make the acceptor keep
-//!   state for it. The acceptor answers with a segment before the first one ([`CHALLENGE`]) instead, of which it keeps
-//!   nothing: any KCP acknowledges it as an old duplicate, with its time, which is a proof that it receives there.
-//! - **The reset.** Where a datagram is of a conversation that the acceptor does not know, and not of one that begins,
-//!   the answer is the segment before that ([`RESET`]). Any KCP ignores it; ours ends.
-//! - An end that is silent is asked for its window, as KCP asks for a closed one, and is gone where it does not answer.
+//! # Additions
+//! - **The end of a direction** is an empty segment, which is ordered and acknowledged like any
+//!   other segment. KCP in stream mode never sends an empty segment. It delivers a received empty
+//!   segment as a message of zero bytes, which its reader treats as the end.
+//! - **The challenge.** KCP has no handshake, so a forged source address in a first datagram would
+//!   make the acceptor allocate state. Instead, the acceptor answers with a segment whose serial
+//!   precedes the first serial ([`CHALLENGE`]), and keeps no state. Any KCP acknowledges this
+//!   segment as an old duplicate and echoes its time, which proves that the peer receives datagrams
+//!   at its address.
+//! - **The reset.** If a datagram neither belongs to a known conversation nor begins one, the
+//!   acceptor answers with the segment whose serial precedes the challenge ([`RESET`]). Any KCP
+//!   ignores this segment. Our implementation ends the connection.
+//! - **The keepalive.** The session requests the window of a silent peer, as KCP does for a closed
+//!   window. If the peer does not answer, the connection fails.
 //!
-//! No socket and no clock: `now` is an argument. No allocation but for segments that come early.
+//! The module has no socket and no clock: `now` is an argument. It makes an allocation of its own
+//! only for a segment that arrives before earlier segments.
 
 mod congestion;
 mod greeting;
@@ -33,56 +41,57 @@ use receiver::Receiver;
 pub use segment::{Command, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Segments};
 use sender::{Sender, millis};
 
-/// Bytes of a datagram: KCP's default, which most tunnels let pass.
+/// Size of a datagram in bytes. It is KCP's default, and small enough for most tunnels.
 pub const DATAGRAM_BYTES: usize = 1400;
-/// Payload of a whole segment.
+/// Payload of a full segment in bytes.
 pub const SEGMENT_PAYLOAD_BYTES: usize = DATAGRAM_BYTES - HEADER_BYTES;
-/// Between two questions about a closed window.
+/// Interval of the window requests while the peer's window is closed, in microseconds.
 const ASK_WINDOW: u64 = 200_000;
 
 /// The bounds of one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Bytes that are held of what is sent.
+    /// Maximum number of bytes in the send buffer.
     pub send_bytes: usize,
-    /// Bytes that are held of what has come.
+    /// Maximum number of bytes in the receive buffer.
     pub receive_bytes: usize,
 }
 
-/// When a peer that is silent is gone.
+/// The times after which a connection with a silent peer fails.
 #[derive(Debug, Clone, Copy)]
 pub struct Keepalive {
-    /// Without a word while something is on its way to it.
+    /// While segments are in flight, the connection fails after this time without a datagram.
     pub dead_after: Duration,
-    /// Without a word it is asked so often...
+    /// The session requests the peer's window after this time without a datagram, and repeats the
+    /// request at this interval.
     pub interval: Duration,
-    /// ...and is gone after so many questions without an answer.
+    /// The connection fails after this many requests without an answer.
     pub retries: u32,
 }
 
 /// Why a connection has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The peer says nothing any more.
+    /// The peer does not answer.
     Vanished,
     /// The peer does not know the connection.
     Reset,
 }
 
-/// What is known of the path.
+/// The state of the path.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PathState {
     /// Smoothed round trip.
     pub rtt: Duration,
-    /// The least one.
+    /// The shortest round trip.
     pub rtt_min: Duration,
-    /// Bytes a second that the peer acknowledged; 0: not known.
+    /// Bytes per second that the peer acknowledged; 0: unknown.
     pub rate: u64,
-    /// Whether less was offered than the path could take.
+    /// Whether the sender had less to send than the path could carry.
     pub app_limited: bool,
-    /// Bytes that were not sent once.
+    /// Bytes that have never been sent.
     pub queued: usize,
-    /// Bytes that may be on their way at once.
+    /// Maximum number of bytes in flight.
     pub window: u64,
     /// Segments sent more than once.
     pub resent: u64,
@@ -100,19 +109,20 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     keepalive: Keepalive,
-    /// When the peer last said something.
+    /// The time at which the last datagram of the peer arrived.
     heard: u64,
-    /// Questions since then.
+    /// Window requests since the last datagram of the peer.
     questions: u32,
     asked: u64,
     ask: bool,
-    /// The peer has said something.
+    /// Whether a datagram of the peer has arrived.
     met: bool,
     failure: Option<Failure>,
 }
 
 impl Connection {
-    /// `first`: the serial of the first segment of both directions: 0, but where a test wants the numbers' end.
+    /// `first`: the serial of the first segment in both directions. It is 0, except in tests of the
+    /// wraparound.
     #[must_use]
     pub fn new(
         conversation: u32,
@@ -153,18 +163,18 @@ impl Connection {
         self.conversation
     }
 
-    /// A round trip was measured before the first segment was sent.
+    /// Records a round trip that was measured before the first segment was sent.
     pub fn measured(&mut self, rtt: Duration) {
         let rtt = u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
         self.sender.rtt.sample(rtt);
     }
 
-    /// When a silent peer is gone.
+    /// Sets the times after which a connection with a silent peer fails.
     pub fn keep_alive(&mut self, keepalive: Keepalive) {
         self.keepalive = keepalive;
     }
 
-    /// A datagram has come. What is not of this conversation is ignored, like what is malformed.
+    /// Handles a datagram. Segments of other conversations and malformed segments are ignored.
     pub fn handle(&mut self, now: Instant, datagram: &[u8]) {
         let now = self.micros(now);
         let mut said = None;
@@ -204,14 +214,15 @@ impl Connection {
                 Command::Tell => {}
             }
         }
-        // After what it says of single segments, whose times are known by that.
+        // The cumulative acknowledgement comes last. It discards the times of segments, which the
+        // acknowledgements of single segments need.
         if let Some((next, window)) = said {
             self.sender.peer_has(now, next, window);
         }
         self.sender.end_of_input(now);
     }
 
-    /// Appends a datagram to `out`; returns whether there was one to be sent now.
+    /// Appends the next datagram to `out`. Returns `false` if no datagram can be sent now.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if self.failure.is_some() {
             return false;
@@ -255,7 +266,8 @@ impl Connection {
         is_some
     }
 
-    /// When [`Self::handle_timeout`] or [`Self::poll_transmit`] has something to do that nothing else brings about.
+    /// The latest time at which [`Self::handle_timeout`] or [`Self::poll_transmit`] must be called
+    /// next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.failure.is_some() {
@@ -291,7 +303,7 @@ impl Connection {
             .then(|| since.saturating_add(dead_after))
     }
 
-    /// Something may be due.
+    /// Applies the timeouts that have passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.micros(now);
         self.sender.handle_timeout(now);
@@ -314,79 +326,79 @@ impl Connection {
         self.asked = now;
     }
 
-    /// Whether the peer has said anything, be it a challenge.
+    /// Whether any datagram of the peer has arrived, including a challenge.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.met
     }
 
-    /// Asks the peer for a word.
+    /// Requests the peer's window, so that the peer answers.
     pub fn ask(&mut self) {
         self.ask = true;
     }
 
-    /// Reads what is ready; `None`: nothing is yet; 0: the direction has ended.
+    /// Reads ordered payload. `None`: no payload has arrived yet. 0: the direction has ended.
     pub fn read(&mut self, bytes: &mut [u8]) -> Option<usize> {
         self.receiver.read(bytes)
     }
 
-    /// Whether [`Self::read`] gives something, or the end.
+    /// Whether [`Self::read`] returns payload or the end.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.receiver.is_readable()
     }
 
-    /// Whether the peer is to hear that it may send more.
+    /// Whether the window has grown and must be sent to the peer.
     #[must_use]
     pub fn is_to_tell(&self) -> bool {
         self.receiver.is_to_tell()
     }
 
-    /// Holds as many bytes of what has come, and no fewer than before.
+    /// Raises the size of the receive buffer to `bytes`. A lower value has no effect.
     pub fn receive_up_to(&mut self, bytes: usize) {
         self.receiver.receive_up_to(bytes);
     }
 
-    /// Takes what it can; returns how many bytes.
+    /// Accepts as many bytes as fit into the buffer. Returns the number of accepted bytes.
     pub fn write(&mut self, slices: &[IoSlice<'_>]) -> usize {
         self.sender.write(slices)
     }
 
-    /// Whether [`Self::write`] takes something.
+    /// Whether [`Self::write`] accepts any byte.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.sender.room() > 0
     }
 
-    /// Takes no more while about `bytes` wait that were not sent once.
+    /// Limits the accepted bytes that wait for their first transmission to about `bytes`.
     pub fn bound_queue(&mut self, bytes: usize) {
         self.sender.bound_queue(bytes);
     }
 
-    /// Nothing more will be written.
+    /// Ends the sending direction after the bytes that were written.
     pub fn finish(&mut self) {
         self.sender.finish();
     }
 
-    /// Whether nothing more may be written.
+    /// Whether the sending direction has been ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.sender.is_finished()
     }
 
-    /// Whether all that was written has arrived, the end included.
+    /// Whether the peer has received all written bytes and the end.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.sender.is_settled()
     }
 
-    /// Why it has failed, if it has.
+    /// The failure of the connection, if it has failed.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// What is known of the path.
+    /// The state of the path.
     #[must_use]
     pub fn path(&self) -> PathState {
         let rtt = |micros: Option<u64>| Duration::from_micros(micros.unwrap_or(0));

@@ -1,25 +1,39 @@
-//! The native session: QUIC's stream vocabulary over TCP (docs/protocol.md), on one carrier or several.
+//! The native session: QUIC's stream vocabulary over one or several TCP carriers
+//! (docs/protocol.md).
 //!
-//! Owns the hello, the stream table, both sides' credit and the dirty bits from which frames are made;
-//! the contract is [`Session`](crate::session::Session).
+//! This module owns the hello, the stream table, the credit of both sides and the dirty bits from
+//! which frames are made. It implements [`Session`](crate::session::Session).
 //!
-//! The oldest carrier is the express one: control frames, opens and small streams go there, bulk goes to
-//! the others where there are any. Where both sides agreed on RESUME, what is transmitted is kept until
-//! it is acknowledged, and goes again over another carrier when its own is lost.
+//! The oldest carrier is the express carrier: it transports control frames, opens and small
+//! streams. Bulk streams use the other carriers, if the session has several. If both sides agreed
+//! on RESUME, transmitted frames are retained until the peer acknowledges them. When a carrier is
+//! lost, the session sends its retained frames again over another carrier.
 //!
-//! Bounds: `streams_max` streams of each side; payload received and not taken, `receive_budget`; payload
-//! transmitted and not acknowledged, `retain`, and 1 MiB of control frames a carrier; [`CARRIERS_MAX`]
-//! carriers; one frame of each kind waiting, as a dirty bit, for each stream and for the session; events
-//! of one input call. A peer that exceeds one of them ends its session with a code that says which.
+//! Bounds:
+//! - streams of each side: `streams_max`
+//! - payload received and not taken: `receive_budget`
+//! - payload transmitted and not acknowledged: `retain`
+//! - control frames transmitted and not acknowledged: 1 MiB per carrier
+//! - carriers: [`CARRIERS_MAX`]
+//! - waiting frames: one of each kind, as a dirty bit, for each stream and for the session
+//! - events: the events of one input call
 //!
-//! Read next: `native/contract.rs` for what the driver calls, `native/stream.rs` for the life of one stream, `native/window.rs` for its credit,
-//! `native/stalled.rs` for those who take it from the others,
-//! `native/carrier.rs` and `native/log.rs` for what both ends have of a carrier, `native/input.rs` for
-//! what arrives, `native/transmit.rs` for what leaves, `native/ids.rs` for the numbers of streams, `native/departure.rs`
-//! for GOAWAY, `native/retention.rs` for what is kept, `native/resume.rs` and `native/lost.rs` for carriers that are
-//! lost, `native/pool.rs` for those that are asked for and retired, `native/listen.rs` for listeners that
-//! are asked for, `native/datagram.rs` for IP packets, `native/codec.rs` for the wire.
+//! A peer that exceeds a bound ends its session with a code that names the bound.
+//!
+//! Read next:
+//! - `native/contract.rs` for the calls of the driver
+//! - `native/stream.rs` for the life of one stream, `native/window.rs` for its credit,
+//!   `native/stalled.rs` for stalled streams that use up the session's credit
+//! - `native/carrier.rs` and `native/log.rs` for the state of a carrier
+//! - `native/input.rs` for arriving frames, `native/transmit.rs` for departing frames
+//! - `native/ids.rs` for stream numbers, `native/departure.rs` for GOAWAY
+//! - `native/retention.rs` for the retransmit buffer, `native/resume.rs` and `native/lost.rs` for
+//!   lost carriers, `native/pool.rs` for requested and retired carriers
+//! - `native/listen.rs` for requested listeners, `native/datagram.rs` for IP packets,
+//!   `native/assign.rs` for assigned addresses
+//! - `native/codec.rs` for the wire format
 
+mod assign;
 mod carrier;
 pub mod codec;
 mod config;
@@ -51,8 +65,12 @@ use std::time::{Duration, Instant};
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode, StreamId};
+use assign::Assigning;
 use carrier::Carrier;
-use codec::{DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
+use codec::{
+    ASSIGN_FEATURE, DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE,
+    VERSION,
+};
 use departure::Departure;
 use ids::StreamIds;
 use lost::LostCarriers;
@@ -63,14 +81,16 @@ use stalled::Stalled;
 use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
 
-/// Most carriers of a session at once, those that were lost and are not settled included.
+/// Maximum number of carriers of a session at a time, including lost carriers that are not settled.
 pub const CARRIERS_MAX: usize = 16;
 
-/// Bytes of memory that a batch takes beyond its payload while it may be wanted again, rounded up: its entries in
-/// the tables of the session and of the driver, and the allocator's. They count, so that small frames have a bound.
+/// Memory overhead of a retained batch in bytes, rounded up: its entries in the tables of the
+/// session and the driver, and the allocator's overhead. The session adds it to each batch, so that
+/// many small batches cannot exceed the bound on memory.
 pub const RETAINED_OVERHEAD_BYTES: u64 = 256;
 
-/// Which side of the carrier this is. The dialler's streams have even ids, the acceptor's odd ones.
+/// The side of the carrier. The dialler's streams have even ids. The acceptor's streams have odd
+/// ids.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Dialler,
@@ -79,21 +99,22 @@ enum Side {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The first carrier's hello is not over.
+    /// The first carrier's hello is not complete.
     Hello,
     Ready,
-    /// What is left to transmit is SESSION_CLOSE.
+    /// Only SESSION_CLOSE remains to be transmitted.
     Closed,
 }
 
-/// What another carrier shows to join the session; known once it is ready.
+/// The credentials with which another carrier joins the session. They are known once the session is
+/// ready.
 #[derive(Clone, Copy)]
 struct Ticket {
     session_id: [u8; 16],
     token: [u8; 32],
 }
 
-/// Without the token.
+/// Omits the token.
 impl std::fmt::Debug for Ticket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ticket")
@@ -102,36 +123,37 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
-/// The features that both sides have agreed on.
+/// The features that both sides agreed on.
 #[derive(Debug, Clone, Copy, Default)]
 struct Agreed {
     resume: bool,
     listen: bool,
     sources: bool,
     datagrams: bool,
+    assign: bool,
 }
 
-/// What the peer takes.
+/// The limits that the peer has granted.
 #[derive(Debug)]
 struct PeerLimits {
     parameters: Parameters,
     data: u64,
-    /// Of all streams, what is queued or sent.
+    /// Bytes queued or sent on all streams.
     data_queued: u64,
     streams: u64,
     streams_opened: u64,
 }
 
-/// Announced payload that is still on its carrier.
+/// The announced payload that is still on its carrier.
 #[derive(Debug, Clone, Copy)]
 struct Receiving {
     stream: StreamId,
     offset: u64,
-    /// At least 1.
+    /// Remaining bytes, at least 1.
     length: u64,
 }
 
-/// The state machine of one native session.
+/// The state machine of a native session.
 #[derive(Debug)]
 pub struct NativeSession {
     config: NativeConfig,
@@ -139,12 +161,13 @@ pub struct NativeSession {
     state: State,
     carriers: BTreeMap<CarrierId, Carrier>,
     lost: LostCarriers,
-    /// The next carrier, here and on the wire.
+    /// The number of the next carrier, for this side and for the wire.
     next_carrier: u32,
     next_number: u32,
     agreed: Agreed,
     listens: ListenTable,
-    /// Carriers that the acceptor asks for.
+    assigning: Assigning,
+    /// The carriers that the acceptor asks for.
     wanted: Wanted,
     ticket: Option<Ticket>,
     peer: PeerLimits,
@@ -154,25 +177,25 @@ pub struct NativeSession {
     rtt: Rtt,
     streams: BTreeMap<StreamId, Stream>,
     ids: StreamIds,
-    /// Open time-outs, and when to see whether a window is idle.
+    /// The deadlines of opens, and the times to check whether a window is idle.
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
-    /// Streams that wait for the session's credit, or for `retain`.
+    /// Streams that wait for session credit or for room in `retain`.
     blocked: VecDeque<StreamId>,
     departure: Departure,
     events: VecDeque<Event>,
 }
 
 impl NativeSession {
-    /// The session of the side that connected. Its HELLO is ready to be transmitted on
+    /// A session of the side that connected. Its HELLO is ready to be transmitted on
     /// [`CarrierId::FIRST`].
     #[must_use]
     pub fn dial(config: NativeConfig, now: Instant) -> Self {
         Self::new(config, Side::Dialler, now)
     }
 
-    /// The session of the side that was connected to by [`CarrierId::FIRST`].
+    /// A session of the side that accepted the connection [`CarrierId::FIRST`].
     #[must_use]
     pub fn accept(config: NativeConfig, identity: Identity, now: Instant) -> Self {
         Self::new(config, Side::Acceptor(identity), now)
@@ -193,6 +216,7 @@ impl NativeSession {
             next_number: 0,
             agreed: Agreed::default(),
             listens: ListenTable::new(matches!(side, Side::Dialler)),
+            assigning: Assigning::default(),
             wanted: Wanted::default(),
             ticket: match side {
                 Side::Dialler => None,
@@ -224,7 +248,7 @@ impl NativeSession {
         session
     }
 
-    /// A connection that begins with a hello.
+    /// Adds a connection, which begins with a hello.
     fn insert_carrier(&mut self, now: Instant) -> CarrierId {
         let id = CarrierId(self.next_carrier);
         self.next_carrier += 1;
@@ -249,13 +273,14 @@ impl NativeSession {
         id
     }
 
-    /// What is offered, or agreed to.
+    /// The features that this side offers or agrees to.
     fn features(&self) -> u32 {
         let of = |is_offered: bool, feature: u32| if is_offered { feature } else { 0 };
         of(self.config.resume, RESUME)
             | of(self.config.listen, LISTEN_FEATURE)
             | of(self.config.sources, SOURCE)
             | of(self.config.datagrams, DATAGRAM_FEATURE)
+            | of(self.config.datagrams, ASSIGN_FEATURE)
     }
 
     fn parameters(&self) -> Parameters {
@@ -267,7 +292,7 @@ impl NativeSession {
         }
     }
 
-    /// The round trip time that windows are grown by.
+    /// The round trip time that determines how fast windows grow.
     #[must_use]
     pub fn round_trip_time(&self) -> Duration {
         self.rtt.get()
@@ -278,7 +303,8 @@ impl NativeSession {
         StreamWindow::new(now, initial, &mut self.window)
     }
 
-    /// The window of `stream` is a first one, which it keeps for as long as the stream consumes.
+    /// Schedules the idle check of `stream`. The check leaves the window of a stream as it is while
+    /// the local socket takes payload.
     fn check_idle(&mut self, now: Instant, stream: StreamId) {
         if let Some(state) = self.streams.get_mut(&stream) {
             let check = now + window::IDLE;
@@ -287,7 +313,7 @@ impl NativeSession {
         }
     }
 
-    /// Cuts a stream; what it will never send goes back to the session's credit.
+    /// Cuts a stream. The session credit of its unsent batch becomes free again.
     fn cut(&mut self, stream: StreamId, code: ResetCode, reason: &str) {
         let Some(state) = self.streams.get_mut(&stream) else {
             return;
@@ -309,7 +335,7 @@ impl NativeSession {
         self.retire_if_done(stream);
     }
 
-    /// Session credit that a cut stream had taken and will not use.
+    /// Returns the session credit that a cut stream reserved for its unsent batch.
     fn give_back(&mut self, unsent: Unsent) {
         self.peer.data_queued -= unsent.bytes;
         if self.agreed.resume {
@@ -318,7 +344,8 @@ impl NativeSession {
         self.wake_blocked();
     }
 
-    /// Payload bytes that all streams together may queue now: what the peer takes, and what may be kept of it.
+    /// Payload bytes that all streams together may queue now: the peer's limit, and the free part
+    /// of `retain`.
     fn session_credit(&self) -> u64 {
         let credit = self.peer.data.saturating_sub(self.peer.data_queued);
         if self.agreed.resume {
@@ -328,18 +355,18 @@ impl NativeSession {
         }
     }
 
-    /// There is session credit again, or room in `retain`: as many streams as it is for may take it, in the order in which
-    /// they asked.
+    /// Handles new session credit or new room in `retain`. Wakes as many blocked streams as can use
+    /// the credit, in the order in which they blocked.
     fn wake_blocked(&mut self) {
         self.wake(self.session_credit().div_ceil(FIRST_READ_BYTES as u64));
     }
 
-    /// A stream that may have been woken has taken what it takes, or nothing: what it leaves is for the next one.
+    /// Wakes the next blocked stream if credit remains after a woken stream has taken its share.
     fn wake_next(&mut self) {
         self.wake(self.session_credit().min(1));
     }
 
-    /// Wakes `count` of those that wait and still can send.
+    /// Wakes `count` blocked streams that can still send.
     fn wake(&mut self, mut count: u64) {
         while count > 0
             && let Some(stream) = self.blocked.pop_front()

@@ -1,21 +1,21 @@
-//! What leaf gateways and a rendezvous say to each other before carriers begin (docs/protocol.md,
-//! "Rendezvous"): a codec, nothing else. What the proofs are made of is the gateway's.
+//! The messages between leaf gateways and a rendezvous before a carrier begins (docs/protocol.md,
+//! "Rendezvous"). This module is only a codec. The gateway computes the proofs.
 //!
-//! A word is `type u8 | length u8 | body`. None is longer than [`WORD_BYTES_MAX`]; nothing is allocated
-//! before all of it is there.
+//! A message is `type u8 | length u8 | body`, at most [`WORD_BYTES_MAX`] bytes. The decoder
+//! allocates no memory before the message is complete.
 
-/// Longest word, bytes.
+/// Longest message in bytes.
 pub const WORD_BYTES_MAX: usize = 2 + 255;
-/// Longest name, bytes.
+/// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 /// First bytes of a greeting's body.
 pub const MAGIC: [u8; 8] = *b"MUXMEETS";
-/// The version that is specified and spoken here.
+/// The protocol version that this crate implements.
 pub const VERSION: u8 = 1;
 
-/// Longest text of a refusal, bytes.
+/// Longest text of a refusal in bytes.
 const TEXT_BYTES_MAX: usize = 200;
-/// magic 8 + version 1 + purpose 1 + ticket 16 + nonce 32
+/// Size of a greeting's fixed fields in bytes: magic, version, purpose, ticket and nonce.
 const GREETING_FIXED: usize = 8 + 1 + 1 + 16 + 32;
 
 const GREETING: u8 = 0x01;
@@ -25,63 +25,64 @@ const ACCEPTED: u8 = 0x04;
 const REFUSED: u8 = 0x05;
 const INVITE: u8 = 0x06;
 
-/// Names one meeting; from a cryptographic random source.
+/// Identifies one meeting. The value comes from a cryptographic random source.
 pub type Ticket = [u8; 16];
 
-/// What a leaf comes for.
+/// Why a leaf connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be visited under its name; the connection stays for invitations.
+    /// The leaf registers under its name. The connection stays open for invitations.
     Register,
-    /// To meet who is registered under the name.
+    /// The leaf visits the leaf that is registered under the name.
     Visit,
-    /// To meet the visitor of an invitation.
+    /// The leaf meets the visitor of an invitation.
     Attend(Ticket),
 }
 
-/// One word.
+/// A message of the rendezvous protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
-    /// The leaf's first.
+    /// The leaf's first message.
     Greeting {
-        /// What it comes for.
+        /// Why the leaf connects.
         purpose: Purpose,
-        /// From a cryptographic random source.
+        /// A number from a cryptographic random source.
         nonce: [u8; 32],
         /// See [`is_name`].
         name: String,
     },
-    /// The rendezvous asks for a proof. Its nonce.
+    /// The rendezvous requests a proof for this nonce.
     Challenge([u8; 32]),
-    /// The leaf's: it knows the name's secret.
+    /// The leaf proves that it knows the name's secret.
     Proof([u8; 32]),
-    /// The rendezvous knows it, too. To one that registers at once; to the two that meet, when both are
-    /// there: what follows is between them.
+    /// The rendezvous proves that it also knows the secret. A registered leaf receives this message
+    /// at once. Two leaves that meet receive it once both are connected. The rendezvous then
+    /// forwards all bytes between the two leaves.
     Accepted([u8; 32]),
-    /// Neither.
+    /// Refuses the leaf.
     Refused {
         /// [`crate::Reason`] as a number.
         code: u8,
-        /// For people.
+        /// A human-readable text.
         reason: String,
     },
-    /// To one that is registered: somebody waits.
+    /// Informs a registered leaf that a visitor waits.
     Invite(Ticket),
 }
 
-/// Bytes that are no word.
+/// The bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The type is not known, or its length not possible.
+    /// The type is unknown, or the type cannot have this length.
     #[error(
-        "word type {0:#04x} of {1} bytes: is the other end a rendezvous, and is this a leaf of one?"
+        "message type {0:#04x} of {1} bytes is invalid: is the peer a rendezvous, and is this gateway one of its leaves?"
     )]
     Unknown(u8, u8),
-    /// Another version.
-    #[error("version {0} of the rendezvous protocol; this one speaks {VERSION}")]
+    /// The peer has another protocol version.
+    #[error("the peer uses version {0} of the rendezvous protocol, this side uses {VERSION}")]
     Version(u8),
-    /// A field is not well formed.
-    #[error("word type {0:#04x} with a field that it cannot have")]
+    /// A field is malformed.
+    #[error("message type {0:#04x} with an invalid field")]
     BadField(u8),
 }
 
@@ -93,10 +94,11 @@ pub fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(may)
 }
 
-/// Reads the word that `bytes` begin with: it and its length; `None`: more is needed.
+/// Decodes the first message of `bytes`. Returns the message and its length. `None`: the message is
+/// incomplete.
 ///
 /// # Errors
-/// [`DecodeError`]: the connection is to be given up.
+/// [`DecodeError`]: the caller must close the connection.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Word, usize)>, DecodeError> {
     let [kind, length, rest @ ..] = bytes else {
         return Ok(None);
@@ -159,7 +161,7 @@ fn greeting(body: &[u8]) -> Result<Word, DecodeError> {
     })
 }
 
-/// The bytes of a word. A reason is cut at 200 bytes, a name at [`NAME_BYTES_MAX`].
+/// Encodes a message. A reason is cut at 200 bytes, a name at [`NAME_BYTES_MAX`].
 #[must_use]
 pub fn encode(word: &Word) -> Vec<u8> {
     match word {

@@ -1,12 +1,15 @@
 //! The contract between a session and its driver.
 //!
-//! A session owns its streams, their credit and what may be sent next; it never holds payload and
-//! never waits. In come headers, lengths and decisions; out go events, frames to transmit and the
-//! next timeout. Each protocol is one implementation in a folder of its own ([`crate::jmux`],
-//! [`crate::native`]); what they share is here: the types that cross (`types.rs`, `event.rs`, `listener.rs`, `end.rs`), listeners
-//! ([`ListenTable`]), who may send next
-//! ([`schedule`]) and how much may be on its way ([`share`]).
+//! A session owns its streams, their credit and the order of transmission. It holds no payload and
+//! never waits. Its inputs are headers, lengths and decisions. Its outputs are events, frames to
+//! transmit and the next timeout.
+//!
+//! Each protocol implements [`Session`] in its own folder ([`crate::jmux`], [`crate::native`]).
+//! This module has what they share: the types of the interface (`types.rs`, `event.rs`,
+//! `listener.rs`, `end.rs`), the listener table ([`ListenTable`]), the send order ([`schedule`])
+//! and the bound on bulk in flight ([`share`]).
 
+mod assignment;
 mod end;
 mod event;
 mod listen_table;
@@ -17,6 +20,7 @@ pub(crate) mod share;
 mod source;
 mod types;
 
+pub use assignment::*;
 pub use end::*;
 pub use event::*;
 pub use listen_table::*;
@@ -29,52 +33,54 @@ use std::time::{Duration, Instant};
 
 /// One mux session over its carriers.
 ///
-/// `now` must not go backwards. After any call that changes something the driver drains
-/// [`Session::poll_event`], then takes [`Session::poll_transmit`] as fast as the carrier takes
-/// frames.
+/// `now` must not go backwards. After each call that changes the session, the driver drains
+/// [`Session::poll_event`]. It then takes frames from [`Session::poll_transmit`] as fast as the
+/// carrier accepts them.
 pub trait Session: Debug {
-    /// Whether streams can be opened: the hello, where there is one, is over. Told by
-    /// [`Event::Ready`].
+    /// Whether streams can be opened: the hello, if the protocol has one, is complete.
+    /// [`Event::Ready`] reports the change.
     fn is_ready(&self) -> bool;
 
-    /// Whether it came to its end: its last carrier is gone, and no other can take its place.
+    /// Whether the session has ended: its last carrier is gone and no other can replace it.
     fn is_over(&self) -> bool;
 
-    /// Whether streams outlive their carrier, as both ends have agreed.
+    /// Whether streams survive the loss of their carrier. True only if both ends agreed on it.
     fn resumes(&self) -> bool {
         false
     }
 
-    /// Whether `carrier` may end without being lost.
+    /// Whether `carrier` has been retired, so that its end is not a loss.
     fn is_retired(&self, carrier: CarrierId) -> bool {
         let _ = carrier;
         false
     }
 
-    /// Whether bulk may leave on `carrier`: of several, one is kept free while small streams send.
+    /// Whether bulk may leave on `carrier`. If the session has several carriers, the express
+    /// carrier takes no bulk while small streams send.
     fn takes_bulk(&self, carrier: CarrierId) -> bool {
         let _ = carrier;
         true
     }
 
-    /// Its carriers, where there may be several.
+    /// The interface to add and retire carriers. `None`: the session cannot have several carriers.
     fn pool(&mut self) -> Option<&mut dyn Pool> {
         None
     }
 
-    /// The listeners that one side asks the other for, where the protocol has a word for that.
+    /// The interface to request listeners. `None`: the protocol has no frames for listeners.
     fn listeners(&mut self) -> Option<&mut dyn Listeners> {
         None
     }
 
-    /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
-    /// [`Event::Opened`], [`Event::OpenFailed`] or [`Event::OpenReturned`], at the latest after the open timeout. `priority` is
-    /// of what this side sends, and of what the peer does where the protocol can tell it. `source`: what the
-    /// peer is to tell the target, if anything.
+    /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). The answer is
+    /// [`Event::Opened`], [`Event::OpenFailed`] or [`Event::OpenReturned`], at the latest after the
+    /// open timeout. `priority` applies to the bytes that this side sends. It also applies to the
+    /// bytes that the peer sends, if the protocol can transmit the priority. `source`: the client
+    /// that the peer announces to the target.
     ///
     /// # Errors
-    /// [`OpenError`]: a table or the budget is full, the peer goes away or tells targets nothing, or the
-    /// target is too long. Nothing was sent.
+    /// [`OpenError`]: a table or the budget is full, the peer is shutting down or cannot announce a
+    /// `source`, or the target is too long. The session has sent nothing.
     fn open(
         &mut self,
         now: Instant,
@@ -83,53 +89,58 @@ pub trait Session: Debug {
         source: Option<Source>,
     ) -> Result<StreamId, OpenError>;
 
-    /// Takes up a stream of [`Event::Incoming`]: its target has been reached at `address`.
+    /// Accepts a stream of [`Event::Incoming`]: its target has been reached at `address`.
     fn accept(&mut self, stream: StreamId, address: &str);
 
-    /// Declines a stream of [`Event::Incoming`].
+    /// Refuses a stream of [`Event::Incoming`].
     fn refuse(&mut self, stream: StreamId, refusal: Refusal);
 
-    /// How much payload of the local socket the stream takes now; `None`: it takes none any more.
+    /// How much payload of the local socket the stream accepts now. `None`: the stream accepts no
+    /// more.
     fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity>;
 
-    /// There is payload for the stream, and its capacity is zero bytes: told by [`Event::Writable`] once it takes some. Or
-    /// there is none after all, for capacity of which it was told so.
-    /// While its last batch waits to be transmitted, that is told by [`Self::poll_transmit`] alone.
+    /// Registers interest in credit: the driver has payload for a stream whose capacity is zero.
+    /// [`Event::Writable`] reports new capacity. While a batch of the stream waits, no event
+    /// reports it: the stream has capacity again once [`Self::poll_transmit`] returns the batch's
+    /// last frame. If the driver has no payload at [`Event::Writable`], it calls this again, so
+    /// that the next stream gets the credit.
     fn want_credit(&mut self, stream: StreamId);
 
-    /// `length` bytes of the local socket are in the driver's hands under `token`, at most the
-    /// capacity. While it is [retained](Payload::retained) the batch takes `held` bytes of memory, at least
-    /// `length`, and the tables' part, which the session knows. They come out of [`Self::poll_transmit`] in order, cut into frames of
-    /// `payload_max` bytes, the last one shorter.
+    /// The driver has read `length` bytes of the local socket into the buffer `token`; `length` is
+    /// at most the capacity. While the session [retains](Payload::retained) the batch, the batch
+    /// takes `held` bytes of memory, at least `length`, plus the tables' overhead, which the
+    /// session adds. [`Self::poll_transmit`] returns the bytes in order, in frames of `payload_max`
+    /// bytes; the last frame may be shorter.
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token);
 
-    /// The local socket took `length` bytes of received payload; credit for them goes back.
+    /// The local socket took `length` bytes of received payload. The session returns this credit to
+    /// the peer.
     fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize);
 
-    /// The local socket has no more to send (end of file).
+    /// The local socket reached end of file.
     fn finish(&mut self, stream: StreamId);
 
-    /// The stream is to be cut in both directions, because of `code`. What is buffered for it is
-    /// dropped by the driver. The peer learns it as a cut where it understands one.
+    /// Cuts the stream in both directions because of `code`. The driver drops what it has buffered
+    /// for the stream. The peer sees a reset if its protocol has one.
     fn reset(&mut self, stream: StreamId, code: ResetCode);
 
-    /// No stream of the peer's is taken any more; those that are open go on. The peer is told where
-    /// the protocol has a word for it.
+    /// Stops accepting streams of the peer; open streams continue. The session informs the peer if
+    /// the protocol has a frame for it.
     fn go_away(&mut self);
 
-    /// This side has no more use for the session: what is left to transmit is the word that says so,
-    /// where the protocol has one.
+    /// Ends the session because this side no longer needs it. Only the close frame remains to be
+    /// transmitted, if the protocol has one.
     fn shut_down(&mut self);
 
-    /// The session ends because of `error`: what is left to transmit is the word that says so, where
-    /// the protocol has one.
+    /// Ends the session because of `error`. Only the close frame remains to be transmitted, if the
+    /// protocol has one.
     fn close(&mut self, error: &SessionError);
 
-    /// Handles the frame that `bytes`, the unread ones of `carrier`, begin with. Not to be called
-    /// while announced payload is outstanding.
+    /// Handles the first frame of `bytes`, the unread bytes of `carrier`. The driver must not call
+    /// this while announced payload is outstanding.
     ///
     /// # Errors
-    /// [`SessionError`]: the session must be given up, by [`Self::close`] and
+    /// [`SessionError`]: the driver must give up the session with [`Self::close`] and
     /// [`Self::handle_carrier_lost`].
     fn handle_header(
         &mut self,
@@ -138,164 +149,180 @@ pub trait Session: Debug {
         bytes: &[u8],
     ) -> Result<Header, SessionError>;
 
-    /// What is left of the announced payload on `carrier`, and whose it is by now.
+    /// The rest of the announced payload on `carrier`, and the stream that it belongs to now.
     fn receiving(&self, carrier: CarrierId) -> Option<Receive>;
 
     /// `length` bytes of the announced payload have left `carrier`.
     fn payload_moved(&mut self, carrier: CarrierId, length: usize);
 
-    /// The round trip time of `carrier` is `rtt` by its transport, without what waits in queues of
-    /// either end. Told from time to time; bounds how far windows grow.
+    /// The transport of `carrier` measured the round trip time `rtt`, without the queues of either
+    /// end. The driver calls this from time to time. The round trip time bounds how far windows
+    /// grow.
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration);
 
-    /// Sends a frame on `carrier` that the peer has to answer; returns whether the protocol has one.
+    /// Sends a frame on `carrier` that the peer must answer. Returns whether the protocol has such
+    /// a frame.
     fn probe(&mut self, carrier: CarrierId) -> bool {
         let _ = carrier;
         false
     }
 
-    /// The kernel takes no more of `carrier` for now: what waits for it may leave on another one. Until
-    /// the next [`Self::poll_transmit`] for it.
+    /// The kernel accepts no more bytes of `carrier`. Until the next [`Self::poll_transmit`] for
+    /// this carrier, its waiting batches may leave on another carrier.
     fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
         let _ = carrier;
     }
 
-    /// The carrier is gone. What it did not deliver goes on over another one, now or when one is added.
-    /// Where the session cannot do that, every stream is reset, every open fails or, where it never left, is
-    /// returned, and the session [is over](Self::is_over) and empty after.
+    /// The carrier is gone. A session that resumes sends the undelivered bytes over another
+    /// carrier, now or when a carrier is added. Any other session resets every stream. Its
+    /// unanswered opens fail, or are returned if they were never transmitted. The session then
+    /// [is over](Self::is_over) and empty.
     fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId);
 
-    /// Lets what is overdue fail.
+    /// Applies the timeouts that have passed.
     ///
     /// # Errors
-    /// [`SessionError`]: the peer did not say hello in time, or the session was without a carrier for
-    /// too long.
+    /// [`SessionError`]: the peer sent no hello in time, or the session had no carrier for too
+    /// long.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError>;
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// When the driver must call [`Self::handle_timeout`] next.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next event for the application side.
+    /// The next event for the application.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// The next frame for `carrier`. Frames of one batch come one after another, so that a batch
-    /// read into packet-sized slots leaves in one write; control frames go first, then streams
-    /// take turns.
+    /// The next frame for `carrier`. Control frames go first, then streams take turns. The frames
+    /// of one batch follow one another, so the driver can transmit the batch in one write.
     fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit>;
 
-    /// Whether IP packets go beside streams, as both ends have agreed.
+    /// Whether the session carries IP packets as well as streams. True only if both ends agreed on
+    /// it.
     fn has_datagrams(&self) -> bool {
         false
     }
 
-    /// Whether datagrams leave on `carrier` now.
+    /// Whether datagrams may leave on `carrier` now.
     fn takes_datagrams(&self, carrier: CarrierId) -> bool {
         let _ = carrier;
         false
     }
 
-    /// A datagram of `length` bytes, 1 to [`DATAGRAM_BYTES_MAX`], leaves on `carrier` next, behind this header. It is
-    /// not kept: what is lost with the carrier is lost. `None`: [`Self::takes_datagrams`] does not hold, or it has another
-    /// length.
+    /// The header for a datagram of `length` bytes, 1 to [`DATAGRAM_BYTES_MAX`], which leaves on
+    /// `carrier` next. The session does not retain datagrams, so they are lost with their carrier.
+    /// `None`: [`Self::takes_datagrams`] is false, or `length` is out of range.
     fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
         let _ = (carrier, length);
         None
     }
 
-    /// Whether [`Self::poll_transmit`] may have something for `carrier`.
+    /// Sends the peer its addresses and DNS servers, which the peer reports as [`Event::Assigned`].
+    /// Only the acceptor can send them, once per session, and only if both ends agreed on
+    /// assignments. Returns whether the session sends them.
+    fn assign(&mut self, assignment: &Assignment) -> bool {
+        let _ = assignment;
+        false
+    }
+
+    /// Whether [`Self::poll_transmit`] may return a frame for `carrier`.
     fn wants_transmit(&self, carrier: CarrierId) -> bool;
 
-    /// The next batch that was [retained](Payload::retained) and is not needed any more.
+    /// The next batch that the session [retained](Payload::retained) and no longer needs.
     fn poll_released(&mut self) -> Option<Token>;
 
-    /// Whether the peer has all that was transmitted, as far as the protocol lets it say so.
+    /// Whether the peer has received everything that was transmitted, as far as the protocol
+    /// reports it.
     fn is_settled(&self) -> bool;
 
-    /// Streams in the table.
+    /// Number of streams in the table.
     fn stream_count(&self) -> usize;
 
-    /// The streams in the table, oldest number first; for proofs.
+    /// The streams in the table, oldest number first; for tests.
     fn streams(&self) -> Vec<StreamId>;
 
-    /// Bytes of the receive budget that are granted or buffered.
+    /// Bytes of the receive budget that are granted to the peer or buffered.
     fn receive_budget_used(&self) -> u64;
 
-    /// Bytes of memory, or of pipes, of what was transmitted or is to be, and may be asked for again.
+    /// Bytes of memory and pipes that payload occupies while it waits for transmission or
+    /// acknowledgement.
     fn retained_bytes(&self) -> u64;
 
-    /// Where the credit of a stream is; for status pages and for proofs of conservation.
+    /// The distribution of a stream's credit, for status pages and for tests that no credit is
+    /// lost.
     fn credit(&self, stream: StreamId) -> Option<CreditView>;
 }
 
-/// Carriers beyond the first one.
+/// The calls for carriers in addition to the first carrier.
 pub trait Pool {
-    /// Another connection to the same peer is there, dialled where the first one was dialled. Its hello
-    /// comes first. `None`: the session takes no more, takes no other before the last one's hello is over,
-    /// or is of one carrier alone.
+    /// Adds a connection to the same peer, dialled in the same way as the first. Its first frame is
+    /// a hello. `None`: the session has its maximum of carriers, waits for the hello of the last
+    /// carrier, or allows only one carrier.
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
 
-    /// `carrier`, whose hello is not over, may have another peer than the other carriers. An answer of that peer ends this
-    /// carrier alone, also where it is the only one.
+    /// `carrier`, whose hello is not complete, may have reached a peer other than the session's. If
+    /// another peer answers, only this carrier ends, even if the session has no other carrier.
     fn may_lead_elsewhere(&mut self, carrier: CarrierId);
 
-    /// Begins to take `carrier` out of the session in order: what waits for it leaves on others, what is
-    /// on its way comes, and nothing goes again. Ends with [`Event::CarrierRetired`], or when it
-    /// [is retired](Session::is_retired) and the peer closes it. Returns whether it begins: on the side that
-    /// dialled, with another carrier, one at a time.
+    /// Begins to retire `carrier`. Its waiting frames leave on other carriers. Its frames in flight
+    /// arrive, so no frame is sent twice. Retirement ends with [`Event::CarrierRetired`], or when
+    /// the carrier [is retired](Session::is_retired) and the peer closes it. Returns whether
+    /// retirement begins: only the side that dialled can retire, one carrier at a time, and another
+    /// carrier must remain.
     fn retire_carrier(&mut self, carrier: CarrierId) -> bool;
 
-    /// What this side sends could use `count` carriers. Where the peer dials them, it is told, by
+    /// This side could use `count` carriers for the payload that it sends. If the peer is the side
+    /// that dials, the session sends the peer this number. The peer reports it as
     /// [`Event::CarriersWanted`].
     fn want_carriers(&mut self, count: u32);
 }
 
-/// Listeners that one side asks the other for.
+/// Listeners that the dialling side requests of its peer.
 pub trait Listeners {
-    /// Asks the peer to listen on `address` (`ADDRESS:PORT`), of its own host, and to open a stream of
-    /// `priority` to [`listen_target`] for each connection. Answered by [`ListenEvent::Listening`] or
-    /// [`ListenEvent::Ended`]. On the side that dialled.
+    /// Asks the peer to listen on `address` (`ADDRESS:PORT`) of the peer's host. The peer opens a
+    /// stream of `priority` to [`listen_target`] for each connection. The answer is
+    /// [`ListenEvent::Listening`] or [`ListenEvent::Ended`]. Only the side that dialled can ask.
     ///
     /// # Errors
-    /// [`ListenError`]: it cannot be asked for. Nothing was sent.
+    /// [`ListenError`]: the listener cannot be requested. The session has sent nothing.
     fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError>;
 
-    /// Gives a listener up that was asked for.
+    /// Gives up a listener that this side requested.
     fn unlisten(&mut self, listen: ListenId);
 
-    /// What [`ListenEvent::Asked`] asks for is listened on.
+    /// This side listens on `address` for the request of [`ListenEvent::Asked`].
     fn listening(&mut self, listen: ListenId, address: &str);
 
-    /// What [`ListenEvent::Asked`] asks for is not listened on, or not any more.
+    /// This side does not listen for the request of [`ListenEvent::Asked`], or has stopped.
     fn end_listen(&mut self, listen: ListenId, refusal: Refusal);
 }
 
-/// What a session that has no [`Pool`] or no [`Listeners`] answers to those who ask all sessions alike.
+/// Calls of [`Pool`] and [`Listeners`], with defaults for a session that does not implement them.
 impl dyn Session + '_ {
-    /// [`Pool::add_carrier`].
+    /// See [`Pool::add_carrier`].
     pub fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
         self.pool()?.add_carrier(now)
     }
 
-    /// [`Pool::may_lead_elsewhere`].
+    /// See [`Pool::may_lead_elsewhere`].
     pub fn may_lead_elsewhere(&mut self, carrier: CarrierId) {
         if let Some(pool) = self.pool() {
             pool.may_lead_elsewhere(carrier);
         }
     }
 
-    /// [`Pool::retire_carrier`].
+    /// See [`Pool::retire_carrier`].
     pub fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
         self.pool().is_some_and(|pool| pool.retire_carrier(carrier))
     }
 
-    /// [`Pool::want_carriers`].
+    /// See [`Pool::want_carriers`].
     pub fn want_carriers(&mut self, count: u32) {
         if let Some(pool) = self.pool() {
             pool.want_carriers(count);
         }
     }
 
-    /// [`Listeners::listen`].
+    /// See [`Listeners::listen`].
     ///
     /// # Errors
     /// [`ListenError`].
@@ -304,21 +331,21 @@ impl dyn Session + '_ {
         listeners.listen(address, priority)
     }
 
-    /// [`Listeners::unlisten`].
+    /// See [`Listeners::unlisten`].
     pub fn unlisten(&mut self, listen: ListenId) {
         if let Some(listeners) = self.listeners() {
             listeners.unlisten(listen);
         }
     }
 
-    /// [`Listeners::listening`].
+    /// See [`Listeners::listening`].
     pub fn listening(&mut self, listen: ListenId, address: &str) {
         if let Some(listeners) = self.listeners() {
             listeners.listening(listen, address);
         }
     }
 
-    /// [`Listeners::end_listen`].
+    /// See [`Listeners::end_listen`].
     pub fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
         if let Some(listeners) = self.listeners() {
             listeners.end_listen(listen, refusal);

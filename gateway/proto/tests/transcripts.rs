@@ -1,20 +1,27 @@
-//! Replays what each side of a carrier sends, byte for byte.
+//! Replays the bytes that each side of a carrier sends.
 //!
-//! The files in `transcripts/`: `jetsocat-*` were recorded on a carrier between muxgate and jetsocat
-//! 2026.2.4; `rule-*` state one rule of interoperation with JMUX each, `native-*` one rule of
-//! docs/protocol.md. The first line is the protocol and our side of it: `jmux`, `native dialler` or
-//! `native acceptor`, which may be `with sources` or `with datagrams`. Then a line is
-//! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on,
-//!   `listening`: and LISTEN, `sourced`: SOURCE; `datagrams`: RESUME and DATAGRAM;
-//! - `do ACTION`: what the local side does (`open URL`, for `name CLIENT SERVER` or `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`,
-//!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `want N`
-//!   carriers; `datagram HEX`; `probe`, `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
-//!   from 0; `listen ADDRESS`, `unlisten`, `listening ADDRESS`, `end-listen TEXT` of the latest listener);
-//! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
-//!   times the byte 61;
-//! - `see EVENT`: what the application side sees next (`payload TEXT`, or its length where it is long,
-//!   and `discarded N` included); `see over TEXT`: the session has ended with this error;
-//! - `end`: no stream is left and nothing is to be sent; `#`: a comment.
+//! The files in `transcripts/`:
+//! - `jetsocat-*`: recorded on a carrier between muxgate and jetsocat 2026.2.4
+//! - `rule-*`: one rule of interoperation with JMUX each
+//! - `native-*`: one rule of docs/protocol.md each
+//!
+//! The first line names the protocol and our side: `jmux`, `native dialler` or `native acceptor`,
+//! which may be `with sources` or `with datagrams`. The other lines are
+//! - `established`: the hello is complete (native, after the first line). `resumable`: with RESUME.
+//!   `listening`: with LISTEN. `sourced`: with SOURCE. `datagrams`: with RESUME and DATAGRAM.
+//!   `assigned`: with ASSIGN as well.
+//! - `do ACTION`: an action of our side. For streams: `open URL`, `for name CLIENT SERVER` or
+//!   `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`, `finish`, `reset`, `took N`, `next`
+//!   (the next stream). For the session: `go-away`, `shut-down`, `wait SECONDS`, `want N`
+//!   (carriers), `datagram HEX`, `assign IP`. For carriers: `probe`, `lose`, `retire`, `add`, and
+//!   `use N` (the following lines are about carrier N, counted from 0). For listeners:
+//!   `listen ADDRESS`, and for the latest listener `unlisten`, `listening ADDRESS`,
+//!   `end-listen TEXT`.
+//! - `< HEX`: bytes that the peer sends. `> HEX`: all bytes that we then send. `>` alone: no bytes.
+//!   `61*9` is nine times the byte 61.
+//! - `see EVENT`: the next event for the application (including `payload TEXT`, or its length if it
+//!   is long, and `discarded N`). `see over TEXT`: the session has ended with this error.
+//! - `end`: no stream remains and no bytes wait to be sent. `#`: a comment.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,24 +36,24 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
+    Assignment, CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
     NativeConfig, NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError,
     Source, StreamId, Token, Transmit,
 };
 use muxtunnel_testkit::hex::{self, digits};
 
-/// Longer payload is seen by its length.
+/// For longer payload, only the length is shown.
 const PAYLOAD_SHOWN_MAX: usize = 64;
 
 struct Replay {
     session: Box<dyn Session>,
     now: Instant,
     stream: Option<StreamId>,
-    /// Of the next opens.
+    /// The source of the next opens.
     source: Option<Source>,
     others: VecDeque<StreamId>,
     listens: Vec<ListenId>,
-    /// By token.
+    /// The batches by token.
     batches: Vec<Vec<u8>>,
     seen: VecDeque<String>,
     payload: Vec<u8>,
@@ -80,7 +87,7 @@ impl Replay {
             other => panic!("the first line is {other:?}, not a protocol"),
         };
         if protocol == "jmux" {
-            // There is no hello.
+            // JMUX has no hello.
             assert_eq!(session.poll_event(), Some(Event::Ready));
         }
         Self {
@@ -104,12 +111,12 @@ impl Replay {
         self.stream.expect("no stream yet")
     }
 
-    /// The latest one.
+    /// The latest listener.
     fn listen(&self) -> ListenId {
         *self.listens.last().expect("no listener yet")
     }
 
-    /// The peer says hello; what we say, HELLO or HELLO_ACK and a PING, is not looked at here.
+    /// The peer sends its hello. Does not compare our HELLO or HELLO_ACK and our PING.
     fn establish(&mut self, features: u32) {
         let dialled = self.session.wants_transmit(CarrierId::FIRST);
         let parameters = Parameters {
@@ -195,11 +202,14 @@ impl Replay {
                 self.carriers.push(added.expect("no carrier can be added"));
             }
             "use" => {
-                assert!(self.unread.is_empty(), "half a frame is left behind");
+                assert!(self.unread.is_empty(), "half a frame is left");
                 self.carrier = self.carriers[rest.parse::<usize>().unwrap()];
             }
-            "retire" => assert!(self.session.retire_carrier(self.carrier), "it stays"),
-            "probe" => assert!(self.session.probe(self.carrier), "nothing is asked"),
+            "retire" => assert!(
+                self.session.retire_carrier(self.carrier),
+                "the carrier cannot be retired"
+            ),
+            "probe" => assert!(self.session.probe(self.carrier), "no probe was sent"),
             "datagram" => {
                 let header = self
                     .session
@@ -207,6 +217,15 @@ impl Replay {
                 let seen = header.map(|header| format!("leaves behind {}", digits(&header)));
                 self.seen
                     .push_back(seen.unwrap_or_else(|| "does not leave".to_owned()));
+            }
+            "assign" => {
+                let assignment = Assignment {
+                    addresses: vec![rest.parse().unwrap()],
+                    ..Assignment::default()
+                };
+                if !self.session.assign(&assignment) {
+                    self.seen.push_back("not assigned".to_owned());
+                }
             }
             "want" => self.session.want_carriers(rest.parse().unwrap()),
             "listen" => match self.session.listen(rest, Priority::Bulk) {
@@ -271,6 +290,7 @@ impl Replay {
                 Event::CarrierRetired { carrier } => {
                     format!("carrier {} is retired", carrier.number())
                 }
+                Event::Assigned(assignment) => format!("assigned {:?}", assignment.addresses),
                 Event::CarriersWanted { count } => format!("{count} carriers wanted"),
                 Event::Listen(ListenEvent::Asked {
                     listen,
@@ -279,7 +299,7 @@ impl Replay {
                 }) => {
                     self.listens.push(listen);
                     let number = listen.number();
-                    format!("listener {number} asked for: {address} {priority:?}")
+                    format!("listener {number} requested: {address} {priority:?}")
                 }
                 Event::Listen(ListenEvent::GivenUp { listen }) => {
                     format!("listener {} given up", listen.number())
@@ -305,7 +325,7 @@ impl Replay {
         }
     }
 
-    /// One byte at a time: a frame may arrive in any pieces.
+    /// Receives one byte at a time, because a frame may arrive in any pieces.
     fn receive(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.unread.push(byte);
@@ -351,7 +371,7 @@ impl Replay {
         }
     }
 
-    /// What has come since the last event becomes one.
+    /// Turns the payload since the last event into an event.
     fn note_payload(&mut self) {
         let payload = std::mem::take(&mut self.payload);
         if payload.len() > PAYLOAD_SHOWN_MAX {
@@ -395,6 +415,9 @@ impl Replay {
             "listening" => self.establish(codec::RESUME | codec::LISTEN_FEATURE),
             "sourced" => self.establish(codec::SOURCE),
             "datagrams" => self.establish(codec::RESUME | codec::DATAGRAM_FEATURE),
+            "assigned" => {
+                self.establish(codec::RESUME | codec::DATAGRAM_FEATURE | codec::ASSIGN_FEATURE);
+            }
             "do" => self.act(rest),
             "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(
@@ -419,7 +442,7 @@ impl Replay {
 }
 
 fn jmux_config() -> JmuxConfig {
-    // The initial window is a plain 64 KiB here: an eighth of what is not set aside.
+    // With this budget, the initial window is 64 KiB: an eighth of the bytes not set aside.
     JmuxConfig {
         streams_max: 4,
         receive_budget: 8 * (64 << 10) + 3 * (16 << 10),
@@ -427,7 +450,7 @@ fn jmux_config() -> JmuxConfig {
     }
 }
 
-/// `61*9` or the text itself.
+/// Expands `61*9` to nine times `61`. Returns any other text unchanged.
 fn text(text: &str) -> Vec<u8> {
     match text.split_once('*') {
         Some(_) => bytes(text),
@@ -477,5 +500,5 @@ fn replay(file: &std::path::Path) -> Option<String> {
         }
     }
     let ends = text.lines().last() == Some("end");
-    (!ends).then(|| format!("{name} proves no end"))
+    (!ends).then(|| format!("{name} has no line `end`"))
 }

@@ -1,64 +1,70 @@
-//! What limits a carrier: a verdict on the interval between two samples. Pure.
+//! Determines what limits a carrier in the interval between two samples. This module does no I/O.
 //!
-//! The kernel's figures are of the sending direction; of what this gateway receives its own memory and
-//! CPU time alone are known. So a direction is judged by the gateway that sends, and by the memory and
-//! the CPU of the one that receives. A stream without credit looks like one without data.
+//! The kernel reports figures of the sending direction. For the receiving direction, the gateway
+//! knows only its own memory and CPU time. So the sending gateway judges a direction, and the
+//! receiving gateway judges only its own memory and CPU time. A stream without credit cannot be
+//! distinguished from a stream without data.
 
 use std::time::Duration;
 
 use muxtunnel_gateway_config::status::Limit;
 
-/// Part of the interval, or of what there is, from which on something limits.
+/// A cause is the limit if it takes at least this fraction of the interval, or if this fraction of
+/// a resource is in use.
 const MOST: f64 = 0.5;
-/// Part of the interval that a worker has at most where it is not short of CPU time.
+/// Fraction of the interval above which the busiest worker is short of CPU time.
 const CPU_FULL: f64 = 0.9;
-/// Part of the receive budget that is in use where there is no more to grant.
+/// Used fraction of the receive budget above which the budget is full.
 const BUDGET_FULL: f64 = 0.9;
-/// Part of the congestion window that is on its way where the window holds back.
+/// Fraction of the congestion window in flight above which the window is a limit.
 const WINDOW_FULL: f64 = 0.9;
-/// Bytes a second, both ways: keeping a carrier alive takes less.
+/// Bytes per second, both directions together, below which a carrier is idle. Keepalives send fewer
+/// bytes.
 const IDLE_RATE: f64 = 1000.0;
 
-/// What one carrier did in an interval of about a second.
+/// The activity of one carrier in an interval of about one second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SampleInterval {
-    /// How long it is.
+    /// Length of the interval.
     pub(crate) length: Duration,
-    /// Something was to be sent or not acknowledged, the next two included.
+    /// Time with bytes to send or unacknowledged bytes; includes `window_limited` and
+    /// `send_buffer_limited`.
     pub(crate) busy: Duration,
-    /// The peer's kernel had no room for more.
+    /// Time in which the peer's kernel had no room for more bytes.
     pub(crate) window_limited: Duration,
-    /// The send buffer was too small for what was on its way.
+    /// Time in which the send buffer was too small for the bytes in flight.
     pub(crate) send_buffer_limited: Duration,
     /// Bytes that the peer's kernel acknowledged.
     pub(crate) sent: u64,
-    /// Bytes that came.
+    /// Bytes received.
     pub(crate) received: u64,
-    /// Segments were sent again in it or shortly before.
+    /// Whether segments were retransmitted in the interval or shortly before.
     pub(crate) lossy: bool,
-    /// Round trip at its end.
+    /// Round trip time at the end of the interval.
     pub(crate) rtt: Duration,
-    /// Segments, at its end.
+    /// Congestion window in segments at the end of the interval.
     pub(crate) congestion_window: u32,
-    /// Segments on their way at its end.
+    /// Segments in flight at the end of the interval.
     pub(crate) unacknowledged: u32,
-    /// Bytes with the kernel that it has not sent, at its end.
+    /// Bytes that the kernel has not sent yet, at the end of the interval.
     pub(crate) not_sent: u32,
-    /// The kernel's latest measurement of the rate is of the application, not of the path.
+    /// Whether the kernel's latest rate is limited by the application, not by the path.
     pub(crate) app_limited: bool,
-    /// `memory.receive`.
+    /// The configured `memory.receive`, in bytes.
     pub(crate) budget: u64,
-    /// What is in use of it at its end.
+    /// Used part of `budget` at the end of the interval, in bytes.
     pub(crate) budget_used: u64,
-    /// Payload that came and local sockets have not taken, where the protocol tells.
+    /// Received payload that local sockets have not taken, if the protocol reports it.
     pub(crate) waiting: u64,
-    /// The part of the interval that the busiest worker ran, or was ready to; `None`: not known.
+    /// Fraction of the interval in which the busiest worker ran or was ready to run; `None`:
+    /// unknown.
     pub(crate) cpu: Option<f64>,
 }
 
 impl SampleInterval {
-    /// The verdict. The gateway's own means come first, because a gateway that is short of them reads
-    /// and writes late, which looks like a limit of the peer or the path.
+    /// Returns the verdict. The gateway's own CPU and memory are checked first. A gateway that is
+    /// short of CPU time or memory reads and writes late, which looks like a limit of the peer or
+    /// the path.
     pub(crate) fn limit(&self) -> Limit {
         if self.is_idle() {
             Limit::Idle
@@ -77,7 +83,7 @@ impl SampleInterval {
         }
     }
 
-    /// What to change about `limit`.
+    /// How to remove `limit`.
     pub(crate) fn advice(&self, limit: Limit) -> &'static str {
         match limit {
             Limit::Cpu => {
@@ -85,34 +91,35 @@ impl SampleInterval {
                  workers where the node has the cores"
             }
             Limit::Memory => {
-                "This gateway may hold no more for its peer: raise memory.receive (the container's memory limit), \
-                 unless its local sockets are what reads slowly"
+                "This gateway's receive budget is full: raise memory.receive (with the operator: the \
+                 container's memory limit), unless clients or targets of this gateway read slowly"
             }
             Limit::ReceiveWindow => {
-                "The peer's kernel has no room for more: raise net.ipv4.tcp_rmem of the receiving gateway \
-                 (tuning.profile Wan; beyond it tuning.sysctls), unless that gateway is short of CPU time"
+                "The peer's kernel has no room for more received bytes: raise net.ipv4.tcp_rmem of the receiving \
+                 gateway (tuning.profile Wan, or tuning.sysctls for a larger value), unless that gateway is short of CPU time"
             }
             Limit::SendBuffer => {
-                "The send buffer is smaller than the path: raise net.ipv4.tcp_wmem of the sending gateway \
-                 (tuning.profile Wan; beyond it tuning.sysctls, or more carriers by pool.max)"
+                "The send buffer is smaller than the path's bandwidth-delay product: raise net.ipv4.tcp_wmem of the \
+                 sending gateway (tuning.profile Wan, or tuning.sysctls for a larger value), or use more carriers (pool.max)"
             }
             Limit::CongestionWindow if self.lossy => {
-                "The path loses packets, and the congestion window is small after each: set congestionControl Bbr, \
-                 or more carriers (pool.max, workers or replicas of the entry)"
+                "The path loses packets, and the congestion window shrinks after each loss: set congestionControl Bbr, \
+                 or use more carriers (pool.max, workers or replicas of the entry)"
             }
             Limit::CongestionWindow => {
-                "The path takes no more at once: nothing, where this is its rate; more carriers (pool.max, \
-                 workers or replicas of the entry), where each has a share; a fresh carrier grows by itself"
+                "The congestion window is full. If the carrier is new or has the path's full rate, change nothing. \
+                 If other connections share the path, use more carriers (pool.max, workers or replicas of the entry)"
             }
             Limit::Application => {
-                "Nothing, the carrier would take more: clients and targets send or take no more, limits.rate of a \
-                 forward has them wait, or the other gateway gives no more credit (see its limit)"
+                "The carrier is not the limit: clients and targets are slow, limits.rate of a \
+                 forward delays them, or the other gateway gives no more credit (see the bottleneck that the \
+                 other gateway reports)"
             }
-            Limit::Idle | Limit::Other => "Nothing: there is nothing to do",
+            Limit::Idle | Limit::Other => "No action: the carrier is not limited",
         }
     }
 
-    /// Bytes a second of `bytes` in this interval.
+    /// The rate of `bytes` in this interval, in bytes per second.
     pub(crate) fn rate(&self, bytes: u64) -> f64 {
         let seconds = self.length.as_secs_f64();
         if seconds > 0.0 {
@@ -131,29 +138,30 @@ impl SampleInterval {
         }
     }
 
-    /// Hardly a byte moved, and none wants to: what waits for the peer keeps the carrier busy.
+    /// Whether almost no bytes moved and no bytes wait. Bytes that wait for the peer keep the
+    /// carrier busy.
     fn is_idle(&self) -> bool {
         self.rate(self.sent.saturating_add(self.received)) < IDLE_RATE
             && self.part(self.busy) < MOST
             && self.waiting == 0
     }
 
-    /// All that may be granted is in use; or what is on its way is half of it: windows are made for
-    /// twice that.
+    /// Whether the whole budget is in use, or the bytes in flight are half of the budget, because
+    /// windows are twice as large as the bytes in flight.
     fn is_memory_full(&self) -> bool {
         let budget = self.budget as f64;
         let in_use = if self.received > 0 {
             self.budget_used
         } else {
-            // What was granted long ago and nobody uses is no limit.
+            // Granted credit that is not used is not a limit.
             self.waiting
         };
         let on_its_way = self.rate(self.received) * self.rtt.as_secs_f64();
         in_use as f64 >= budget * BUDGET_FULL || on_its_way >= budget * MOST
     }
 
-    /// There is more to send than the window, or its pace, lets out. A flag from before anything was
-    /// acknowledged says nothing.
+    /// Whether the congestion window, or its pacing, delays bytes. `app_limited` has no meaning
+    /// before the first acknowledgement.
     fn is_window_full(&self) -> bool {
         let full = f64::from(self.congestion_window) * WINDOW_FULL;
         self.part(self.busy) >= MOST
@@ -172,7 +180,7 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// Some bytes go each way, and nothing holds them up.
+    /// A carrier with few bytes in each direction and no limit.
     fn calm() -> SampleInterval {
         SampleInterval {
             length: milliseconds(1000),
@@ -189,7 +197,7 @@ mod tests {
         }
     }
 
-    /// A sender that has more than the path takes.
+    /// A sender with more data than the path accepts.
     fn bulk() -> SampleInterval {
         SampleInterval {
             busy: milliseconds(1000),
@@ -271,7 +279,7 @@ mod tests {
     #[test]
     fn memory_limits_where_half_of_it_is_on_its_way() {
         let receiving = |received| SampleInterval { received, ..calm() };
-        // In 100 ms a tenth of it.
+        // The peer receives a tenth of the budget in 100 ms.
         assert_eq!(receiving(1280 * MIB).limit(), Limit::Memory);
         assert_eq!(receiving(1279 * MIB).limit(), Limit::Application);
     }

@@ -1,7 +1,8 @@
-//! The samples of one carrier: how much it moved between the last two, and what limited it. Pure.
+//! The samples of one carrier: how many bytes it moved between the last two samples, and what
+//! limited it. This module does no I/O.
 //!
-//! A sample is what the transport knows of its path and the counters that the workers write anyway. [`crate::base::bottleneck`] judges the
-//! interval between two samples.
+//! A sample contains the transport's figures about its path, and counters that the workers maintain
+//! anyway. [`crate::base::bottleneck`] judges the interval between two samples.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,24 +13,24 @@ use muxtunnel_gateway_config::status::Limit;
 use crate::base::bottleneck::SampleInterval;
 use crate::base::path::PathInfo;
 
-/// A path that lost something this long ago loses: a congestion window takes as long to grow again.
+/// How long after a loss the path counts as lossy. A congestion window needs about this time to
+/// grow again.
 const LOSS_REMEMBERED: Duration = Duration::from_secs(30);
 
-/// What holds for all carriers of the gateway.
+/// Figures that all carriers of the gateway share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gateway {
     pub(crate) protocol: Protocol,
-    /// `memory.receive`.
+    /// The configured `memory.receive`, in bytes.
     pub(crate) budget: u64,
     pub(crate) cpu: Option<f64>,
 }
 
-/// One sample of a carrier.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
     pub(crate) path: PathInfo,
-    /// Bytes read from it.
+    /// Number of bytes read from the carrier.
     pub(crate) received: u64,
     pub(crate) budget_used: u64,
 }
@@ -39,9 +40,9 @@ pub(crate) struct Sample {
 pub(crate) struct Verdict {
     pub(crate) limit: Limit,
     pub(crate) advice: &'static str,
-    /// Bytes a second.
+    /// Bytes sent per second.
     pub(crate) sent: u64,
-    /// Bytes a second.
+    /// Bytes received per second.
     pub(crate) received: u64,
 }
 
@@ -49,16 +50,16 @@ pub(crate) struct Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct CarrierHistory {
     last: Option<Sample>,
-    /// When segments had been sent again.
+    /// When segments were last retransmitted.
     lost: Option<Instant>,
-    /// `None` in its first second, and where the kernel does not tell (Linux before 4.10).
+    /// The latest verdict. `None` in the first second, and if the kernel does not report the
+    /// figures (Linux before 4.10).
     pub(crate) verdict: Option<Verdict>,
-    /// Seconds since it came up, by what limited it; bounded by the limits that exist.
+    /// Seconds since the carrier came up, by limit; one entry per limit.
     pub(crate) seconds: BTreeMap<Limit, f64>,
 }
 
 impl CarrierHistory {
-    /// Takes in one more sample.
     pub(crate) fn add(&mut self, gateway: &Gateway, sample: Sample) {
         let Some(last) = self.last.replace(sample) else {
             return;
@@ -99,7 +100,8 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
         app_limited: to.path.app_limited,
         budget: gateway.budget,
         budget_used: to.budget_used,
-        // JMUX counts credit that is out as well, used or not; HTTP/2, QUIC and SSH keep no account.
+        // With JMUX, `budget_used` also contains unused credit. HTTP/2, QUIC and SSH do not report
+        // credit.
         waiting: match gateway.protocol {
             Protocol::Native => to.budget_used,
             Protocol::Jmux
@@ -114,10 +116,6 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
-)]
 mod tests {
     use crate::base::path::SendTimes;
 
@@ -190,7 +188,7 @@ mod tests {
                 .verdict
                 .map(|verdict| verdict.advice.contains("loses"))
         };
-        // Lost before the first sample: nobody knows when.
+        // The loss occurred before the first sample, at an unknown time.
         assert_eq!(advice(0, 7), None);
         assert_eq!(advice(1, 7), Some(false));
         assert_eq!(advice(2, 8), Some(true));

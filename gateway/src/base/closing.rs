@@ -1,5 +1,5 @@
-//! Why a stream ended: the closed list of reasons, with the name, the code and the word to the peer of
-//! each. [`crate::stream::account`] reports them.
+//! The reasons why a stream can end, each with its name, code and reset code.
+//! [`crate::stream::account`] reports these reasons.
 
 use muxtunnel_codes::Code;
 use muxtunnel_proto::{Outcome, ResetCode};
@@ -7,36 +7,36 @@ use muxtunnel_proto::{Outcome, ResetCode};
 /// Why a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Both halves ended by themselves.
+    /// Both halves ended normally.
     Completed,
-    /// The client reset its connection, or that failed.
+    /// The client reset its connection, or the connection failed.
     ClientReset,
-    /// The target reset its connection, or that failed.
+    /// The target reset its connection, or the connection failed.
     TargetReset,
-    /// The other gateway cut it, and did not say why.
+    /// The peer cut the stream without a reason.
     PeerReset,
-    /// Its carrier ended.
     CarrierLost,
-    /// The peer sent more than its credit.
+    /// The peer sent more bytes than its credit permits.
     CreditBroken,
-    /// No byte passed for the idle time-out.
+    /// No byte moved for the idle timeout.
     IdleTimeout,
-    /// One half had ended and no byte passed for the half-open time-out.
+    /// One half had ended, and no byte moved for the half-open timeout.
     HalfOpenTimeout,
-    /// It was still open at the deadline of a shutdown.
+    /// The stream was still open at the deadline of a shutdown.
     Drained,
-    /// A new rule denies its target, or its peer.
+    /// A new rule denies the stream's target or its peer.
     Denied,
-    /// Its peer may not connect any more.
+    /// The peer is no longer permitted to connect.
     Revoked,
-    /// A fault of this gateway ended its session.
+    /// An internal error of this gateway ended the session.
     Fault,
-    /// The local socket on one side took nothing for too long while other streams waited for credit.
+    /// The local socket on one side took no bytes for too long while other streams waited for
+    /// credit.
     Stalled,
 }
 
 impl Reason {
-    /// All, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub(crate) const ALL: [Self; 13] = [
         Self::Completed,
         Self::ClientReset,
@@ -53,7 +53,7 @@ impl Reason {
         Self::Stalled,
     ];
 
-    /// The value of the field `reason` and of the metrics' label.
+    /// The value of the log field `reason` and of the metrics' label.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -72,7 +72,7 @@ impl Reason {
         }
     }
 
-    /// Its code, unless the end was a clean one.
+    /// The reason's code; `None` for a clean end.
     pub(crate) const fn code(self) -> Option<Code> {
         match self {
             Self::Completed => None,
@@ -90,7 +90,7 @@ impl Reason {
         }
     }
 
-    /// What the peer is told.
+    /// The code of the reset that is sent to the peer.
     pub(crate) const fn reset_code(self) -> ResetCode {
         match self {
             Self::IdleTimeout => ResetCode::IdleTimeout,

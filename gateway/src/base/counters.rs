@@ -1,8 +1,8 @@
-//! Counters of streams, one set for the whole gateway and one for each forward, of waiting for credit, of splicing and of
-//! resuming.
+//! Counters of streams (one set for the gateway and one for each forward), of waits for credit, of
+//! splicing and of resuming.
 //!
-//! Relaxed atomics, written by workers, read by the admin thread. Bounded by the reasons and codes
-//! that exist.
+//! The counters are relaxed atomics: workers write them, and the admin thread reads them. Their
+//! number is bounded by the number of reasons and codes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,21 +14,21 @@ use parking_lot::Mutex;
 
 use crate::base::closing::Reason;
 
-/// Streams that could send and were not let, since the start.
+/// Waits of streams that had data but no credit, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct CreditCounters {
     waits: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
-/// A stream waits; until this is dropped.
+/// The wait of one stream. Dropping the value ends the wait.
 pub(crate) struct CreditWait<'a> {
     counters: &'a CreditCounters,
     since: Instant,
 }
 
 impl CreditCounters {
-    /// A stream begins to wait.
+    /// Starts the wait of a stream.
     pub(crate) fn wait(&self) -> CreditWait<'_> {
         self.waits.fetch_add(1, Relaxed);
         CreditWait {
@@ -37,7 +37,7 @@ impl CreditCounters {
         }
     }
 
-    /// As of now; a wait's time counts from its end.
+    /// The current values. A wait adds its time when it ends.
     pub(crate) fn status(&self) -> status::Credit {
         status::Credit {
             waits: self.waits.load(Relaxed),
@@ -48,13 +48,13 @@ impl CreditCounters {
 
 impl Drop for CreditWait<'_> {
     fn drop(&mut self) {
-        // 584 years fit.
+        // The cast is correct for 584 years.
         let nanoseconds = self.since.elapsed().as_nanos() as u64;
         self.counters.nanoseconds.fetch_add(nanoseconds, Relaxed);
     }
 }
 
-/// Payload that went through the kernel alone since the start.
+/// Payload that was spliced since the start.
 #[derive(Debug, Default)]
 pub(crate) struct SpliceCounters {
     sent: AtomicU64,
@@ -64,27 +64,26 @@ pub(crate) struct SpliceCounters {
 }
 
 impl SpliceCounters {
-    /// From a local socket, into a pipe.
+    /// Counts bytes from a local socket into a pipe.
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// From a carrier, into a pipe.
+    /// Counts bytes from a carrier into a pipe.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// From a carrier into memory, though there was enough for a pipe.
+    /// Counts bytes from a carrier that were copied into memory, although their number was enough
+    /// for a splice.
     pub(crate) fn fell_back(&self, bytes: usize) {
         self.fallback.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// There was no pipe.
     pub(crate) fn pipe_lacked(&self) {
         self.pipes_lacking.fetch_add(1, Relaxed);
     }
 
-    /// As of now.
     pub(crate) fn status(&self) -> status::Splice {
         status::Splice {
             bytes_sent: self.sent.load(Relaxed),
@@ -95,7 +94,7 @@ impl SpliceCounters {
     }
 }
 
-/// What it takes that streams outlive their carriers, in all sessions.
+/// The cost of streams that outlive their carriers, in all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct ResumeCounters {
     retained: AtomicU64,
@@ -104,23 +103,22 @@ pub(crate) struct ResumeCounters {
 }
 
 impl ResumeCounters {
-    /// A session retained `before` bytes and now retains `now`.
+    /// Adjusts the sum for a session that retained `before` bytes and now retains `now`.
     pub(crate) fn retains(&self, before: u64, now: u64) {
-        // Wraps where it is less: the sum of all sessions is right.
+        // Wraps if `now` is less than `before`; the sum over all sessions is still correct.
         self.retained.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
-    /// A carrier was lost and its session went on.
+    /// Counts a lost carrier whose session continued.
     pub(crate) fn resumed(&self) {
         self.resumed.fetch_add(1, Relaxed);
     }
 
-    /// Payload went again that a lost carrier did not deliver.
+    /// Counts payload that was retransmitted after a carrier was lost.
     pub(crate) fn sent_again(&self, bytes: usize) {
         self.again.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// As of now.
     pub(crate) fn status(&self) -> status::Resume {
         status::Resume {
             bytes_retained: self.retained.load(Relaxed),
@@ -158,17 +156,16 @@ impl StreamCounters {
         *refused.entry(code).or_default() += 1;
     }
 
-    /// Payload from a local socket.
+    /// Counts payload from a local socket.
     pub(crate) fn sent(&self, bytes: usize) {
         self.bytes_sent.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Payload that a local socket took.
+    /// Counts payload that a local socket took.
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_received.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// As of now.
     pub(crate) fn status(&self) -> status::Streams {
         let refused = self.refused.lock();
         status::Streams {

@@ -1,26 +1,27 @@
-//! How much of the time the workers run, or wait for a processor.
+//! Measures the fraction of time in which the workers run or wait for a processor.
 //!
-//! From `/proc/self/task/*/schedstat`: time on a processor, and time ready to run without one, which is
-//! where a CPU limit and busy neighbours show. One small file a thread, read by the admin thread.
+//! The source is `/proc/self/task/*/schedstat`: the time on a processor, and the time ready to run
+//! without a processor. The time without a processor shows CPU limits and busy neighbours. The
+//! admin thread reads one small file for each thread.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A worker's thread is named this and its number.
+/// Prefix of a worker thread's name, before the worker's number.
 pub(crate) const WORKER_NAME: &str = "worker-";
 
-/// What was read last.
+/// CPU times at the last sample.
 #[derive(Debug, Default)]
 pub(crate) struct WorkersCpu {
-    /// By thread.
+    /// The CPU time of each worker, by thread name.
     before: BTreeMap<String, Duration>,
     read: Option<Instant>,
 }
 
 impl WorkersCpu {
-    /// The part of the time since the last look that the busiest worker ran or was ready to; `None` at
-    /// the first look, and where the kernel does not tell.
+    /// The fraction of the time since the last sample in which the busiest worker ran or was ready
+    /// to run. `None` at the first sample, and if the kernel does not report the times.
     pub(crate) fn busiest(&mut self, now: Instant) -> Option<f64> {
         self.busiest_of(workers(Path::new("/proc/self/task")), now)
     }
@@ -37,15 +38,15 @@ impl WorkersCpu {
     }
 }
 
-/// What was read last of the thread that reads.
+/// CPU time of the calling thread at the last sample.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadCpu {
     before: Option<(Instant, Duration)>,
 }
 
 impl ThreadCpu {
-    /// The part of the time since the last look that this thread ran or was ready to; `None` at the first
-    /// look, and where the kernel does not tell.
+    /// The fraction of the time since the last sample in which this thread ran or was ready to run.
+    /// `None` at the first sample, and if the kernel does not report the times.
     pub(crate) fn part(&mut self, now: Instant) -> Option<f64> {
         let after = parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)?;
         let (read, before) = self.before.replace((now, after))?;
@@ -55,7 +56,7 @@ impl ThreadCpu {
     }
 }
 
-/// Each worker's time. What cannot be read is left out.
+/// Each worker's time. Unreadable files are skipped.
 fn workers(tasks: &Path) -> BTreeMap<String, Duration> {
     let Ok(threads) = std::fs::read_dir(tasks) else {
         return BTreeMap::new();
@@ -69,7 +70,7 @@ fn workers(tasks: &Path) -> BTreeMap<String, Duration> {
     threads.flatten().filter_map(time).collect()
 }
 
-/// `running waiting slices`, the first two in nanoseconds.
+/// Parses `running waiting slices`, of which the first two are in nanoseconds.
 fn parse(schedstat: &str) -> Option<Duration> {
     let mut words = schedstat.split_whitespace();
     let [running, waiting] = [words.next()?, words.next()?].map(str::parse::<u64>);
@@ -79,10 +80,6 @@ fn parse(schedstat: &str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
-)]
 mod tests {
     use super::*;
 
@@ -139,7 +136,7 @@ mod tests {
         let sleep = || std::thread::sleep(ms(50));
         let mut cpu = ThreadCpu::default();
         assert_eq!(cpu.part(Instant::now()), None);
-        // A machine that is itself one of several may have stood still in any single look.
+        // A virtual machine may have been suspended during any single sample.
         let mut is_seen = |work: &dyn Fn(), expected: fn(f64) -> bool| {
             (0..200).any(|_| {
                 work();

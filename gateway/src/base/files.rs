@@ -1,7 +1,8 @@
-//! Small files that the configuration names: of keys, certificates, secrets. Read whole, and followed.
+//! Small files that the configuration specifies: keys, certificates and secrets. The gateway reads
+//! the files completely and watches them for changes.
 //!
-//! What is read may be secret, so it is wiped from memory once it is dropped, and no error shows any of it. What is
-//! kept to see changes is a digest.
+//! The content may be secret. Dropping the content wipes it from memory, and errors never contain
+//! the content. To detect changes, the gateway keeps only a digest of each file.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,9 @@ use sha2::{Digest, Sha256};
 use tokio::time::MissedTickBehavior;
 use zeroize::Zeroizing;
 
-/// Largest file, bytes.
+/// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Pause between two reads of the files, as for the configuration.
+/// Pause between two reads of the files; equal to the pause for the configuration.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that cannot be used.
@@ -34,14 +35,15 @@ impl Unusable {
     }
 }
 
-/// All bytes of a file.
+/// Reads all bytes of a file.
 ///
 /// # Errors
-/// [`Unusable`]: it cannot be read, or is too large.
+/// [`Unusable`]: the file cannot be read, or is too large.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Unusable> {
     let load = || {
         let file = std::fs::File::open(path)?;
-        // A vector that grows leaves copies behind: there is room for all from the first.
+        // A growing vector would leave copies in memory, so this vector has its full capacity from
+        // the start.
         let length = file.metadata()?.len().min(FILE_BYTES_MAX);
         let mut bytes = Zeroizing::new(Vec::with_capacity(length as usize + 64));
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -55,10 +57,10 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Unusable> {
     Ok(bytes)
 }
 
-/// The same where it is text.
+/// Reads a text file.
 ///
 /// # Errors
-/// As [`read`]; it is not UTF-8.
+/// The error of [`read`], or the file is not UTF-8.
 pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, Unusable> {
     let mut bytes = read(path)?;
     String::from_utf8(std::mem::take(&mut *bytes))
@@ -69,26 +71,26 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, Unusable> {
         })
 }
 
-/// Files, and what was in them when they were looked at last.
+/// Watched files, and a digest of their contents at the last check.
 ///
-/// A user of their content looks first and reads afterwards, and so reads again after a change between the two. The other
-/// order would miss that change for ever.
+/// Take the digests first, then read the files for use. In this order, a change between the two
+/// steps is reported later. In the reverse order, the change is never reported.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowedFiles {
     paths: Vec<PathBuf>,
-    /// A digest each; `None`: it could not be read.
+    /// One digest per file; `None`: the file could not be read.
     seen: Vec<Option<[u8; 32]>>,
 }
 
 impl FollowedFiles {
-    /// Looks at them, before they are read for use.
+    /// Takes the digests. Call this function before you read the files for use.
     pub(crate) fn look(paths: &[&Path]) -> Self {
         let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
         let seen = digests(&paths);
         Self { paths, seen }
     }
 
-    /// Calls `changed` each time that one of them has, for ever.
+    /// Calls `changed` each time one of the files has changed; never returns.
     pub(crate) async fn follow(&mut self, mut changed: impl FnMut()) {
         if self.paths.is_empty() {
             return std::future::pending().await;
@@ -124,7 +126,7 @@ mod tests {
         let mut changes = 0;
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
-        // A follower that stops and goes on misses no change and reports none twice.
+        // A watch that is stopped and continued misses no change and reports no change twice.
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         std::fs::write(file.path(), "three").unwrap();

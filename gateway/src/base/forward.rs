@@ -1,8 +1,9 @@
-//! A forward while the gateway runs: its counters and its limits, shared by all workers.
+//! A forward at run time: its counters and its limits, which all workers share.
 //!
-//! [`Forwards`] hands the same [`Forward`] to every worker that listens for it; changed limits are
-//! taken over by streams that are open. A forward lasts as long as a listener or a stream has it, so
-//! there are as many as the configuration has, and those of open streams.
+//! [`Forwards`] returns the same [`Forward`] to every worker that listens for the forward, so
+//! changed limits also apply to open streams. A forward exists as long as a listener or a stream
+//! refers to it. So there are at most as many forwards as the configuration has, plus the forwards
+//! of open streams.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,22 +17,21 @@ use crate::base::counters::StreamCounters;
 use crate::base::pace::Pace;
 use crate::base::token_bucket::Bucket;
 
-/// New connections may come as fast as they like for one second's worth of them.
+/// Burst: after a pause, as many connections are admitted at once as the rate admits in this time.
 const OPENS_BURST: Duration = Duration::from_secs(1);
 
-/// One forward.
 #[derive(Debug)]
 pub(crate) struct Forward {
     pub(crate) name: String,
     pub(crate) streams: StreamCounters,
     gate: Mutex<Gate>,
-    /// From clients into carriers.
+    /// Rate of bytes from clients into carriers.
     pub(crate) up: Pace,
-    /// From carriers to clients.
+    /// Rate of bytes from carriers to clients.
     pub(crate) down: Pace,
 }
 
-/// Who is let in.
+/// Admission of new connections.
 #[derive(Debug, Default)]
 struct Gate {
     limits: ForwardLimits,
@@ -50,10 +50,10 @@ impl Forward {
         }
     }
 
-    /// Lets one more connection in.
+    /// Admits a new connection.
     ///
     /// # Errors
-    /// The code of the limit that keeps it out.
+    /// The code of the limit that refuses the connection.
     pub(crate) fn admit(self: &Arc<Self>, now: Instant) -> Result<Admission, Code> {
         let mut gate = self.gate();
         if gate
@@ -92,7 +92,7 @@ impl Forward {
     }
 }
 
-/// The place of one connection among its forward's streams; free again when dropped.
+/// One connection's place among its forward's streams. Dropping the value frees the place.
 #[derive(Debug)]
 pub(crate) struct Admission(Arc<Forward>);
 
@@ -115,12 +115,12 @@ impl Drop for Admission {
 pub(crate) struct Forwards(Mutex<BTreeMap<String, Weak<Forward>>>);
 
 impl Forwards {
-    /// The forward of that name, with the limits that it has now.
+    /// The forward with this name, with its current limits.
     pub(crate) fn get(&self, wanted: &config::Forward) -> Arc<Forward> {
         self.named(&wanted.name, wanted.limits)
     }
 
-    /// The same, by its name alone.
+    /// Works as [`Self::get`], with only the name and the limits.
     pub(crate) fn named(&self, name: &str, limits: ForwardLimits) -> Arc<Forward> {
         let mut known = self.0.lock();
         known.retain(|_, forward| forward.strong_count() > 0);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(
             Arc::strong_count(&forwards.get(&wanted(limits))),
             1,
-            "nothing keeps what nobody has"
+            "a forward that is not in use is dropped"
         );
     }
 }

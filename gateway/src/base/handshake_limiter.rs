@@ -1,11 +1,12 @@
-//! The limit on connections that have not yet proved who they are, or not yet said what they want.
+//! Limits the connections that have not authenticated yet, or have not sent their request.
 //!
-//! Anyone can make such connections. Each one therefore holds a permit of its limiter, and takes nothing else. The
-//! arbiter (`arbiter.rs`) decides which connections hold the permits; an evicted connection learns it here. The arbiter
-//! evicts the oldest connection of the source with the most permits: a peer that proves itself at once is through long
-//! before that, and a fast source evicts only its own connections while others hold fewer.
+//! Anyone can open such connections, so each one holds a permit of its limiter and no other
+//! resource. The arbiter (`arbiter.rs`) decides which connections hold the permits. This module
+//! notifies a connection of its eviction. The arbiter evicts the oldest connection of the source
+//! with the most permits. A peer that authenticates at once has finished long before an eviction. A
+//! fast source evicts only its own connections while other sources hold fewer permits.
 //!
-//! Bounds: the permits; the sources with a penalty (`penalties.rs`).
+//! Bounds: the number of permits, and the number of sources with a penalty (`penalties.rs`).
 
 mod arbiter;
 mod penalties;
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 use arbiter::{Arbiter, Entrance};
 pub(crate) use arbiter::{Counts, EarlyDrop};
 
-/// Permits for carriers, and for leaves at a rendezvous, of all workers together.
+/// Number of permits of all workers together, for carriers or for connections to a rendezvous.
 pub(crate) const PERMITS_MAX: usize = 256;
 
 /// Grants permits.
@@ -33,28 +34,27 @@ pub(crate) struct HandshakeLimiter {
 #[derive(Debug)]
 struct Waiting {
     arbiter: Arbiter,
-    /// What is dropped to evict a connection, by its number.
+    /// Senders by connection number. Dropping a sender evicts its connection.
     senders: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// A new connection is to be closed: its source makes too many.
+/// The new connection must be closed, since connections of its source or of all sources arrive too
+/// fast.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it was dropped early, since its address makes too many connections that prove nothing")]
+#[error("dropped early: too many connections, from this address or in total, do not authenticate")]
 pub(crate) struct Dropped;
 
 /// The figures of a limiter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
-    /// Connections with a permit, now.
     pub(crate) pending: usize,
-    /// Sources with a penalty, now.
     pub(crate) penalised: usize,
-    /// Since the start.
+    /// Counts since the start.
     pub(crate) counts: Counts,
 }
 
 impl Figures {
-    /// Both together.
+    /// The sum of two limiters' figures.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             pending: self.pending + other.pending,
@@ -68,7 +68,7 @@ impl Figures {
     }
 }
 
-/// One connection's permit; released when dropped.
+/// One connection's permit. Dropping the value releases the permit.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: Arc<HandshakeLimiter>,
@@ -77,7 +77,6 @@ pub(crate) struct Permit {
 }
 
 impl HandshakeLimiter {
-    /// A limiter with `permits_max` permits.
     pub(crate) fn new(permits_max: usize, early_drop: EarlyDrop) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting {
@@ -87,10 +86,10 @@ impl HandshakeLimiter {
         })
     }
 
-    /// Takes a permit, that of another connection where none is free.
+    /// Takes a permit. If no permit is free, the arbiter evicts a connection.
     ///
     /// # Errors
-    /// [`Dropped`]: the connection gets none.
+    /// [`Dropped`]: the connection gets no permit.
     pub(crate) fn enter(self: &Arc<Self>, source: Option<IpAddr>) -> Result<Permit, Dropped> {
         let mut waiting = self.waiting();
         let entrance = waiting
@@ -111,12 +110,11 @@ impl HandshakeLimiter {
         })
     }
 
-    /// How many permits are held.
+    /// The number of permits held.
     pub(crate) fn taken(&self) -> usize {
         self.waiting().arbiter.taken()
     }
 
-    /// As of now.
     pub(crate) fn figures(&self) -> Figures {
         let waiting = self.waiting();
         Figures {
@@ -131,7 +129,7 @@ impl HandshakeLimiter {
     }
 }
 
-/// Whether `error` says no more of a connection than that its other end has gone.
+/// Whether `error` only means that the peer has closed the connection.
 pub(crate) fn has_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     let gone = [
@@ -143,7 +141,8 @@ pub(crate) fn has_gone(error: &std::io::Error) -> bool {
     gone.contains(&error.kind())
 }
 
-/// What counts as one source with `source`.
+/// The source to which an address belongs: the IPv4 address itself, or the /64 network of an IPv6
+/// address.
 pub(crate) fn network(source: Option<IpAddr>) -> Option<IpAddr> {
     source.map(|address| match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -157,24 +156,25 @@ pub(crate) fn network(source: Option<IpAddr>) -> Option<IpAddr> {
 impl Permit {
     /// Waits until the connection is evicted.
     pub(crate) async fn evicted(&mut self) {
-        // Nothing is ever sent: it ends when the sender is dropped.
+        // The channel transfers no value. Dropping the sender ends the channel.
         if !self.away.is_terminated() {
             let _ = (&mut self.away).await;
         }
     }
 
-    /// The connection has proved who it is, or said what it wants.
+    /// Records that the connection has authenticated, or sent its request.
     pub(crate) fn succeeded(&self) {
         let mut waiting = self.limiter.waiting();
         waiting.arbiter.succeed(Instant::now(), self.number);
     }
 
-    /// The connection proves nothing, so that nothing that becomes of it is a failure.
+    /// Records that the connection need not authenticate, so its end is never a failure.
     pub(crate) fn excused(&self) {
         self.limiter.waiting().arbiter.excuse(self.number);
     }
 
-    /// The connection has proved the wrong thing, or nothing in time. One that only went has not.
+    /// Records that the connection failed to authenticate, or timed out. A connection that the peer
+    /// only closed does not count as failed.
     pub(crate) fn failed(&self) {
         let mut waiting = self.limiter.waiting();
         waiting.arbiter.fail(Instant::now(), self.number);

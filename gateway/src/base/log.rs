@@ -1,9 +1,10 @@
-//! The log: lines of `tracing` on stderr, written by a thread of their own.
+//! The log: a separate thread writes the lines of `tracing` to stderr.
 //!
-//! A worker only appends to a buffer. It never waits for the reader of stderr, and wakes the thread with the first
-//! line of a batch alone. (With a wake and a write for each line, the line of a closed stream cost as much as a fifth
-//! of an open; measured with `muxlab load opens`.) What the buffer has no room for is dropped and counted. `RUST_LOG`
-//! selects: `info,muxgate::streams=warn` leaves the line of each closed stream out.
+//! A worker only appends to a buffer. A worker never waits for the reader of stderr, and only the
+//! first line of a batch wakes the thread. With a wake and a write for each line, the line of a
+//! closed stream cost as much as a fifth of an open (measured with `muxlab load opens`). Lines that
+//! do not fit into the buffer are dropped and counted. `RUST_LOG` selects the lines:
+//! `info,muxgate::streams=warn` omits the lines of closed streams.
 
 use std::fmt::{self, Debug, Write as _};
 use std::io::{IsTerminal, Write};
@@ -20,11 +21,11 @@ use tracing_subscriber::fmt::format::Writer;
 
 use crate::base::printable::Escape;
 
-/// Lines that wait, bytes; as many again are with the thread.
+/// Maximum number of bytes that wait in the buffer. The thread holds up to the same number.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// What comes within this time is written at once.
+/// Lines that arrive within this time are written together.
 const GATHER: Duration = Duration::from_millis(20);
-/// How long the end of the process waits for stderr to take the last lines.
+/// How long the process waits, before it exits, for stderr to take the last lines.
 const LAST_LINES_MAX: Duration = Duration::from_secs(1);
 
 static LOG: Log = Log::new();
@@ -37,31 +38,31 @@ struct Log {
 
 struct Pending {
     bytes: Vec<u8>,
-    /// The process ends: what waits is the last.
+    /// Whether the process ends, so that no further lines arrive.
     closed: bool,
 }
 
-/// The form of a line.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people: time, level, target, message and `name=value` of each field.
+    /// For people: time, level, target, message and `name=value` for each field.
     Text,
-    /// For programs: a JSON object with `timestamp`, `level`, `target` and `fields`. The fields are an object of their
-    /// own, since one of them may have the name `target` too.
+    /// For programs: a JSON object with `timestamp`, `level`, `target` and `fields`. The fields are
+    /// in a nested object, since a field may also be called `target`.
     Json,
 }
 
 /// Starts the log of this process.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// The system cannot start a thread.
 pub fn start(format: Format) -> std::io::Result<Guard> {
     let (written, last) = mpsc::channel();
     std::thread::Builder::new()
         .name("log".to_owned())
         .spawn(move || {
             LOG.write_all();
-            // Nobody waits where the process did not end well.
+            // The receiver is dropped if the process did not end in order.
             let _ = written.send(());
         })?;
     let filter = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok());
@@ -73,7 +74,7 @@ pub fn start(format: Format) -> std::io::Result<Guard> {
             .with_ansi(std::io::stderr().is_terminal())
             .fmt_fields(Fields)
             .init(),
-        // Spans are of libraries, and repeat on each line.
+        // Spans come from libraries, and would be repeated on each line.
         Format::Json => lines
             .json()
             .with_current_span(false)
@@ -83,7 +84,8 @@ pub fn start(format: Format) -> std::io::Result<Guard> {
     Ok(Guard(last))
 }
 
-/// What is logged. The SSH library writes lines of what peers send, without a bound: only where it is asked for.
+/// The filter of lines. The SSH library logs everything that peers send, without a limit, so its
+/// lines require an explicit selection.
 fn filter(selected: Option<String>) -> EnvFilter {
     const LIBRARY: &str = "russh";
     let quiet = |selected: &str| format!("{selected},{LIBRARY}=off");
@@ -95,12 +97,12 @@ fn filter(selected: Option<String>) -> EnvFilter {
     EnvFilter::try_new(selected).unwrap_or_else(|_| EnvFilter::new(quiet("info")))
 }
 
-/// Lines that were dropped since the start.
+/// Number of lines that were dropped since the start.
 pub(crate) fn dropped() -> u64 {
     LOG.dropped.load(Relaxed)
 }
 
-/// Writes the lines that wait when dropped.
+/// Writes the waiting lines when it is dropped.
 #[derive(Debug)]
 pub struct Guard(mpsc::Receiver<()>);
 
@@ -112,8 +114,8 @@ impl Drop for Guard {
     }
 }
 
-/// Writes the fields of an event: one line, whatever text of others is in them. A value that is not one plain word is
-/// quoted, so that no part of it looks like a field.
+/// Writes the fields of an event in one line, regardless of the foreign text in them. A value that
+/// is not a single plain word is quoted, so that no part of the value looks like a field.
 struct Fields;
 
 impl<'writer> FormatFields<'writer> for Fields {
@@ -131,7 +133,7 @@ impl<'writer> FormatFields<'writer> for Fields {
 
 struct Values<'writer> {
     writer: Writer<'writer>,
-    /// The value that is being written.
+    /// The value that is being formatted.
     shown: String,
     is_first: bool,
     result: fmt::Result,
@@ -167,7 +169,7 @@ impl Visit for Values<'_> {
         }
     }
 
-    /// Always quoted.
+    /// Always quotes strings.
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             return self.record_debug(field, &format_args!("{value}"));
@@ -182,7 +184,7 @@ impl Visit for Values<'_> {
     }
 }
 
-/// One line on its way: `tracing` writes it as a whole.
+/// One line that is being written. `tracing` writes the line in a single call.
 struct Line;
 
 impl Write for Line {
@@ -222,7 +224,7 @@ impl Log {
         }
     }
 
-    /// Writes what comes until the log is closed.
+    /// Writes lines until the log is closed.
     fn write_all(&self) {
         let mut batch = Vec::new();
         loop {
@@ -234,7 +236,7 @@ impl Log {
             let closed = pending.closed;
             std::mem::swap(&mut batch, &mut pending.bytes);
             drop(pending);
-            // Where stderr is gone, nobody can be told.
+            // If stderr is closed, the error cannot be reported.
             let _ = std::io::stderr().write_all(&batch);
             batch.clear();
             if closed {
@@ -252,7 +254,6 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// What the log has of `events`.
     fn logged(events: impl FnOnce()) -> String {
         #[derive(Clone, Default)]
         struct Kept(std::sync::Arc<Mutex<Vec<u8>>>);

@@ -1,8 +1,8 @@
-//! The rate of one direction of a forward, shared by its streams on all workers.
+//! The rate of one direction of a forward, which the forward's streams on all workers share.
 //!
-//! Streams take turns: the one whose turn it is waits until the bucket has room, moves at most
-//! [`Turn::most`] bytes and is charged for what it moved; the others queue behind it in the order in
-//! which they came, so each gets its share. Where there is no limit, all of this is one relaxed load.
+//! Streams take turns. The stream with the turn waits until the bucket has room, moves at most
+//! [`Turn::most`] bytes, and is charged for the moved bytes. Other streams queue in order of
+//! arrival, so each stream gets its share. Without a limit, the cost is one relaxed load.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::base::token_bucket::Bucket;
 
-/// What passes at once after a pause, and about the longest wait of a turn.
+/// Burst after a pause, and approximately the maximum wait of a turn.
 const BURST: Duration = Duration::from_millis(100);
-/// Least that a turn may move: slow forwards should not fall apart into tiny packets.
+/// Minimum number of bytes that a turn may move, so that slow forwards do not send tiny packets.
 const TURN_BYTES_MIN: u64 = 1024;
 
-/// A rate limit, or none.
+/// An optional rate limit.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes; 0: no limit.
+    /// Bytes per second; 0: no limit.
     per_second: AtomicU64,
     bucket: Mutex<Bucket>,
 }
@@ -34,24 +34,23 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// `per_second`: bytes; `None`: no limit. Holds for open streams, too.
+    /// Sets the limit in bytes per second, also for open streams; `None`: no limit.
     pub(crate) fn set(&self, per_second: Option<u64>) {
         self.per_second.store(per_second.unwrap_or(0), Relaxed);
     }
 
-    /// Itself, if there is a limit.
+    /// Returns `self` if a limit is set.
     pub(crate) fn limited(&self) -> Option<&Self> {
         (self.per_second.load(Relaxed) > 0).then_some(self)
     }
 
-    /// Waits for a turn.
     pub(crate) async fn turn(&self) -> Turn<'_> {
         let mut bucket = self.bucket.lock().await;
         if let Some(ready) = bucket.ready_at() {
             tokio::time::sleep_until(ready.into()).await;
         }
         let per_second = self.per_second.load(Relaxed);
-        // Without a limit by now: as if it were none.
+        // The limit may have been removed during the wait.
         bucket.set_rate(if per_second == 0 {
             u64::MAX
         } else {
@@ -61,7 +60,7 @@ impl Pace {
     }
 }
 
-/// The turn of one stream; dropped without a charge, it was free.
+/// The turn of one stream. A turn that is dropped without a charge costs nothing.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     bucket: MutexGuard<'a, Bucket>,
@@ -69,13 +68,13 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Most bytes that it may move.
+    /// Maximum number of bytes that the turn may move.
     pub(crate) fn most(&self) -> usize {
         let share = self.per_second / (1000 / BURST.as_millis() as u64);
         usize::try_from(share.max(TURN_BYTES_MIN)).unwrap_or(usize::MAX)
     }
 
-    /// It moved `bytes`.
+    /// Charges for `bytes` moved bytes.
     pub(crate) fn charge(mut self, bytes: usize) {
         self.bucket.charge(Instant::now(), bytes as u64);
     }
@@ -95,7 +94,7 @@ mod tests {
         let mut second = Box::pin(pace.turn());
         tokio::select! {
             biased;
-            _ = &mut second => panic!("two turns at once"),
+            _ = &mut second => panic!("two streams have the turn at the same time"),
             () = std::future::ready(()) => {}
         }
         first.charge(1);

@@ -1,12 +1,13 @@
-//! What is counted of IP packets.
+//! Counters of IP packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use muxtunnel_gateway_config::status;
 use muxtunnel_packet::DropReason;
+use parking_lot::Mutex;
 
-/// One direction. A packet that is to be cut into several (GSO) counts as one.
+/// Packets and bytes of one direction. A super-packet (GSO) counts as one packet.
 #[derive(Debug, Default)]
 pub(crate) struct PacketCounter {
     packets: AtomicU64,
@@ -19,7 +20,7 @@ impl PacketCounter {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Packets, and their bytes.
+    /// Returns the numbers of packets and bytes.
     fn read(&self) -> (u64, u64) {
         (self.packets.load(Relaxed), self.bytes.load(Relaxed))
     }
@@ -28,17 +29,19 @@ impl PacketCounter {
 /// The packets of all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct PacketStats {
-    /// Handed to a carrier.
+    /// Packets handed to a carrier.
     sent: PacketCounter,
-    /// Handed to the interface.
+    /// Packets handed to the interface.
     received: PacketCounter,
-    /// By [`DropReason::ALL`].
+    /// Dropped packets, in the order of [`DropReason::ALL`].
     drops: [AtomicU64; DropReason::ALL.len()],
     marks: AtomicU64,
     sessions: AtomicU32,
+    /// Entry: the assignment in force.
+    assigned: Mutex<Option<status::Assigned>>,
 }
 
-/// A session that carries packets, for as long as this lives.
+/// Counts a session that carries packets, until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct PacketSession(Arc<PacketStats>);
 
@@ -49,37 +52,47 @@ impl Drop for PacketSession {
 }
 
 impl PacketStats {
-    /// A session carries packets.
+    /// Counts a session that carries packets.
     pub(crate) fn session(self: &Arc<Self>) -> PacketSession {
         self.sessions.fetch_add(1, Relaxed);
         PacketSession(Arc::clone(self))
     }
 
-    /// A packet of so many bytes is a carrier's.
+    /// Number of sessions of all workers that carry packets.
+    pub(crate) fn sessions(&self) -> u32 {
+        self.sessions.load(Relaxed)
+    }
+
+    /// Counts a packet of `bytes` that was handed to a carrier.
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent.add(bytes);
     }
 
-    /// A packet of so many bytes is the interface's.
+    /// Counts a packet of `bytes` that was handed to the interface.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.add(bytes);
     }
 
-    /// So many packets were dropped.
+    /// Counts dropped packets.
     pub(crate) fn dropped(&self, reason: DropReason, packets: u64) {
         if packets > 0 {
             self.drops[reason.index()].fetch_add(packets, Relaxed);
         }
     }
 
-    /// So many packets were marked as having met a queue (ECN).
+    /// Counts packets that were marked with congestion experienced (ECN).
     pub(crate) fn marked(&self, packets: u64) {
         if packets > 0 {
             self.marks.fetch_add(packets, Relaxed);
         }
     }
 
-    /// As of now.
+    /// Sets the assignment in force at an entry.
+    pub(crate) fn set_assigned(&self, assigned: status::Assigned) {
+        self.assigned.lock().replace(assigned);
+    }
+
+    /// The current values.
     pub(crate) fn status(&self) -> status::Packets {
         let ((sent, bytes_sent), (received, bytes_received)) =
             (self.sent.read(), self.received.read());
@@ -95,7 +108,8 @@ impl PacketStats {
             bytes_received,
             drops: drops.collect(),
             marks: self.marks.load(Relaxed),
-            sessions: self.sessions.load(Relaxed),
+            sessions: self.sessions(),
+            assigned: self.assigned.lock().clone(),
         }
     }
 }

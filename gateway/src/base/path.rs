@@ -1,55 +1,58 @@
-//! What a carrier's transport knows of its path, whatever it is made of.
+//! The figures of a carrier's transport about its path, for any transport.
 //!
-//! The names are those of TCP_INFO (tcp(7)), since a TCP connection is the usual path; a transport that has no such figure
-//! leaves it at zero or `None`.
+//! The fields have the names of TCP_INFO (tcp(7)), since most paths are TCP connections. A
+//! transport that lacks a figure reports zero or `None` for the figure.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A path as of now.
+/// The current state of a path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PathInfo {
-    /// Smoothed round-trip time.
+    /// Smoothed round trip time.
     pub(crate) rtt: Duration,
-    /// Least round-trip time seen.
+    /// Minimum round trip time.
     pub(crate) rtt_min: Duration,
-    /// Bytes a second that the peer acknowledged of late; the most that was measured, where less was
-    /// offered than the path could take. 0: not known.
+    /// Recently acknowledged bytes per second; 0: unknown. While the application offers less than
+    /// the path can take, the value is the highest measurement.
     pub(crate) rate: u64,
-    /// Whether that rate is of a time when less was offered than the path could take.
+    /// Whether `rate` was measured while the application offered less than the path can take.
     pub(crate) app_limited: bool,
-    /// Bytes in the send buffer that have not been sent once.
+    /// Number of bytes in the send buffer that have not been sent yet.
     pub(crate) queued: u32,
-    /// Congestion window, segments.
+    /// Congestion window in segments.
     pub(crate) congestion_window: u32,
-    /// Segments retransmitted.
+    /// Number of retransmitted segments.
     pub(crate) retransmits: u64,
-    /// Segments that came before one that was sent earlier: that one was lost, as a rule. 0 before Linux 5.4.
+    /// Number of segments that arrived before an earlier segment, which usually means that the
+    /// earlier segment was lost. 0 before Linux 5.4.
     pub(crate) out_of_order: u64,
-    /// Segments sent and not acknowledged.
+    /// Number of segments that were sent and not acknowledged.
     pub(crate) unacknowledged: u32,
-    /// Bytes that the peer has acknowledged.
+    /// Number of bytes that the peer has acknowledged.
     pub(crate) acknowledged: u64,
-    /// `None`: not known, as on kernels before Linux 4.10.
+    /// How the sender spent its time; `None`: unknown, as on kernels before Linux 4.10.
     pub(crate) sending: Option<SendTimes>,
 }
 
-/// What the time since the connection came up went to, as its sender.
+/// How the sender spent the time since the connection came up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SendTimes {
-    /// Something was to be sent or not acknowledged yet; the next two included.
+    /// Time with bytes to send or unacknowledged bytes; includes `window_limited` and
+    /// `send_buffer_limited`.
     pub(crate) busy: Duration,
-    /// More was to be sent than the peer's receive window had room for.
+    /// Time in which the peer's receive window had no room.
     pub(crate) window_limited: Duration,
-    /// All was sent, more was there, and the send buffer had no room for it.
+    /// Time in which the send buffer had no room although all bytes in it were sent.
     pub(crate) send_buffer_limited: Duration,
 }
 
-/// Asks for a path from another thread than its transport's. It may outlive the transport.
+/// Queries a path from a thread other than the thread of its transport. The probe may outlive the
+/// transport.
 pub(crate) trait PathProbe: Debug + Send + Sync {
-    /// The path as of now; `None`: it is gone.
+    /// The current state; `None`: the path no longer exists.
     fn info(&self) -> Option<PathInfo>;
 
-    /// The name of its congestion control; `None`: it is not known.
+    /// The name of the congestion control; `None`: unknown.
     fn congestion_control(&self) -> Option<String>;
 }

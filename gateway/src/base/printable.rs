@@ -1,11 +1,12 @@
-//! Text of others in lines of the log, in answers and in errors: the one sanitizer.
+//! The only sanitizer of foreign text in log lines, answers and errors.
 //!
-//! A peer, a client or a rendezvous may write anything. Shown as it is, a line break would begin a false line, an escape
-//! sequence would reach the terminal that shows the log, and ` code=` would look like a field of ours.
+//! A peer, a client or a rendezvous may send any text. Without escaping, a line break would start a
+//! forged line, an escape sequence would reach the terminal that shows the log, and ` code=` would
+//! look like a field of the gateway.
 
 use std::fmt::{self, Write};
 
-/// Shows text without control characters: these are escaped, as `\n` or `\u{1b}`.
+/// Displays text with control characters escaped, for example as `\n` or `\u{1b}`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
@@ -15,7 +16,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Passes on what is written to it, without control characters.
+/// Passes on written text, with control characters escaped.
 pub(crate) struct Escape<W>(pub(crate) W);
 
 impl<W: Write> Write for Escape<W> {
@@ -30,7 +31,8 @@ impl<W: Write> Write for Escape<W> {
     }
 }
 
-/// Whether a character is not shown as itself: a control character, one that ends a line, or one that reorders others.
+/// Whether a character is escaped: a control character, a character that ends a line, or a
+/// character that reorders others.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -1,19 +1,22 @@
 //! The kernel's buffers of UDP sockets.
 //!
-//! Datagrams wait there while the gateway's loop is busy, and those that find no room are lost. The kernel gives at most
-//! `net.core.rmem_max` and `net.core.wmem_max`, which only the node can raise.
+//! Datagrams wait in these buffers while the gateway's event loop is busy, and are lost if the
+//! buffers are full. The kernel grants at most `net.core.rmem_max` and `net.core.wmem_max`, which
+//! only the node's administrator can raise.
 
 use std::io::Result;
 
 use muxtunnel_codes::Code;
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// More than a node gives, and no more than the kernel counts.
+/// The requested size, in bytes: more than any node grants, but within the range of the kernel's
+/// counter.
 const MOST: usize = 0x3fff_ffff;
-/// Below this the buffers lose datagrams that come while the loop is busy: what 5 Gbit/s bring in 3 ms.
+/// Buffers below this size lose datagrams while the event loop is busy. 5 Gbit/s bring this amount
+/// in 3 ms.
 const BUFFER_BYTES_MIN: usize = 2 << 20;
 
-/// What the buffers of a socket hold, bytes.
+/// Capacity of a socket's buffers, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Buffers {
     pub(crate) receive: usize,
@@ -21,7 +24,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// The smaller of both, each way.
+    /// The smaller of both values, for each direction.
     pub(crate) fn least(self, other: Self) -> Self {
         Self {
             receive: self.receive.min(other.receive),
@@ -29,24 +32,24 @@ impl Buffers {
         }
     }
 
-    /// Writes what those of the sockets on `listen` are to the log.
+    /// Logs the capacity of the buffers of the sockets on `listen`.
     pub(crate) fn report(self, listen: &str) {
         let Self { receive, send } = self;
         if receive.min(send) < BUFFER_BYTES_MIN {
             let code = Code::UdpBuffersSmall;
             let advice = code.remedy();
-            tracing::warn!(%code, %listen, receive, send, advice, "Small UDP buffers");
+            tracing::warn!(%code, %listen, receive, send, advice, "Small UDP buffers, bytes");
         } else {
             tracing::info!(%listen, receive, send, "UDP buffers in force, bytes");
         }
     }
 }
 
-/// Has the buffers of a socket hold `bytes` each, as far as the kernel lets them, and returns what they hold: the kernel
-/// counts its own overhead twice.
+/// Sets both buffers of a socket to `bytes`, as far as the kernel permits. Returns their capacity.
+/// The kernel reports twice the value, because of its overhead.
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 pub(crate) fn enlarge(socket: &SockRef<'_>, bytes: usize) -> Result<Buffers> {
     socket.set_recv_buffer_size(bytes)?;
     socket.set_send_buffer_size(bytes)?;
@@ -56,10 +59,11 @@ pub(crate) fn enlarge(socket: &SockRef<'_>, bytes: usize) -> Result<Buffers> {
     })
 }
 
-/// The values of `net.core.rmem_max` and `net.core.wmem_max` in force, by what a socket gets: a pod may not see them.
+/// The effective values of `net.core.rmem_max` and `net.core.wmem_max`. The function measures the
+/// values on a socket, since a pod may be unable to read the sysctls.
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 pub(crate) fn max() -> Result<Buffers> {
     let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
     enlarge(&SockRef::from(&socket), MOST)
@@ -75,7 +79,7 @@ mod tests {
             let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}"));
             text.map(|text| text.trim().parse::<usize>().unwrap())
         };
-        // Older kernels do not show them in a container.
+        // Older kernels hide these files from containers.
         if let (Ok(receive), Ok(send)) = (read("rmem_max"), read("wmem_max")) {
             assert_eq!(max().unwrap(), Buffers { receive, send });
         }

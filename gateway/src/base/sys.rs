@@ -1,4 +1,5 @@
-//! The system calls that no safe library offers, and a file in the event loop. All `unsafe` of muxgate is here.
+//! System calls that no safe library provides, and a file in the event loop. All `unsafe` code of
+//! muxgate is in this module.
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -13,7 +14,7 @@ use crate::base::path::{PathInfo, SendTimes};
 /// `tcpi_delivery_rate_app_limited`, the first bit of its byte, as C lays out bit fields.
 const APP_LIMITED: u8 = if cfg!(target_endian = "big") { 0x80 } else { 1 };
 
-/// Kernel layout up to `tcpi_rcv_ooopack`; the kernel writes as much as it is given room for.
+/// The kernel's layout up to `tcpi_rcv_ooopack`. The kernel writes at most the given length.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct RawTcpInfo {
@@ -54,16 +55,17 @@ struct RawTcpInfo {
     duplicates: [u32; 2],
     /// Since Linux 5.4.
     rcv_ooopack: u32,
-    /// The kernel's are of 8 bytes each.
+    /// The kernel's counters have 8 bytes each.
     rest: u32,
 }
 
-/// Free memory at the end of a thread's heap that is kept: frames of 1 MiB come and go many times a second.
+/// Free memory that remains at the end of a thread's heap, because frames of 1 MiB are allocated
+/// and freed many times per second.
 #[cfg(target_env = "gnu")]
 const FREE_KEPT_BYTES: libc::c_int = 8 << 20;
 
-/// Has the allocator of glibc keep what frames are read into, instead of giving it back and asking for it again: page faults took
-/// a third of the rate of HTTP/2. Not for other allocators.
+/// Makes glibc's allocator keep the memory of read frames instead of returning it to the system.
+/// Page faults cost a third of the rate of HTTP/2. The function has no effect on other allocators.
 #[allow(unsafe_code)]
 pub(crate) fn keep_free_memory() {
     #[cfg(target_env = "gnu")]
@@ -74,10 +76,10 @@ pub(crate) fn keep_free_memory() {
     }
 }
 
-/// Reads TCP_INFO (`struct tcp_info`, linux/tcp.h), the part used here.
+/// Reads the part of TCP_INFO (`struct tcp_info`, linux/tcp.h) that the gateway uses.
 ///
 /// # Errors
-/// The system's, if `socket` is not a TCP socket.
+/// The system call fails if `socket` is not a TCP socket.
 #[allow(unsafe_code)]
 pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
     let mut raw = RawTcpInfo::default();
@@ -97,7 +99,7 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
         return Err(std::io::Error::last_os_error());
     }
     let [.., bytes_acked, _] = raw.rates;
-    // An older kernel writes less, and says so.
+    // An older kernel writes fewer bytes, and reports the shorter length.
     let has_sending = length as usize >= offset_of!(RawTcpInfo, delivered);
     let [busy, window_limited, send_buffer_limited] = raw.sending.map(Duration::from_micros);
     Ok(PathInfo {
@@ -123,12 +125,12 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
     })
 }
 
-/// Lets a TCP socket receive `bytes` from the start, as far as `tcp_rmem` allows, and leaves the kernel's
-/// autotuning on, which SO_RCVBUF would end: SO_RCVLOWAT makes room for what it promises to gather
-/// (`tcp_set_rcvlowat`, net/ipv4/tcp.c), and the room stays when it is taken back.
+/// Lets a TCP socket receive `bytes` from the start, as far as `tcp_rmem` permits. SO_RCVBUF would
+/// end the kernel's autotuning. SO_RCVLOWAT makes room for the bytes that the kernel has to gather
+/// (`tcp_set_rcvlowat`, net/ipv4/tcp.c). The room remains after the value is reset.
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 pub(crate) fn make_receive_room(socket: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
     set_receive_low_water(socket, bytes)?;
     set_receive_low_water(socket, 1)
@@ -181,24 +183,25 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
-/// `file`, in this thread's event loop.
+/// Registers `file` in this thread's event loop.
 ///
 /// # Errors
-/// The system's; `PermissionDenied`: it is of a kind that is always ready.
+/// The system call fails; `PermissionDenied`: the file is of a type that is always ready.
 #[allow(unsafe_code)]
 pub(crate) fn watched(file: File, interest: Interest) -> std::io::Result<AsyncFd<File>> {
-    // SAFETY: a `File` owns its descriptor, which stays open and the same until it is dropped, and nobody gets it
-    // as `&mut` from an `AsyncFd` that is behind a shared reference.
+    // SAFETY: a `File` owns its descriptor, which stays open and the same until the file is
+    // dropped. An `AsyncFd` behind a shared reference gives no access to it as `&mut`.
     let watched = unsafe { AsyncFd::register_with_interest(file, interest) };
     watched.map_err(Into::into)
 }
 
-/// An instruction of the classic packet filter (linux/filter.h).
+/// Creates an instruction of the classic packet filter (linux/filter.h).
 pub(crate) fn statement(code: u32, value: u32) -> libc::sock_filter {
     jump(code, value, 0, 0)
 }
 
-/// The same that skips so many of the next ones where it holds, and where it does not.
+/// Works as [`statement`]. The instruction skips `holds` instructions if the comparison holds,
+/// otherwise `fails`.
 pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_filter {
     libc::sock_filter {
         // All codes have 8 bits.
@@ -209,11 +212,12 @@ pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_fi
     }
 }
 
-/// Has `program` choose among the sockets that share the port of `socket` (SO_ATTACH_REUSEPORT_CBPF, socket(7)): it reads the
-/// datagram from its first byte, and returns a number, by the order in which the sockets were bound.
+/// Makes `program` choose among the sockets that share the port of `socket`
+/// (SO_ATTACH_REUSEPORT_CBPF, socket(7)). The program reads the datagram from its first byte. The
+/// program returns the index of a socket in the order in which the sockets were bound.
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 #[allow(unsafe_code)]
 pub(crate) fn choose_socket_by(
     socket: BorrowedFd<'_>,
@@ -221,11 +225,11 @@ pub(crate) fn choose_socket_by(
 ) -> std::io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
-        // The kernel only reads it.
+        // The kernel only reads the program.
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: `program` is a sock_fprog that outlives the call, with its size, and points to as many instructions as it
-    // says, which the kernel copies.
+    // SAFETY: `program` is a sock_fprog that outlives the call, and is passed with its size. It
+    // points to as many instructions as it declares, which the kernel copies.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -241,15 +245,19 @@ pub(crate) fn choose_socket_by(
     }
 }
 
-/// Requests of linux/if_tun.h, as `_IOW('T', ...)` makes them.
+/// Request numbers from linux/if_tun.h, as `_IOW('T', ...)` computes them.
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0_u32 as libc::Ioctl;
+const TUNSETQUEUE: libc::Ioctl = 0x4004_54d9_u32 as libc::Ioctl;
 const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8_u32 as libc::Ioctl;
 const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc_u32 as libc::Ioctl;
-/// Bytes of an interface's name, with the zero behind it.
+/// A constant from linux/if_tun.h.
+const IFF_DETACH_QUEUE: i16 = 0x0400;
+/// Maximum length of an interface's name in bytes, including the final zero.
 const IFNAMSIZ: usize = 16;
 
-/// The part of `struct ifreq` (linux/if.h) that TUNSETIFF uses; the kernel copies all of its 40 bytes.
+/// The part of `struct ifreq` (linux/if.h) that TUNSETIFF and TUNSETQUEUE use; the kernel copies
+/// all of its 40 bytes.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; IFNAMSIZ],
@@ -257,12 +265,30 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Makes `tun`, an open /dev/net/tun, the end of the interface `name`, of at most 15 bytes (TUNSETIFF).
+/// Attaches `tun`, an open /dev/net/tun, to the interface `name` of at most 15 bytes (TUNSETIFF).
 ///
 /// # Errors
-/// The system's.
-#[allow(unsafe_code)]
+/// The system call fails.
 pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io::Result<()> {
+    request_interface(tun, TUNSETIFF, name, flags)
+}
+
+/// Stops the delivery of packets to `tun`, one of several queues of an interface. The queue can
+/// still be written to (TUNSETQUEUE).
+///
+/// # Errors
+/// The system call fails if `tun` is the only queue that the interface can have.
+pub(crate) fn detach_tun(tun: BorrowedFd<'_>) -> std::io::Result<()> {
+    request_interface(tun, TUNSETQUEUE, "", IFF_DETACH_QUEUE)
+}
+
+#[allow(unsafe_code)]
+fn request_interface(
+    tun: BorrowedFd<'_>,
+    number: libc::Ioctl,
+    name: &str,
+    flags: i16,
+) -> std::io::Result<()> {
     let mut request = InterfaceRequest {
         name: [0; IFNAMSIZ],
         flags,
@@ -275,17 +301,17 @@ pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io
     for (place, byte) in request.name.iter_mut().zip(bytes) {
         *place = *byte;
     }
-    // SAFETY: `request` is as long as a struct ifreq (40 bytes), outlives the call, and every bit pattern that the kernel
-    // writes into it is valid.
-    let result =
-        unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, std::ptr::from_mut(&mut request)) };
+    // SAFETY: `request` is as long as a struct ifreq (40 bytes) and outlives the call. Every bit
+    // pattern that the kernel writes into it is valid.
+    let result = unsafe { libc::ioctl(tun.as_raw_fd(), number, std::ptr::from_mut(&mut request)) };
     ok(result)
 }
 
-/// Which packets that are to be cut, or have no checksum, the holder of `tun` takes: TUN_F_* (TUNSETOFFLOAD).
+/// Sets which unsegmented packets, and packets without a checksum, the reader of `tun` accepts:
+/// TUN_F_* (TUNSETOFFLOAD).
 ///
 /// # Errors
-/// The system's: it does not know one of them.
+/// The system call fails if the kernel does not support one of the offloads.
 #[allow(unsafe_code)]
 pub(crate) fn set_tun_offloads(tun: BorrowedFd<'_>, offloads: u32) -> std::io::Result<()> {
     // SAFETY: the argument of this request is a number.
@@ -299,25 +325,27 @@ pub(crate) fn set_tun_offloads(tun: BorrowedFd<'_>, offloads: u32) -> std::io::R
     ok(result)
 }
 
-/// Has `tun` begin each packet with a header of virtio-net of so many bytes (TUNSETVNETHDRSZ), in little endian (TUNSETVNETLE).
+/// Puts a virtio-net header of `bytes` bytes in front of each packet of `tun` (TUNSETVNETHDRSZ).
+/// The header is little endian (TUNSETVNETLE).
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 #[allow(unsafe_code)]
 pub(crate) fn set_tun_header(tun: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
     for (request, value) in [(TUNSETVNETHDRSZ, bytes), (TUNSETVNETLE, 1)] {
-        // SAFETY: the argument of both requests is a pointer to an int, which outlives the call and is only read.
+        // SAFETY: the argument of both requests is a pointer to an int, which outlives the call and
+        // is only read.
         let result = unsafe { libc::ioctl(tun.as_raw_fd(), request, std::ptr::from_ref(&value)) };
         ok(result)?;
     }
     Ok(())
 }
 
-/// Has the interface of `tun` belong to the user `owner`, who may open it without a capability, and stay when `tun` is closed
-/// (TUNSETOWNER, TUNSETPERSIST).
+/// Makes the user `owner` the owner of the interface, so that this user may open it without a
+/// capability. The interface then also persists when `tun` is closed (TUNSETOWNER, TUNSETPERSIST).
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 #[allow(unsafe_code)]
 pub(crate) fn keep_tun(tun: BorrowedFd<'_>, owner: u32) -> std::io::Result<()> {
     for (request, value) in [(libc::TUNSETOWNER, owner), (libc::TUNSETPERSIST, 1)] {

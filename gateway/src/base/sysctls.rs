@@ -1,4 +1,4 @@
-//! The kernel settings that decide what a path gives, as they are in this network namespace.
+//! The kernel settings of this network namespace that affect a path's rate.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use muxtunnel_contract::sysctls::{RMEM_MAX, WMEM_MAX};
 
 use crate::base::socket_buffers::{self, Buffers};
 
-/// Names read back, without `net.ipv4.`.
+/// Names of the settings to read, without `net.ipv4.`.
 const NAMES: [&str; 14] = [
     "ip_local_port_range",
     "ip_unprivileged_port_start",
@@ -24,8 +24,8 @@ const NAMES: [&str; 14] = [
     "tcp_wmem",
 ];
 
-/// Effective values by dotted name, white space folded; besides, the bounds of UDP sockets' buffers. What cannot be read is
-/// left out.
+/// Effective values by dotted name, with white space folded, and the bounds of UDP sockets'
+/// buffers. Unreadable settings are skipped.
 pub(crate) fn effective() -> BTreeMap<String, String> {
     let read = |name: &&str| {
         let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;

@@ -1,7 +1,7 @@
-//! What the gateway knows of itself, shared between the workers' threads and the admin's.
+//! The gateway's state, which the workers' threads share with the admin thread.
 //!
-//! The workers write relaxed atomics on the data path and short mutexes elsewhere; the admin thread
-//! reads. Bounded by the carriers, forwards and workers that exist.
+//! The workers write relaxed atomics on the data path, and use short mutexes elsewhere; the admin
+//! thread reads. The size is bounded by the number of carriers, forwards and workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,41 +19,40 @@ use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
 use crate::base::{sys, sysctls};
 
-/// Refusals written to the log in one second.
+/// Maximum number of refusals that are logged in one second.
 const REFUSALS_LOGGED: u32 = 5;
 
-/// Everything that `/status`, `/metrics` and `/readyz` are made of.
+/// The data of `/status`, `/metrics` and `/readyz`.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     started: Instant,
     role: Role,
     protocol: Protocol,
-    /// What a session may receive, bytes.
+    /// Receive budget of a session, in bytes.
     budget: u64,
     in_force: Mutex<InForce>,
     carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
     next_carrier: AtomicU64,
-    /// By worker.
+    /// The state of each worker.
     workers: Vec<WorkerState>,
-    /// Streams of all sessions.
     pub(crate) streams: StreamCounters,
     pub(crate) credit: CreditCounters,
-    /// What was not copied.
     pub(crate) splices: SpliceCounters,
     pub(crate) resumes: ResumeCounters,
-    /// IP packets of all sessions.
+    /// Counters of the IP packets of all sessions.
     pub(crate) packets: Arc<PacketStats>,
-    /// Whether there is a network, so that there may be any.
+    /// Whether a network is configured, so that the gateway may carry packets.
     has_network: bool,
-    /// Of a rendezvous.
+    /// The state of a rendezvous; `None` in other roles.
     rendezvous: Option<Arc<dyn RendezvousStatus>>,
-    /// Of connections that have proved nothing: one of carriers or leaves, and one of the clients of each worker.
+    /// Limiters of connections that have not authenticated: one for carriers or a rendezvous, and
+    /// one for each worker's clients.
     limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
-    /// What new carriers show.
+    /// The certificate that new carriers present.
     certificate: Mutex<Option<status::Certificate>>,
-    /// What workers know of forwards together.
+    /// The forwards that workers share.
     pub(crate) forwards: Forwards,
-    /// The second since the start, and refusals logged in it.
+    /// The current second since the start, and the number of refusals logged in it.
     refusals_logged: Mutex<(u64, u32)>,
     draining: AtomicBool,
     carriers_lost: AtomicU64,
@@ -62,13 +61,11 @@ pub(crate) struct Telemetry {
     session_panics: AtomicU64,
 }
 
-/// A rendezvous, as its status shows it.
 pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {
-    /// As of now.
     fn status(&self) -> status::Rendezvous;
 }
 
-/// What one worker says of itself.
+/// The state that one worker reports.
 #[derive(Debug, Default)]
 struct WorkerState {
     listening: AtomicBool,
@@ -76,13 +73,13 @@ struct WorkerState {
     listened: Mutex<Vec<Listened>>,
 }
 
-/// A forward in force.
+/// A forward of the configuration in force.
 #[derive(Debug)]
 pub(crate) struct Listened {
     pub(crate) forward: Arc<Forward>,
     pub(crate) listen: String,
     pub(crate) target: String,
-    /// Why it does not listen.
+    /// Why the gateway does not listen for the forward.
     pub(crate) error: Option<String>,
 }
 
@@ -102,12 +99,12 @@ impl Listened {
 #[derive(Debug)]
 struct InForce {
     hash: String,
-    /// Why it is not, or not all of it.
+    /// Why the file is not in force, or is only partly in force.
     error: Option<String>,
 }
 
 impl Telemetry {
-    /// `text`: the configuration file's, whose hash names the version in force.
+    /// `text` is the content of the configuration file. Its hash identifies the version in force.
     pub(crate) fn new(
         config: &Config,
         text: &str,
@@ -145,25 +142,25 @@ impl Telemetry {
         })
     }
 
-    /// What new carriers show from now on.
+    /// Sets the certificate that new carriers present.
     pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
         *self.certificate.lock() = certificate;
     }
 
-    /// One more limiter of connections that have proved nothing.
+    /// Adds a limiter of connections that have not authenticated.
     pub(crate) fn add_limiter(&self, limiter: &Arc<HandshakeLimiter>) {
         self.limiters.lock().push(Arc::clone(limiter));
     }
 
-    /// What all limiters know of themselves together.
+    /// The sum of all limiters' figures.
     pub(crate) fn handshakes(&self) -> Figures {
         let limiters = self.limiters.lock();
         let figures = limiters.iter().map(|limiter| limiter.figures());
         figures.fold(Figures::default(), Figures::and)
     }
 
-    /// Counters for a new carrier; it counts after [`Self::add_carrier`].
-    /// `path`: what its path is asked by; `None`: nothing is known of it.
+    /// Creates the counters of a new carrier. The status and the metrics include the carrier after
+    /// [`Self::add_carrier`]. `path` queries the carrier's path; `None`: the path is unknown.
     pub(crate) fn carrier(
         &self,
         peer: String,
@@ -184,12 +181,13 @@ impl Telemetry {
         })
     }
 
-    /// The carrier is up: streams can be opened.
+    /// Records that the carrier is up, so that streams can be opened.
     pub(crate) fn add_carrier(&self, stats: &Arc<CarrierStats>) {
         self.carriers.lock().insert(stats.id, Arc::clone(stats));
     }
 
-    /// It has ended; `retired`: in order, since fewer were needed.
+    /// Records that the carrier has ended. `retired`: whether the carrier ended in order, since
+    /// fewer carriers were needed.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(&stats.id);
         let counter = match retired {
@@ -199,8 +197,8 @@ impl Telemetry {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Whether one more refusal may be written to the log: at most [`REFUSALS_LOGGED`] a second, so
-    /// that a flood of them is counted and does not fill the disk.
+    /// Whether one more refusal may be logged: at most [`REFUSALS_LOGGED`] per second, so that a
+    /// flood is counted but does not fill the disk.
     pub(crate) fn may_log_refusal(&self) -> bool {
         let second = self.started.elapsed().as_secs();
         let mut logged = self.refusals_logged.lock();
@@ -215,7 +213,8 @@ impl Telemetry {
         self.workers[worker].listening.store(listening, Relaxed);
     }
 
-    /// Whether connections that this worker of an entry gets find a carrier, or wait for one.
+    /// Sets whether connections to this worker of an entry have a carrier, or can wait for a
+    /// carrier.
     pub(crate) fn set_linked(&self, worker: usize, linked: bool) {
         self.workers[worker].linked.store(linked, Relaxed);
     }
@@ -228,7 +227,7 @@ impl Telemetry {
         *self.workers[worker].listened.lock() = listened;
     }
 
-    /// Whether the exit listens for a forward of this worker's.
+    /// Sets whether the exit listens for a forward of this worker.
     pub(crate) fn set_listen_error(&self, worker: usize, forward: &str, error: Option<String>) {
         let mut listened = self.workers[worker].listened.lock();
         let listened = listened.iter_mut().find(|l| l.forward.name == forward);
@@ -237,7 +236,7 @@ impl Telemetry {
         }
     }
 
-    /// Each once, whichever workers have it; one that does not listen on one worker is reported.
+    /// Returns each forward once, merged over the workers. An error of any worker is reported.
     fn forwards(&self) -> Vec<status::Forward> {
         let mut merged: Vec<status::Forward> = Vec::new();
         for worker in &self.workers {
@@ -255,7 +254,7 @@ impl Telemetry {
         merged
     }
 
-    /// A new configuration is in force.
+    /// Records that a new configuration is in force.
     pub(crate) fn config_taken(&self, text: &str) {
         *self.in_force.lock() = InForce {
             hash: config_hash(text),
@@ -263,18 +262,18 @@ impl Telemetry {
         };
     }
 
-    /// Of a new configuration only a part is in force; `error` names the rest. The hash stays: the file is not what runs.
+    /// Records that only a part of a new configuration is in force. `error` names the other part.
+    /// The hash remains that of the last complete configuration.
     pub(crate) fn config_taken_in_part(&self, error: String) {
         self.in_force.lock().error = Some(error);
     }
 
-    /// A new configuration was not taken over.
     pub(crate) fn config_refused(&self, error: String) {
         self.in_force.lock().error = Some(error);
     }
 
-    /// Every worker listens; those of an entry have a carrier each, for a worker without one resets
-    /// its share of the connections; and the gateway is not draining.
+    /// Whether every worker listens, every worker of an entry has a carrier, and the gateway is not
+    /// draining. (A worker without a carrier resets its share of the connections.)
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed = self.role == Role::Entry;
         let ready = |worker: &WorkerState| {
@@ -283,32 +282,33 @@ impl Telemetry {
         !self.draining.load(Relaxed) && self.workers.iter().all(ready)
     }
 
-    /// Carriers that have ended, but for those that were retired.
+    /// Number of carriers that have ended, except retired carriers.
     pub(crate) fn carriers_lost(&self) -> u64 {
         self.carriers_lost.load(Relaxed)
     }
 
-    /// Carriers that ended in order, since fewer were needed.
+    /// Number of carriers that ended in order, since fewer were needed.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
     }
 
-    /// A fault of this gateway ended a session.
+    /// Counts a session that an internal error ended.
     pub(crate) fn count_session_panic(&self) {
         self.session_panics.fetch_add(1, Relaxed);
     }
 
-    /// Sessions that a fault of this gateway ended.
+    /// Number of sessions that an internal error ended.
     pub(crate) fn session_panics(&self) -> u64 {
         self.session_panics.load(Relaxed)
     }
 
-    /// An open that its exit did not take, since it goes away, is tried on another session.
+    /// Counts an open that an exit did not take during its shutdown, and that is retried on another
+    /// session.
     pub(crate) fn count_retried(&self) {
         self.opens_retried.fetch_add(1, Relaxed);
     }
 
-    /// Opens that were tried on another session.
+    /// Number of opens that were retried on another session.
     pub(crate) fn opens_retried(&self) -> u64 {
         self.opens_retried.load(Relaxed)
     }
@@ -317,8 +317,8 @@ impl Telemetry {
         self.carriers.lock().values().cloned().collect()
     }
 
-    /// Samples every carrier at `now`. `cpu`: the part of the time since the last sample that the
-    /// busiest worker was at work.
+    /// Samples every carrier at `now`. `cpu` is the fraction of the time since the last sample in
+    /// which the busiest worker ran or was ready to run.
     pub(crate) fn sample_carriers(&self, now: Instant, cpu: Option<f64>) {
         let gateway = Gateway {
             protocol: self.protocol,
@@ -330,7 +330,6 @@ impl Telemetry {
         }
     }
 
-    /// The status document as of now.
     pub(crate) fn status(&self) -> status::Status {
         let carriers: Vec<_> = self.carriers().iter().map(|c| c.status()).collect();
         let busiest = carriers
@@ -372,16 +371,15 @@ impl Telemetry {
     }
 }
 
-/// Counters of one carrier, and what its path is asked by.
+/// Counters of one carrier, and access to the carrier's path.
 #[derive(Debug)]
 pub(crate) struct CarrierStats {
     id: u64,
-    /// `addr:port` of the other end.
+    /// `addr:port` of the peer.
     pub(crate) peer: String,
-    /// What it runs on.
     pub(crate) transport: status::CarrierTransport,
     since: Instant,
-    /// `None`: nothing is known of it.
+    /// The probe of the path; `None`: the path is unknown.
     path: Option<Box<dyn PathProbe>>,
     sent: AtomicU64,
     received: AtomicU64,

@@ -1,22 +1,23 @@
-//! A token bucket whose clock is given to it.
+//! A token bucket whose caller supplies the time.
 //!
-//! Counted in time, not in tokens: what was taken is paid for by the time that it takes at the rate,
-//! and as much as the burst may be owed. So it needs no refill, and a late look at it loses nothing.
+//! The bucket counts time, not tokens. Taking an amount creates a debt: the time that the amount
+//! needs at the rate. The debt may be as long as the burst. So the bucket needs no refill, and a
+//! late check loses no capacity.
 
 use std::time::{Duration, Instant};
 
-/// How much of something passes.
+/// A rate limit with a burst.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     per_second: u64,
     burst: Duration,
-    /// When all that was taken is paid for; `None`: nothing ever was taken.
+    /// When the debt is paid; `None`: nothing was taken yet.
     paid: Option<Instant>,
 }
 
 impl Bucket {
-    /// `per_second` at least 1; `burst`: what may pass at once after a pause, as the time that it
-    /// takes at the rate.
+    /// Creates a bucket. `per_second` is at least 1. `burst` is the amount that may pass at once
+    /// after a pause, given as the time that the amount needs at the rate.
     pub(crate) fn new(per_second: u64, burst: Duration) -> Self {
         debug_assert!(per_second > 0);
         Self {
@@ -26,13 +27,14 @@ impl Bucket {
         }
     }
 
-    /// Another rate from here on; what is owed is owed as time.
+    /// Changes the rate from now on. An existing debt keeps its length in time.
     pub(crate) fn set_rate(&mut self, per_second: u64) {
         debug_assert!(per_second > 0);
         self.per_second = per_second;
     }
 
-    /// Takes `amount` if no more than the burst is owed then; whether it did.
+    /// Takes `amount` if the debt then does not exceed the burst. Returns whether it took the
+    /// amount.
     pub(crate) fn try_take(&mut self, now: Instant, amount: u64) -> bool {
         let paid = self.paid(now) + self.cost(amount);
         let fits = paid <= now + self.burst;
@@ -42,12 +44,12 @@ impl Bucket {
         fits
     }
 
-    /// From when on something can be taken by [`Self::charge`]; `None`: from the beginning.
+    /// The earliest time for [`Self::charge`]; `None`: any time.
     pub(crate) fn ready_at(&self) -> Option<Instant> {
         self.paid.and_then(|paid| paid.checked_sub(self.burst))
     }
 
-    /// Takes `amount`, whatever is owed then.
+    /// Takes `amount`, regardless of the resulting debt.
     pub(crate) fn charge(&mut self, now: Instant, amount: u64) {
         self.paid = Some(self.paid(now) + self.cost(amount));
     }

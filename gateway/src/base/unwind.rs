@@ -1,11 +1,11 @@
-//! A panic of one task as a value, so that it ends what it belongs to and nothing else.
+//! Catches a panic of one task, so that the panic ends only the task's owner.
 
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-/// Runs `task` to its end, or to its panic, whose message is returned.
+/// Runs `task` to its end. Returns its result, or the message of its panic.
 pub(crate) async fn unwound<T>(task: impl Future<Output = T>) -> Result<T, String> {
     let mut task = Box::pin(task);
     let polled = poll_fn(|cx| {
@@ -15,7 +15,7 @@ pub(crate) async fn unwound<T>(task: impl Future<Output = T>) -> Result<T, Strin
     polled.await
 }
 
-/// What `call` returns, or the message of its panic.
+/// Returns the result of `call`, or the message of its panic.
 pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|cause| message(&*cause))
 }

@@ -2,10 +2,10 @@
 
 use muxtunnel_gateway_config::{Security, WebSocket};
 
-/// What `HOST:PORT` or `ws://HOST:PORT/PATH` means for a configuration.
+/// Converts `HOST:PORT` or `ws://HOST:PORT/PATH` to the fields of a configuration.
 ///
 /// # Errors
-/// `ws://` where TLS secures carriers, `wss://` where it does not.
+/// `ws://` if TLS secures carriers, or `wss://` if TLS does not.
 pub(super) fn parse(
     text: &str,
     security: &Security,
@@ -13,20 +13,20 @@ pub(super) fn parse(
     let Some((scheme, rest)) = text.split_once("://") else {
         return Ok((text.to_owned(), None));
     };
-    let expected = match security {
-        Security::MutualTls(_) | Security::ServerTls(_) => "wss",
-        Security::None {} | Security::Noise(_) | Security::Ssh(_) => "ws",
+    let (modes, expected) = match security {
+        Security::MutualTls(_) | Security::ServerTls(_) => ("mtls or tls", "wss"),
+        Security::None {} | Security::Noise(_) | Security::Ssh(_) => ("none or noise", "ws"),
     };
     if scheme != expected {
         return Err(format!(
-            "{text}: with this --security expected {expected}://HOST:PORT/PATH or HOST:PORT"
+            "{text}: --security {modes} requires {expected}://HOST:PORT/PATH or HOST:PORT"
         ));
     }
     let end = rest.find('/').unwrap_or(rest.len());
     let (address, path) = rest.split_at(end);
     if address == "unix:" {
         return Err(format!(
-            "{text}: a Unix socket has its path there; say webSocket in a file, as muxgate run reads it"
+            "{text}: a ws:// or wss:// address cannot name a Unix socket; set webSocket in a configuration file for muxgate run"
         ));
     }
     let web_socket = WebSocket {
@@ -37,10 +37,10 @@ pub(super) fn parse(
     Ok((address.to_owned(), Some(web_socket)))
 }
 
-/// The same, where there may be none.
+/// Works as [`parse`], for an optional address.
 ///
 /// # Errors
-/// As [`parse`].
+/// The errors of [`parse`].
 pub(super) fn parse_option(
     text: Option<String>,
     security: &Security,
@@ -74,7 +74,7 @@ mod tests {
         );
         assert_eq!(web_socket.host, None);
         for wrong in ["wss://a:1", "http://a:1"] {
-            assert!(parse(wrong, &none).unwrap_err().contains("expected ws://"));
+            assert!(parse(wrong, &none).unwrap_err().contains("requires ws://"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `muxgate check`: whether a gateway would take a configuration file, without running one.
+//! `muxgate check`: checks whether a gateway would accept a configuration file, without running a
+//! gateway.
 
 use std::path::PathBuf;
 
@@ -9,10 +10,11 @@ use muxtunnel_gateway_config::Config;
 
 use crate::process::{Failure, Source, load};
 
-/// The file.
+/// Arguments of `muxgate check`.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The configuration file. Keys, certificates and other files that it names are not read.
+    /// The configuration file. The command does not read the keys, certificates and other files to
+    /// which the configuration refers.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
@@ -21,7 +23,7 @@ impl Check {
     /// Reads the file and validates it; returns a summary.
     ///
     /// # Errors
-    /// [`Failure::Config`] with the place of the first error, and its remedy.
+    /// [`Failure::Config`] with the position of the first error and its remedy.
     pub fn run(self) -> Result<String, Failure> {
         let path = self.config.display().to_string();
         match load(&Source::File(self.config)) {

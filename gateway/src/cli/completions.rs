@@ -1,11 +1,11 @@
-//! `muxgate completions`: what a shell needs to complete our command line.
+//! `muxgate completions`: prints a script that completes muxgate's command line in a shell.
 
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 
 use super::Cli;
 
-/// Which shell.
+/// Arguments of `muxgate completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell.
@@ -21,10 +21,10 @@ enum ShellArg {
 }
 
 impl Completions {
-    /// Its script.
+    /// Returns the script.
     ///
     /// # Errors
-    /// It is no UTF-8, which no script is.
+    /// The script is not UTF-8, which does not happen.
     pub fn script(&self) -> anyhow::Result<String> {
         let shell = match self.shell {
             ShellArg::Bash => Shell::Bash,
@@ -49,7 +49,7 @@ mod tests {
                 let name = command.get_name();
                 assert!(script.contains(name), "{shell:?} lacks {name}");
                 for option in command.get_arguments().filter_map(|one| one.get_long()) {
-                    // fish has `-l option`.
+                    // fish uses `-l option`.
                     let has = script.contains(&format!("--{option}"))
                         || script.contains(&format!("-l {option}"));
                     assert!(has, "{shell:?} lacks --{option} of {name}");

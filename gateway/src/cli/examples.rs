@@ -1,4 +1,4 @@
-//! What `--help` and the pages show can be typed.
+//! Checks that the command line accepts all commands in `--help` and the documentation.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use clap::{CommandFactory, Parser};
 use super::{Cli, Task};
 use crate::process::Source;
 
-/// Stands for a public key.
+/// A public key that replaces the names of keys in commands.
 const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
 
-/// The command lines of `text`, each as its words: those that are indented, and those in backticks of a table.
+/// The command lines of `text`, each as its words. A command line is indented, or is in backticks
+/// in a table.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let joined = text.replace("\\\n", " ");
     let indented = joined
@@ -37,7 +38,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Checks that each can be typed; returns the subcommands and options that were.
+/// Checks that each command is accepted; returns the subcommands and options that occurred.
 fn check(text: &str) -> BTreeSet<String> {
     let mut typed = BTreeSet::new();
     for words in commands(text) {
@@ -54,7 +55,7 @@ fn check(text: &str) -> BTreeSet<String> {
     typed
 }
 
-/// All that `--help` of a command and of those below it shows at its end.
+/// All text that `--help` of a command and of its subcommands shows at the end.
 fn after_help(command: &clap::Command) -> String {
     let own = command.get_after_help().map(ToString::to_string);
     let below = command.get_subcommands().map(after_help);

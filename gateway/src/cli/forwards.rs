@@ -1,4 +1,4 @@
-//! What an entry listens on, as it is typed.
+//! Flags for the listeners of an entry.
 
 use std::net::IpAddr;
 
@@ -8,33 +8,38 @@ use muxtunnel_gateway_config::{
     Target, UNIX_PREFIX,
 };
 
-/// The address of a listener that names none.
+/// The listen address if a flag specifies only a port.
 const BIND_DEFAULT: &str = "127.0.0.1";
 
-/// Listeners, and what holds for all of them.
+/// Listeners, and settings that apply to all of them.
 #[derive(Debug, Args)]
 pub(super) struct ForwardArgs {
     #[command(flatten)]
     ways: Ways,
-    /// Serve SOCKS5 and HTTP clients that give this user name and the password of --proxy-password-file.
+    /// Serve only SOCKS5 and HTTP clients that send this user name and the password in
+    /// --proxy-password-file.
     #[arg(long, value_name = "USER", requires = "proxy_password_file")]
     proxy_auth: Option<String>,
-    /// The file with the bcrypt hash of the password, as `htpasswd -nB` prints it behind the colon, or with the password.
+    /// The file with the password, or with its bcrypt hash as `htpasswd -nB` prints it after the
+    /// colon.
     #[arg(long, value_name = "FILE", requires = "proxy_auth")]
     proxy_password_file: Option<String>,
-    /// Each connection begins with a PROXY protocol header, version 2, that says who the client is.
+    /// Require each client connection to begin with a PROXY protocol header, version 2, which
+    /// contains the client's address.
     #[arg(long)]
     accept_proxy_protocol: bool,
-    /// Let the exit begin each connection to a target with such a header.
+    /// Request that the exit begins each connection to a target with a PROXY protocol header,
+    /// version 2.
     #[arg(long)]
     send_proxy_protocol: bool,
     /// Maximum number of concurrent streams of each forward; further connections are reset.
     #[arg(long, value_name = "N")]
     limit_streams: Option<u32>,
-    /// New connections of each forward a second; one too many is reset.
+    /// Maximum number of new connections of each forward per second; further connections are reset.
     #[arg(long, value_name = "N")]
     limit_opens: Option<u32>,
-    /// Payload of each forward a second in each direction, such as 100Mbit; what is more waits.
+    /// Maximum payload of each forward per second in each direction, such as 100Mbit; further
+    /// payload waits.
     #[arg(long, value_name = "RATE")]
     limit_rate: Option<BitRate>,
 }
@@ -42,27 +47,30 @@ pub(super) struct ForwardArgs {
 /// The listeners.
 #[derive(Debug, Args)]
 struct Ways {
-    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable); either may be
-    /// unix:/PATH instead. PRIORITY says who goes first among forwards: auto (those that send little),
-    /// interactive or bulk [default: auto].
+    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). unix:/PATH
+    /// can replace either address. PRIORITY orders forwards: auto (streams that send little go
+    /// first), interactive or bulk [default: auto].
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
     forward: Vec<Typed>,
-    /// Listen for SOCKS5 clients, each of which says its target (repeatable), such as 1080. The exit must
-    /// allow what they ask for.
+    /// Listen for SOCKS5 clients, which specify their targets (repeatable), such as 1080. The exit
+    /// must allow these targets.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     socks5: Vec<String>,
-    /// Listen as an HTTP proxy (repeatable), such as 3128: CONNECT, and plain requests for http:// URLs.
+    /// Listen as an HTTP proxy (repeatable), such as 3128. Accepts CONNECT, and plain requests for
+    /// http:// URLs.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     http_proxy: Vec<String>,
-    /// Listen for clients of SOCKS5, SOCKS4, SOCKS4a and HTTP on one port (repeatable). With HOST:PORT, clients that
-    /// speak none of them are forwarded to HOST:PORT.
+    /// Listen for clients of SOCKS5, SOCKS4, SOCKS4a and HTTP on one port (repeatable). With
+    /// HOST:PORT, clients of other protocols are forwarded to HOST:PORT.
     #[arg(long, value_name = "[BIND:]PORT[:HOST:PORT]", value_parser = parse_auto)]
     auto: Vec<Typed>,
-    /// Have the exit listen on PORT (of its 127.0.0.1, or of BIND) and forward to HOST:PORT as seen from
-    /// here (repeatable). The exit must allow it (--allow-listen).
+    /// Request that the exit listens on PORT (of its 127.0.0.1, or of BIND), and forward to
+    /// HOST:PORT as seen from this host (repeatable). The exit must allow the address
+    /// (--allow-listen).
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
     reverse: Vec<Typed>,
-    /// Listen for connections that iptables redirected here (repeatable); each goes where it was to go.
+    /// Listen for connections that iptables redirects to this port (repeatable), and forward each
+    /// connection to its original destination.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     transparent: Vec<String>,
 }
@@ -86,7 +94,7 @@ impl Typed {
 }
 
 impl ForwardArgs {
-    /// The forwards that were asked for.
+    /// The requested forwards.
     pub(super) fn forwards(self) -> Vec<Forward> {
         let limits = ForwardLimits {
             streams: self.limit_streams,
@@ -152,7 +160,8 @@ impl ForwardArgs {
     }
 }
 
-/// Reads from the right, since only there every part is present: PORT, HOST, PORT, BIND.
+/// Parses from the right, since only the parts on the right are always present: PORT, HOST, PORT,
+/// BIND.
 fn parse_forward(text: &str) -> Result<Typed, String> {
     let (text, priority) = match text.rsplit_once(',') {
         Some((text, priority)) => (text, priority.parse()?),
@@ -160,7 +169,7 @@ fn parse_forward(text: &str) -> Result<Typed, String> {
     };
     let wrong = |problem: &str| {
         format!(
-            "{problem}; expected [BIND:]PORT:HOST:PORT[,PRIORITY], such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80; or unix:/PATH in place of either"
+            "{problem}; expected [BIND:]PORT:HOST:PORT[,PRIORITY], such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80; unix:/PATH can replace either address"
         )
     };
     let (listen, target) = match text.rsplit_once(":unix:/") {
@@ -174,15 +183,15 @@ fn parse_forward(text: &str) -> Result<Typed, String> {
     })
 }
 
-/// Returns what is before the target, too.
+/// Parses the target at the end of `text`. Also returns the text before the target.
 fn parse_tcp_target(text: &str) -> Result<(&str, Target), String> {
-    let (rest, port) = text.rsplit_once(':').ok_or("there is no target port")?;
+    let (rest, port) = text.rsplit_once(':').ok_or("the target port is missing")?;
     let port = parse_port(port, "target")?;
     let (listen, host) = match rest.strip_suffix(']') {
         Some(rest) => rest
             .rsplit_once(":[")
-            .ok_or("the target's bracket is not opened")?,
-        None => rest.rsplit_once(':').ok_or("there is no target host")?,
+            .ok_or("the target's opening bracket is missing")?,
+        None => rest.rsplit_once(':').ok_or("the target host is missing")?,
     };
     if host.is_empty() {
         return Err("the target host is empty".to_owned());
@@ -194,11 +203,11 @@ fn parse_tcp_target(text: &str) -> Result<(&str, Target), String> {
 fn parse_port(text: &str, which: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port) if port > 0 => Ok(port),
-        _ => Err(format!("the {which} port {text:?} is not 1..=65535")),
+        _ => Err(format!("the {which} port {text:?} is not from 1 to 65535")),
     }
 }
 
-/// `[BIND:]PORT`, or `unix:/PATH`, as the configuration has it.
+/// Converts `[BIND:]PORT` or `unix:/PATH` to the form of the configuration.
 fn parse_listen(text: &str) -> Result<String, String> {
     if text.starts_with(UNIX_PREFIX) {
         return Ok(text.to_owned());
@@ -222,11 +231,13 @@ fn parse_listen(text: &str) -> Result<String, String> {
     if is_address {
         Ok(format!("{bind}:{port}"))
     } else {
-        Err(format!("{bind:?} is no address to listen on"))
+        Err(format!(
+            "{bind:?} is not an address to listen on, such as 127.0.0.1, [::1] or localhost"
+        ))
     }
 }
 
-/// With a target or without.
+/// Parses a listener with or without a target.
 fn parse_auto(text: &str) -> Result<Typed, String> {
     match parse_listen(text) {
         Ok(listen) if !text.contains(":unix:/") => Ok(Typed::at(listen)),

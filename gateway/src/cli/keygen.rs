@@ -1,4 +1,4 @@
-//! `muxgate keygen`: a pair of keys for `--security noise`, or certificates for TLS.
+//! `muxgate keygen`: creates a key pair for `--security noise`, or certificates for TLS.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,17 +13,18 @@ use zeroize::Zeroizing;
 
 use super::tls_files;
 
-/// What is made, and where it goes.
+/// Arguments of `muxgate keygen`.
 #[derive(Debug, Args)]
 pub struct Keygen {
     /// The file of the private key. Only its owner may read it.
     #[arg(value_name = "FILE", required_unless_present = "tls")]
     file: Option<PathBuf>,
-    /// Instead: a folder for ca.crt, exit.crt and entry.crt and their keys, for `--security mtls`.
+    /// Write ca.crt, exit.crt and entry.crt with their keys to this folder instead, for `--security
+    /// mtls`.
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
     tls: Option<PathBuf>,
-    /// With --tls: the names of the exit, DNS names or IP addresses; the first is what an entry has as --peer
-    /// (repeatable).
+    /// With --tls: the names of the exit, as DNS names or IP addresses (repeatable). An entry uses
+    /// the first name as --peer.
     #[arg(
         long,
         value_name = "NAME",
@@ -39,28 +40,28 @@ pub struct Keygen {
         default_value = "entry.muxgate.internal"
     )]
     entry: Vec<String>,
-    /// Overwrite what is there.
+    /// Overwrite existing files.
     #[arg(long)]
     force: bool,
 }
 
 impl Keygen {
-    /// Writes the files; returns what is to be printed: the public key, or the commands to go on with.
+    /// Writes the files; returns the text to print: the public key, or the commands to run next.
     ///
     /// # Errors
-    /// A file is there already, or cannot be written; a name can be none.
+    /// A file exists already or cannot be written, or a name is invalid.
     pub fn run(&self) -> anyhow::Result<String> {
         match (&self.file, &self.tls) {
             (_, Some(folder)) => tls_files::make(folder, &self.exit, &self.entry, self.force),
             (Some(file), None) => Ok(self.noise(file)?.to_string()),
-            (None, None) => anyhow::bail!("there is no file to write to"),
+            (None, None) => anyhow::bail!("no file to write to is given"),
         }
     }
 
     fn noise(&self, file: &Path) -> anyhow::Result<PublicKey> {
         let pattern = "Noise_XX_25519_AESGCM_BLAKE2s".parse()?;
         let pair = Builder::new(pattern).generate_keypair()?;
-        let wrong = "a key of another length than 32 bytes";
+        let wrong = "the generated key does not have 32 bytes";
         let private = Zeroizing::new(pair.private);
         let private = private.first_chunk().context(wrong)?;
         let public = pair.public.try_into().map_err(|_| anyhow::anyhow!(wrong))?;
@@ -70,10 +71,11 @@ impl Keygen {
     }
 }
 
-/// Writes a file that only its owner may read, whole or not at all. `force`: in place of one that is there.
+/// Writes a file that only its owner may read. The file is written completely or not at all.
+/// `force`: whether to replace an existing file.
 ///
 /// # Errors
-/// There is one, or it cannot be written.
+/// The file exists, or cannot be written.
 pub(super) fn write_secret(file: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let wrong = || format!("cannot write {}", file.display());
     let mut options = File::options();
@@ -89,14 +91,14 @@ pub(super) fn write_secret(file: &Path, text: &str, force: bool) -> anyhow::Resu
         })?;
         return written.write_all(text.as_bytes()).with_context(wrong);
     }
-    // Its place is taken by another file, so that neither an old one's mode nor its readers matter.
+    // A new file replaces the old one, so the old file's mode and readers have no effect.
     let staged = file.with_extension(format!("{}.new", std::process::id()));
     let written = options
         .open(&staged)
         .and_then(|mut staged| staged.write_all(text.as_bytes()));
     let moved = written.and_then(|()| std::fs::rename(&staged, file));
     if moved.is_err() {
-        // It may not be there.
+        // The file may not exist.
         let _ = std::fs::remove_file(&staged);
     }
     moved.with_context(wrong)

@@ -1,22 +1,22 @@
-//! The form of the log, as it is typed.
+//! Flags for the format of the log.
 
 use clap::{Args, ValueEnum};
 
 use crate::base::log::Format;
 
-/// Of each subcommand that runs a gateway.
+/// Flags of each subcommand that runs a gateway.
 #[derive(Debug, Args)]
 pub(super) struct LogArgs {
-    /// Form of the log on stderr. RUST_LOG selects its lines.
+    /// Format of the log on stderr. RUST_LOG selects the lines.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     log_format: FormatArg,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum FormatArg {
-    /// Lines for people.
+    /// Lines of text.
     Text,
-    /// A JSON object on each line, for log collectors.
+    /// One JSON object per line, for log collectors.
     Json,
 }
 

@@ -1,32 +1,36 @@
-//! IP packets between the networks of both sides, as they are typed.
+//! Flags for IP packets between the networks of both sides.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, Role, Rule,
+    Cidr, CidrError, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, NETWORK_QUEUES_MAX, Network,
+    NetworkDns, Role, Rule,
 };
 
 use crate::net::interface::{self, Interface};
 
-/// An interface that is made before a gateway runs, and deleted after it.
+/// An interface that exists only while a gateway runs.
 #[derive(Debug)]
 pub struct TemporaryInterface(Interface);
 
-/// The interface, until this is dropped.
+/// A created interface. Dropping the value deletes the interface.
 #[derive(Debug)]
 pub struct MadeInterface {
     device: String,
 }
 
 impl TemporaryInterface {
-    /// Makes it.
+    /// Creates the interface.
     ///
     /// # Errors
-    /// What cannot be done, and what it needs.
+    /// The step that failed, and the capability or the fix that this step needs.
     pub fn make(self) -> anyhow::Result<MadeInterface> {
         let made = MadeInterface {
             device: self.0.device.clone(),
         };
-        // What was made until an error goes with `made`.
+        // After an error, dropping `made` deletes a partly configured interface.
         self.0.create()?;
         Ok(made)
     }
@@ -40,47 +44,102 @@ impl Drop for MadeInterface {
     }
 }
 
-/// The same at both ends.
+/// Flags of both roles.
 #[derive(Debug, Args)]
 pub(super) struct NetworkArgs {
-    /// Carry IP packets: a network at the entry's side (repeatable; both ends must have the same). They come from and go
-    /// to a TUN interface of this host (docs/ip.md).
+    /// A network on the entry's side, to carry IP packets through a TUN interface of this host
+    /// (docs/ip.md). Repeatable. Set the same networks on both sides.
     #[arg(long, value_name = "CIDR", requires = "exit_cidr")]
     entry_cidr: Vec<Cidr>,
-    /// A network at the exit's side (repeatable; both ends must have the same).
+    /// A network on the exit's side. Repeatable. Set the same networks on both sides.
     #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
     exit_cidr: Vec<Cidr>,
-    /// The TUN interface.
+    /// Name of the TUN interface.
     #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT)]
     device: String,
-    /// The node by which it is opened.
+    /// Device node of the TUN driver.
     #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
     device_node: String,
-    /// Make the interface for as long as the gateway runs, with this address (repeatable), and route the other side's networks
-    /// to it. Needs CAP_NET_ADMIN. Without it the interface is made by `muxgate tun create`.
-    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
-    device_address: Vec<Cidr>,
-    /// The MTU that it was given: the maximum segment size of TCP is lowered to it.
+    /// Create the interface for as long as the gateway runs, with this address (repeatable), and
+    /// route the networks of the peer's side to the interface. `auto` uses the addresses that the
+    /// exit assigns (entry only). Needs CAP_NET_ADMIN. Without this flag, create the interface with
+    /// `muxgate tun create`.
+    #[arg(long, value_name = "CIDR|auto", requires = "entry_cidr", value_parser = parse_device_address)]
+    device_address: Vec<DeviceAddress>,
+    /// Write the DNS servers that the exit assigns to this file, in the format of resolv.conf(5)
+    /// (entry only).
+    #[arg(long, value_name = "FILE", requires = "entry_cidr")]
+    dns_file: Option<PathBuf>,
+    /// MTU of the interface. The gateway lowers the maximum segment size of TCP to fit.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u16,
-    /// Have the kernel cut TCP and UDP into packets of one MTU, for comparison.
+    /// Let the kernel split TCP and UDP into packets of one MTU, to compare the performance.
     #[arg(long)]
     no_offloads: bool,
+    /// Queues of the interface, each with its own worker and carriers. If you set more than one
+    /// queue, create the interface with the same `--queues`.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
+    queues: u16,
 }
 
-/// What an exit says besides.
+/// Flags of an exit only.
 #[derive(Debug, Default, Args)]
 pub(super) struct NetworkRules {
-    /// Where packets of the entry may go (repeatable; none: to all of --exit-cidr).
+    /// Allow packets of entries to this destination (repeatable). Default: all networks of
+    /// --exit-cidr.
     #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
     allow_packets: Vec<Rule>,
-    /// Where they may not go, whatever is allowed (repeatable).
+    /// Deny packets of entries to this destination, even if --allow-packets allows it (repeatable).
     #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
     deny_packets: Vec<Rule>,
+    /// Assign each entry an address from this network, which must be within --entry-cidr. At most
+    /// one network of IPv4 and one of IPv6.
+    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
+    address_pool: Vec<Cidr>,
+    /// Let entries reach one another (docs/ip.md).
+    #[arg(long, requires = "entry_cidr")]
+    peers_reach_each_other: bool,
+    /// Assign this host's DNS servers to entries, as far as --exit-cidr contains them.
+    #[arg(long, requires = "entry_cidr")]
+    dns: bool,
+    /// Assign this DNS server to entries, instead of this host's DNS servers (repeatable).
+    #[arg(long, value_name = "IP", requires = "entry_cidr")]
+    dns_server: Vec<IpAddr>,
+    /// Assign this search domain to entries (repeatable).
+    #[arg(long, value_name = "NAME", requires = "entry_cidr")]
+    dns_domain: Vec<String>,
+}
+
+impl NetworkRules {
+    fn dns(&self) -> Option<NetworkDns> {
+        let is_requested = self.dns || !self.dns_server.is_empty() || !self.dns_domain.is_empty();
+        is_requested.then(|| NetworkDns {
+            servers: self.dns_server.clone(),
+            domains: self.dns_domain.clone(),
+        })
+    }
+}
+
+/// An address of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeviceAddress {
+    /// The addresses that the exit assigns.
+    Auto,
+    This(Cidr),
+}
+
+fn parse_device_address(text: &str) -> Result<DeviceAddress, String> {
+    match text {
+        "auto" => Ok(DeviceAddress::Auto),
+        _ => {
+            let cidr = text.parse().map(DeviceAddress::This);
+            cidr.map_err(|error: CidrError| error.to_string())
+        }
+    }
 }
 
 impl NetworkArgs {
-    /// The interface that lasts as long as the gateway, if one was asked for.
+    /// The temporary interface that `--device-address` requests, if any.
     pub(super) fn interface(&self, role: Role) -> Option<TemporaryInterface> {
         if self.device_address.is_empty() {
             return None;
@@ -94,29 +153,53 @@ impl NetworkArgs {
             node: self.device_node.clone(),
             owner: rustix::process::getuid().as_raw(),
             mtu: self.mtu,
-            addresses: self.device_address.clone(),
+            queues: self.queues,
+            addresses: self.addresses(),
             routes: routes.clone(),
             forward: false,
             masquerade: false,
         }))
     }
 
-    /// The network that was asked for.
-    pub(super) fn network(self, rules: NetworkRules) -> Option<Network> {
+    /// The addresses that the gateway sets before the exit assigns addresses.
+    fn addresses(&self) -> Vec<Cidr> {
+        let addresses = self.device_address.iter();
+        let known = addresses.filter_map(|address| match address {
+            DeviceAddress::This(cidr) => Some(*cidr),
+            DeviceAddress::Auto => None,
+        });
+        known.collect()
+    }
+
+    /// The requested network.
+    ///
+    /// # Errors
+    /// `--device-address auto` with another address.
+    pub(super) fn network(self, rules: NetworkRules) -> Result<Option<Network>, String> {
         if self.entry_cidr.is_empty() {
-            return None;
+            return Ok(None);
         }
-        Some(Network {
+        let set_addresses = self.device_address.contains(&DeviceAddress::Auto);
+        if set_addresses && self.device_address.len() > 1 {
+            return Err("--device-address auto cannot be combined with another address".to_owned());
+        }
+        let dns = rules.dns();
+        Ok(Some(Network {
             device: self.device,
             node: self.device_node,
             entry_cidrs: self.entry_cidr,
             exit_cidrs: self.exit_cidr,
             mtu: self.mtu,
             offloads: !self.no_offloads,
+            queues: self.queues,
             peers: Vec::new(),
-            peers_reach_each_other: false,
+            pool: rules.address_pool,
+            dns,
+            set_addresses,
+            dns_file: self.dns_file,
+            peers_reach_each_other: rules.peers_reach_each_other,
             allow: rules.allow_packets,
             deny: rules.deny_packets,
-        })
+        }))
     }
 }

@@ -1,72 +1,80 @@
-//! How carriers are secured, on the command line.
+//! Flags for the security of carriers.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, ServerTls, Ssh};
 
-/// The mode, and the files that it needs.
+/// The mode, and the files that the mode requires.
 #[derive(Debug, Args)]
 pub(super) struct SecurityArgs {
-    /// Carrier security; both ends must have the same [default: ssh with --protocol ssh, none where carriers are a
-    /// process's own pipes; else it has to be said].
+    /// Carrier security; must be the same on both ends. [default: ssh with --protocol ssh;
+    /// none with --connect-command or --stdio; otherwise required]
     #[arg(long = "security", value_enum)]
     mode: Option<Mode>,
-    /// Who the other end may be (repeatable). With mtls a name in its certificate: a DNS name, an IP address or a
-    /// URI such as spiffe://example.org/exit. With noise its public key, as `muxgate keygen` prints it.
+    /// An identity that the peer may have (repeatable). With mtls, a name in the peer's
+    /// certificate: a DNS name, an IP address or a URI such as spiffe://example.org/exit. With
+    /// noise, the peer's public key, as `muxgate keygen` prints it.
     #[arg(long = "peer", value_name = "NAME|KEY")]
     peers: Vec<String>,
-    /// With mtls, and tls on an exit: this end's certificate and those between it and the authority, PEM.
+    /// With mtls, and with tls on an exit: this end's certificate and the intermediate certificates
+    /// up to the authority, PEM.
     #[arg(long, value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
-    /// With mtls, and tls on an exit: the certificate's private key, PEM.
+    /// With mtls, and with tls on an exit: the private key of the certificate, PEM.
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// With mtls, and tls on an entry: the authorities that the other end's certificate may come from, PEM [default
-    /// with tls: those of the system].
+    /// With mtls, and with tls on an entry: the authorities that may sign the peer's certificate,
+    /// PEM [default with tls: the system's authorities].
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// With tls on an entry: the name in the exit's certificate [default: the host of --connect].
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// With tls on an exit: confirm that every client that reaches its port may have it dial what is allowed.
+    /// With tls on an exit: confirm that every client that reaches the exit's port may use all
+    /// allowed targets.
     #[arg(long)]
     allow_anonymous: bool,
     /// With noise: this end's private key, as `muxgate keygen` writes it.
     #[arg(long, value_name = "FILE")]
     noise_key: Option<PathBuf>,
-    /// With noise: a secret that both ends have as well, 32 bytes in base64.
+    /// With noise: a secret that both ends share, 32 bytes in base64.
     #[arg(long, value_name = "FILE")]
     noise_psk: Option<PathBuf>,
     #[command(flatten)]
     ssh: SshArgs,
 }
 
-/// Who both ends are by SSH. The files are OpenSSH's.
+/// SSH identities of both ends. The files have OpenSSH's formats.
 #[derive(Debug, Default, PartialEq, Eq, Args)]
 struct SshArgs {
-    /// With ssh on an exit: its private key, Ed25519 or ECDSA, as ssh-keygen writes it without a passphrase (repeatable).
+    /// With ssh on an exit: the exit's private key, Ed25519 or ECDSA, as ssh-keygen writes it
+    /// without a passphrase (repeatable).
     #[arg(long, value_name = "FILE")]
     ssh_host_key: Vec<PathBuf>,
-    /// With ssh on an exit: the public keys that may log in, as sshd's authorized_keys.
+    /// With ssh on an exit: the public keys that may log in, in the format of sshd's
+    /// authorized_keys.
     #[arg(long, value_name = "FILE")]
     ssh_authorized_keys: Option<PathBuf>,
-    /// With ssh on an exit: the authorities whose user certificates may log in, as sshd's TrustedUserCAKeys.
+    /// With ssh on an exit: the authorities whose user certificates may log in, in the format of
+    /// sshd's TrustedUserCAKeys.
     #[arg(long, value_name = "FILE")]
     ssh_user_ca: Option<PathBuf>,
-    /// With ssh on an entry: the user that it logs in as.
+    /// With ssh on an entry: the user name for the login.
     #[arg(long, value_name = "NAME")]
     ssh_user: Option<String>,
-    /// With ssh on an entry: its private key.
+    /// With ssh on an entry: the entry's private key.
     #[arg(long, value_name = "FILE")]
     ssh_key: Option<PathBuf>,
     /// With ssh on an entry: the certificate of --ssh-key.
     #[arg(long, value_name = "FILE")]
     ssh_certificate: Option<PathBuf>,
-    /// With ssh on an entry: the keys that hosts may have, as ssh's known_hosts. A host that is not in it is refused.
+    /// With ssh on an entry: the keys that hosts may have, in the format of ssh's known_hosts. A
+    /// host that the file does not list is refused.
     #[arg(long, value_name = "FILE")]
     ssh_known_hosts: Option<PathBuf>,
-    /// With ssh on an entry: the name of the exit in --ssh-known-hosts [default: the host and port of --connect].
+    /// With ssh on an entry: the name of the exit in --ssh-known-hosts [default: the host and port
+    /// of --connect].
     #[arg(long, value_name = "NAME")]
     ssh_host_key_alias: Option<String>,
 }
@@ -88,24 +96,25 @@ impl From<SshArgs> for Ssh {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Plain: anyone on the path reads and changes the traffic.
+    /// No protection: anyone on the path can read and change the traffic.
     None,
     /// TLS 1.3 with a certificate on both sides.
     Mtls,
     /// Noise with a static key on both sides.
     Noise,
-    /// TLS 1.3 where only the exit has a certificate, like a web server. The exit accepts every entry.
+    /// TLS 1.3 with a certificate only on the exit, as on a web server. The exit accepts every
+    /// entry.
     Tls,
-    /// SSH's own, with --protocol ssh.
+    /// SSH's own security, with --protocol ssh.
     Ssh,
 }
 
 impl SecurityArgs {
-    /// What was asked for. `is_piped`: carriers are pipes that nobody else reads, so `none` need not be said. `is_ssh`: the
-    /// protocol has its own.
+    /// Returns the requested security. `is_piped`: carriers are private pipes, so the mode `none`
+    /// is the default. `is_ssh`: the protocol has its own security.
     ///
     /// # Errors
-    /// An option is missing, is of another mode, or is no key.
+    /// An option is missing, belongs to another mode, or is not a valid key.
     pub(super) fn security(
         self,
         role: Role,
@@ -117,11 +126,11 @@ impl SecurityArgs {
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--security none|mtls|noise|tls has to be said: none lets anyone on the path read and change the traffic".to_owned());
+                return Err("--security none|mtls|noise|tls is required; with none, anyone on the path can read and change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
-            return Err("--security: an option of another mode is given; --tls-... go with mtls and tls, --noise-... with noise, --peer with mtls and noise, --tls-server-name and --allow-anonymous with tls, --ssh-... with ssh".to_owned());
+            return Err("--security: an option does not belong to this mode; --tls-certificate, --tls-key and --tls-ca belong to mtls and tls, --noise-... to noise, --peer to mtls and noise, --tls-server-name and --allow-anonymous to tls, --ssh-... to ssh".to_owned());
         }
         Ok(match mode {
             Mode::Tls => {
@@ -133,7 +142,7 @@ impl SecurityArgs {
                     ),
                 };
                 if role == Role::Exit && !self.allow_anonymous {
-                    return Err("--security tls authenticates no entry: everybody who reaches the port may have the exit dial what is allowed; add --allow-anonymous to confirm that".to_owned());
+                    return Err("--security tls does not authenticate entries, so every client that reaches the port may use all allowed targets; add --allow-anonymous to confirm that".to_owned());
                 }
                 Security::ServerTls(ServerTls {
                     certificate,
@@ -161,7 +170,7 @@ impl SecurityArgs {
 }
 
 impl SecurityArgs {
-    /// Whether there is an option of another mode.
+    /// Whether an option belongs to another mode.
     fn is_stray(&self, mode: Mode) -> bool {
         let files = [&self.tls_certificate, &self.tls_key, &self.tls_ca];
         let has_tls = files.iter().any(|file| file.is_some());
@@ -180,7 +189,7 @@ impl SecurityArgs {
 }
 
 fn needed(mode: &str, option: &str, file: Option<PathBuf>) -> Result<PathBuf, String> {
-    file.ok_or_else(|| format!("--security {mode} needs {option} FILE"))
+    file.ok_or_else(|| format!("--security {mode} requires {option} FILE"))
 }
 
 fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
@@ -250,23 +259,35 @@ mod tests {
     #[test]
     fn what_is_missing_or_of_another_mode_is_named() {
         for (line, problem) in [
-            ("--security mtls --peer a", "needs --tls-certificate FILE"),
-            ("--security noise", "needs --noise-key FILE"),
+            (
+                "--security mtls --peer a",
+                "requires --tls-certificate FILE",
+            ),
+            ("--security noise", "requires --noise-key FILE"),
             (
                 "--security noise --noise-key a --peer b",
                 "--peer b: not a key",
             ),
-            ("--security none --peer a", "of another mode"),
-            ("--security none --tls-ca a", "of another mode"),
-            ("--security mtls --noise-key a", "of another mode"),
-            ("--security mtls --allow-anonymous", "of another mode"),
-            ("--security tls --peer a", "of another mode"),
-            ("--security tls --tls-certificate a", "needs --tls-key FILE"),
+            ("--security none --peer a", "does not belong to this mode"),
+            ("--security none --tls-ca a", "does not belong to this mode"),
+            (
+                "--security mtls --noise-key a",
+                "does not belong to this mode",
+            ),
+            (
+                "--security mtls --allow-anonymous",
+                "does not belong to this mode",
+            ),
+            ("--security tls --peer a", "does not belong to this mode"),
+            (
+                "--security tls --tls-certificate a",
+                "requires --tls-key FILE",
+            ),
             (
                 "--security tls --tls-certificate a --tls-key b",
                 "add --allow-anonymous",
             ),
-            ("--peer a", "--security none|mtls|noise|tls has to be said"),
+            ("--peer a", "--security none|mtls|noise|tls is required"),
         ] {
             let error = security(line).unwrap_err();
             assert!(error.contains(problem), "{line}: {error}");

@@ -1,4 +1,7 @@
-use muxtunnel_gateway_config::{Auth, BitRate, Direction, ForwardLimits, ListenProtocol, Priority};
+use muxtunnel_gateway_config::{
+    Auth, BitRate, CongestionControl, Direction, Drain, ForwardLimits, ListenProtocol, Memory,
+    Priority, Protocol, Timeouts,
+};
 
 use super::*;
 
@@ -80,6 +83,38 @@ fn flags_mean_what_a_file_would_say() {
         (&*reverse.listen, reverse.priority),
         ("127.0.0.1:8080", Priority::Bulk)
     );
+}
+
+#[test]
+fn memory_limits_and_drain_are_those_of_the_file() {
+    let exit = "exit --security none --listen 0.0.0.0:64000";
+    let defaults = config(exit);
+    assert_eq!(defaults.memory, Memory::default());
+    assert_eq!(defaults.limits, Limits::default());
+    assert_eq!(defaults.drain, Drain::default());
+    let bounds =
+        "--memory-receive 16Mi --memory-retain 2Mi --memory-stall-seconds 0 --session-streams 7";
+    let drain = "--drain-accept-seconds 1 --drain-deadline-seconds 2";
+    let file = "memory: {receive: 16Mi, retain: 2Mi, stallSeconds: 0}\nlimits: {streams: 7, carriers: 9}\n\
+                drain: {acceptSeconds: 1, deadlineSeconds: 2}\n";
+    let file = format!("role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\n{file}");
+    let typed = config(&format!("{exit} {bounds} {drain} --limit-carriers 9"));
+    assert_eq!(typed, Config::from_yaml(&file).unwrap());
+    let meet = "rendezvous --listen 0.0.0.0:1 --secrets /s";
+    let meet = config(&format!("{meet} {drain} --limit-carriers 9"));
+    assert_eq!((meet.drain, meet.limits.carriers), (typed.drain, 9));
+
+    for (flags, field) in [
+        ("--memory-receive 1023Ki", "memory.receive"),
+        ("--memory-retain 1", "memory.retain"),
+        ("--memory-stall-seconds 2592001", "memory.stallSeconds"),
+        ("--session-streams 0", "limits.streams"),
+        ("--limit-carriers 1025", "limits.carriers"),
+        ("--drain-accept-seconds 26", "drain.acceptSeconds"),
+    ] {
+        let error = config(&format!("{exit} {flags}")).check().unwrap_err();
+        assert!(error.to_string().contains(field), "{flags}: {error}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! An authority of one's own, and the certificates of an exit and an entry, for `--security mtls`.
+//! Creates a certificate authority, and certificates for an exit and an entry, for `--security
+//! mtls`.
 //!
-//! The authority signs these two and no authorities below it; its key is written too, for further ends. What is
-//! there is not overwritten unless that is asked for, and then nothing is, if one of the files cannot be.
+//! The authority signs both certificates, and may not sign other authorities. Its key is also
+//! written, for certificates of further gateways. Existing files are overwritten only on request,
+//! and only if all files can be written.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,15 +17,15 @@ use rcgen::{
 use super::keygen::write_secret;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long the authority is good for.
+/// Validity of the authority, in days.
 const AUTHORITY_DAYS: u32 = 3650;
-/// How long a certificate is: what browsers took at most before 2020.
+/// Validity of a certificate, in days: the maximum that browsers accepted before 2020.
 const CERTIFICATE_DAYS: u32 = 825;
 
-/// Writes the six files into `folder`; returns the command lines to go on with.
+/// Writes the six files into `folder`; returns the command lines to run next.
 ///
 /// # Errors
-/// A name can be none, or a file is there or cannot be written.
+/// A name is invalid, or a file exists or cannot be written.
 pub(super) fn make(
     folder: &Path,
     exit: &[String],
@@ -57,12 +59,12 @@ pub(super) fn make(
         files.push((key, made.serialize_pem()));
     }
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let there = files.iter().find(|(name, _)| folder.join(name).exists());
     if let Some((name, _)) = there.filter(|_| !force) {
         let file = folder.join(name);
         anyhow::bail!(
-            "cannot write {} without --force: it is there",
+            "cannot write {} without --force: the file exists",
             file.display()
         );
     }
@@ -86,7 +88,7 @@ fn authority() -> anyhow::Result<CertificateParams> {
 fn end(names: &[String], purpose: ExtendedKeyUsagePurpose) -> anyhow::Result<CertificateParams> {
     let first = names.first().context("a certificate needs a name")?;
     let mut params = CertificateParams::new(names)
-        .with_context(|| format!("{names:?} are no names for a certificate"))?;
+        .with_context(|| format!("{names:?} are not valid names for a certificate"))?;
     params.distinguished_name.push(DnType::CommonName, first);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
@@ -95,7 +97,7 @@ fn end(names: &[String], purpose: ExtendedKeyUsagePurpose) -> anyhow::Result<Cer
     Ok(params)
 }
 
-/// It is good from a day ago, for clocks that are late.
+/// Sets the validity, which begins one day ago for hosts with slow clocks.
 fn last(params: &mut CertificateParams, days: u32) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
@@ -104,7 +106,7 @@ fn last(params: &mut CertificateParams, days: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to type next.
+/// The commands to run next.
 fn next(folder: &Path, exit: &str, entry: &str) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
     let side = |name: &str| {
@@ -165,7 +167,7 @@ mod tests {
                 .mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
-        // One that is there is enough for none to be touched.
+        // If one file exists, no file is written.
         for name in &FILES[1..] {
             std::fs::remove_file(folder.join(name)).unwrap();
         }
@@ -187,6 +189,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = ["spät".to_owned()];
         let error = make(dir.path(), &names, &names, false).unwrap_err();
-        assert!(error.to_string().contains("no names"), "{error}");
+        assert!(error.to_string().contains("not valid names"), "{error}");
     }
 }

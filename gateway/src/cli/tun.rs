@@ -1,21 +1,22 @@
-//! `muxgate tun`: makes the interface of a gateway that carries IP packets. It needs CAP_NET_ADMIN: an administrator runs it,
-//! or the init container of a gateway's pod.
+//! `muxgate tun`: creates the interface of a gateway that carries IP packets. The command requires
+//! CAP_NET_ADMIN: an administrator runs it, or the init container of a gateway's pod.
 
 use std::net::IpAddr;
 
 use clap::{Args, Subcommand};
 use muxtunnel_gateway_config::{
     Cidr, DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN,
+    NETWORK_QUEUES_MAX,
 };
 
 use super::help;
 use crate::net::interface::{self, Interface};
 
-/// What is to become of it.
+/// Subcommands of `muxgate tun`.
 #[derive(Debug, Subcommand)]
 pub enum Tun {
-    /// Creates the interface, sets its addresses and routes, and brings it up. Changes what differs if it exists. It stays until
-    /// it is deleted.
+    /// Creates the interface, sets its addresses and routes, and brings it up. If the interface
+    /// exists, changes the settings that differ. The interface remains until it is deleted.
     #[command(after_help = help::TUN_CREATE)]
     Create(Box<Create>),
     /// Deletes the interface, with its addresses and routes.
@@ -23,58 +24,65 @@ pub enum Tun {
     Delete(Delete),
 }
 
-/// The interface as it is to be.
+/// The requested state of the interface.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Its name.
+    /// The name of the interface.
     #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT, value_parser = parse_device)]
     device: String,
     /// Device file of the TUN driver; created if it is missing (character device 10:200).
     #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
     device_node: String,
-    /// The user whose gateway opens it, without any capability [default: who runs this].
+    /// The user whose gateway opens the interface without any capability [default: the user who
+    /// runs the command].
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
-    /// An address of this host there (repeatable).
+    /// An address of this host on the interface (repeatable).
     #[arg(long, value_name = "CIDR")]
     address: Vec<Cidr>,
-    /// A network of the other side, which is routed there (repeatable).
+    /// A network of the peer, which is routed to the interface (repeatable).
     #[arg(long, value_name = "CIDR")]
     route: Vec<Cidr>,
-    /// The address of the other gateway (repeatable). No route may contain it, because the carrier would run inside itself.
+    /// The address of the other gateway (repeatable). No route may contain this address, because
+    /// the carrier would run inside itself.
     #[arg(long, value_name = "IP")]
     peer: Vec<IpAddr>,
-    /// Its MTU, as the gateway's --mtu.
+    /// The MTU of the interface, equal to the gateway's --mtu.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT, value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..))]
     mtu: u16,
-    /// Have this host pass packets on between its networks (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding).
+    /// The number of queues, equal to the gateway's --queues. A gateway with one queue cannot use
+    /// an interface with several queues, nor the reverse.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
+    queues: u16,
+    /// Forward IP packets between the networks of this host (net.ipv4.ip_forward,
+    /// net.ipv6.conf.all.forwarding).
     #[arg(long)]
     forward: bool,
-    /// Translate the sources of packets that this host passes on into and out of the interface to its own addresses (an
-    /// nftables table, needs `--forward`).
+    /// Masquerade (source NAT) packets that this host forwards through the interface, in both
+    /// directions (an nftables table, requires `--forward`).
     #[arg(long, requires = "forward")]
     masquerade: bool,
 }
 
-/// The interface that is to go.
+/// The interface to delete.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// Its name.
+    /// The name of the interface.
     #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT, value_parser = parse_device)]
     device: String,
 }
 
 impl Tun {
-    /// Does it; returns what is there now.
+    /// Runs the subcommand; returns a description of the result.
     ///
     /// # Errors
-    /// What cannot be done, and what it needs.
+    /// The operation that failed, and the privilege or setting that it requires.
     pub fn run(self) -> anyhow::Result<String> {
         match self {
             Self::Create(create) => create.run(),
             Self::Delete(Delete { device }) => Ok(match interface::delete(&device)? {
                 true => format!("{device} is deleted"),
-                false => format!("there is no {device}"),
+                false => format!("{device} does not exist"),
             }),
         }
     }
@@ -85,7 +93,7 @@ impl Create {
         for peer in &self.peer {
             if let Some(route) = interface::carrier_loop(&self.route, *peer) {
                 anyhow::bail!(
-                    "--route {route} has the carrier's peer {peer} in it: the carrier would run inside itself"
+                    "--route {route} contains the carrier's peer {peer}, so the carrier would run inside itself"
                 );
             }
         }
@@ -97,6 +105,7 @@ impl Create {
             node: self.device_node,
             owner,
             mtu: self.mtu,
+            queues: self.queues,
             addresses: self.address,
             routes: self.route,
             forward: self.forward,
@@ -110,7 +119,8 @@ impl Create {
     }
 }
 
-/// A name that the kernel takes as it is (`%d` would be replaced), of characters that need no quoting.
+/// Parses a name of characters that need no quoting, which the kernel uses unchanged (it would
+/// replace `%d`).
 fn parse_device(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = (1..=DEVICE_BYTES_MAX).contains(&text.len())

@@ -1,13 +1,14 @@
-//! `muxgate udp-buffers`: what the kernel gives the UDP sockets of a gateway here.
+//! `muxgate udp-buffers`: prints the buffer sizes that the kernel grants to a gateway's UDP sockets
+//! on this host.
 
 use muxtunnel_contract::sysctls::{QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
 use crate::base::socket_buffers::{self, Buffers};
 
-/// What the kernel gives, in words.
+/// Describes the buffer sizes that the kernel grants.
 ///
 /// # Errors
-/// It is less than gateways ask for, or cannot be found out.
+/// The sizes are smaller than the sizes that gateways request, or cannot be determined.
 pub fn udp_buffers() -> anyhow::Result<String> {
     judge(socket_buffers::max()?)
 }
@@ -15,7 +16,9 @@ pub fn udp_buffers() -> anyhow::Result<String> {
 fn judge(Buffers { receive, send }: Buffers) -> anyhow::Result<String> {
     let max = format!("{RMEM_MAX} is {receive} and {WMEM_MAX} is {send}");
     if receive.min(send) < QUIC_BUFFER_BYTES {
-        anyhow::bail!("{max}; UDP sockets of gateways ask for {QUIC_BUFFER_BYTES} each way");
+        anyhow::bail!(
+            "{max}; gateways request {QUIC_BUFFER_BYTES} bytes for their UDP sockets: set both sysctls to this value"
+        );
     }
     Ok(max)
 }
@@ -31,7 +34,7 @@ mod tests {
         assert!(judged(wanted, wanted).is_ok());
         for (receive, send) in [(212_992, wanted), (wanted, 212_992)] {
             let expected = format!(
-                "net.core.rmem_max is {receive} and net.core.wmem_max is {send}; UDP sockets of gateways ask for 8388608 each way"
+                "net.core.rmem_max is {receive} and net.core.wmem_max is {send}; gateways request 8388608 bytes for their UDP sockets: set both sysctls to this value"
             );
             assert_eq!(judged(receive, send).unwrap_err().to_string(), expected);
         }

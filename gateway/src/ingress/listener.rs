@@ -1,8 +1,8 @@
-//! Where clients arrive: sockets that are listened on, and how a client says where it wants to go.
+//! Listening sockets of forwards, and the ingress protocols in which clients specify a target.
 //!
-//! In come bytes of a client, out goes a [`Request`] or a [`Rejection`]. What is read and written is one
-//! part ([`greeting`], which has the bounds in number and time); what it means is another, which is pure: a
-//! [`Dialogue`] of bytes. Opens nothing: that is [`crate::roles::entry`].
+//! Input: the bytes of a client. Output: a [`Request`] or a [`Rejection`]. [`greeting`] reads and
+//! writes the socket, and bounds the number of clients and their time. [`Dialogue`] interprets the
+//! bytes without I/O. [`crate::roles::entry`] opens the streams.
 
 pub(crate) mod answer;
 mod detect;
@@ -32,82 +32,83 @@ use detect::Detected;
 pub(crate) use unix::UnixListeners;
 pub(crate) use users::{Users, UsersError};
 
-/// Most bytes of a client that are held before it has said where it wants to go: the head of an HTTP
-/// request, with what comes along behind it.
+/// Maximum number of bytes that are buffered until a client has specified its target: the head of
+/// an HTTP request, with the bytes that follow it.
 const GREETING_BYTES_MAX: usize = 8 << 10;
 
-/// Says whether a user has this password.
+/// Verifies passwords.
 pub(crate) trait Authenticator {
-    /// In a time that depends neither on how much of the password is right nor on whether there is such a user.
+    /// The time must depend neither on how much of the password is correct, nor on whether the user
+    /// exists.
     fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict;
 }
 
-/// What an authenticator says of a user name and a password.
+/// The result of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Known,
-    /// There is no such user, or the password is another one.
+    /// The user does not exist, or the password is wrong.
     Wrong,
-    /// It has to be verified, and to be asked again then.
+    /// The password must be verified first. Call again after the verification.
     Pending,
-    /// Too many passwords wait to be verified, or this one waited too long.
+    /// Too many passwords wait for verification, or this password has waited too long.
     Busy,
 }
 
-/// What a client wants.
+/// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// The URL that the exit is asked for.
+    /// The URL of the target, for the exit.
     pub(crate) url: Rc<str>,
-    /// What the target gets before what the client sent behind its request.
+    /// Bytes for the target, sent before the client's own bytes.
     pub(crate) head: Vec<u8>,
-    /// How the client hears what became of it.
+    /// How the client is notified of the result.
     pub(crate) answer: Answer,
 }
 
-/// What comes of the bytes that a client has sent so far.
+/// The result of interpreting the bytes that a client has sent so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// More of them are needed.
+    /// More bytes are required.
     Incomplete,
-    /// The first `consumed` are answered by `reply`; the next ones are another part.
+    /// `reply` answers the first `consumed` bytes. Interpret the following bytes in another step.
     Reply { consumed: usize, reply: Vec<u8> },
-    /// The same bytes are to be judged again, once the authenticator has verified a password.
+    /// The authenticator must verify a password. Then interpret the same bytes again.
     Pending,
-    /// The first `consumed` are the request.
+    /// The first `consumed` bytes are the request.
     Request { consumed: usize, request: Request },
 }
 
-/// Why a client is not served.
+/// Why a client is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejection {
-    /// What it is told.
+    /// The reply to the client.
     pub(crate) reply: Vec<u8>,
     pub(crate) code: Code,
-    /// For the log; nothing that the client wrote.
+    /// The problem, for the log. The text contains nothing that the client sent.
     pub(crate) problem: &'static str,
 }
 
 impl Rejection {
-    /// A client gave a wrong user name or password: it may be guessing.
+    /// A client sent a wrong user name or password, and may be guessing.
     fn password_wrong(reply: Vec<u8>) -> Self {
         Self {
             reply,
             code: Code::PasswordWrong,
-            problem: "has a wrong user name or password",
+            problem: "sent a wrong user name or password",
         }
     }
 
-    /// Nobody knows in time whether its password is right.
+    /// The password could not be verified in time.
     fn passwords_busy(reply: Vec<u8>) -> Self {
         Self {
             reply,
             code: Code::PasswordsBusy,
-            problem: "has a password that cannot be verified now",
+            problem: "sent a password that cannot be verified now because too many passwords wait",
         }
     }
 
-    /// Others want to be heard, and this one has said nothing for longest.
+    /// The client is evicted, so that another client gets its permit.
     pub(crate) fn evicted() -> Self {
         let code = Code::TooManyGreetings;
         Self {
@@ -117,22 +118,24 @@ impl Rejection {
         }
     }
 
-    /// Whether the client gave a wrong password, or asked for nothing that makes sense, or for nothing in time. One that
-    /// gives none is asked for it by the answer, and comes again.
+    /// Whether the rejection counts as a failure: a wrong password, an invalid request or a
+    /// timeout. A client without a password does not fail, since the reply requests a password and
+    /// the client connects again.
     pub(crate) fn is_failure(&self) -> bool {
         use Code::{ClientRequestInvalid, ClientRequestTimedOut, PasswordWrong};
         [PasswordWrong, ClientRequestInvalid, ClientRequestTimedOut].contains(&self.code)
     }
 }
 
-/// What a client says before its own bytes, as far as it has come.
+/// The state of the protocol that precedes the client's payload.
 #[derive(Debug, Clone)]
 enum Dialogue {
-    /// Nothing.
+    /// The client uses no protocol.
     None {
         url: Rc<str>,
     },
-    /// To be told by the first bytes. `target`: the URL for those that say nothing.
+    /// The client's first bytes determine the protocol. `target` is the URL for clients of no known
+    /// protocol.
     Auto {
         target: Option<Rc<str>>,
     },
@@ -142,7 +145,8 @@ enum Dialogue {
 }
 
 impl Dialogue {
-    /// Judges `bytes`, all that is there and not consumed. `authenticator`: of users, where one has to be known.
+    /// Interprets `bytes`: all bytes that were received and not consumed. `authenticator` is set if
+    /// the client must authenticate.
     fn step(
         &mut self,
         bytes: &[u8],
@@ -164,7 +168,7 @@ impl Dialogue {
                         Detected::Http => Self::Http(http::Head::default()),
                         Detected::Other => match target.take() {
                             Some(url) => Self::None { url },
-                            // A client that speaks HTTP gets the reason.
+                            // A client that uses HTTP receives the reason.
                             None => Self::Http(http::Head::default()),
                         },
                     };
@@ -176,7 +180,8 @@ impl Dialogue {
         }
     }
 
-    /// The client says no more: it gets what one gets who says nothing, where there is such a thing.
+    /// Handles a client that sends no more bytes. The client is forwarded to the default target, if
+    /// there is one.
     fn give_up(&mut self) -> Option<Request> {
         match self {
             Self::Auto { target } => target.take().map(|url| Request::raw(&url)),
@@ -195,7 +200,7 @@ impl Request {
     }
 }
 
-/// The URL of a host that a client named; `None`: it is neither a name nor an address.
+/// The URL of a host from a client; `None`: the host is neither a name nor an address.
 fn url(host: &[u8], port: u16) -> Option<Rc<str>> {
     let host = str::from_utf8(host).ok()?;
     let is_name = host

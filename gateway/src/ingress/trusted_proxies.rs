@@ -1,13 +1,16 @@
-//! Connections of load balancers to a carrier port: who their clients are.
+//! Connections of load balancers to a carrier port, and the addresses of the load balancers'
+//! clients.
 //!
-//! A load balancer dials the gateway itself, so its connections have its own address, and bounds by source address would
-//! take all of its clients for one. Those in `trustedProxies` therefore begin each connection with a PROXY header
-//! ([`crate::io::proxy_header`]). In: such a connection, of which nothing has been read. Out: the address that the limiter counts
-//! and that logs and status show; all behind the header is still with the kernel. From other addresses nothing is read
-//! here, since anyone could name any client.
+//! A connection of a load balancer has the load balancer's address, so limits by source address
+//! would treat all of its clients as one client. Load balancers in `trustedProxies` therefore begin
+//! each connection with a PROXY header ([`crate::io::proxy_header`]). Input: such a connection,
+//! from which no byte has been read. Output: the address that the limiter counts and that logs and
+//! status show. The bytes after the header remain in the kernel. Headers on connections from other
+//! addresses are ignored, since otherwise a client could claim any address.
 //!
-//! Bounds: a header of at most [`HEADER_BYTES_MAX`] within [`PROOF_MAX`], and a permit of the [`HandshakeLimiter`] under the load
-//! balancer's address until then.
+//! Bounds: a header of at most [`HEADER_BYTES_MAX`] within [`PROOF_MAX`]. Until the header is
+//! complete, the connection holds a permit of the [`HandshakeLimiter`] for the load balancer's
+//! address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,27 +26,29 @@ use crate::io::local_socket::canonical;
 use crate::io::proxy_header::{HEADER_BYTES_MAX, Progress, progress};
 use crate::io::security::PROOF_MAX;
 
-/// Why a connection of a load balancer is refused.
+/// Why a connection of a load balancer is rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unintroduced {
     #[error(
-        "a connection from trustedProxies {0}: have the load balancer send one, or take its address out of trustedProxies"
+        "a connection from trustedProxies {0}: enable PROXY headers on the load balancer, or remove its address from trustedProxies"
     )]
     Header(&'static str),
-    #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
+    #[error(
+        "evicted: too many connections have not completed their handshake, and this connection was the oldest from its address"
+    )]
     Evicted,
     #[error(transparent)]
     Dropped(#[from] Dropped),
 }
 
-/// Whether a connection from `address` has to begin with a PROXY header.
+/// Whether a connection from `address` must begin with a PROXY header.
 pub(crate) fn have(reloadable: &Reloadable, address: IpAddr) -> bool {
     let mut networks = reloadable.trusted_proxies.iter();
     networks.any(|network| network.contains(address))
 }
 
-/// Who is at the other end of a connection of the load balancer at `proxy`: its client, or itself where it names none.
-/// `None`: nobody is, since it only looked whether the port answers.
+/// Returns the address behind the load balancer at `proxy`: its client, or the load balancer itself
+/// if the header specifies no client. `None`: the connection was a health check of the port.
 ///
 /// # Errors
 /// [`Unintroduced`].
@@ -53,7 +58,8 @@ pub(crate) async fn client(
     limiter: &Arc<HandshakeLimiter>,
 ) -> Result<Option<SocketAddr>, Unintroduced> {
     let mut permit = limiter.enter(Some(proxy.ip()))?;
-    // What comes of it is no proof of anybody, and no failure of one.
+    // Regardless of the header's content, the connection counts neither as a completed nor as a
+    // failed handshake.
     permit.excused();
     let client = tokio::select! {
         biased;
@@ -61,8 +67,12 @@ pub(crate) async fn client(
         () = permit.evicted() => return Err(Unintroduced::Evicted),
     };
     match client {
-        Some(client) => tracing::debug!(%proxy, %client, "A load balancer named its client"),
-        None => tracing::debug!(%proxy, "A load balancer checked that the port answers"),
+        Some(client) => {
+            tracing::debug!(%proxy, %client, "Read the client address from a PROXY header");
+        }
+        None => {
+            tracing::debug!(%proxy, "A load balancer only checked that the port accepts connections");
+        }
     }
     Ok(client)
 }
@@ -80,14 +90,15 @@ async fn introduction(
         None => Ok(None),
         Some(Source::Tcp { client, .. }) => Ok(Some(canonical(client))),
         Some(Source::Unknown) => {
-            // Load balancers check by such a header, too, whether the port answers.
+            // Load balancers also send such a header in health checks.
             let byte = timeout_at(deadline, tcp.peek(&mut [0])).await;
             Ok((!matches!(byte, Ok(Ok(0) | Err(_)))).then_some(proxy))
         }
     }
 }
 
-/// Reads the header and nothing behind it; `None`: the connection ended before its first byte.
+/// Reads the header and no byte after the header; `None`: the connection ended before its first
+/// byte.
 async fn header(tcp: &mut TcpStream) -> Result<Option<Source>, &'static str> {
     let mut bytes = [0; HEADER_BYTES_MAX];
     let mut filled = 0;
@@ -96,7 +107,7 @@ async fn header(tcp: &mut TcpStream) -> Result<Option<Source>, &'static str> {
             Progress::Whole(source) => return Ok(Some(source)),
             Progress::Needs(needs) => needs,
         };
-        // No header needs more than there is room for.
+        // The buffer has room for every valid header.
         match tcp.read(&mut bytes[filled..][..needs]).await {
             Ok(length) if length > 0 => filled += length,
             _ if filled == 0 => return Ok(None),
@@ -121,7 +132,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// What comes of a connection that says `said`, and then ends or not.
+    /// The result for a connection that sends `said`, and then ends if `ends` is true.
     async fn heard(said: &[u8], ends: bool) -> Result<Option<SocketAddr>, Unintroduced> {
         let (mut balancer, mut tcp) = pair().await;
         balancer.write_all(said).await.unwrap();
@@ -173,7 +184,7 @@ mod tests {
             tcp.read_exact(&mut rest).await.unwrap();
             assert_eq!(&rest, b"carrier");
         }
-        // A mapped address beside one that is none.
+        // The source is an IPv4-mapped address, and the destination is an IPv6 address.
         let mixed = Source::of(at("[::ffff:203.0.113.7]:5000"), at("[2001:db8::1]:64000"));
         let heard = heard(&proxy_header::header(mixed), false).await;
         assert_eq!(heard, Ok(Some(at(CLIENT))));

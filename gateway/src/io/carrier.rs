@@ -1,19 +1,19 @@
-//! A connection to a peer that has proved who it is, whatever kind of session runs on it.
+//! A connection to a peer that has proved its identity, for any kind of session.
 //!
-//! What a dial brings, and what an exit accepts. Where sessions are made it is decided
-//! which of them takes which kind.
+//! A dial returns a carrier, and an exit accepts carriers. The code that creates a session decides
+//! which kinds of carrier it accepts.
 
 use super::transport::{Proof, Transport};
 use super::{quic, ssh};
 
-/// What carries a session.
+/// The connection that carries a session.
 #[derive(Debug)]
 pub(crate) enum Carrier {
-    /// Bytes in order: the session's protocol has frames of its own.
+    /// An ordered byte stream. The session's protocol defines the frames.
     Bytes(Box<dyn Transport>),
-    /// A connection with streams, flow control and recovery of its own.
+    /// A QUIC connection, with its own streams, flow control and recovery.
     Quic(quic::Connection),
-    /// The same, which has been logged in on.
+    /// An SSH connection after the login.
     Ssh(ssh::Connection),
 }
 
@@ -24,10 +24,10 @@ impl From<Box<dyn Transport>> for Carrier {
 }
 
 impl Carrier {
-    /// The same as bytes in order.
+    /// Returns the carrier as an ordered byte stream.
     ///
     /// # Errors
-    /// It is something else.
+    /// Returns the carrier unchanged if it is of another kind.
     pub(crate) fn into_bytes(self) -> Result<Box<dyn Transport>, Self> {
         match self {
             Self::Bytes(transport) => Ok(transport),
@@ -35,7 +35,7 @@ impl Carrier {
         }
     }
 
-    /// What the other end has proved of itself; `None`: it was not asked.
+    /// The peer's proof of identity; `None`: this gateway requested no proof.
     pub(crate) fn proof(&self) -> Option<&Proof> {
         match self {
             Self::Bytes(transport) => transport.proof(),
@@ -44,12 +44,12 @@ impl Carrier {
         }
     }
 
-    /// Who the other end has proved to be; `None`: it was not asked.
+    /// The peer's proved identity; `None`: this gateway requested no proof.
     pub(crate) fn identity(&self) -> Option<&str> {
         self.proof().map(|proof| proof.identity.as_str())
     }
 
-    /// Where the other end is, as far as can be said.
+    /// The peer's address, if it is known.
     pub(crate) fn peer(&self) -> String {
         match self {
             Self::Bytes(transport) => transport.peer(),

@@ -1,7 +1,8 @@
-//! A duplex stream of bytes that never blocks: what carriers run on, and what streams are joined to.
+//! A non-blocking duplex byte stream: the base of carriers, and the interface of local ends.
 //!
-//! Its holder waits for readiness ([`readable`], [`writable`]), then tries. [`ByteStream`] is the same by the traits of tokio,
-//! for libraries that read and write by those. Calls are made once for many bytes, so that `dyn` costs nothing.
+//! The holder waits for readiness ([`readable`], [`writable`]), then reads or writes.
+//! [`ByteStream`] implements tokio's traits for libraries that need them. Each call moves many
+//! bytes, so the cost of `dyn` is negligible.
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -11,28 +12,31 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Bytes that are initialised for one read: four records of TLS, with their types. What a library lends may be a megabyte, of which one
-/// read fills little.
+/// Number of bytes that are initialised for one read: four TLS records with their content types. A
+/// library may lend a buffer of one megabyte, of which one read fills only a small part.
 const INITIALIZED_MAX: usize = 4 * ((16 << 10) + 1);
 
-/// Both directions of a connection. One task at a time waits for each.
+/// Both directions of a connection. At most one task waits for each direction.
 pub(crate) trait Duplex {
-    /// Ready when [`Self::try_read`] may give something, or the end.
+    /// Ready when [`Self::try_read`] may return bytes or the end.
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Ready when [`Self::try_write`] may take something. All that it took before is with the kernel then.
+    /// Ready when [`Self::try_write`] may accept bytes, and the kernel has all bytes that were
+    /// written earlier.
     fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Reads what is there; 0: the end.
+    /// Reads available bytes; returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing is, which the next readiness ends. Anything else ends the connection.
+    /// `WouldBlock`: no bytes are available until the next readiness. Any other error ends the
+    /// connection.
     fn try_read(&self, bytes: &mut [u8]) -> Result<usize>;
 
-    /// The same behind what is in `buffer`, whose free part need not be initialised.
+    /// Works like [`Self::try_read`], but appends the bytes to `buffer`, whose free part need not
+    /// be initialised.
     ///
     /// # Errors
-    /// As [`Self::try_read`].
+    /// The errors of [`Self::try_read`].
     fn try_read_into(&self, buffer: &mut ReadBuf<'_>) -> Result<usize> {
         let room = buffer.remaining().min(INITIALIZED_MAX);
         let length = self.try_read(buffer.initialize_unfilled_to(room))?;
@@ -40,20 +44,21 @@ pub(crate) trait Duplex {
         Ok(length)
     }
 
-    /// Takes what it can of `slices`; returns how many bytes.
+    /// Writes as many bytes of `slices` as possible. Returns the number of bytes.
     ///
     /// # Errors
-    /// `WouldBlock`: it takes nothing, which the next readiness ends. Anything else ends the connection.
+    /// `WouldBlock`: no bytes are accepted until the next readiness. Any other error ends the
+    /// connection.
     fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
 
-    /// Says that nothing more will be written.
+    /// Ends the sending direction.
     ///
     /// # Errors
-    /// As shutdown(2).
+    /// The error of shutdown(2).
     fn finish(&self) -> Result<()>;
 }
 
-/// Waits until something can be read.
+/// Waits until a read can return bytes or the end of the stream.
 ///
 /// # Errors
 /// The connection has failed.
@@ -61,7 +66,7 @@ pub(crate) async fn readable(duplex: &(impl Duplex + ?Sized)) -> Result<()> {
     poll_fn(|context| duplex.poll_readable(context)).await
 }
 
-/// Waits until something can be written, and all that was written before is with the kernel.
+/// Waits until a write can accept bytes, and the kernel has all bytes that were written earlier.
 ///
 /// # Errors
 /// The connection has failed.
@@ -69,7 +74,7 @@ pub(crate) async fn writable(duplex: &(impl Duplex + ?Sized)) -> Result<()> {
     poll_fn(|context| duplex.poll_writable(context)).await
 }
 
-/// Reads once something is there; 0: the end.
+/// Waits for bytes and reads them; returns 0 at the end of the stream.
 ///
 /// # Errors
 /// The connection has failed.
@@ -77,15 +82,15 @@ pub(crate) async fn read(duplex: &(impl Duplex + ?Sized), bytes: &mut [u8]) -> R
     ByteStream(duplex).read(bytes).await
 }
 
-/// Fills `bytes`.
+/// Reads until `bytes` is full.
 ///
 /// # Errors
-/// The connection has failed. `UnexpectedEof`: it has ended before.
+/// The connection has failed. `UnexpectedEof`: the stream ended before `bytes` was full.
 pub(crate) async fn read_exact(duplex: &(impl Duplex + ?Sized), bytes: &mut [u8]) -> Result<()> {
     ByteStream(duplex).read_exact(bytes).await.map(drop)
 }
 
-/// Writes all of `bytes`, up to the kernel.
+/// Writes all of `bytes` to the kernel.
 ///
 /// # Errors
 /// The connection has failed.
@@ -95,7 +100,8 @@ pub(crate) async fn write_all(duplex: &(impl Duplex + ?Sized), bytes: &[u8]) -> 
     stream.flush().await
 }
 
-/// By the traits of tokio; owned or lent. What is flushed is with the kernel.
+/// A [`Duplex`], owned or borrowed, that implements tokio's traits. A flush returns once the kernel
+/// has the bytes.
 #[derive(Debug)]
 pub(crate) struct ByteStream<T>(pub(crate) T);
 

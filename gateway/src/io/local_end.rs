@@ -1,7 +1,8 @@
-//! What a stream is joined to at its gateway: a client's or a target's connection, whatever it is made of.
+//! The local end of a stream: the gateway's connection to a client or a target.
 //!
-//! A TCP or a Unix socket is one ([`LocalSocket`]). The driver knows this trait alone. An end that is dropped is reset: its
-//! application never takes a cut for an end of file, unless [`LocalEnd::end_in_order`] was called before.
+//! Usually this is a TCP or Unix socket ([`LocalSocket`]). The driver uses only this trait.
+//! Dropping an end resets the connection unless [`LocalEnd::end_in_order`] was called, so no
+//! application mistakes a cut for an end of file.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -15,62 +16,67 @@ use tokio::time::timeout;
 use super::duplex::{Duplex, readable};
 use super::local_socket::LocalSocket;
 
-/// How long, and how many bytes, an end may go on sending that was told goodbye.
+/// Bounds of a drain: how long the other end may still send, and how many bytes.
 pub(super) const GOODBYE_TIME: Duration = Duration::from_secs(2);
 const GOODBYE_BYTES_MAX: usize = 256 << 10;
-/// How often the kernel is asked whether the last bytes are acknowledged.
+/// Interval at which the drain checks whether the kernel's last bytes are acknowledged.
 const ACKNOWLEDGED_POLL: Duration = Duration::from_millis(5);
 
-/// One end of a stream.
+/// The local end of a stream.
 pub(crate) trait LocalEnd: Duplex + Debug {
-    /// As readv(2).
+    /// Reads into `slices` like readv(2).
     ///
     /// # Errors
-    /// As [`Duplex::try_read`].
+    /// The errors of [`Duplex::try_read`].
     fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> Result<usize>;
 
-    /// Bytes that have come and are not read.
+    /// Number of bytes that have arrived and are not read yet.
     fn unread(&self) -> u64;
 
-    /// Sends what are few bytes on a connection that nothing waits for; returns whether it took all.
+    /// Sends a few bytes on a connection without pending output. Returns whether the kernel
+    /// accepted all bytes.
     fn send_at_once(&self, bytes: &[u8]) -> bool;
 
-    /// Waits until the connection has failed, as by a reset. An end of what the other end sends is no failure.
+    /// Waits until the connection has failed, for example by a reset. An end of file from the other
+    /// end is not a failure.
     fn failed(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
-    /// With what the connection failed. What is unread is lost: it reads as ended from now on.
+    /// Returns the error with which the connection failed. Unread bytes are lost, and later reads
+    /// return the end of the stream.
     fn take_failure(&self) -> Error;
 
-    /// Its end will be no reset: what was written is delivered first, then that there is no more.
+    /// Makes the connection end in order: the written bytes are delivered, then the end of file,
+    /// without a reset.
     fn end_in_order(&self);
 
-    /// Whether the other end has all that was written, as far as is known.
+    /// Whether the other end has received all written bytes, as far as this is known.
     fn is_delivered(&self) -> bool;
 
-    /// Its socket, where the kernel may move payload from and to it by itself.
+    /// The socket, if the kernel can move payload from and to it directly.
     fn plain(&self) -> Option<&LocalSocket>;
 
-    /// The addresses of its two ends.
+    /// The addresses of both ends of the connection.
     fn source(&self) -> Source;
 }
 
 impl dyn LocalEnd {
-    /// Ends it with `reply`, and with a reset where that is empty or not taken.
+    /// Ends the connection with `reply`, or with a reset if `reply` is empty or not accepted.
     pub(crate) async fn end_with(&self, reply: &[u8]) {
         if !reply.is_empty() && self.send_at_once(reply) {
             self.say_goodbye().await;
         }
     }
 
-    /// Waits until the other end has all that was written, as far as is known.
+    /// Waits until the other end has received all written bytes, as far as this is known.
     pub(crate) async fn delivered(&self) {
         while !self.is_delivered() {
             tokio::time::sleep(ACKNOWLEDGED_POLL).await;
         }
     }
 
-    /// Lets what was written arrive: a connection that is closed with bytes unread is reset, and what it was
-    /// told is lost. So what the other end still sends is thrown away, as much and as long as is bounded.
+    /// Drains the connection so that written bytes arrive. Closing a connection with unread bytes
+    /// resets it, and a reset discards bytes that the other end has not read. So the drain reads
+    /// and discards what the other end still sends, within limits of time and size.
     pub(crate) async fn say_goodbye(&self) {
         let thrown_away = async {
             let mut left = GOODBYE_BYTES_MAX;

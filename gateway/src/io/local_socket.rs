@@ -1,9 +1,10 @@
-//! The usual [local end](LocalEnd) of a stream: the TCP or the Unix socket of a client or a target.
+//! The usual [local end](LocalEnd) of a stream: the TCP or Unix socket of a client or a target.
 //!
-//! Owns nothing but the difference between the two; who reads and writes is [`crate::session::driver`], who makes
-//! them is [`crate::ingress::listener`] and [`crate::net::dial`]. A TCP socket that is not ended in order is reset by
-//! the system, whatever ended it, SIGKILL included: nobody takes a cut for an end. A Unix socket has no
-//! reset: an application that has read all takes a cut for an end of file there, which docs/gateway.md says.
+//! This module hides the differences between TCP and Unix sockets. [`crate::session::driver`] reads
+//! and writes; [`crate::ingress::listener`] and [`crate::net::dial`] create the sockets. The system
+//! resets a TCP socket that does not end in order, for any cause including SIGKILL. So a cut never
+//! looks like an end of file. A Unix socket has no reset: an application that has read all bytes
+//! sees an end of file (docs/gateway.md).
 
 use std::fmt;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
@@ -24,18 +25,18 @@ use super::local_end::LocalEnd;
 use super::socket;
 use crate::base::sys;
 
-/// A socket whose readiness the runtime follows.
+/// A socket whose readiness the runtime tracks.
 pub(crate) trait Socket: AsFd {
-    /// Runs `io` where the socket is ready for `interest`, and forgets the readiness if that would block.
+    /// Runs `io` if the socket is ready for `interest`. Clears the readiness if `io` would block.
     ///
     /// # Errors
-    /// `WouldBlock` where it is not ready; else those of `io`.
+    /// `WouldBlock` if the socket is not ready, otherwise the error of `io`.
     fn try_io<R>(&self, interest: Interest, io: impl FnOnce() -> Result<R>) -> Result<R>;
 
-    /// As writev(2).
+    /// Writes `slices` like writev(2).
     ///
     /// # Errors
-    /// As writev(2).
+    /// The error of writev(2).
     fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
 }
 
@@ -128,7 +129,7 @@ impl LocalEnd for LocalSocket {
                 Self::Tcp(tcp) => tcp.ready(Interest::ERROR).await,
                 Self::Unix(unix) => unix.ready(Interest::ERROR).await,
             };
-            // The runtime's own failure is its end.
+            // A failure of the runtime counts as the end of the connection.
             drop(failed);
         })
     }
@@ -177,34 +178,36 @@ impl AsFd for LocalSocket {
 }
 
 impl From<TcpStream> for LocalSocket {
-    /// From here on its end is a reset, but for [`LocalEnd::end_in_order`].
+    /// Takes over `tcp`. When the socket is dropped, the connection is reset, unless
+    /// [`LocalEnd::end_in_order`] was called.
     fn from(tcp: TcpStream) -> Self {
         let _ = tcp.set_zero_linger();
         Self::Tcp(tcp)
     }
 }
 
-/// An IPv4 address as itself: a socket of both families has it as a mapped one, `::ffff:192.0.2.1`.
+/// Converts an IPv4-mapped address to IPv4. A dual-stack socket reports IPv4 addresses as
+/// `::ffff:192.0.2.1`.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => (v4, address.port()).into(),
-        // With its scope.
+        // An IPv6 address keeps its scope.
         IpAddr::V6(_) => address,
     }
 }
 
-/// Who is at its other end.
+/// The address of a local end's peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LocalAddress {
     Tcp(SocketAddr),
-    /// The path that is listened on; who connected has none.
+    /// The path of the listening socket. A connecting Unix socket has no path.
     Unix(Rc<str>),
-    /// This gateway: it is itself what the stream is joined to.
+    /// This gateway itself is the local end.
     Gateway,
 }
 
 impl LocalAddress {
-    /// The address of its host, where it has one.
+    /// The IP address, if the address has one.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip()),
@@ -269,7 +272,7 @@ mod tests {
         client.write_all(&[7; 10_000]).await.unwrap();
         client.shutdown().await.unwrap();
         socket.say_goodbye().await;
-        assert_eq!(socket.unread(), 0, "it would be a reset");
+        assert_eq!(socket.unread(), 0, "unread bytes would cause a reset");
         let (_silent, socket) = pair().await;
         tokio::time::pause();
         let begun = Instant::now();
@@ -282,7 +285,7 @@ mod tests {
         let (mut client, socket) = pair().await;
         let sending = async { while client.write_all(&[7; 10_000]).await.is_ok() {} };
         tokio::select! {
-            () = sending => panic!("it was reset before its goodbye was over"),
+            () = sending => panic!("the connection was reset before its drain was over"),
             () = socket.say_goodbye() => {}
         }
     }

@@ -1,7 +1,9 @@
-//! Requests to the kernel about interfaces, addresses and routes (rtnetlink(7)), and about nftables, one after another.
+//! Requests to the kernel about interfaces, addresses and routes (rtnetlink(7)), and about
+//! nftables. Only one request is in progress at a time.
 //!
-//! The messages are netlink-packet-route's and netlink-packet-netfilter's. The former's companion rtnetlink is not used: it
-//! needs a task for its connection, and a command that sends ten requests in order needs none.
+//! The message types come from netlink-packet-route and netlink-packet-netfilter. The crate
+//! rtnetlink is not used, because it requires a task for its connection. A command that sends ten
+//! requests in order needs no task.
 
 use std::io::{self, Error, ErrorKind};
 use std::marker::PhantomData;
@@ -19,12 +21,13 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
-/// Most that the kernel sends at once (NLMSG_GOODSIZE is 8 KiB, dumps have up to 32 KiB), bytes.
+/// Maximum size of a datagram from the kernel, in bytes. NLMSG_GOODSIZE is 8 KiB, and dumps have up
+/// to 32 KiB.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// The header of each message (`struct nlmsghdr`), bytes.
+/// Size of each message's header (`struct nlmsghdr`), in bytes.
 const HEADER_BYTES: usize = 16;
 
-/// A socket to the part of the kernel whose messages are `M`.
+/// A socket to the kernel subsystem whose messages have the type `M`.
 #[derive(Debug)]
 pub(crate) struct Netlink<M> {
     socket: Socket,
@@ -33,18 +36,19 @@ pub(crate) struct Netlink<M> {
 }
 
 impl Netlink<RouteNetlinkMessage> {
-    /// To rtnetlink of the network namespace that the calling thread is in.
+    /// Connects to rtnetlink in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn route() -> io::Result<Self> {
         Self::connected(NETLINK_ROUTE)
     }
 
-    /// Sends `message` and returns the kernel's answers. `flags`: added to NLM_F_REQUEST and NLM_F_ACK.
+    /// Sends `message` and returns the kernel's answers. The function adds NLM_F_REQUEST and
+    /// NLM_F_ACK to `flags`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub(crate) fn request(
         &mut self,
         message: RouteNetlinkMessage,
@@ -58,22 +62,23 @@ impl Netlink<RouteNetlinkMessage> {
 }
 
 impl Netlink<NetfilterMessage> {
-    /// To nfnetlink of the network namespace that the calling thread is in.
+    /// Connects to nfnetlink in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn netfilter() -> io::Result<Self> {
         Self::connected(NETLINK_NETFILTER)
     }
 
-    /// Applies all of `messages`, each with its flags, or none (include/uapi/linux/netfilter/nfnetlink.h: NFNL_MSG_BATCH_BEGIN).
+    /// Applies either all `messages`, each with its flags, or none
+    /// (include/uapi/linux/netfilter/nfnetlink.h: NFNL_MSG_BATCH_BEGIN).
     ///
     /// # Errors
-    /// The kernel's, of the first message that it refuses.
+    /// The kernel's error for the first message that it refuses.
     pub(crate) fn transaction(&mut self, messages: Vec<(NfTablesMessage, u16)>) -> io::Result<()> {
         self.sequence += 1;
         let number = messages.len();
-        // The subsystem that a batch is for.
+        // The subsystem of the batch.
         let subsystem = u8::from(NetfilterSubsystem::NfTables).into();
         let control = |message| {
             let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem);
@@ -114,7 +119,7 @@ impl<M: NetlinkSerializable + NetlinkDeserializable> Netlink<M> {
         bytes
     }
 
-    /// What the kernel answers to what was sent last, which ends `number` times.
+    /// Returns the kernel's answers to the last transmission, which consisted of `number` parts.
     fn answers(&self, number: usize) -> io::Result<Vec<M>> {
         let (mut answers, mut ended) = (Vec::new(), 0);
         while ended < number {
@@ -123,7 +128,7 @@ impl<M: NetlinkSerializable + NetlinkDeserializable> Netlink<M> {
         Ok(answers)
     }
 
-    /// Takes one datagram; returns how many answers end in it.
+    /// Receives one datagram. Returns the number of answers that end in the datagram.
     fn receive(&self, answers: &mut Vec<M>) -> io::Result<usize> {
         let mut bytes = Vec::with_capacity(DATAGRAM_BYTES);
         self.socket.recv(&mut bytes, 0)?;

@@ -1,17 +1,19 @@
-//! The PROXY protocol: who a client is, as a sender in front of a port writes it to us, and as an exit writes it to
-//! a target. Version 2 is written; it is read at the ports of forwards, and both versions at those of carriers
-//! ([`crate::ingress::trusted_proxies`]).
+//! The PROXY protocol: it passes the client's address from a sender in front of a port to the
+//! gateway, and from an exit to a target. The gateway writes version 2. Ports of forwards read
+//! version 2; ports of carriers read versions 1 and 2 ([`crate::ingress::trusted_proxies`]).
 //!
-//! Source: "The PROXY protocol, versions 1 & 2", sections 2.1 and 2.2. Of what is read, all that is not a TCP client
-//! (a LOCAL connection, UNKNOWN, another family) says nothing; extensions (TLVs) are skipped.
+//! Source: "The PROXY protocol, versions 1 & 2", sections 2.1 and 2.2. A header without a TCP
+//! client (a LOCAL connection, UNKNOWN, another family) carries no address. The parser skips
+//! extensions (TLVs).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use muxtunnel_proto::Source;
 
-/// Bytes before the addresses: signature 12, version and command 1, family 1, length 2.
+/// Number of bytes before the addresses: signature 12, version and command 1, family 1, length 2.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Most bytes behind them: addresses and extensions of a header of 536 bytes, which fits any packet.
+/// Maximum number of bytes after the head: the addresses and extensions of a header of 536 bytes,
+/// which fits into any packet.
 const BODY_BYTES_MAX: usize = 520;
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const LOCAL: u8 = 0x20;
@@ -19,30 +21,30 @@ const PROXY: u8 = 0x21;
 const UNSPECIFIED: u8 = 0;
 const TCP_IPV4: u8 = 0x11;
 const TCP_IPV6: u8 = 0x21;
-/// Most bytes of a header of either version.
+/// Maximum length of a header of either version, in bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = HEAD_BYTES + BODY_BYTES_MAX;
 
-/// What a header of version 1, a line of text, begins with.
+/// The first bytes of a version 1 header, which is a line of text.
 const LINE_BEGIN: &[u8] = b"PROXY ";
 const LINE_END: &[u8] = b"\r\n";
-/// Bytes of the shortest line, `PROXY UNKNOWN` and its end; no header of version 2 is shorter.
+/// Length of the shortest line, `PROXY UNKNOWN` with its line end. No version 2 header is shorter.
 const LINE_BYTES_MIN: usize = 15;
-/// Bytes of the longest line (section 2.1).
+/// Length of the longest line in bytes (section 2.1).
 const LINE_BYTES_MAX: usize = 107;
 
-/// How much of a header of either version has been read.
+/// How much of a header has been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// At least so many bytes of it are to come, so reading these takes nothing behind it.
+    /// At least this many bytes are missing. A read of this length does not go beyond the header.
     Needs(usize),
-    /// All: it says this.
+    /// The header is complete and contains this source.
     Whole(Source),
 }
 
-/// Judges the first bytes of a connection, of which none are behind the header.
+/// Parses the first bytes of a connection. `bytes` must not extend beyond the header.
 ///
 /// # Errors
-/// What is wrong with them.
+/// A description of the invalid bytes.
 pub(crate) fn progress(bytes: &[u8]) -> Result<Progress, &'static str> {
     let begins_with = |begin: &[u8]| bytes.iter().zip(begin).all(|(byte, begun)| byte == begun);
     if begins_with(LINE_BEGIN) && !bytes.is_empty() {
@@ -65,7 +67,7 @@ pub(crate) fn progress(bytes: &[u8]) -> Result<Progress, &'static str> {
     }
 }
 
-/// The same of a line of text.
+/// Works like [`progress`], for a line of text (version 1).
 fn line_progress(bytes: &[u8]) -> Result<Progress, &'static str> {
     if let Some(line) = bytes.strip_suffix(LINE_END) {
         let said = std::str::from_utf8(line).ok().and_then(line_source);
@@ -81,12 +83,12 @@ fn line_progress(bytes: &[u8]) -> Result<Progress, &'static str> {
     Ok(Progress::Needs(needs))
 }
 
-/// Whom a line without its end names.
+/// The source in a line, which is given without its line end.
 fn line_source(line: &str) -> Option<Source> {
     let mut words = line.split(' ').skip(1);
     let family = words.next()?;
     if family == "UNKNOWN" {
-        // Whatever is behind it does not count.
+        // The words after UNKNOWN have no meaning.
         return Some(Source::Unknown);
     }
     let words: Vec<&str> = words.collect();
@@ -105,17 +107,17 @@ fn line_source(line: &str) -> Option<Source> {
     ))
 }
 
-/// A decimal number without a sign and without zeros in front.
+/// Parses a decimal number without a sign or leading zeros.
 fn line_port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_padded = text.len() > 1 && text.starts_with('0');
     text.parse().ok().filter(|_| is_plain && !is_padded)
 }
 
-/// Judges the head; returns how many bytes follow it.
+/// Checks the head. Returns the number of bytes that follow the head.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the invalid head.
 pub(crate) fn body_bytes(head: &[u8; HEAD_BYTES]) -> Result<usize, &'static str> {
     let [signature @ .., command, _, high, low] = head;
     if *signature != SIGNATURE {
@@ -130,10 +132,10 @@ pub(crate) fn body_bytes(head: &[u8; HEAD_BYTES]) -> Result<usize, &'static str>
     }
 }
 
-/// Who the client is, of a head that was judged and its body.
+/// The source in a checked head and its body.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the invalid body.
 pub(crate) fn source(head: &[u8; HEAD_BYTES], body: &[u8]) -> Result<Source, &'static str> {
     let ends = match (head[12], head[13]) {
         (PROXY, TCP_IPV4) => ends::<4>(body, |ip| Ipv4Addr::from(ip).into()),
@@ -144,7 +146,7 @@ pub(crate) fn source(head: &[u8; HEAD_BYTES], body: &[u8]) -> Result<Source, &'s
     Ok(Source::of(client, server))
 }
 
-/// Two addresses of `N` bytes, then their ports.
+/// Reads two addresses of `N` bytes, then their ports.
 fn ends<const N: usize>(body: &[u8], ip: fn([u8; N]) -> IpAddr) -> Option<[SocketAddr; 2]> {
     let (client, rest) = body.split_first_chunk::<N>()?;
     let (server, rest) = rest.split_first_chunk::<N>()?;
@@ -155,7 +157,7 @@ fn ends<const N: usize>(body: &[u8], ip: fn([u8; N]) -> IpAddr) -> Option<[Socke
     ])
 }
 
-/// The header that says `source`.
+/// Encodes `source` as a header.
 pub(crate) fn header(source: Source) -> Vec<u8> {
     let (command, family, body) = match source {
         Source::Unknown => (LOCAL, UNSPECIFIED, Vec::new()),
@@ -175,13 +177,13 @@ pub(crate) fn header(source: Source) -> Vec<u8> {
     };
     let mut bytes = SIGNATURE.to_vec();
     bytes.extend([command, family]);
-    // At most 36 bytes.
+    // The body has at most 36 bytes.
     bytes.extend((body.len() as u16).to_be_bytes());
     bytes.extend(body);
     bytes
 }
 
-/// What holds for whatever a sender in front may write: bounds, and what is read is what would be written.
+/// Checks any input of a sender: the bounds hold, and a parsed header equals the encoded header.
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) fn oracle(input: &[u8]) {
     oracle_of_pieces(input);
@@ -203,7 +205,8 @@ pub(crate) fn oracle(input: &[u8]) {
     assert_eq!(source(head, body), Ok(said));
 }
 
-/// A header of either version is read to its end, in whatever pieces it comes, and nothing behind it is.
+/// Reads a header of either version to its end, in pieces of any size, and no byte after the
+/// header.
 #[cfg(any(test, feature = "oracles"))]
 fn oracle_of_pieces(input: &[u8]) {
     let mut read = 0;
@@ -254,7 +257,7 @@ mod tests {
         for source in [v4, v6, Source::Unknown] {
             assert_eq!(read(&header(source)), Ok(source));
         }
-        // An extension behind the addresses.
+        // Adds an extension after the addresses.
         let extended = [V4, b"\x04\x00\x01\x00"].concat();
         assert_eq!(read(&header_of(0x21, 0x11, &extended)), Ok(v4));
     }
@@ -276,7 +279,7 @@ mod tests {
         }
     }
 
-    /// What a connection says that begins with `bytes`, and how many of them it took.
+    /// The result for a connection that begins with `bytes`, and how many of these bytes were read.
     fn read_in_pieces(bytes: &[u8]) -> (Result<Source, &'static str>, usize) {
         let mut read = 0;
         loop {
@@ -340,7 +343,7 @@ mod tests {
             let (said, read) = read_in_pieces(bytes);
             assert!(said.is_err() && read <= most, "{read} of {bytes:?}");
         }
-        // One byte is enough where it is none of a header.
+        // One byte is enough to exclude a header.
         assert!(progress(b"G").is_err() && progress(b"\x16").is_err());
     }
 

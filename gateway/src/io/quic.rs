@@ -1,12 +1,14 @@
-//! QUIC (RFC 9000): connections that bring streams, flow control, recovery and TLS 1.3 of their own.
+//! QUIC (RFC 9000): connections that have their own streams, flow control, recovery and TLS 1.3.
 //!
-//! quinn does the protocol; here is what this gateway wants of it: credentials as on TLS carriers, sockets and their
-//! buffers ([`socket`]), settings ([`settings`]), and which worker a connection belongs to ([`steering`]).
+//! quinn implements the protocol. This module adds the credentials of TLS carriers, sockets and
+//! their buffers ([`socket`]), settings ([`settings`]), and the assignment of connections to
+//! workers ([`steering`]).
 //!
-//! No early data (0-RTT): an attacker who records it can send it again, and a repeated open dials a target twice. It would
-//! save one round trip of a connection that lives for hours.
+//! Early data (0-RTT) is disabled. An attacker could replay recorded early data, and a repeated
+//! open dials a target twice. Early data would save one round trip in a connection that lives for
+//! hours.
 //!
-//! Must not: know sessions or streams' contents.
+//! This module must not depend on sessions or on the contents of streams.
 
 mod listener;
 mod probe;
@@ -34,19 +36,19 @@ use probe::Probe;
 pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
 pub(crate) use steering::steer;
 
-/// Why a side closes a connection: the codes of CONNECTION_CLOSE (RFC 9000, section 19.19). quinn sends 0 for a connection
-/// that is dropped.
+/// Why a side closes a connection: the codes of CONNECTION_CLOSE (RFC 9000, section 19.19). quinn
+/// sends 0 for a dropped connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseCode {
-    /// It was dropped.
+    /// The connection was dropped.
     Dropped = 0,
-    /// The session is over: a stream that has no answer was not taken.
+    /// The session is over. This side did not accept the unanswered streams.
     Done = 1,
-    /// No more sessions are taken.
+    /// This side accepts no further sessions.
     GoingAway = 2,
     /// The peer broke the protocol.
     Violation = 3,
-    /// The peer may not connect, or not any more.
+    /// The peer is not permitted to connect.
     Refused = 4,
 }
 
@@ -57,7 +59,7 @@ impl From<CloseCode> for VarInt {
 }
 
 impl CloseCode {
-    /// The code of `protocol`: HTTP/3 has codes of its own (RFC 9114, section 8.1).
+    /// Returns the code for `protocol`. HTTP/3 has its own codes (RFC 9114, section 8.1).
     fn of(self, protocol: Protocol) -> VarInt {
         match (protocol, self) {
             // H3_NO_ERROR.
@@ -73,7 +75,7 @@ impl CloseCode {
     }
 }
 
-/// A connection whose other end has proved who it is.
+/// A connection whose peer has proved its identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     quic: quinn::Connection,
@@ -83,10 +85,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// `name`: whom the side that dials has asked for.
+    /// Creates a connection from a completed handshake. `name` is the name that the dialling side
+    /// requested.
     ///
     /// # Errors
-    /// The other end is not who it may be.
+    /// The peer is not permitted.
     fn proved(
         (quic, settings): (quinn::Connection, &Settings),
         credentials: &Credentials,
@@ -111,17 +114,17 @@ impl Connection {
         }
     }
 
-    /// The library's.
+    /// The connection of the library.
     pub(crate) const fn quic(&self) -> &quinn::Connection {
         &self.quic
     }
 
-    /// What the other end has proved of itself; `None`: it was not asked.
+    /// The peer's proof of identity; `None`: this gateway requested no proof.
     pub(crate) const fn proof(&self) -> Option<&Proof> {
         self.proof.as_ref()
     }
 
-    /// Asks for its path from another thread.
+    /// A probe of the connection's path for another thread.
     pub(crate) fn probe(&self) -> Box<dyn PathProbe> {
         Box::new(Probe {
             quic: self.quic.clone(),
@@ -129,26 +132,26 @@ impl Connection {
         })
     }
 
-    /// Where the other end is now: it may move.
+    /// The peer's current address, which may change.
     pub(crate) fn peer(&self) -> String {
         canonical(self.quic.remote_address()).to_string()
     }
 
-    /// Tells the other end why, and ends it.
+    /// Sends the peer the reason and closes the connection.
     pub(crate) fn close(&self, code: CloseCode, text: &str) {
         self.quic.close(code.of(self.protocol), text.as_bytes());
     }
 
-    /// Ends it where that was not done before.
+    /// Closes the connection unless it is closed already.
     pub(crate) fn shut(&self) {
         self.close(CloseCode::Dropped, "");
     }
 }
 
-/// Connects to `to`, and has it prove who it is. `host`: what was dialled. `within`: how long that may take.
+/// Connects to `to` and verifies the peer. `host` is the dialled host, `within` the time limit.
 ///
 /// # Errors
-/// Nobody answers there, or the other end did not prove that, or not in time.
+/// No peer answered, or the peer did not prove its identity in time.
 pub(crate) async fn dial(
     to: SocketAddr,
     host: &str,
@@ -158,7 +161,8 @@ pub(crate) async fn dial(
 ) -> Result<Connection> {
     let (client, name) = credentials.quic_client(settings.protocol(), host)?;
     let socket = socket::to(to)?;
-    // Each has a socket of its own, so that a path that one loses is not lost for all.
+    // Each connection has its own socket, so that the loss of one path does not affect other
+    // connections.
     let runtime = Arc::new(TokioRuntime);
     let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)?;
     let crypto = QuicClientConfig::try_from(client).map_err(invalid)?;
@@ -174,7 +178,10 @@ async fn in_time(within: Duration, connecting: quinn::Connecting) -> Result<quin
     match tokio::time::timeout(within, connecting).await {
         Ok(connected) => connected.map_err(Error::from),
         Err(_) => {
-            let text = format!("no answer by QUIC within {} s", within.as_secs());
+            let text = format!(
+                "the peer did not answer by QUIC within {} s",
+                within.as_secs()
+            );
             Err(Error::new(ErrorKind::TimedOut, text))
         }
     }

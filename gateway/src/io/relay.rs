@@ -1,7 +1,8 @@
-//! Two connections become one: bytes go from socket to socket by splice(2), and are never looked at.
+//! Joins two connections. splice(2) moves the bytes from socket to socket without a copy to user
+//! space.
 //!
-//! One pipe a direction. A half that ends is passed on as such, a reset as a reset. What decides which two, and
-//! how long they may be silent, is the caller's.
+//! Each direction uses one pipe. The relay forwards the end of a half as an end, and a reset as a
+//! reset. The caller decides which connections to join and how long they may be idle.
 
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -11,16 +12,17 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Bytes of a pipe, where the system gives that many; else it has the system's 64 KiB.
+/// Size of a pipe in bytes. If the system refuses this size, the pipe keeps the default size of 64
+/// KiB.
 const PIPE_BYTES: usize = 1 << 20;
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
-/// Passes on what comes until both halves have ended. `moved` hears of each run of bytes, in either direction,
-/// once it was passed on.
+/// Forwards bytes until both halves have ended. After each run of bytes in either direction, calls
+/// `moved` with the length of the run.
 ///
 /// # Errors
-/// As splice(2); both connections are then reset when they are dropped. They are so as well where this is
-/// not waited for to its end, or the process is killed.
+/// The error of splice(2). After an error, dropping the connections resets both connections. Both
+/// connections are also reset if the future is dropped early or the process is killed.
 pub async fn join(
     one: &TcpStream,
     other: &TcpStream,
@@ -37,7 +39,8 @@ pub async fn join(
     Ok(())
 }
 
-/// The pipe is empty before each read, so that a read that would block has waited for the socket.
+/// Copies one direction. The pipe is empty before each read, so a read that would block waits for
+/// the socket.
 async fn one_way(from: &TcpStream, to: &TcpStream, moved: &impl Fn(usize)) -> std::io::Result<()> {
     let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let _ = fcntl_setpipe_size(&input, PIPE_BYTES);

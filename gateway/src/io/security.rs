@@ -1,13 +1,15 @@
-//! The credentials of carriers: read from their files, followed, and proved to the other end.
+//! Loads the credentials of carriers from files, reloads them, and proves them to the peer.
 //!
-//! What comes in is a transport of which nothing is known; what goes out is one whose other end has proved
-//! who it is. Changed files and peers are used for new carriers, and what the others have proved is verified again
-//! by them.
+//! The input is a transport to an unverified peer. The output is a transport whose peer has proved
+//! its identity. Changed files and peer lists apply to new carriers; the proofs of existing
+//! carriers are verified again.
 
 use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::hmac::Key;
 use muxtunnel_gateway_config::{Protocol, Reloadable, Security, status};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
@@ -20,10 +22,10 @@ use crate::io::transport::{
     self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
 
-/// How long the other end may take to prove who it is, as a rule.
+/// Default time limit for the peer's proof of identity.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
 
-/// What this end proves, and how the other's proof is judged.
+/// This side's proof of identity, and the rules for the peer's proof.
 #[derive(Debug)]
 pub(crate) enum Credentials {
     None,
@@ -34,10 +36,10 @@ pub(crate) enum Credentials {
 }
 
 impl Credentials {
-    /// Reads the files that `security` names.
+    /// Reads the files that `security` specifies.
     ///
     /// # Errors
-    /// [`Unusable`] with the file.
+    /// [`Unusable`]: a file cannot be used.
     pub(crate) fn load(security: &Security) -> std::result::Result<Self, Unusable> {
         Ok(match security {
             Security::None {} => Self::None,
@@ -48,7 +50,7 @@ impl Credentials {
         })
     }
 
-    /// What this end shows, where both ends show a certificate.
+    /// This side's certificate, if both ends present a certificate.
     pub(crate) fn certificate(&self) -> Option<status::Certificate> {
         match self {
             Self::Tls(tls) => Some(tls.certificate().clone()),
@@ -56,23 +58,25 @@ impl Credentials {
         }
     }
 
-    /// Whether what the other end has proved, which this `side` dialled or accepted, would be accepted now.
+    /// Whether `proof` would be accepted now. `side`: whether this side dialled or accepted the
+    /// peer.
     pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
         match self {
             Self::Tls(tls) => tls.standing(proof, side),
             Self::Noise(noise) => noise.standing(proof),
             Self::Ssh(keys) => keys.standing(proof),
-            // The name that was dialled is no entry of a list that can change.
+            // The dialled name is not part of a list that can change.
             Self::None | Self::ServerTls(_) => Standing::Good,
         }
     }
 
-    /// `below`, as a transport that nobody else reads or changes, and whose other end is who it may be; as `upgrade` says a
-    /// WebSocket connection: TLS is below that, Noise above, as both have it elsewhere. `protocol`: what is
-    /// to run on it. `host`: what was dialled; nothing on the side that accepts. `within`: how long that may take.
+    /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
+    /// decides about WebSocket. TLS runs below WebSocket, and Noise runs above WebSocket.
+    /// `protocol` is the protocol on top. `host` is the dialled host, or empty on the accepting
+    /// side. `within` is the time limit.
     ///
     /// # Errors
-    /// The other end did not prove that, or not in time.
+    /// The peer did not prove its identity in time.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
@@ -110,18 +114,22 @@ impl Credentials {
         tokio::time::timeout(within, proof)
             .await
             .unwrap_or_else(|_| {
-                let text = format!("no proof of who it is within {} s", within.as_secs());
+                let text = format!(
+                    "the peer did not prove its identity within {} s",
+                    within.as_secs()
+                );
                 Err(Error::new(ErrorKind::TimedOut, text))
             })
     }
 }
 
-/// The same for QUIC, whose handshake is its library's.
+/// Credentials for QUIC, whose library does the handshake.
 impl Credentials {
-    /// What the side that dials `host` needs for `protocol`, and whom it asks for.
+    /// Returns the configuration for the side that dials `host` with `protocol`, and the name to
+    /// request.
     ///
     /// # Errors
-    /// The credentials are no certificates, or those of the other side.
+    /// The credentials are not certificates, or are for the accepting side.
     pub(crate) fn quic_client(
         &self,
         protocol: Protocol,
@@ -135,10 +143,10 @@ impl Credentials {
         }
     }
 
-    /// What the side that accepts needs.
+    /// Returns the configuration for the accepting side.
     ///
     /// # Errors
-    /// The credentials are no certificates, or those of the other side.
+    /// The credentials are not certificates, or are for the dialling side.
     pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<Arc<ServerConfig>> {
         let inside = Inside::of(protocol, Upgrade::Never);
         match self {
@@ -148,11 +156,24 @@ impl Credentials {
         }
     }
 
-    /// What an other end that has shown `chain` in a handshake has proved, on the side that dialled `name` or accepted it;
-    /// `None`: it was not asked.
+    /// Returns the key of the stateless resets of a listener on `address`.
     ///
     /// # Errors
-    /// None of its names is a peer's.
+    /// The credentials are not certificates, or are for the dialling side.
+    pub(crate) fn quic_reset_key(&self, address: SocketAddr) -> Result<Key> {
+        let secret = match self {
+            Self::Tls(tls) => tls.reset_secret(),
+            Self::ServerTls(tls) => tls.reset_secret()?,
+            Self::None | Self::Noise(_) | Self::Ssh(_) => return Err(no_certificates()),
+        };
+        secret.key(address)
+    }
+
+    /// Returns the proof of a peer that presented `chain` in a handshake. `name` is the name that
+    /// the dialling side requested. Returns `None` if no proof was requested.
+    ///
+    /// # Errors
+    /// None of the peer's names is permitted.
     pub(crate) fn quic_proof(
         &self,
         side: Side,
@@ -168,17 +189,17 @@ impl Credentials {
     }
 }
 
-/// The same for SSH, whose login is its library's.
+/// Credentials for SSH, whose library does the login.
 impl Credentials {
-    /// The keys of this side.
+    /// Returns the keys of this side.
     ///
     /// # Errors
-    /// The credentials are something else.
+    /// The credentials are of another kind.
     pub(crate) fn ssh(&self) -> Result<Arc<ssh::Keys>> {
         match self {
             Self::Ssh(keys) => Ok(Arc::clone(keys)),
             Self::None | Self::Tls(_) | Self::ServerTls(_) | Self::Noise(_) => {
-                let text = "SSH needs keys: security mode SSH";
+                let text = "SSH requires keys: set security mode SSH";
                 Err(Error::new(ErrorKind::InvalidInput, text))
             }
         }
@@ -186,17 +207,17 @@ impl Credentials {
 }
 
 fn no_bytes() -> Error {
-    let text = "security mode SSH is protocol SSH's alone";
+    let text = "security mode SSH is only for protocol SSH";
     Error::new(ErrorKind::InvalidInput, text)
 }
 
 fn no_certificates() -> Error {
-    let text = "QUIC needs certificates: security mode MutualTls or ServerTls";
+    let text = "QUIC requires certificates: set security mode MutualTls or ServerTls";
     Error::new(ErrorKind::InvalidInput, text)
 }
 
-/// Sends what changed files and changed peers make of the credentials, for ever. Files that cannot be used change
-/// nothing. `files`: those that they were read from, looked at before.
+/// Sends new credentials whenever the files or the peers change; never returns. Unusable files have
+/// no effect. `files` are the files from which the current credentials were loaded.
 pub(crate) async fn follow(
     mut reloadable: watch::Receiver<Arc<Reloadable>>,
     mut files: FollowedFiles,
@@ -206,7 +227,7 @@ pub(crate) async fn follow(
     let mut security = reloadable.borrow_and_update().security.clone();
     loop {
         let read_again = || take_over(&security, credentials, telemetry);
-        // Which files there are needs a restart to change, who the peers are does not.
+        // A change of the file names requires a restart; a change of the peers does not.
         let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
             () = files.follow(read_again) => return,
@@ -222,7 +243,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// The same of credentials that are read from files alone.
+/// Works like [`follow`], for credentials that depend only on files.
 pub(crate) async fn follow_files(
     security: &Security,
     mut files: FollowedFiles,
@@ -243,20 +264,20 @@ fn take_over(
     }
 }
 
-/// Has the credentials be what the files say now, where they can be used.
+/// Loads the credentials again, and uses them if they are valid.
 fn read_again(
     security: &Security,
     credentials: &watch::Sender<Arc<Credentials>>,
 ) -> Option<Arc<Credentials>> {
     match Credentials::load(security) {
         Ok(new) => {
-            tracing::info!("Credentials taken over; the proofs of carriers are verified by them");
+            tracing::info!("New credentials loaded; the carriers' proofs are verified again");
             let new = Arc::new(new);
             credentials.send_replace(Arc::clone(&new));
             Some(new)
         }
         Err(error) => {
-            tracing::error!(%error, "Credentials not taken over; the last good ones stay");
+            tracing::error!(%error, "New credentials not usable; the previous credentials remain in use");
             None
         }
     }
@@ -271,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether `text` has 8 bytes of `secret` in any of the forms that a byte is written in.
+    /// Whether `text` contains 8 consecutive bytes of `secret` in any usual encoding.
     fn shows(text: &str, secret: &[u8]) -> bool {
         let list = |write: fn(&u8) -> String, between| {
             move |part: &[u8]| part.iter().map(write).collect::<Vec<_>>().join(between)
@@ -282,7 +303,7 @@ mod tests {
         );
         let text = text.replace(char::is_whitespace, "").to_lowercase();
         let has = |form: String| text.contains(&form.replace(' ', "").to_lowercase());
-        // Base64 encodes each group of three bytes by itself.
+        // Base64 encodes each group of three bytes separately.
         secret
             .windows(8)
             .any(|part| has(decimal(part)) || has(hex(part)))
@@ -337,7 +358,7 @@ mod tests {
                 Ok(credentials) => format!("{security:?} {credentials:?} {credentials:#?}"),
                 Err(error) => format!("{security:?} {error:?} {error}"),
             };
-            // Of PKCS #8, the private part: the public one may be shown.
+            // The private part of PKCS #8. The public part may be shown.
             for secret in [&own[..], &psk, &key.serialize_der()[36..68]] {
                 assert!(!shows(&said, secret), "{said}");
             }

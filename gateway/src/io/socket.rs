@@ -1,4 +1,4 @@
-//! What is asked of sockets: writes that know when to stop, and the carrier's options.
+//! Socket operations: writes that detect a full kernel buffer, and the options of carriers.
 
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd;
@@ -13,32 +13,33 @@ use tokio::net::TcpStream;
 use crate::base::sys;
 use crate::io::local_socket::Socket;
 
-/// When a carrier whose peer vanished is given up.
+/// The times after which a carrier with a dead peer is lost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeepaliveConfig {
-    /// Without an acknowledgement for what is on its way, or with the peer's window closed, for this long.
+    /// Maximum time without an acknowledgement for data in flight, or with the peer's window
+    /// closed.
     pub(in crate::io) dead_after: Duration,
-    /// An idle carrier is probed at this interval...
+    /// Interval between the probes on an idle carrier.
     pub(in crate::io) interval: Duration,
-    /// ...and given up after as many probes without an answer.
+    /// Number of unanswered probes after which an idle carrier is given up.
     pub(in crate::io) retries: u32,
 }
 
 impl KeepaliveConfig {
-    /// With the carrier its streams are lost: a path may come back meanwhile.
+    /// For carriers whose streams end with the carrier: the values give the path time to recover.
     const ALONE: Self = Self {
         dead_after: Duration::from_secs(15),
         interval: Duration::from_secs(5),
         retries: 2,
     };
-    /// The streams go on over another carrier.
+    /// For carriers whose streams continue over another carrier.
     const RESUMED: Self = Self {
         dead_after: Duration::from_secs(3),
         interval: Duration::from_secs(1),
         retries: 3,
     };
 
-    /// As the session outlives its carriers or not.
+    /// Returns the configuration, which depends on whether the session survives its carriers.
     pub(crate) fn of(config: &SessionConfig) -> Self {
         if config.resume {
             Self::RESUMED
@@ -48,20 +49,22 @@ impl KeepaliveConfig {
     }
 }
 
-/// What a carrier may receive before the kernel has measured what it needs. With the default, 128 KiB,
-/// whole windows arrive before they are read, and Linux 6.18 then takes the bytes that wait for what the
-/// application could not take: over 100 ms a window of 99 KiB stayed for seconds in one of 35 sessions.
+/// Receive buffer of a carrier before the kernel has measured the required size. With the default
+/// of 128 KiB, whole windows arrive before they are read, and Linux 6.18 then assumes that the
+/// application cannot keep up. Over a path of 100 ms, one of 35 sessions kept a window of 99 KiB
+/// for seconds.
 const RECEIVE_ROOM_BYTES: i32 = 1 << 20;
-/// Below this round trip, pacing by measured bandwidth (BBR) costs half of the rate and gains nothing:
-/// measured on loopback, 10 connections, 2026-11.
+/// Below this round trip time, pacing by measured bandwidth (BBR) halves the rate without a
+/// benefit. Measured on loopback with 10 connections, 2026-11.
 const RTT_NEAR: Duration = Duration::from_millis(1);
-/// The congestion control of a near carrier.
+/// The congestion control of a carrier with a short round trip time.
 const NEAR: &str = "cubic";
 
-/// Writes what the socket takes of `slices`, of `total` bytes.
+/// Writes as many bytes of `slices` as the socket accepts. `total` is the length of `slices` in
+/// bytes.
 ///
 /// # Errors
-/// As writev(2).
+/// The error of writev(2).
 pub(crate) fn write(
     socket: &impl Socket,
     slices: &[IoSlice<'_>],
@@ -70,10 +73,11 @@ pub(crate) fn write(
     written(socket, total, socket.try_write_vectored(slices))
 }
 
-/// The same, and more is written at once: the kernel waits for it before it sends a short segment.
+/// Works like [`write()`] if another write follows. The kernel delays a short segment until that
+/// write.
 ///
 /// # Errors
-/// As sendmsg(2).
+/// The error of sendmsg(2).
 pub(crate) fn write_before_more(
     tcp: &TcpStream,
     slices: &[IoSlice<'_>],
@@ -95,19 +99,20 @@ fn written(
     Ok(length)
 }
 
-/// Forgets a readiness that the last call used up; the kernel reports the next one. An end of the
-/// connection that was reported is not forgotten.
+/// Clears a readiness that the previous call used up. The kernel reports the next readiness. A
+/// reported end of the connection remains.
 pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
     let _ = socket.try_io(interest, || {
         Err::<(), _>(std::io::Error::from(ErrorKind::WouldBlock))
     });
 }
 
-/// Own batching makes Nagle's pointless; a dead path is noticed as `keepalive` says. SO_SNDBUF and
-/// SO_RCVBUF are left alone, since setting them ends the kernel's autotuning.
+/// Disables Nagle's algorithm, since the gateway batches writes itself, and sets the detection of
+/// dead peers to `keepalive`. SO_SNDBUF and SO_RCVBUF remain unset, because setting them would end
+/// the kernel's autotuning.
 ///
 /// # Errors
-/// The system's. A congestion control that cannot be had is none.
+/// The system's error. An unavailable congestion control is not an error.
 pub(crate) fn prepare_carrier(
     tcp: &TcpStream,
     congestion_control: CongestionControl,
@@ -125,12 +130,12 @@ pub(crate) fn prepare_carrier(
     set_congestion_control(tcp, congestion_control)
 }
 
-/// A connection that carries what is not looked at: an end of it that vanished is noticed, as on a carrier
-/// whose streams go on over another one.
+/// Sets the options of a relayed connection. Dead peers are detected with the configuration for
+/// carriers whose streams continue over another carrier.
 pub(crate) fn prepare_relayed(tcp: &TcpStream) {
     let prepared = prepare_carrier(tcp, CongestionControl::Auto, KeepaliveConfig::RESUMED);
     if let Err(error) = prepared {
-        tracing::debug!(%error, "The connection keeps the system's options");
+        tracing::debug!(%error, "Cannot set socket options; the connection keeps the system's defaults");
     }
 }
 
@@ -139,7 +144,8 @@ fn set_congestion_control(tcp: &TcpStream, asked: CongestionControl) -> std::io:
     let name = match asked {
         CongestionControl::Auto => {
             if sys::tcp_info(tcp.as_fd())?.rtt < RTT_NEAR {
-                // Where the system does not give it, its own default is as good as any.
+                // If the system does not provide this congestion control, the carrier uses the
+                // system's default.
                 let _ = socket.set_tcp_congestion(NEAR.as_bytes());
             }
             return Ok(());
@@ -149,7 +155,7 @@ fn set_congestion_control(tcp: &TcpStream, asked: CongestionControl) -> std::io:
     };
     if let Err(error) = socket.set_tcp_congestion(name.as_bytes()) {
         let code = Code::CongestionControlRefused;
-        tracing::warn!(%code, asked = name, %error, "The carrier keeps the system's congestion control");
+        tracing::warn!(%code, asked = name, %error, "Cannot set the congestion control; the carrier keeps the system's default");
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! SSH (RFC 4251): connections that bring channels, keys and encryption of their own.
+//! SSH (RFC 4251): connections that have their own channels, keys and encryption.
 //!
-//! russh does the protocol, in a task that goes on by itself; here is what this gateway wants of it: who may log in
-//! ([`credentials`]), what a login is good for ([`grant`]), the transport below ([`wire`]), and bounds for what the library
-//! does not bound ([`channels`]).
+//! russh implements the protocol in a separate task. This module adds the permitted logins
+//! ([`credentials`]), their permissions ([`grant`]), the transport below ([`wire`]), and bounds
+//! that the library does not provide ([`channels`]).
 //!
-//! Must not: know sessions or local ends.
+//! This module must not depend on sessions or local ends.
 
 mod authorized;
 pub(crate) mod channels;
@@ -46,15 +46,16 @@ use server::Server;
 pub(crate) use settings::Settings;
 use wire::Wire;
 
-/// How long a client has to log in: a person may have to type a passphrase.
+/// Maximum time for a client's login. A user may have to type a passphrase.
 pub(crate) const LOGIN_MAX: Duration = Duration::from_secs(60);
-/// How long the exchange of names may take, which is what a stranger begins with.
+/// Maximum time for the exchange of identification strings, which is the first step of an unknown
+/// client.
 const NAMES_MAX: Duration = Duration::from_secs(5);
 
-/// How long the last word has to leave.
+/// Maximum time for sending the disconnect message.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 
-/// A connection whose other end has proved who it is.
+/// A connection whose peer has proved its identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection(Rc<Inner>);
 
@@ -82,10 +83,10 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-/// Why there is no channel.
+/// Why a channel could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoChannel {
-    /// The peer refused it, by this code.
+    /// The peer refused the channel with this code.
     Refused(u32),
     /// The connection has ended.
     Lost,
@@ -101,55 +102,55 @@ impl From<russh::Error> for NoChannel {
 }
 
 impl Connection {
-    /// What the other end has proved of itself.
+    /// The peer's proof of identity.
     pub(crate) fn proof(&self) -> &Proof {
         &self.0.proof
     }
 
-    /// Where the other end is.
+    /// The peer's address.
     pub(crate) fn peer(&self) -> String {
         self.0.wire.transport.peer()
     }
 
-    /// What it runs on.
+    /// The transport that carries the connection.
     pub(crate) fn runs_on(&self) -> CarrierTransport {
         self.0.wire.transport.runs_on()
     }
 
-    /// The path below.
+    /// The path of the transport.
     pub(crate) fn path(&self) -> Option<&dyn Path> {
         self.0.wire.transport.path()
     }
 
-    /// Asks for its path from another thread; `None`: nothing is known of it.
+    /// A probe of the path for another thread; `None`: the path is unknown.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn probe(&self) -> Result<Option<Box<dyn PathProbe>>> {
         self.path().map(Path::probe).transpose()
     }
 
-    /// Whether the other end is a gateway of ours, as it says.
+    /// Whether the peer identifies itself as a MuxTunnel gateway.
     pub(crate) fn is_own(&self) -> bool {
         self.0.is_own
     }
 
-    /// What its tasks share.
+    /// The state that the connection's tasks share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
 
-    /// What is carried is counted there.
+    /// Counts the transferred bytes in `stats`.
     pub(crate) fn count_in(&self, stats: Arc<CarrierStats>) {
         self.0.wire.count_in(stats);
     }
 
-    /// What the peer asks for. To be called once.
+    /// Returns the receiver of the peer's requests. Call this once.
     pub(crate) fn events(&self) -> Option<mpsc::Receiver<Event>> {
         self.0.events.take()
     }
 
-    /// Tells the other end, which has some time to hear it, and ends it.
+    /// Sends the peer the reason, within a time limit, and closes the connection.
     pub(crate) async fn close(&self, text: &str) {
         let last_word = async {
             self.disconnect(text).await;
@@ -161,19 +162,19 @@ impl Connection {
 
     async fn disconnect(&self, text: &str) {
         let (reason, text) = (Disconnect::ByApplication, text.to_owned());
-        // It fails where the connection has ended.
+        // This fails if the connection has ended.
         let _ = match &self.0.handle {
             Handle::Server(handle) => handle.disconnect(reason, text, String::new()).await,
             Handle::Client(handle) => handle.disconnect(reason, &text, "").await,
         };
     }
 
-    /// Ends it at once.
+    /// Closes the connection at once.
     pub(crate) fn shut(&self) {
         self.0.wire.shut();
     }
 
-    /// Asks for a channel to `host`, on behalf of nobody that is named.
+    /// Opens a channel to `host`, without an originator address.
     ///
     /// # Errors
     /// [`NoChannel`].
@@ -189,7 +190,7 @@ impl Connection {
         self.opened(Half::of_client(opened.await?))
     }
 
-    /// The same to a Unix socket.
+    /// Opens a channel to a Unix socket.
     ///
     /// # Errors
     /// [`NoChannel`].
@@ -201,7 +202,7 @@ impl Connection {
         self.opened(Half::of_client(opened))
     }
 
-    /// The same for a connection to what the peer has this side listen on.
+    /// Opens a channel for a connection to a listener that the peer requested.
     ///
     /// # Errors
     /// [`NoChannel`].
@@ -221,16 +222,16 @@ impl Connection {
         &self,
         (id, half, receiver): (u32, Half, russh::ChannelReadHalf),
     ) -> std::result::Result<Opened, NoChannel> {
-        // What comes goes to the channel's queue.
+        // The shared state of the channel receives the payload instead.
         drop(receiver);
         let chan = self.0.shared.get(id).ok_or(NoChannel::Lost)?;
         Ok((half, chan))
     }
 
-    /// Has the peer listen. Returns the port.
+    /// Requests that the peer listens. Returns the port.
     ///
     /// # Errors
-    /// It does not.
+    /// The peer refused, or the connection has ended.
     pub(crate) async fn listen(
         &self,
         address: &str,
@@ -249,22 +250,22 @@ impl Connection {
         }
     }
 
-    /// The peer need not listen any more.
+    /// Ends a listener at the peer.
     pub(crate) async fn unlisten(&self, address: &str, port: u16) {
         if let Handle::Client(handle) = &self.0.handle {
-            // It ends with the connection at the latest.
+            // If the request fails, the listener ends with the connection.
             let _ = handle.cancel_tcpip_forward(address, port.into()).await;
         }
     }
 }
 
-/// A channel that the peer agreed on.
+/// A channel that the peer accepted.
 pub(crate) type Opened = (Half, Arc<Chan>);
 
-/// Has a client log in on `transport`, within [`LOGIN_MAX`].
+/// Waits for a client's login on `transport`, within [`LOGIN_MAX`].
 ///
 /// # Errors
-/// Nobody logged in who may.
+/// No permitted client logged in.
 pub(crate) async fn accept(
     transport: Box<dyn Transport>,
     keys: Arc<Keys>,
@@ -287,7 +288,9 @@ pub(crate) async fn accept(
         offers: 0,
     };
     let names = russh::server::run_stream(config, pipe, handler);
-    let running = within(NAMES_MAX, "name", names).await?.map_err(failed)?;
+    let running = within(NAMES_MAX, "identification", names)
+        .await?
+        .map_err(failed)?;
     let handle = Handle::Server(running.handle());
     let ending = Arc::clone(&shared);
     drop(tokio::task::spawn_local(async move {
@@ -317,10 +320,10 @@ pub(crate) async fn accept(
     })))
 }
 
-/// Logs in on `transport`, which is connected to `host`. `limit`: how long that may take.
+/// Logs in on `transport`, which is connected to `host`. `limit` is the time limit.
 ///
 /// # Errors
-/// The host is not who it may be, or does not let this side in.
+/// The host is not permitted, or it refused the login.
 pub(crate) async fn dial(
     transport: Box<dyn Transport>,
     (host, port): (&str, Option<u16>),
@@ -360,9 +363,10 @@ async fn log_in(
         }
     };
     let Some(key) = keys.private.first().cloned().map(Arc::new) else {
-        return Err(denied("there is no key to log in by".to_owned()));
+        return Err(denied("no key to log in with is configured".to_owned()));
     };
     let user = keys.user.clone();
+    let print = key.fingerprint(russh::keys::HashAlg::Sha256);
     let answer = match keys.certificate.clone() {
         Some(certificate) => {
             handle
@@ -376,14 +380,14 @@ async fn log_in(
     };
     if !answer.map_err(failed)?.success() {
         let text = format!(
-            "the host does not let the user {:?} in by this key",
+            "the host refuses the user {:?} with the key {print}",
             keys.user
         );
         return Err(denied(text));
     }
     wire.logged_in();
     let client::Host { proof, id, .. } = std::mem::take(&mut *host.lock());
-    let proof = proof.ok_or_else(|| denied("the host has proved nothing".to_owned()))?;
+    let proof = proof.ok_or_else(|| denied("the host did not prove its identity".to_owned()))?;
     Ok(Connection(Rc::new(Inner {
         wire,
         shared,
@@ -396,7 +400,7 @@ async fn log_in(
 
 async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> Result<T> {
     tokio::time::timeout(limit, future).await.map_err(|_| {
-        let text = format!("no {what} by SSH within {} s", limit.as_secs());
+        let text = format!("no SSH {what} within {} s", limit.as_secs());
         Error::new(ErrorKind::TimedOut, text)
     })
 }
@@ -405,7 +409,7 @@ fn failed(error: russh::Error) -> Error {
     match error {
         russh::Error::IO(error) => error,
         russh::Error::Disconnect | russh::Error::HUP => {
-            let text = "the other end closed the connection during the login";
+            let text = "the peer closed the connection during the login";
             Error::new(ErrorKind::UnexpectedEof, text)
         }
         error => Error::new(ErrorKind::InvalidData, error),
@@ -416,13 +420,13 @@ fn denied(text: String) -> Error {
     Error::new(ErrorKind::PermissionDenied, text)
 }
 
-/// The address of `addr:port`; `None`: it is something else.
+/// The IP address in `addr:port`; `None`: the text has another form.
 fn address_of(peer: &str) -> Option<IpAddr> {
     let address = peer.parse::<SocketAddr>();
     address.ok().map(|address| address.ip())
 }
 
-/// What comes of a future that does not wait; `None`: it does.
+/// The result of a future that completes without waiting; `None`: the future would wait.
 pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -430,7 +434,7 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Why a peer refuses, by its code.
+/// Describes the code with which a peer refused a channel.
 pub(crate) fn reason_of(code: u32) -> String {
     let failure = match code {
         events::PROHIBITED => ChannelOpenFailure::AdministrativelyProhibited,

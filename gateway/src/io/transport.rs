@@ -1,9 +1,10 @@
-//! What a carrier runs on: a trait that is all that the driver knows of it, one file a kind.
+//! The transports of carriers: one trait, on which the driver depends, and one file for each kind.
 //!
-//! A transport is a [`Duplex`]. One may lie in another. Of what is below, two things are known above: the path that the
-//! bytes take ([`Transport::path`]), and whether the kernel may move payload by itself ([`Transport::plain`]).
+//! A transport is a [`Duplex`], and one transport may run inside another. A layer depends on two
+//! properties of the layers below: the path of the bytes ([`Transport::path`]), and whether the
+//! kernel can move payload directly ([`Transport::plain`]).
 //!
-//! Must not: know frames, sessions or streams.
+//! This module must not depend on frames, sessions or streams.
 
 mod buffer;
 mod command;
@@ -42,31 +43,32 @@ pub(crate) use upgrade::Upgrade;
 pub(crate) use web_socket::oracle::web_socket as web_socket_oracle;
 pub(crate) use web_socket::upgrade;
 
-/// Bytes that are read of another end before it has proved who it is.
+/// Maximum number of bytes that are read from a peer before it has proved its identity.
 const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 
-/// Which end of a transport this is.
+/// Which end of a transport this side is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Dials,
     Accepts,
 }
 
-/// What the other end of a transport has proved of itself. Bounded by [`HANDSHAKE_BYTES_MAX`].
+/// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// A name in its certificate, or its public key.
+    /// A name in the peer's certificate, or its public key.
     pub(crate) identity: String,
-    /// Its certificate and those between it and the authority; empty: it has proved a key.
+    /// The peer's certificate and the intermediate certificates; empty: the peer has proved a key.
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// The last second that its certificate is good in, since 1970; `None`: a key does not expire.
+    /// The last second at which the certificate is valid, in seconds since 1970; `None`: keys do
+    /// not expire.
     pub(crate) not_after: Option<u64>,
-    /// By SSH: all that was shown, to be judged again.
+    /// For SSH: everything that the peer presented, so that it can be verified again.
     pub(crate) shown: Option<Arc<ssh::Shown>>,
 }
 
 impl Proof {
-    /// Of an identity that has no certificate, or none that is verified again.
+    /// Creates a proof that has no certificate and is not verified again.
     pub(crate) const fn of(identity: String) -> Self {
         Self {
             identity,
@@ -76,119 +78,121 @@ impl Proof {
         }
     }
 
-    /// Whether its certificate has expired by `now`, seconds since 1970.
+    /// Whether the certificate has expired at `now`, in seconds since 1970.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
         self.not_after.is_some_and(|not_after| not_after < now)
     }
 }
 
-/// Whether a proof that was accepted still is.
+/// Whether an accepted proof would still be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Good,
-    /// The certificate was good until it expired.
+    /// The certificate has expired. The gateway verifies no other property of the proof.
     Expired,
-    /// No authority that counts now has signed the certificate, for this reason. Another certificate may be good.
+    /// The authorities in force do not accept the certificate, for the contained reason. The peer
+    /// may have another certificate that is valid.
     Unverified(String),
-    /// The peer may not connect any more, for this reason.
+    /// The peer is no longer permitted to connect, for the contained reason.
     Revoked(String),
 }
 
-/// What a carrier's bytes go through.
+/// A connection that transfers the bytes of a carrier.
 pub(crate) trait Transport: Duplex + Debug {
-    /// Whether it took bytes that the kernel has not taken from it: [`Duplex::poll_writable`] waits for that.
+    /// Whether the transport holds bytes that the kernel has not accepted.
+    /// [`Duplex::poll_writable`] waits for these bytes.
     fn holds_back(&self) -> bool {
         false
     }
 
-    /// Ends both directions for good, also for duplicates of the descriptor.
+    /// Ends both directions, also for duplicates of the descriptor.
     fn shut(&self);
 
-    /// The path that its bytes take; `None`: nothing is known of it, and nothing below notices that the other end has
-    /// vanished.
+    /// The path of the bytes; `None`: the path is unknown, and no layer below detects a dead peer.
     fn path(&self) -> Option<&dyn Path> {
         None
     }
 
-    /// The TCP socket below, where what is written to it is what goes out: the kernel may move payload by itself.
+    /// The TCP socket below, if the transport sends bytes unchanged, so that the kernel can move
+    /// payload directly.
     fn plain(&self) -> Option<&TcpStream> {
         None
     }
 
-    /// What its bytes run on at last.
+    /// The lowest layer that carries the bytes.
     fn runs_on(&self) -> CarrierTransport {
         CarrierTransport::Tcp
     }
 
-    /// What the other end has proved of itself; `None`: it was not asked.
+    /// The peer's proof of identity; `None`: this gateway requested no proof.
     fn proof(&self) -> Option<&Proof> {
         None
     }
 
-    /// Who the other end has proved to be; `None`: it was not asked.
+    /// The peer's proved identity; `None`: this gateway requested no proof.
     fn identity(&self) -> Option<&str> {
         self.proof().map(|proof| proof.identity.as_str())
     }
 
-    /// Where the other end is, as far as can be said.
+    /// The peer's address, if it is known.
     fn peer(&self) -> String {
         String::new()
     }
 
-    /// Takes it from this thread's event loop.
+    /// Removes the transport from this thread's event loop.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn detach(self: Box<Self>) -> Result<Box<dyn Detached>>;
 }
 
 /// The path below a transport.
 pub(crate) trait Path {
-    /// What is known of it as of now.
+    /// The current state of the path.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn info(&self) -> Result<PathInfo>;
 
-    /// Makes it one for a carrier. An other end that vanished is noticed as `keepalive` says.
+    /// Sets the options of a carrier. `keepalive` configures the detection of a dead peer.
     ///
     /// # Errors
-    /// The system's. A congestion control that cannot be had is none.
+    /// The system's error. An unavailable congestion control is not an error.
     fn prepare(
         &self,
         congestion_control: CongestionControl,
         keepalive: KeepaliveConfig,
     ) -> Result<()>;
 
-    /// Takes no more while about `bytes` wait that were not sent once.
+    /// Makes the transport accept no more bytes while about `bytes` unsent bytes wait.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn bound_queue(&self, bytes: u32) -> Result<()>;
 
-    /// The same path for another thread.
+    /// A probe of the path for another thread.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn probe(&self) -> Result<Box<dyn PathProbe>>;
 }
 
-/// A transport on its way to another thread.
+/// A transport that is being moved to another thread.
 pub(crate) trait Detached: Debug + Send {
-    /// Puts it into this thread's event loop.
+    /// Adds the transport to this thread's event loop.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn attach(self: Box<Self>) -> Result<Box<dyn Transport>>;
 }
 
-/// What the other end sent is not what it may send.
+/// An error for bytes that the peer must not send.
 fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::InvalidData, problem)
 }
 
-/// The other end has gone before it proved who it is.
+/// An error for a peer that closed the connection before it proved its identity.
 fn closed_early() -> Error {
-    let text = "the other end closed the connection during the handshake";
+    let text = "the peer closed the connection during the handshake";
     Error::new(ErrorKind::UnexpectedEof, text)
 }

@@ -1,4 +1,5 @@
-//! Ports that this process listens on, shared between its workers or for the process alone.
+//! Opens listening ports. A port is either shared by the workers of the process, or used by one
+//! socket only.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,16 +10,16 @@ use tokio::net::TcpListener;
 
 use crate::io::local_socket::canonical;
 
-/// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
+/// Length of the accept queue. The kernel limits the length to net.core.somaxconn.
 pub(crate) const BACKLOG: u32 = 4096;
-/// Pause after a failed accept: running out of file descriptors must not spin.
+/// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A port cannot be listened on.
+/// The process cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot listen on {address}: {source}", Code::ListenFailed)]
 pub(crate) struct ListenError {
-    /// As configured.
+    /// The address, as configured.
     address: String,
     /// The system's error.
     source: std::io::Error,
@@ -33,12 +34,12 @@ impl ListenError {
     }
 }
 
-/// One worker's listener on `address` (`addr:port`), which the kernel gives its share of the
-/// connections; must be called on the worker.
+/// Opens one worker's listener on `address` (`addr:port`). The kernel distributes connections among
+/// the workers' listeners. Call this function on the worker.
 pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, ListenError> {
     let listen = || {
         let socket = bind(address, Type::STREAM, true)?;
-        // What it accepts inherits it.
+        // Accepted connections inherit the option.
         socket.set_tcp_nodelay(true)?;
         socket.listen(BACKLOG.cast_signed())?;
         TcpListener::from_std(socket.into())
@@ -55,16 +56,16 @@ pub(crate) fn listen_alone(address: &str) -> Result<std::net::TcpListener, Liste
     listen().map_err(|source| ListenError::new(address, source))
 }
 
-/// Whether the port is free of other processes: with another muxgate of the same user a shared one
-/// would be shared without a word.
+/// Checks that no other process listens on the port. Without this check, another muxgate of the
+/// same user would share the port unnoticed.
 pub(crate) fn check_free(address: &str) -> Result<(), ListenError> {
     bind(address, Type::STREAM, false)
         .map(drop)
         .map_err(|source| ListenError::new(address, source))
 }
 
-/// As many UDP sockets as workers on `address` (`addr:port`), in the order in which the kernel numbers them. No other
-/// process has the port.
+/// Opens one UDP socket per worker on `address` (`addr:port`), in the order in which the kernel
+/// numbers them. No other process can use the port.
 pub(crate) fn datagram_sockets(
     address: &str,
     workers: usize,
@@ -72,7 +73,7 @@ pub(crate) fn datagram_sockets(
     let wrong = |source| ListenError::new(address, source);
     drop(bind(address, Type::DGRAM, false).map_err(wrong)?);
     let first = bind(address, Type::DGRAM, true).map_err(wrong)?;
-    // Where the system chooses the port it is one for all.
+    // If the system chooses the port, all sockets use the same port.
     let bound = first.local_addr().map_err(wrong)?.as_socket();
     let bound = bound.map_or_else(|| address.to_owned(), |bound| bound.to_string());
     let mut sockets = vec![UdpSocket::from(first)];
@@ -96,21 +97,22 @@ fn bind(address: &str, kind: Type, shared: bool) -> std::io::Result<socket2::Soc
     }
 }
 
-/// `[::]` is all addresses of both families.
+/// Binds a socket to `address`. `[::]` accepts both families.
 fn bind_to(address: SocketAddr, kind: Type, shared: bool) -> std::io::Result<socket2::Socket> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, kind.nonblocking(), None)?;
     if domain == socket2::Domain::IPV6 {
         socket.set_only_v6(false)?;
     }
-    // Of UDP sockets it would share the port with anybody.
+    // For UDP sockets this option would allow any process to share the port.
     socket.set_reuse_address(kind == Type::STREAM)?;
     socket.set_reuse_port(shared)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-/// Whether a bind failed since the kernel has no IPv6, or the network namespace has no IPv6 address at all.
+/// Whether a bind failed because the kernel has no IPv6, or the network namespace has no IPv6
+/// address.
 fn lacks_ipv6(error: &std::io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,6 +1,6 @@
-//! The UDP sockets of the port that an exit's QUIC carriers come to: one for each worker.
+//! The UDP sockets of an exit's QUIC port, one per worker.
 //!
-//! The kernel numbers them in the order of binding, so the first caller binds all of them.
+//! The kernel numbers the sockets in the order of binding, so the first caller binds all of them.
 
 use std::net::UdpSocket;
 
@@ -12,15 +12,16 @@ use super::bind::{ListenError, datagram_sockets};
 use crate::base::socket_buffers::{Buffers, enlarge};
 use crate::io::quic::steer;
 
-/// Shared by all workers.
+/// The sockets, which all workers share. Each worker takes its socket once.
 #[derive(Debug, Default)]
 pub(crate) struct DatagramSockets(Mutex<Vec<Option<UdpSocket>>>);
 
 impl DatagramSockets {
-    /// That of `worker`, of so many; to be called once by each of them with the same address.
+    /// Takes the socket of `worker`. Each worker calls this once, with the same address and the
+    /// same number of workers.
     ///
     /// # Errors
-    /// The system's, with the address.
+    /// The system's error, with the address.
     pub(crate) fn of(
         &self,
         address: &str,
@@ -32,7 +33,7 @@ impl DatagramSockets {
         }
         let own = sockets.get_mut(worker).and_then(Option::take);
         own.ok_or_else(|| {
-            let source = std::io::Error::other("its socket is taken");
+            let source = std::io::Error::other("the socket of this worker is already in use");
             ListenError::new(address, source)
         })
     }
@@ -72,7 +73,8 @@ mod tests {
             socket.set_read_timeout(patience).unwrap();
         }
         let to = sockets[0].local_addr().unwrap();
-        // From another address each time, which does not matter.
+        // Each datagram has a different source address, so the kernel's hash would select different
+        // sockets.
         for first in 0..=u8::MAX {
             let from = UdpSocket::bind("127.0.0.1:0").unwrap();
             let of = &sockets[usize::from(first % 3)];

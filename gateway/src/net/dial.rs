@@ -1,6 +1,6 @@
-//! The exit's way to a target: URL -> name -> addresses -> judgement -> connection.
+//! Connects an exit to a target. The steps are: URL, name, addresses, decision, connection.
 //!
-//! A name is looked up once: what was judged is what is dialled.
+//! A name is resolved once, and the exit dials exactly the address that the policy permitted.
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -23,12 +23,13 @@ use crate::net::dns::Lookups;
 use crate::net::egress::bare;
 use crate::net::policy::{Authorizer, Host};
 
-/// Resolving and connecting, all addresses together. Below the opener's 15 s, so that it hears why.
+/// Maximum time for resolving and connecting, over all addresses. The opener waits for 15 s, so it
+/// receives the reason.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// One address, where there are others to try.
+/// Maximum time for one address if other addresses remain.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A target that was not reached: what the peer is told, and what is counted here.
+/// A target that could not be reached: the refusal for the peer, and the code for the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DialError {
     pub(crate) code: Code,
@@ -43,7 +44,8 @@ impl DialError {
         }
     }
 
-    /// Counts and logs it; `target` is what was asked for. Returns what the peer is told.
+    /// Counts and logs the failure. `target` is the requested target. Returns the refusal for the
+    /// peer.
     pub(crate) fn report(self, telemetry: &Telemetry, target: &str) -> Refusal {
         telemetry.streams.refused(self.code);
         if telemetry.may_log_refusal() {
@@ -53,22 +55,22 @@ impl DialError {
     }
 }
 
-/// A connection to a target.
+/// An established connection to a target.
 #[derive(Debug)]
 pub(crate) struct Dialled {
     pub(crate) socket: Box<dyn LocalEnd>,
-    /// What the target resolved to.
+    /// The address that was dialled.
     pub(crate) address: LocalAddress,
-    /// Its place in its forward, where it has one on this side.
+    /// The stream's admission to a forward, if the forward is on this side.
     pub(crate) admission: Option<Admission>,
-    /// The URL that was dialled, where the peer wrote the name of a listener.
+    /// The dialled URL, if the peer specified a listener instead.
     pub(crate) url: Option<Rc<str>>,
 }
 
 /// Connects to `target` (`tcp://host:port`, or `unix:/path`) if `authorizer` permits it.
 ///
 /// # Errors
-/// [`DialError`] with the reason that fits the wire.
+/// [`DialError`] with a reason from the wire protocol.
 pub(crate) async fn dial(
     target: &str,
     authorizer: Authorizer<'_>,
@@ -78,7 +80,8 @@ pub(crate) async fn dial(
     dial_by(target, authorizer, resolve).await
 }
 
-/// The same; `resolve` is asked for the addresses of names, once for each dial.
+/// Works as [`dial`]. `resolve` returns the addresses of a name, and is called at most once per
+/// dial.
 async fn dial_by<R>(
     target: &str,
     authorizer: Authorizer<'_>,
@@ -92,7 +95,7 @@ where
     }
     let (text, port) = parse(target)?;
     let Some(host) = Host::read(text) else {
-        let text = format!("{text:?} is neither a name nor an address in its standard spelling");
+        let text = format!("{text:?} is neither a host name nor an address in standard notation");
         return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
     };
     if !authorizer.may_permit(host, port) {
@@ -119,15 +122,16 @@ where
         .await
         .unwrap_or_else(|_| {
             let text = format!(
-                "{text}:{port} did not answer within {} s",
+                "{text}:{port} did not resolve and accept the connection within {} s",
                 DIAL_TIMEOUT.as_secs()
             );
             Err(DialError::new(Code::OpenFailed, Reason::TimedOut, text))
         })
 }
 
-/// Whether a rule denies the open stream to `target`, which was connected at `address`: by the name and the address of
-/// then, since a name that is looked up again may lead elsewhere.
+/// Whether a rule denies the open stream to `target`, which is connected to `address`. The decision
+/// uses the name and the address of the open, since resolving the name again may return a different
+/// address.
 pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Authorizer<'_>) -> bool {
     match address {
         LocalAddress::Tcp(address) => {
@@ -141,10 +145,12 @@ pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Author
     }
 }
 
-/// A Unix socket answers at once: it takes the connection, has too many waiting, or is not there.
+/// Connects to a Unix socket. The kernel answers immediately: connected, backlog full, or socket
+/// not found.
 fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialError> {
     if !authorizer.permits_unix(path) {
-        let text = format!("{UNIX_PREFIX}{path} is not allowed by this exit's rules");
+        let text =
+            format!("{UNIX_PREFIX}{path} is not allowed by the rules of the gateway that dials it");
         return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
     }
     let connect = || {
@@ -171,7 +177,8 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
     }
 }
 
-/// `tcp://HOST:PORT`; IPv6 with or without brackets, the port after the last colon.
+/// Parses `tcp://HOST:PORT`. IPv6 addresses are accepted with or without brackets; the port follows
+/// the last colon.
 fn parse(target: &str) -> Result<(&str, u16), DialError> {
     let bad = |reason, text| {
         DialError::new(
@@ -185,7 +192,7 @@ fn parse(target: &str) -> Result<(&str, u16), DialError> {
         .ok_or_else(|| bad(Reason::AddressType, "only tcp:// and unix: are supported"))?;
     let (host, port) = rest
         .rsplit_once(':')
-        .ok_or_else(|| bad(Reason::General, "there is no port"))?;
+        .ok_or_else(|| bad(Reason::General, "the port is missing"))?;
     let host = bare(host);
     match port.parse() {
         Ok(port) if port > 0 && !host.is_empty() => Ok((host, port)),
@@ -194,11 +201,11 @@ fn parse(target: &str) -> Result<(&str, u16), DialError> {
 }
 
 fn denied(host: &str, port: u16) -> DialError {
-    let text = format!("{host}:{port} is not allowed by this exit's rules");
+    let text = format!("{host}:{port} is not allowed by the rules of the gateway that dials it");
     DialError::new(Code::OpenRefused, Reason::NotAllowed, text)
 }
 
-/// Tries one address after the other.
+/// Tries the permitted addresses in order.
 async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Dialled, DialError> {
     let mut last = denied(host, port);
     for &address in &permitted {
@@ -231,8 +238,8 @@ async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Di
     Err(last)
 }
 
-/// Connects. A connection that nobody waits for any more is reset: the target must not take it for one
-/// that ended well.
+/// Connects. If the dial is cancelled after the connection is established, the connection is reset,
+/// so that the target does not receive a regular end.
 async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
@@ -250,8 +257,8 @@ async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
     }
 }
 
-/// A name as resolvers take it as it is. One of a single label is in no domain by itself, and such as `localhost` are
-/// known without the dot alone.
+/// Makes a name absolute, so that the resolver does not apply its search list. A name with a single
+/// label remains unchanged, because names such as `localhost` resolve only without the dot.
 fn whole(name: &str) -> Cow<'_, str> {
     match name.contains('.') {
         true => Cow::Owned(format!("{name}.")),
@@ -259,7 +266,7 @@ fn whole(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a name resolved to.
+/// Converts the result of a look-up.
 fn found(
     host: &str,
     addresses: std::io::Result<Vec<SocketAddr>>,
@@ -285,7 +292,7 @@ fn reason(error: &std::io::Error) -> Reason {
     }
 }
 
-/// The URL for `host` and `port`: IPv6 without brackets, as jetsocat reads it.
+/// The URL of `host` and `port`. An IPv6 address has no brackets, as jetsocat expects.
 pub(crate) fn url(host: &str, port: u16) -> String {
     format!("tcp://{host}:{port}")
 }
@@ -301,7 +308,7 @@ mod tests {
     use super::*;
     use crate::net::protected_addresses::ProtectedAddresses;
 
-    /// Dials by rules that allow `allow`; `resolve` answers for names.
+    /// Dials with the rules `allow`. `resolve` resolves names.
     async fn dial_allowing<R>(
         allow: &[&str],
         target: &str,
@@ -320,7 +327,7 @@ mod tests {
         dial_by(target, authorizer, resolve).await
     }
 
-    /// The same, where nothing is to be resolved.
+    /// Works as [`dial_allowing`], for targets that need no look-up.
     async fn dial_literal(allow: &[&str], target: &str) -> Result<Dialled, DialError> {
         dial_allowing(allow, target, async |host, _| panic!("{host} is resolved")).await
     }
@@ -376,7 +383,7 @@ mod tests {
         assert_eq!(error.refusal.reason, Reason::ConnectionRefused);
     }
 
-    /// A name server whose answer to the second question is another one.
+    /// The name server returns a different answer to the second query.
     #[tokio::test]
     async fn the_address_that_was_judged_is_the_one_that_is_dialled() {
         let (good, allowed) = listener().await;
@@ -404,7 +411,7 @@ mod tests {
         assert_eq!(waiting(&bad), 0);
     }
 
-    /// As the entry's own rule for the target of a forward, which has its name.
+    /// The rule that an entry derives from the target of a forward contains the target's name.
     #[tokio::test]
     async fn a_rule_for_a_name_leads_to_nothing_guarded_whatever_the_name_leads_to() {
         let (bad, forbidden) = listener().await;
@@ -429,13 +436,13 @@ mod tests {
         assert_eq!(waiting(&bad), 0);
     }
 
-    /// In a pod `web.shop` would be completed to a Service of the namespace `shop`.
+    /// In a pod, the search list would complete `web.shop` to a Service of the namespace `shop`.
     #[tokio::test]
     async fn a_name_that_is_whole_is_completed_by_no_search_list() {
         for (rule, asked, wanted) in [
             ("web.shop:80", "web.shop", "web.shop"),
             ("web.shop:80", "web.shop.", "web.shop."),
-            // The spelling in the exit's own rule counts, not the peer's.
+            // The spelling in the exit's rule decides, not the peer's spelling.
             ("web.shop.:80", "web.shop", "web.shop."),
             ("web.shop.:80", "WEB.shop.", "WEB.shop."),
             ("*.shop:80", "web.shop", "web.shop"),
@@ -480,7 +487,7 @@ mod tests {
         (listener, address)
     }
 
-    /// How many connections were made to it.
+    /// Number of connections in the accept queue.
     fn waiting(listener: &TcpListener) -> usize {
         let mut context = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match listener.poll_accept(&mut context) {

@@ -1,10 +1,11 @@
-//! Looks names up for opens, a bounded number at once.
+//! Resolves names for opens, with a limited number of concurrent look-ups.
 //!
-//! The system's resolver holds a thread until it has an answer, even where nobody waits for that any more. Each session
-//! has a bound of its own, so that one whose peer asks for names that nobody answers for leaves the others theirs. A
-//! thread cannot be taken back, so a peer, with all of its sessions, never has more look-ups than there are places left:
-//! alone it has half of them, the next peer half of what is left, and so on. What waits for its turn is an open without an
-//! answer: the session's table and the time-out of its dial bound that.
+//! The system's resolver occupies a thread until it has an answer, even if the open was cancelled.
+//! Each session has its own limit, so that a session whose names do not resolve does not block
+//! other sessions. A blocked thread cannot be reclaimed. Therefore the permits of one peer, over
+//! all of its sessions, never exceed the free permits. A single peer gets half of the permits, the
+//! next peer half of the rest, and so on. A waiting look-up is an unanswered open, which the
+//! session's stream table and the dial timeout bound.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result};
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore};
 
-/// Look-ups at once, of the process.
+/// Maximum number of concurrent look-ups of the process.
 const LOOKUPS_MAX: usize = 64;
-/// Look-ups at once, of a session.
+/// Maximum number of concurrent look-ups of a session.
 const SESSION_LOOKUPS_MAX: usize = 16;
 
 static LOOKUPS: Places = Places {
@@ -24,17 +25,18 @@ static LOOKUPS: Places = Places {
     freed: Notify::const_new(),
 };
 
-/// The identity that a peer proved; `None`: it proved nothing, or it is this gateway that asks.
+/// The identity that a peer proved; `None`: the peer proved no identity, or this gateway itself
+/// resolves a name.
 type Peer = Option<Arc<str>>;
 
-/// The look-ups of the process, by the peers that they are for.
+/// The permits for look-ups in the process, by peer.
 #[derive(Debug)]
 struct Places {
     by_peer: Mutex<BTreeMap<Peer, usize>>,
     freed: Notify,
 }
 
-/// One look-up; its place is free again when dropped.
+/// A permit for one look-up. Dropping the value releases the permit.
 #[derive(Debug)]
 struct Place {
     of: &'static Places,
@@ -42,7 +44,7 @@ struct Place {
 }
 
 impl Places {
-    /// Waits for a place.
+    /// Waits for a permit.
     async fn take(&'static self, peer: &Peer) -> Place {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
@@ -58,7 +60,7 @@ impl Places {
         }
     }
 
-    /// Takes a place if the peer then has no more than are left.
+    /// Takes a permit if the peer holds fewer permits than are free.
     fn try_take(&self, peer: &Peer) -> bool {
         let mut by_peer = self.by_peer();
         let left = LOOKUPS_MAX - by_peer.values().sum::<usize>();
@@ -106,7 +108,7 @@ impl Default for Lookups {
 }
 
 impl Lookups {
-    /// The same, for a peer that proved this identity.
+    /// The look-ups of a session whose peer has the identity `peer`.
     pub(crate) fn of(&self, peer: Option<&str>) -> Self {
         Self {
             session: Arc::clone(&self.session),
@@ -114,17 +116,17 @@ impl Lookups {
         }
     }
 
-    /// The addresses of `host`.
+    /// Resolves `host`.
     ///
     /// # Errors
-    /// The resolver's.
+    /// The resolver's error.
     pub(crate) async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>> {
         let host = host.to_owned();
         self.ask(move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))
             .await
     }
 
-    /// Runs `ask` on a thread of its own; its place is free again once it returns.
+    /// Runs `ask` on a blocking thread. Releases the permit when `ask` returns.
     async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce() -> Result<T> + Send + 'static,
@@ -148,10 +150,10 @@ mod tests {
 
     use super::*;
 
-    /// The places are the process's, so one test at a time fills them.
+    /// The permits belong to the process, so the tests that use all permits run one at a time.
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-    /// A look-up that has begun waits until the sender is dropped.
+    /// A look-up that blocks until the sender is dropped.
     fn unanswered(
         answer: &Arc<Mutex<Receiver<()>>>,
     ) -> impl FnOnce() -> Result<()> + Send + 'static {
@@ -170,7 +172,7 @@ mod tests {
         let unheard = Arc::new(Mutex::new(unheard));
         let slow = Lookups::default();
         for _ in 0..2 * SESSION_LOOKUPS_MAX {
-            // Nobody waits for it any more, and it still has its thread.
+            // The look-up is cancelled, but still occupies its thread.
             let given_up = slow.ask(unanswered(&unheard));
             let _ = tokio::time::timeout(Duration::from_millis(1), given_up).await;
         }
@@ -196,13 +198,16 @@ mod tests {
                 let _ = tokio::time::timeout(Duration::from_millis(1), given_up).await;
             }
         }
-        // Each further peer has as many as it leaves.
+        // Each further peer gets half of the remaining permits.
         for (peer, most) in [("two", LOOKUPS_MAX / 4), ("three", LOOKUPS_MAX / 8)] {
             let other = Lookups::default().of(Some(peer));
             let found = other.addresses("127.0.0.1", 80);
             let found = tokio::time::timeout(Duration::from_secs(60), found).await;
             let address = SocketAddr::from(([127, 0, 0, 1], 80));
-            assert_eq!(found.expect("it finds a place").unwrap(), [address]);
+            assert_eq!(
+                found.expect("the look-up gets a permit").unwrap(),
+                [address]
+            );
             for _ in 0..most {
                 let given_up = other.ask(unanswered(&unheard));
                 let _ = tokio::time::timeout(Duration::from_millis(1), given_up).await;

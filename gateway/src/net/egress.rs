@@ -1,7 +1,8 @@
-//! How carriers reach their other end by an address: a TCP port, directly or through a proxy, a UDP port, or a Unix socket.
+//! Connects a gateway to another gateway: to a TCP port, directly or through a proxy, to a UDP
+//! port, or to a Unix socket.
 //!
-//! In: what the configuration and the environment specify. Out: a connection to a peer that has not proved its
-//! identity yet; [`crate::io::security`] verifies it.
+//! Input: the settings in the configuration and the environment. Output: a connection to a peer
+//! that has not proved its identity yet; [`crate::io::security`] verifies it.
 
 mod address;
 mod environment;
@@ -24,31 +25,33 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::io::transport::{Kcp, KcpWindows, Tcp, Transport, Unix};
 pub(crate) use address::{Address, bare};
 
-/// One attempt to connect by a name, to a proxy or to a Unix socket, or to find a name's addresses.
+/// Maximum time for a connection to a proxy or a Unix socket, for a connection by name, and for a
+/// look-up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same to one address. Room for a SYN that is lost, which Linux repeats after 1 s, and a round trip of 2 s. The
-/// kernel alone would try for two minutes, and who dials an exit that has vanished has others to turn to.
+/// Maximum time for a connection to one address. This time covers one lost SYN, which Linux
+/// retransmits after 1 s, and a round trip of 2 s. The kernel would try for two minutes, while an
+/// entry whose exit has disappeared can use another exit.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a proxy may take to lead on.
+/// Maximum time for a proxy to connect to the exit.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the exit behind a command may take to answer: as long as sshd waits for a login.
+/// Maximum time for the exit to answer through a command. The value equals sshd's time for a login.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How connections to other gateways are made.
+/// How a gateway connects to other gateways.
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
-    /// The environment's, where carriers may be WebSocket connections and need not: for those alone.
+    /// With transport Auto: the environment's proxy, which only WebSocket carriers use.
     requests_proxy: Option<Arc<ProxyServer>>,
     kcp: KcpWindows,
 }
 
 impl Egress {
-    /// As `config` says, and the environment.
+    /// Reads the settings from the configuration and the environment.
     ///
     /// # Errors
-    /// The environment's proxy cannot be used.
+    /// The proxy that the environment specifies is invalid.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
         let of_environment = || environment::proxy(config, |name| std::env::var(name).ok());
         let (proxy, requests_proxy) = match (&config.proxy, config.transport) {
@@ -58,10 +61,10 @@ impl Egress {
             (None, config::Transport::Tcp | config::Transport::Kcp) => (of_environment()?, None),
         };
         if let Some(proxy) = &proxy {
-            tracing::info!(%proxy, "Carriers go through a proxy");
+            tracing::info!(%proxy, "Carriers connect through a proxy");
         }
         if let Some(proxy) = &requests_proxy {
-            tracing::info!(%proxy, "Carriers that are WebSocket connections go through a proxy");
+            tracing::info!(%proxy, "WebSocket carriers connect through a proxy");
         }
         Ok(Self {
             proxy: proxy.map(Arc::new),
@@ -70,11 +73,11 @@ impl Egress {
         })
     }
 
-    /// The addresses of all names in `exits`; those that lead nowhere count only where all do. A proxy looks them
-    /// up itself.
+    /// Resolves all names in `exits`. A name that does not resolve is an error only if no name
+    /// resolves. With a proxy, names are not resolved here, because the proxy resolves them.
     ///
     /// # Errors
-    /// None of them leads anywhere.
+    /// No name resolves.
     pub(crate) async fn addresses(&self, exits: &str) -> std::io::Result<Vec<Address>> {
         let (mut addresses, mut last) = (Vec::new(), None);
         for exit in exits.split(',') {
@@ -92,7 +95,7 @@ impl Egress {
                     };
                     addresses.extend(found.into_iter().map(|ip| address(exit, ip)));
                 }
-                // The proxy may know better.
+                // The proxy may be able to resolve the name.
                 Err(_) if self.requests_proxy.is_some() => {
                     addresses.push(Address::unresolved(exit));
                 }
@@ -105,14 +108,15 @@ impl Egress {
         }
     }
 
-    /// Whether all of `exits` is one place that no name server knows more of.
+    /// Whether `exits` is a single endpoint that no name server can expand: an address, a Unix
+    /// socket, or one name behind a proxy.
     pub(crate) fn is_single(&self, exits: &str) -> bool {
         let one = |exit: &str| exit.starts_with(UNIX_PREFIX) || self.proxy.is_some();
         let literal = exits.parse::<std::net::SocketAddr>().is_ok();
         literal || (!exits.contains(',') && one(exits))
     }
 
-    /// Whether datagrams reach the addresses of [`Self::addresses`].
+    /// Whether datagrams can reach the addresses that [`Self::addresses`] returns.
     pub(crate) const fn leads_datagrams(&self) -> bool {
         self.proxy.is_none()
     }
@@ -120,7 +124,7 @@ impl Egress {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// Nobody answers there, or the proxy does not lead there.
+    /// The address does not answer, or the proxy refused the connection.
     pub(crate) async fn open(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
         if let Some(path) = address.name().strip_prefix(UNIX_PREFIX) {
             let socket = in_time(UnixStream::connect(path)).await?;
@@ -130,11 +134,13 @@ impl Egress {
         Ok(self.carried(tcp, address))
     }
 
-    /// The same for a WebSocket connection. The environment's proxy is asked for the exit of `address` where its name resolves
-    /// to several: a session is at one of them. It may know names alone, and addresses of its own for them.
+    /// Connects to `address` for a WebSocket carrier. If the name resolves to several addresses,
+    /// the gateway first sends the IP address to the environment's proxy, since a session belongs
+    /// to one exit. If the proxy refuses the address, the gateway sends the name, which the proxy
+    /// may resolve to other addresses.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(crate) async fn open_for_requests(
         &self,
         address: &Address,
@@ -155,10 +161,10 @@ impl Egress {
         }
     }
 
-    /// Connects to the UDP port `address`, by KCP.
+    /// Connects to the UDP port `address` by KCP.
     ///
     /// # Errors
-    /// Nobody answers there, or it is none.
+    /// The address does not answer, or the name does not resolve.
     pub(crate) async fn kcp(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
         let ip = match address.ip() {
             Some(ip) => ip,
@@ -166,7 +172,7 @@ impl Egress {
                 let found = in_time(tokio::net::lookup_host(address.name())).await;
                 found?.next().ok_or_else(|| {
                     let text =
-                        format!("{address} has no address, which is all that KCP is dialled by");
+                        format!("{address} does not resolve to an address, which KCP requires");
                     Error::new(ErrorKind::NotFound, text)
                 })?
             }
@@ -177,7 +183,7 @@ impl Egress {
     /// Connects to the TCP port `address`.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(crate) async fn tcp(&self, address: &Address) -> std::io::Result<TcpStream> {
         let Some(proxy) = &self.proxy else {
             let tcp = match address.ip() {
@@ -190,7 +196,7 @@ impl Egress {
         through(proxy, address.name()).await
     }
 
-    /// What came of [`Self::tcp`], as a transport.
+    /// Wraps a connection of [`Self::tcp`] as a transport.
     pub(crate) fn carried(&self, tcp: TcpStream, address: &Address) -> Box<dyn Transport> {
         match self.proxy {
             Some(_) => Tcp::through(tcp, address.name().to_owned()),
@@ -209,7 +215,10 @@ async fn through(proxy: &ProxyServer, to: &str) -> std::io::Result<TcpStream> {
     match led.await {
         Ok(led) => led.map_err(wrong)?,
         Err(_) => {
-            let text = format!("no answer within {} s", PROXY_TIMEOUT.as_secs());
+            let text = format!(
+                "the proxy did not answer within {} s",
+                PROXY_TIMEOUT.as_secs()
+            );
             return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
         }
     }
@@ -223,19 +232,21 @@ async fn lead_on(tcp: &mut TcpStream, proxy: &ProxyServer, to: &str) -> std::io:
     }
 }
 
-/// Fills `bytes` of a proxy's answer.
+/// Reads `bytes` of the proxy's response.
 async fn hear(tcp: &mut TcpStream, bytes: &mut [u8]) -> std::io::Result<()> {
     let heard = tcp.read_exact(bytes).await.map(drop);
     heard.map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => {
-            Error::new(error.kind(), "it closed the connection before it answered")
-        }
+        ErrorKind::UnexpectedEof => Error::new(
+            error.kind(),
+            "the proxy closed the connection before it answered",
+        ),
         _ => error,
     })
 }
 
-/// In any order, but those of the kind that the resolver put first before the others. Where a name has more addresses
-/// than exits are used, each entry and each of its workers then uses others; resolvers may sort them.
+/// Shuffles the addresses, but keeps the family that the resolver put first in front. If a name has
+/// more addresses than the entry uses, each entry and worker uses different addresses. The order of
+/// the resolver is not sufficient, because some resolvers sort the addresses.
 fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv4) else {
         return;
@@ -283,12 +294,12 @@ mod tests {
             );
             firsts.insert(addresses[0]);
             addresses.sort_unstable_by_key(|address| resolved.iter().position(|at| at == address));
-            assert_eq!(addresses, resolved, "none is lost");
+            assert_eq!(addresses, resolved, "no address is lost");
         }
         assert_eq!(firsts.len(), 4);
     }
 
-    /// A proxy that connects to `known` alone, and all that it was asked for until then.
+    /// Starts a proxy that connects only to `known`. Returns the requested targets.
     async fn asked(known: &str, of: &Address) -> Vec<String> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ProxyServer {

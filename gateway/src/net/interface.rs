@@ -1,13 +1,15 @@
-//! The interface that IP packets come from and go to: made by somebody with CAP_NET_ADMIN, so that the gateway that opens it
-//! ([`crate::io::tun`]) needs no capability.
+//! Creates and deletes the TUN interface of a gateway, which needs CAP_NET_ADMIN. The gateway that
+//! opens the interface ([`crate::io::tun`]) then needs no capability.
 //!
-//! What is there as it is to be is kept, so that a gateway that has it open goes on; what differs is changed. Of addresses
-//! and routes only those of this interface are touched. Reverse path filters (`rp_filter`) need no change: what comes out
-//! of the interface has sources that are routed into it.
+//! Settings that already match remain unchanged, so a gateway that has the interface open continues
+//! to run. Only addresses and routes of this interface change. Reverse path filters (`rp_filter`)
+//! need no change, because packets that come out of the interface have sources that are routed into
+//! it.
 
 mod link;
 mod masquerade;
 mod network;
+mod queues;
 
 use std::io;
 use std::net::IpAddr;
@@ -22,121 +24,146 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use crate::io::netlink::Netlink;
 use crate::io::tun::{self, TunError};
 use link::Link;
+pub(crate) use queues::{check_made_for, check_opened};
 
-/// Packets that the kernel holds for a gateway that is busy: at 64 KiB a packet and 10 Gbit/s, half a second.
+/// Packets that the kernel holds for a busy gateway: half a second at 10 Gbit/s and 64 KiB each.
 const QUEUE_PACKETS: u32 = 10_000;
-/// The number of the TUN driver's node (Documentation/admin-guide/devices.txt).
+/// Major and minor number of the TUN driver's node (Documentation/admin-guide/devices.txt).
 const NODE: (u32, u32) = (10, 200);
-/// As udev makes it: the kernel asks who owns the interface, not who may open the node.
+/// The mode that udev sets. Access to an interface depends on its owner, not on the node's mode.
 const NODE_MODE: u32 = 0o666;
-/// What has a host pass packets on, and whether it is of IPv6.
+/// The sysctls that make a host forward packets, and whether each is for IPv6.
 const FORWARDING: [(&str, bool); 2] = [
     ("net/ipv4/ip_forward", false),
     ("net/ipv6/conf/all/forwarding", true),
 ];
 
-/// An interface as it is to be.
+/// The requested state of an interface.
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub(crate) device: String,
-    /// The node of the TUN driver; made where there is none.
+    /// Path of the TUN driver's node, which is created if it does not exist.
     pub(crate) node: String,
-    /// The user who may open it.
+    /// The user who may open the interface.
     pub(crate) owner: u32,
     pub(crate) mtu: u16,
+    /// Number of queues that the gateway opens.
+    pub(crate) queues: u16,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) routes: Vec<Cidr>,
-    /// Whether the host passes packets on, of the IP versions of `addresses` and `routes`.
+    /// Whether the host forwards packets of the IP versions of `addresses` and `routes`.
     pub(crate) forward: bool,
-    /// Whether the sources of packets that the host passes on between the interface and its other ones become addresses of
-    /// the interface that they leave by.
+    /// Whether the host translates the sources of packets that it forwards between this interface
+    /// and its other interfaces. The new source is an address of the interface that the packet
+    /// leaves by.
     pub(crate) masquerade: bool,
 }
 
-/// An interface cannot be as it is to be.
+/// Why an interface cannot get its requested state.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InterfaceError {
-    #[error("interface {device}: {what}: {error}{}", hint(error))]
+    #[error("interface {device}: {what} failed: {error}{}", hint(error))]
     System {
         device: String,
         what: String,
         error: io::Error,
     },
-    #[error("interface {0} is there, but is no TUN interface: name another one, or delete it")]
+    #[error("interface {0} exists, but is not a TUN interface: choose another name, or delete it")]
     NotTun(String),
+    #[error(
+        "interface {device} was created for one queue: delete it (`muxgate tun delete --device {device}`), and create it again with `--queues {queues}`"
+    )]
+    OneQueue { device: String, queues: u16 },
+    #[error(
+        "interface {0} was created for several queues: configure as many queues at its gateway (`network.queues`, `--queues`), or delete the interface (`muxgate tun delete --device {0}`) and create it again without `--queues`"
+    )]
+    SeveralQueues(String),
+    #[error(
+        "another process has interface {device} open: the interface has {open} open queues, and this gateway opened {expected}, two for each configured queue. End that process, or choose another interface"
+    )]
+    OpenElsewhere {
+        device: String,
+        open: u32,
+        expected: u32,
+    },
     #[error(transparent)]
     Tun(#[from] TunError),
-    #[error("node {node}: {error}. Making it needs CAP_MKNOD outside of user namespaces")]
+    #[error(
+        "cannot create the device node {node}: {error}. The command needs CAP_MKNOD, and must not run in a user namespace"
+    )]
     Node { node: String, error: io::Error },
-    #[error("node {0} is there, but is none of the TUN driver (character device 10:200)")]
+    #[error("node {0} exists, but is not the node of the TUN driver (character device 10:200)")]
     OtherNode(String),
     #[error(
-        "{route} is routed elsewhere already: remove that route, or name the halves of {route}, which are longer prefixes"
+        "another interface already has a route to {route}: remove that route, or use the two halves of {route}, which are longer prefixes"
     )]
     Routed { route: Cidr },
     #[error(
-        "sysctl {key} cannot be set to 1: {error}. Where /proc/sys is read-only, as in containers, have the pod set it (`securityContext.sysctls`), or leave --forward out"
+        "cannot set sysctl {key} to 1: {error}. In containers /proc/sys is read-only: set the sysctl in the pod (`securityContext.sysctls`), or omit --forward"
     )]
     Forwarding { key: &'static str, error: io::Error },
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => ". It needs CAP_NET_ADMIN",
+        io::ErrorKind::PermissionDenied => ". This requires CAP_NET_ADMIN",
         _ => "",
     }
 }
 
-/// The route by which a carrier with `peer` would run inside itself, if there is one.
+/// Returns the route that contains `peer`. A carrier to `peer` would run inside itself.
 pub(crate) fn carrier_loop(routes: &[Cidr], peer: IpAddr) -> Option<Cidr> {
     let mut routes = routes.iter().copied();
     routes.find(|route| route.contains(peer))
 }
 
 impl Interface {
-    /// Makes it, or changes what differs.
+    /// Creates the interface, or changes the settings that differ.
     ///
     /// # Errors
-    /// [`InterfaceError`]; what was done until then stays, and a further call goes on.
+    /// [`InterfaceError`]. Completed steps remain, and another call continues with the other steps.
     pub(crate) fn create(&self) -> Result<(), InterfaceError> {
         let connected = Netlink::route();
-        let mut netlink = connected.map_err(|error| self.failed("asking the kernel", error))?;
+        let mut netlink = connected.map_err(|error| self.failed("opening netlink", error))?;
         make_node(&self.node)?;
         let link = self.kept(&mut netlink)?;
-        // Addresses first, and routes last: a route needs an interface that is up, and takes its source from there.
+        // A route needs an interface that is up, and takes its source from the addresses.
         self.set(&mut netlink, link.index, None)
-            .map_err(|error| self.failed("setting its MTU", error))?;
+            .map_err(|error| self.failed("setting the MTU", error))?;
         network::set_addresses(&mut netlink, link.index, &self.addresses)
             .map_err(|(what, error)| self.failed(what, error))?;
         self.set(&mut netlink, link.index, Some(LinkFlags::Up))
-            .map_err(|error| self.failed("setting it up", error))?;
-        network::set_routes(&mut netlink, link.index, &self.routes).map_err(
-            |(route, what, error)| match (route, error.raw_os_error()) {
-                (Some(route), Some(libc::EEXIST)) => InterfaceError::Routed { route },
-                _ => self.failed(what, error),
-            },
-        )?;
+            .map_err(|error| self.failed("bringing up the interface", error))?;
+        set_routes(&mut netlink, &self.device, link.index, &self.routes)?;
         let masquerade = match self.masquerade {
             true => masquerade::set(&self.device),
             false => masquerade::remove(&self.device),
         };
-        masquerade.map_err(|error| self.failed("setting its nftables table", error))?;
+        masquerade.map_err(|error| self.failed("setting the nftables table", error))?;
         self.set_forwarding()
     }
 
-    /// The interface, persistent and of the right owner.
+    /// Returns the interface. Creates the interface, or makes it persistent and sets its owner, if
+    /// needed.
     fn kept(&self, netlink: &mut Netlink<RouteNetlinkMessage>) -> Result<Link, InterfaceError> {
         let find = |netlink: &mut Netlink<RouteNetlinkMessage>| {
-            Link::named(netlink, &self.device).map_err(|error| self.failed("looking it up", error))
+            Link::named(netlink, &self.device)
+                .map_err(|error| self.failed("looking up the interface", error))
         };
         let is_right = |link: &Link| link.is_persistent && link.owner == Some(self.owner);
         match find(netlink)? {
             Some(link) if !link.is_tun => return Err(InterfaceError::NotTun(self.device.clone())),
-            Some(link) if is_right(&link) => return Ok(link),
-            _ => tun::keep(&self.node, &self.device, self.owner)?,
+            Some(link) => {
+                queues::check(&link, &self.device, self.queues)?;
+                if is_right(&link) {
+                    return Ok(link);
+                }
+            }
+            None => {}
         }
+        tun::keep(&self.node, &self.device, self.owner, self.queues > 1)?;
         let made = find(netlink)?;
-        made.ok_or_else(|| self.failed("looking it up", io::ErrorKind::NotFound.into()))
+        made.ok_or_else(|| self.failed("looking up the interface", io::ErrorKind::NotFound.into()))
     }
 
     fn set(
@@ -170,7 +197,7 @@ impl Interface {
                 continue;
             }
             let path = format!("/proc/sys/{key}");
-            // A pod has the setting of its node often, and may not write it.
+            // A pod usually inherits the value of its node, and cannot write it.
             if std::fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1") {
                 continue;
             }
@@ -185,15 +212,52 @@ impl Interface {
     }
 }
 
-/// Deletes the TUN interface `device`, with its addresses and routes. Returns whether there was one.
+/// Sets the addresses of a TUN interface that is up, and routes `routes` to it. Removes other
+/// addresses except those of scope link.
+///
+/// # Errors
+/// [`InterfaceError`].
+pub(crate) fn assign(
+    device: &str,
+    addresses: &[Cidr],
+    routes: &[Cidr],
+) -> Result<(), InterfaceError> {
+    let connected = Netlink::route();
+    let mut netlink = connected.map_err(|error| failed(device, "opening netlink", error))?;
+    let link = Link::named(&mut netlink, device);
+    let link = link.map_err(|error| failed(device, "looking up the interface", error))?;
+    let Some(link) = link.filter(|link| link.is_tun) else {
+        return Err(InterfaceError::NotTun(device.to_owned()));
+    };
+    network::set_addresses(&mut netlink, link.index, addresses)
+        .map_err(|(what, error)| failed(device, what, error))?;
+    set_routes(&mut netlink, device, link.index, routes)
+}
+
+fn set_routes(
+    netlink: &mut Netlink<RouteNetlinkMessage>,
+    device: &str,
+    index: u32,
+    routes: &[Cidr],
+) -> Result<(), InterfaceError> {
+    let set = network::set_routes(netlink, index, routes);
+    set.map_err(|(route, what, error)| match (route, error.raw_os_error()) {
+        (Some(route), Some(libc::EEXIST)) => InterfaceError::Routed { route },
+        _ => failed(device, what, error),
+    })
+}
+
+/// Deletes the TUN interface `device`, with its addresses and routes. Returns whether the interface
+/// existed.
 ///
 /// # Errors
 /// [`InterfaceError`].
 pub(crate) fn delete(device: &str) -> Result<bool, InterfaceError> {
     let connected = Netlink::route();
-    let mut netlink = connected.map_err(|error| failed(device, "asking the kernel", error))?;
+    let mut netlink = connected.map_err(|error| failed(device, "opening netlink", error))?;
     let link = Link::named(&mut netlink, device);
-    let Some(link) = link.map_err(|error| failed(device, "looking it up", error))? else {
+    let Some(link) = link.map_err(|error| failed(device, "looking up the interface", error))?
+    else {
         return Ok(false);
     };
     if !link.is_tun {
@@ -202,9 +266,9 @@ pub(crate) fn delete(device: &str) -> Result<bool, InterfaceError> {
     let mut message = LinkMessage::default();
     message.header.index = link.index;
     let deleted = netlink.request(RouteNetlinkMessage::DelLink(message), 0);
-    deleted.map_err(|error| failed(device, "deleting it", error))?;
+    deleted.map_err(|error| failed(device, "deleting the interface", error))?;
     masquerade::remove(device)
-        .map_err(|error| failed(device, "deleting its nftables table", error))?;
+        .map_err(|error| failed(device, "deleting the nftables table", error))?;
     Ok(true)
 }
 
@@ -216,7 +280,7 @@ fn failed(device: &str, what: impl Into<String>, error: io::Error) -> InterfaceE
     }
 }
 
-/// Makes the node where nothing is.
+/// Creates the TUN driver's node if the path does not exist.
 fn make_node(node: &str) -> Result<(), InterfaceError> {
     let wrong = |error: io::Error| InterfaceError::Node {
         node: node.to_owned(),
@@ -238,7 +302,7 @@ fn make_node(node: &str) -> Result<(), InterfaceError> {
         number,
     )
     .map_err(|error| wrong(error.into()))?;
-    // The mode of mknod(2) is without the bits of the umask.
+    // mknod(2) clears the bits of the umask.
     let permissions = std::fs::Permissions::from_mode(NODE_MODE);
     std::fs::set_permissions(node, permissions).map_err(wrong)
 }

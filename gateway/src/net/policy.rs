@@ -1,12 +1,13 @@
-//! Which targets an exit may dial.
+//! Decides which targets an exit may dial.
 //!
-//! Pure: the judgement is of the name asked for, of the address that it resolved to, and of who asks; the
-//! caller dials exactly the address that was judged. Default is deny, and a rule that denies wins.
+//! The decision depends only on the requested name, the resolved address and the peer. The caller
+//! dials exactly the address that was decided on. The default is deny, and a deny rule takes
+//! precedence.
 //!
-//! Some addresses are reached only by a rule that names them literally, which all of its network must lie
-//! among: loopback, link-local, metadata services, multicast, unspecified, what `policy.protected` has,
-//! the API server, and the gateway's own ports. So are those that a tunnel or a translator maps to one of them, since the
-//! IPv4 address is in them.
+//! A rule permits a protected address only if the rule's whole network lies within one kind of
+//! protected addresses. The kinds are: loopback, link-local, metadata services, multicast,
+//! unspecified, the networks of `policy.protected`, the API server, and the gateway's own ports. An
+//! IPv6 address that a tunnel or a translator maps to such an IPv4 address is also protected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,9 +16,9 @@ use muxtunnel_gateway_config::{Cidr, HostPattern, Policy, Rule, ends_in_number};
 
 use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
 
-/// Metadata services of large clouds that are not link-local: networks and the lengths of their prefixes. AWS has the
-/// whole of the first IPv6 one for services of an instance (254: metadata, 23: credentials of pods, 253: names), Google
-/// the second, Oracle and Scaleway one address each.
+/// Metadata services of large clouds that are not link-local: networks and prefix lengths. AWS uses
+/// the first IPv6 network for services of an instance (254: metadata, 23: credentials of pods, 253:
+/// DNS), and Google the second network. Oracle and Scaleway use one address each.
 const METADATA: [(IpAddr, u8); 7] = [
     (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
     (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
@@ -39,35 +40,38 @@ const METADATA: [(IpAddr, u8); 7] = [
         128,
     ),
 ];
-/// The API server's own names in a cluster, whose rule may permit its address.
+/// The names of the API server within a cluster. A rule for one of these names permits the API
+/// server's address.
 const API_SERVER_NAMES: [&str; 3] = [
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// Decides whether a peer may dial a target: the rules, the protected addresses and the identity of the peer.
+/// Decides whether a peer may dial a target, from the rules, the protected addresses and the
+/// identity of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Authorizer<'a> {
-    /// The rules that allow.
+    /// The allow rules.
     pub(crate) allow: &'a [Rule],
     pub(crate) policy: &'a Policy,
     pub(crate) protected: &'a ProtectedAddresses,
-    /// What the peer's carriers proved of it; `None`: nothing.
+    /// The identity that the peer's carriers proved; `None`: the peer proved no identity.
     pub(crate) peer: Option<&'a str>,
 }
 
-/// What a host is written as.
+/// The host of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host<'a> {
-    /// An address in its standard spelling.
+    /// An address in standard notation.
     Address(IpAddr),
-    /// A name, without the dot at its end.
+    /// A name without the final dot.
     Name(&'a str),
 }
 
 impl<'a> Host<'a> {
-    /// `None`: it is neither, but resolvers may read it as an address, such as `0177.1`.
+    /// Parses a host; `None`: the text is neither a name nor an address, for example `0177.1`,
+    /// which resolvers may read as an address.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         if let Ok(address) = text.parse() {
             return Some(Self::Address(address));
@@ -80,7 +84,7 @@ impl<'a> Host<'a> {
 }
 
 impl<'a> Authorizer<'a> {
-    /// By the rules of an exit.
+    /// Creates an authorizer with the rules of an exit.
     pub(crate) fn of(
         policy: &'a Policy,
         protected: &'a ProtectedAddresses,
@@ -99,8 +103,8 @@ impl<'a> Authorizer<'a> {
         allowing.filter(move |rule| self.is_for(rule, port))
     }
 
-    /// Whether any rule could permit `host`:`port`, so that a name that nobody allowed is not even
-    /// resolved.
+    /// Whether any rule could permit `host`:`port`. The exit does not resolve a name that no rule
+    /// could permit.
     pub(crate) fn may_permit(&self, host: Host<'_>, port: u16) -> bool {
         let by_name = |rule: &Rule| match &rule.host {
             HostPattern::Any => Some(true),
@@ -114,8 +118,8 @@ impl<'a> Authorizer<'a> {
             && !denied.any(|rule| by_name(rule).unwrap_or(false))
     }
 
-    /// Whether the rules that have the name of `host` say of it that it is whole, so that no search list may make another
-    /// one of it.
+    /// Whether every rule that matches the name of `host` has an absolute name, so that the
+    /// resolver must not apply its search list.
     pub(crate) fn is_whole(&self, host: Host<'_>, port: u16) -> bool {
         let by_name = self.allowing(port).filter(|rule| names(rule, host));
         let mut by_name = by_name.filter_map(|rule| match &rule.host {
@@ -127,7 +131,8 @@ impl<'a> Authorizer<'a> {
             .is_some_and(|first| first && by_name.all(|is_whole| is_whole))
     }
 
-    /// Whether the Unix socket at `path` may be connected to: a rule names it, and none denies it.
+    /// Whether the Unix socket at `path` is permitted, that is, a rule contains the path and no
+    /// rule denies it.
     pub(crate) fn permits_unix(&self, path: &str) -> bool {
         let mut allowing = self.allow.iter();
         allowing.any(|rule| self.names_unix(rule, path)) && !self.denies_unix(path)
@@ -144,14 +149,14 @@ impl<'a> Authorizer<'a> {
         is_for && matches!(&rule.host, HostPattern::Unix(named) if named == path)
     }
 
-    /// Whether a stream to `host`:`port`, resolved to `address`, may be dialled.
+    /// Whether the peer may dial `host`:`port`, resolved to `address`.
     pub(crate) fn permits(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
         self.allowing(port)
             .any(|rule| self.covers(rule, host, address, port))
             && !self.denies(host, address, port)
     }
 
-    /// Whether a rule denies a stream to `host`:`port`, resolved to `address`.
+    /// Whether a rule denies `host`:`port`, resolved to `address`.
     pub(crate) fn denies(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
         self.denying(port).any(|rule| match &rule.host {
             HostPattern::Any => true,
@@ -171,7 +176,7 @@ impl<'a> Authorizer<'a> {
         rule.ports.contains(port) && peer.is_none_or(|peer| self.peer == Some(peer))
     }
 
-    /// Whether the rule allows it: it covers it, and names literally what has to be.
+    /// Whether an allow rule matches and, for a protected address, specifies it literally.
     fn covers(&self, rule: &Rule, host: Host<'_>, address: IpAddr, port: u16) -> bool {
         let by_name = |exact: bool| {
             !self.is_own(address, port)
@@ -196,7 +201,8 @@ impl<'a> Authorizer<'a> {
         }
     }
 
-    /// Whether a network that ends with `end` may permit `address`: what guards one guards the other.
+    /// Whether a network that ends with `end` may permit `address`. Both addresses must have the
+    /// same protections.
     fn is_literal(&self, address: IpAddr, end: IpAddr) -> bool {
         let mut protected = self.protected();
         self.guards_of(address).is_within(self.guards_of(end))
@@ -208,25 +214,25 @@ impl<'a> Authorizer<'a> {
         all.any(|address| self.protected.is_own(address, port))
     }
 
-    /// The IPv4 addresses that a router or a translator could take out of an IPv6 one.
+    /// The IPv4 addresses that a router or a translator could extract from an IPv6 address.
     fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> {
         let prefixes = self.policy.nat64_prefixes.iter();
         embedded(address).chain(prefixes.filter_map(move |prefix| translated(*prefix, address)))
     }
 
-    /// Of the address itself, and of those that are in it.
+    /// The protections of the address and of its embedded addresses.
     fn guards_of(&self, address: IpAddr) -> Guards {
         let all = self.embedded(address).chain([canonical(address)]);
         all.map(guards_of_one).fold(Guards::NONE, Guards::with)
     }
 
-    /// Whether the network has the address, or one that is in it.
+    /// Whether the network contains the address or one of its embedded addresses.
     fn is_in(&self, cidr: Cidr, address: IpAddr) -> bool {
         let mut all = self.embedded(address).chain([address]);
         all.any(|address| ends(cidr, address).is_some())
     }
 
-    /// The API server's name is as good as its address.
+    /// Whether a rule with the API server's name matches, which permits the API server's address.
     fn names_api_server(&self, host: Host<'_>) -> bool {
         match (&self.protected.api_server, host) {
             (Some(ApiServer::Name(name)), Host::Name(host)) => name.eq_ignore_ascii_case(host),
@@ -254,7 +260,7 @@ impl<'a> Authorizer<'a> {
     }
 }
 
-/// Whether a rule with a name or a pattern of names has `host`.
+/// Whether a rule with a name or a name pattern matches `host`.
 fn names(rule: &Rule, host: Host<'_>) -> bool {
     let Host::Name(host) = host else {
         return false;
@@ -273,7 +279,8 @@ fn names(rule: &Rule, host: Host<'_>) -> bool {
     }
 }
 
-/// A rule that names localhost permits loopback, and no other protected address.
+/// Whether a rule for localhost matches. Such a rule permits loopback and no other protected
+/// address.
 fn is_localhost(host: Host<'_>, address: IpAddr) -> bool {
     matches!(host, Host::Name(name) if name.eq_ignore_ascii_case("localhost"))
         && canonical(address).is_loopback()
@@ -288,7 +295,7 @@ fn is_api_server(host: Host<'_>) -> bool {
         .any(|name| host.eq_ignore_ascii_case(name))
 }
 
-/// Why an address has to be named literally: a set of bits.
+/// Why an address must be specified literally, as a bit set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Guards(u8);
 
@@ -299,7 +306,8 @@ impl Guards {
     const LINK_LOCAL: Self = Self(4);
     const METADATA: Self = Self(8);
     const MULTICAST: Self = Self(16);
-    /// NAT64 for local use (RFC 8215): where in it the IPv4 address is, only its operator knows.
+    /// NAT64 for local use (RFC 8215). Only the operator of the network knows the position of the
+    /// IPv4 address.
     const TRANSLATED: Self = Self(32);
 
     fn is_empty(self) -> bool {
@@ -338,8 +346,9 @@ fn is_metadata(address: IpAddr) -> bool {
     })
 }
 
-/// The one form of addresses that reach the same: IPv4 ones that are mapped (RFC 4291), which the kernel
-/// dials as such, and those behind the well-known prefix of NAT64 (RFC 6052).
+/// Converts an address to the IPv4 address that it reaches. This applies to IPv4-mapped addresses
+/// (RFC 4291), which the kernel dials as IPv4, and to addresses in the well-known NAT64 prefix (RFC
+/// 6052).
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => match v6.segments() {
@@ -352,8 +361,9 @@ fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 addresses that a router or a translator could take out of an IPv6 one: compatible (RFC 4291),
-/// translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo (RFC 4380), ISATAP (RFC 5214).
+/// The IPv4 addresses that a router or a translator could extract from an IPv6 address: compatible
+/// (RFC 4291), translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo (RFC 4380),
+/// ISATAP (RFC 5214).
 fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let found = match address {
         IpAddr::V6(v6) => {
@@ -367,7 +377,7 @@ fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
                 [0x2001, 0, h, l, _, _, high, low] => [Some(v4(h, l)), Some(v4(!high, !low))],
                 _ => [None, None],
             };
-            // The bits for "universal" and "group" of the interface's id are of no importance.
+            // The "universal" and "group" bits of the interface identifier may have any value.
             let isatap = s[4] & 0xfcff == 0 && s[5] == 0x5efe;
             [outer[0], outer[1], isatap.then(|| v4(s[6], s[7]))]
         }
@@ -376,8 +386,8 @@ fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     found.into_iter().flatten()
 }
 
-/// The IPv4 address that a translator with that prefix takes out of an address behind it: the bits behind the prefix, but for
-/// those of byte 8 (RFC 6052, section 2.2).
+/// The IPv4 address that a translator with this prefix extracts from an address: the bits after the
+/// prefix, except byte 8 (RFC 6052, section 2.2).
 fn translated(prefix: Cidr, address: IpAddr) -> Option<IpAddr> {
     let network = IpNet::new(prefix.address, prefix.length).ok()?;
     let IpAddr::V6(v6) = address else {
@@ -398,7 +408,7 @@ fn v4(high: u16, low: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(a, b, c, d))
 }
 
-/// The first and the last address of the network, if it has `address`.
+/// The first and the last address of the network, if the network contains `address`.
 fn ends(cidr: Cidr, address: IpAddr) -> Option<(IpAddr, IpAddr)> {
     let network = canonical_network(cidr)?;
     let has = network.contains(&canonical(address));

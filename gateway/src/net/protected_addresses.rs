@@ -1,7 +1,8 @@
-//! Addresses that peers reach only where a rule names them literally: the Kubernetes API server's, and the gateway's own
-//! ports.
+//! Addresses that peers reach only if a rule specifies them literally: the Kubernetes API server,
+//! and the gateway's own ports.
 //!
-//! Found once, when the process starts. [`crate::net::policy`] uses them; they decide nothing themselves.
+//! The addresses are determined once, when the process starts. [`crate::net::policy`] uses these
+//! addresses to decide which targets a peer may reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -9,20 +10,21 @@ use muxtunnel_gateway_config::Config;
 
 use crate::io::local_socket::canonical;
 
-/// In every pod: the address of the API server's Service, on some platforms its name.
+/// Environment variable in every pod: the address of the API server's Service, on some platforms
+/// the Service's name.
 const API_SERVER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// The protected addresses of one gateway.
 #[derive(Debug)]
 pub(crate) struct ProtectedAddresses {
     pub(crate) api_server: Option<ApiServer>,
-    /// What it listens on for carriers and for its operator.
+    /// The addresses of the gateway's carrier port and admin port.
     own: Vec<SocketAddr>,
-    /// Whether an address is one of this host's.
+    /// Whether an address belongs to this host.
     is_local: fn(IpAddr) -> bool,
 }
 
-/// Where the API server is.
+/// The address or the name of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApiServer {
     Address(IpAddr),
@@ -30,13 +32,13 @@ pub(crate) enum ApiServer {
 }
 
 impl ProtectedAddresses {
-    /// Those of this process.
+    /// The protected addresses of this process.
     pub(crate) fn of_process(config: &Config) -> Self {
         let host = std::env::var(API_SERVER).unwrap_or_default();
         Self::new(&host, config, is_local)
     }
 
-    /// `api_server`: an address or a name; empty: there is none.
+    /// `api_server` is an address or a name; empty: there is no API server.
     pub(crate) fn new(api_server: &str, config: &Config, is_local: fn(IpAddr) -> bool) -> Self {
         let api_server = match (api_server, api_server.parse()) {
             ("", _) => None,
@@ -54,7 +56,7 @@ impl ProtectedAddresses {
         }
     }
 
-    /// Whether the gateway itself listens there, not for streams.
+    /// Whether the gateway's carrier or admin port listens on the address.
     pub(crate) fn is_own(&self, address: IpAddr, port: u16) -> bool {
         self.own.iter().any(|own| {
             let any = own.ip().is_unspecified();
@@ -63,7 +65,8 @@ impl ProtectedAddresses {
     }
 }
 
-/// The kernel's word: what is sent to an address of one's own comes from that address.
+/// Queries the kernel's routing table: the source address for a local destination is that
+/// destination.
 fn is_local(address: IpAddr) -> bool {
     if address.is_loopback() || address.is_unspecified() {
         return true;
@@ -74,7 +77,7 @@ fn is_local(address: IpAddr) -> bool {
     };
     let source = || {
         let socket = UdpSocket::bind((any, 0))?;
-        // Sends nothing: it only looks for the route. The port is of no importance.
+        // `connect` on a UDP socket only looks up the route and sends nothing. Any port works.
         socket.connect((address, 9))?;
         socket.local_addr()
     };

@@ -1,8 +1,10 @@
-//! The ports that an exit listens on for entries, shared by all its workers and by all sessions of one identity.
+//! The ports on which an exit listens for entries. All workers, and all sessions of one identity,
+//! share these ports.
 //!
-//! Each worker has a socket of its own on a port (SO_REUSEPORT), and the first one sees to it that no
-//! other process has it. A port belongs to the identity of its first asker until its last socket is closed. Bounded
-//! by what sessions may ask for; never on the way of a byte.
+//! Each worker has its own socket on a port (SO_REUSEPORT). The first socket of a port checks that
+//! no other process uses the port. A port belongs to the identity that requested it first, until
+//! its last socket is closed. The limits of sessions bound the number of ports. The data path does
+//! not use this table.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,28 +20,28 @@ use crate::net::bind::{ListenError, check_free, listen_shared};
 #[derive(Debug, Default)]
 pub(crate) struct SharedPorts(Mutex<BTreeMap<SocketAddr, Holder>>);
 
-/// The peer that a port belongs to.
+/// The peer that holds a port.
 #[derive(Debug)]
 struct Holder {
-    /// What its carriers proved; `None`: nothing.
+    /// The identity that the peer's carriers proved; `None`: the peer proved no identity.
     peer: Option<Box<str>>,
-    /// Workers that have a socket for it.
+    /// Number of workers that have a socket on the port.
     workers: usize,
 }
 
-/// Why a port cannot be listened on for a peer.
+/// Why an exit cannot listen on a port for a peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedPortError {
-    #[error("{code}: {0} is in use by a peer of another identity; ask for another port", code = Code::ListenRefused)]
+    #[error("{code}: {0} is in use by a peer of another identity; request another port", code = Code::ListenRefused)]
     OtherPeer(SocketAddr),
     #[error(transparent)]
     Unavailable(#[from] ListenError),
 }
 
-/// One worker's part of a port.
+/// One worker's socket on a shared port.
 #[derive(Debug)]
 pub(crate) struct SharedListener {
-    // The order counts: the port is given back once it is closed.
+    // Field order matters: the socket must be closed before the port is released.
     pub(crate) socket: TcpListener,
     _registration: Registration,
 }
@@ -51,10 +53,11 @@ struct Registration {
 }
 
 impl SharedPorts {
-    /// Listens for the peer that proved the identity `peer`; must be called on the worker.
+    /// Listens for the peer with the identity `peer`. Call this function on the worker.
     ///
     /// # Errors
-    /// [`SharedPortError`]: another peer or another process has the port, or it cannot be had.
+    /// [`SharedPortError`]: another peer or another process holds the port, or the system refused
+    /// the port.
     pub(crate) fn listen(
         self: &Arc<Self>,
         address: SocketAddr,
@@ -85,7 +88,7 @@ impl SharedPorts {
         })
     }
 
-    /// Whether a peer has `address`.
+    /// Whether a peer holds `address`.
     pub(crate) fn is_taken(&self, address: SocketAddr) -> bool {
         self.all().contains_key(&address)
     }
@@ -118,7 +121,7 @@ mod tests {
         let shared_ports = Arc::new(SharedPorts::default());
         assert!(
             shared_ports.listen(address, None).is_err(),
-            "another one has it"
+            "another process has the port"
         );
         drop(other);
         let first = shared_ports.listen(address, None).unwrap();

@@ -1,5 +1,5 @@
-//! Samples every carrier once a second, on the admin thread: how much it moved, and what limits it
-//! ([`crate::base::carrier_history`]). Nothing is added to the data path.
+//! Samples every carrier once per second on the admin thread, and determines its throughput and its
+//! bottleneck ([`crate::base::carrier_history`]). The data path does no extra work.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use tokio::time::MissedTickBehavior;
 use crate::base::cpu::WorkersCpu;
 use crate::base::telemetry::Telemetry;
 
-/// Between two samples; longer where the thread came late.
+/// Interval between two samples. The interval is longer if the thread was delayed.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Samples for as long as the process lives.
+/// Samples until the process ends.
 pub(crate) async fn follow(telemetry: &Telemetry) {
     let mut cpu = WorkersCpu::default();
     let mut interval = tokio::time::interval(INTERVAL);

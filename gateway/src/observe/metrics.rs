@@ -1,4 +1,4 @@
-//! The metrics page, in OpenMetrics text, made from the status document at each scrape.
+//! The metrics page in OpenMetrics text, rendered from the status document at each scrape.
 
 mod carriers;
 mod packets;
@@ -17,13 +17,13 @@ use crate::base::handshake_limiter::Figures;
 use crate::base::log;
 use crate::base::telemetry::Telemetry;
 
-/// What `/metrics` is.
+/// The media type of `/metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The page as of now.
+/// Renders the page.
 ///
 /// # Errors
-/// None that a `String` can give.
+/// Writing to a `String` does not fail.
 pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot {
@@ -53,7 +53,7 @@ struct Snapshot {
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;
 
-/// One metric family: name, help, and its samples.
+/// Encodes one metric family: name, help text, and samples.
 fn family<'a, M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
@@ -83,7 +83,7 @@ fn gauge<'a>(labels: Labels<'a>, value: f64) -> (Labels<'a>, ConstGauge<f64>) {
     (labels, ConstGauge::new(value))
 }
 
-/// A counter for each entry of a table, whose keys are the values of `label`.
+/// Encodes a counter for each entry of a table. The keys of the table are the values of `label`.
 fn by<'a>(
     label: &'a str,
     table: &'a BTreeMap<String, u64>,
@@ -133,7 +133,7 @@ impl Snapshot {
         let streams = &self.status.streams;
         family(
             encoder,
-            ("muxgate_streams_open", "Streams open now"),
+            ("muxgate_streams_open", "Open streams"),
             [gauge(vec![], streams.open as f64)],
         )?;
         family(
@@ -155,7 +155,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_opens_retried",
-                "Opens tried on another session, since the exit went away without taking them",
+                "Opens retried on another session because the exit shut down without accepting them",
             ),
             [counter(vec![], self.opens_retried)],
         )?;
@@ -173,17 +173,14 @@ impl Snapshot {
         let forwards = || self.status.forwards.iter().map(named);
         family(
             encoder,
-            (
-                "muxgate_forward_streams_open",
-                "Streams of a forward open now",
-            ),
+            ("muxgate_forward_streams_open", "Open streams of a forward"),
             forwards().map(|(labels, streams)| gauge(labels, streams.open as f64)),
         )?;
         family(
             encoder,
             (
                 "muxgate_forward_streams_opened",
-                "Streams of a forward opened",
+                "Opened streams of a forward",
             ),
             forwards().map(|(labels, streams)| counter(labels, streams.opened)),
         )?;
@@ -191,7 +188,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_forward_streams_closed",
-                "Streams of a forward closed, by reason",
+                "Closed streams of a forward, by reason",
             ),
             forwards().flat_map(|(labels, streams)| by("reason", &streams.closed, &labels)),
         )?;
@@ -199,7 +196,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_forward_opens_refused",
-                "Opens of a forward refused or failed, by code",
+                "Refused and failed opens of a forward, by code",
             ),
             forwards().flat_map(|(labels, streams)| by("code", &streams.refused, &labels)),
         )?;
@@ -231,26 +228,29 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_rendezvous_leaves",
-                "Leaves here now, by what they do; meeting: in pairs",
+                "Connections of leaves, by state; the state meeting counts pairs of leaves",
             ),
             now.map(|(state, count)| gauge(vec![("state", state)], count as f64)),
         )?;
         family(
             encoder,
-            ("muxgate_rendezvous_meetings", "Pairs of leaves that met"),
+            (
+                "muxgate_rendezvous_meetings",
+                "Pairs of leaves that were joined",
+            ),
             [counter(vec![], rendezvous.met)],
         )?;
         family(
             encoder,
             (
                 "muxgate_rendezvous_bytes",
-                "Bytes passed on between leaves, in both directions",
+                "Bytes forwarded between leaves, in both directions",
             ),
             [counter(vec![], rendezvous.bytes)],
         )
     }
 
-    /// Of connections that have not proved who they are, or not said what they want.
+    /// Connections that have not completed their handshake.
     fn encode_handshakes(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -264,7 +264,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_handshakes_pending",
-                "Connections that have not proved who they are, or not said what they want",
+                "Connections that have not completed their handshake",
             ),
             [gauge(vec![], pending as f64)],
         )?;
@@ -272,7 +272,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_handshakes_failed",
-                "Connections that proved the wrong thing, or nothing in time",
+                "Connections whose handshake failed or timed out",
             ),
             [counter(vec![], counts.failed)],
         )?;
@@ -280,7 +280,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_handshakes_evicted",
-                "Connections that had proved nothing when another one needed their place",
+                "Connections evicted during their handshake to free a permit for another connection",
             ),
             [counter(vec![], counts.evicted)],
         )?;
@@ -288,7 +288,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_handshakes_dropped",
-                "Connections that were dropped at once, since their addresses made too many",
+                "Connections dropped at once because too many connections, from their address or in total, did not authenticate",
             ),
             [counter(vec![], counts.dropped)],
         )?;
@@ -296,7 +296,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_penalised_sources",
-                "Addresses whose handshakes failed lately",
+                "Addresses with recently failed handshakes",
             ),
             [gauge(vec![], penalised as f64)],
         )
@@ -306,17 +306,14 @@ impl Snapshot {
         let credit = &self.status.credit;
         family(
             encoder,
-            (
-                "muxgate_credit_waits",
-                "Times that a stream could send and had to wait for credit",
-            ),
+            ("muxgate_credit_waits", "Waits of streams for credit"),
             [counter(vec![], credit.waits)],
         )?;
         family(
             encoder,
             (
                 "muxgate_credit_wait_seconds",
-                "Time that streams which could send waited for credit, once they had it",
+                "Time that streams waited for credit, counted when a wait ends",
             ),
             [(vec![], ConstCounter::new(credit.waited_seconds))],
         )
@@ -328,7 +325,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_spliced_bytes",
-                "Payload that was not copied on its way between local sockets and carriers",
+                "Payload moved between local sockets and carriers without copying",
             ),
             [
                 counter(vec![("direction", "sent")], splice.bytes_sent),
@@ -339,7 +336,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_splice_fallback_bytes",
-                "Payload from carriers that was copied though there was enough at once to splice",
+                "Payload from carriers that was copied, although the amount was large enough to splice",
             ),
             [counter(vec![], splice.bytes_fallen_back)],
         )?;
@@ -347,7 +344,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_splice_pipes_lacking",
-                "Times that no pipe was left to splice with",
+                "Number of times that no pipe was free to splice",
             ),
             [counter(vec![], splice.pipes_lacking)],
         )
@@ -359,7 +356,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_retained_bytes",
-                "Kept now, since the other end may ask for it again",
+                "Payload that is retained for a retransmission",
             ),
             [gauge(vec![], resume.bytes_retained as f64)],
         )?;
@@ -367,7 +364,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carriers_survived",
-                "Carriers that were lost while their session went on",
+                "Lost carriers whose session continued",
             ),
             [counter(vec![], resume.carriers_survived)],
         )?;
@@ -375,7 +372,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_sent_again_bytes",
-                "Payload that went again, for a lost carrier had not delivered it",
+                "Payload sent again because a lost carrier had not delivered it",
             ),
             [counter(vec![], resume.bytes_sent_again)],
         )
@@ -386,7 +383,7 @@ impl Snapshot {
         let on = |flag: bool| f64::from(u8::from(flag));
         family(
             encoder,
-            ("muxgate_ready", "As /readyz"),
+            ("muxgate_ready", "1: ready, as /readyz reports"),
             [gauge(vec![], on(status.ready))],
         )?;
         family(
@@ -398,7 +395,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_config_refused",
-                "1: the newest configuration file was not taken over",
+                "1: the gateway rejected the newest configuration file, or applied only a part of it",
             ),
             [gauge(vec![], on(status.config_error.is_some()))],
         )?;
@@ -406,7 +403,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_session_panics",
-                "Sessions that a fault of this gateway ended",
+                "Sessions that ended because of an internal error",
             ),
             [counter(vec![], self.session_panics)],
         )?;
@@ -414,7 +411,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_log_lines_dropped",
-                "Lines that the log had no room for",
+                "Log lines dropped because the log's buffer was full",
             ),
             [counter(vec![], self.log_lines_dropped)],
         )?;

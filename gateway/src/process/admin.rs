@@ -1,11 +1,13 @@
-//! The admin port: `/healthz`, `/readyz`, `/metrics`, `/status`, and of an entry `/offer`.
+//! The admin port: `/healthz`, `/readyz`, `/metrics`, `/status`, and on an entry `/offer`.
 //!
-//! Its own thread and runtime: a busy worker never delays a probe, and a slow scraper never delays a
-//! byte. Changes nothing, and reaches no socket but its own; only `/offer` has a worker open a stream, one at a time
-//! and of bounded length ([`crate::roles::entry`]).
+//! The port has its own thread and runtime. So a busy worker does not delay a probe, and a slow
+//! scraper does not delay payload. Requests do not change the gateway. Only `/offer` has an effect
+//! on a worker: this request opens a stream, one at a time and of bounded length
+//! ([`crate::roles::entry`]).
 //!
-//! Bounds: [`CONNECTIONS_MAX`] connections of one request each, of which one more ends the oldest of the address that has
-//! most; [`TIMES`] for the head of the request, and for all of it; [`HEAD_BYTES_MAX`].
+//! Bounds: [`CONNECTIONS_MAX`] connections with one request each. A further connection evicts the
+//! oldest connection of the address with the most connections. [`TIMES`] bounds the time for the
+//! head of a request and for the whole connection. [`HEAD_BYTES_MAX`] bounds the length of a head.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,26 +29,26 @@ use crate::net::bind::ACCEPT_RETRY;
 use crate::observe::metrics;
 use crate::roles::entry::{NoOffer, Offers};
 
-/// Most connections.
+/// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 64;
-/// How long clients may take.
+/// Timeouts of clients.
 const TIMES: Times = Times {
     head: Duration::from_secs(5),
     connection: Duration::from_secs(30),
 };
-/// Most bytes of a request's head.
+/// Maximum length of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a client may take.
+/// Timeouts of a client.
 #[derive(Debug, Clone, Copy)]
 struct Times {
-    /// For the head of its request.
+    /// Time until the head of the client's request is complete.
     head: Duration,
-    /// For all of its connection, to the last byte of the response. `/offer` takes up to 10 s.
+    /// Time until the last byte of the response is sent. `/offer` takes up to 10 s.
     connection: Duration,
 }
 
-/// Serves until the process ends. `offers`: an entry's.
+/// Serves until the process ends. `offers` is set on an entry.
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
     telemetry: Arc<Telemetry>,
@@ -82,21 +84,21 @@ async fn serve_within(
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {
-                // None is dropped, since none has failed.
+                // No connection is dropped here, because no connection has failed.
                 if let Ok(permit) = connections.enter(Some(client.ip())) {
                     permit.excused();
                     tokio::spawn(answer(tcp, router.clone(), permit, times));
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "Accepting on the admin port failed; is the limit of open files reached?");
+                tracing::warn!(%error, "Cannot accept a connection on the admin port; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-/// Answers one request.
+/// Serves the request of one connection.
 async fn answer(tcp: TcpStream, router: Router, mut permit: Permit, times: Times) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -105,7 +107,7 @@ async fn answer(tcp: TcpStream, router: Router, mut permit: Permit, times: Times
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
     tokio::select! {
-        // A client that goes, or sends no HTTP, is not worth a line.
+        // A client that disconnects or does not send HTTP is not logged.
         _ = timeout(times.connection, connection) => {}
         () = permit.evicted() => {}
     }
@@ -129,10 +131,10 @@ async fn serve_metrics(State(telemetry): State<Arc<Telemetry>>) -> impl IntoResp
     }
 }
 
-/// What the exit offers, as it is.
+/// Returns the exit's offer unchanged.
 async fn serve_offer(State(offers): State<Option<Arc<Offers>>>) -> impl IntoResponse {
     let Some(offers) = offers else {
-        let line = "only an entry has sessions with exits that it could ask\n".to_owned();
+        let line = "only an entry can request an offer\n".to_owned();
         return Err((StatusCode::NOT_FOUND, line));
     };
     match offers.fetch().await {
@@ -185,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn silent_connections_keep_nobody_out_and_are_bounded() {
-        // No time ends them.
+        // Timeouts that do not expire during the test.
         let never = Duration::from_hours(1);
         let times = Times {
             head: never,
@@ -201,7 +203,7 @@ mod tests {
             answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"),
             "{answer}"
         );
-        // One more ends the oldest.
+        // A further connection evicts the oldest connection.
         for tcp in &mut silent[..CONNECTIONS_MAX] {
             let ended = timeout(Duration::from_secs(60), tcp.read(&mut [0])).await;
             assert!(matches!(ended.unwrap(), Ok(0) | Err(_)));
@@ -216,7 +218,7 @@ mod tests {
         let begun = tokio::time::Instant::now();
         let mut answer = Vec::new();
         let ended = timeout(4 * TIMES.head, slow.read_to_end(&mut answer)).await;
-        assert!(ended.is_ok(), "it is still there");
+        assert!(ended.is_ok(), "the connection is still open");
         assert!(begun.elapsed() >= TIMES.head, "{:?}", begun.elapsed());
     }
 }

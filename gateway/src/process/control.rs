@@ -1,4 +1,4 @@
-//! The thread beside the workers: the admin port, the configuration file, credentials, and signals.
+//! The admin thread: the admin port, the configuration file, credentials, and signals.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,21 +16,22 @@ use crate::roles::entry::Offers;
 use crate::roles::rendezvous::RendezvousRole;
 use crate::roles::worker::Phase;
 
-/// The work of the thread beside the workers.
+/// The work of the admin thread.
 pub(super) struct Control {
     pub(super) drain: Drain,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) reloadable: watch::Sender<Arc<Reloadable>>,
     pub(super) credentials: watch::Sender<Arc<Credentials>>,
     pub(super) credential_files: FollowedFiles,
-    /// The same for SSH beside carriers of another protocol.
+    /// The credentials of the SSH listener of an exit whose `protocol` is not SSH.
     pub(super) ssh: Option<(watch::Sender<Arc<Credentials>>, Security, FollowedFiles)>,
     pub(super) rendezvous_role: RendezvousRole,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
 impl Control {
-    /// Until the process ends. `file`: the configuration file, and what was read from it at the start.
+    /// Runs until the process ends. `file` is the configuration file, with the text that was read
+    /// at the start.
     pub(super) fn run(
         self,
         listener: Option<std::net::TcpListener>,
@@ -43,7 +44,7 @@ impl Control {
         {
             Ok(runtime) => runtime,
             Err(error) => {
-                tracing::error!(%error, "The admin thread has no runtime; stopping");
+                tracing::error!(%error, "Cannot start the runtime of the admin thread; stopping");
                 self.phase.send_replace(Phase::Deadline);
                 return;
             }
@@ -52,7 +53,7 @@ impl Control {
             let admin = async {
                 match listener {
                     Some(listener) => {
-                        // Nobody asks without the port.
+                        // Without the admin port, no client requests offers.
                         tokio::join!(
                             super::admin::serve(listener, Arc::clone(&self.telemetry), offers),
                             carrier_sampler::follow(&self.telemetry)
@@ -92,13 +93,15 @@ impl Control {
         });
     }
 
-    /// SIGTERM drains; SIGINT, or a second SIGTERM, ends at once.
+    /// SIGTERM drains the gateway. SIGINT or a second SIGTERM ends the process at once.
     async fn hear_signals(&self) {
         let (Ok(mut terminate), Ok(mut interrupt)) = (
             signal(SignalKind::terminate()),
             signal(SignalKind::interrupt()),
         ) else {
-            tracing::error!("Signals cannot be heard; the default action of SIGTERM applies");
+            tracing::error!(
+                "Cannot install signal handlers; SIGTERM ends the process without draining"
+            );
             return;
         };
         tokio::select! {

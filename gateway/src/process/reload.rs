@@ -1,9 +1,10 @@
-//! Follows the configuration file.
+//! Watches the configuration file and applies its changes.
 //!
-//! Reads it once a second: a ConfigMap's update replaces a symbolic link above the file, which file
-//! notifications miss or report in pieces, and a read of a few kilobytes costs nothing. The file is
-//! at most [`FILE_BYTES_MAX`]. A file that cannot be used changes nothing and is reported. Of one that also changes
-//! fields that need a restart, the others are applied, so that a rule is never later than such a field.
+//! The gateway reads the file once per second, since reading a few kilobytes is cheap. A ConfigMap
+//! update replaces a symbolic link above the file, and file notifications miss or split such an
+//! update. The file has at most [`FILE_BYTES_MAX`]. An invalid file is reported and has no other
+//! effect. If a file also changes fields that require a restart, its other fields are applied, so
+//! that a policy change takes effect without delay.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,11 +17,11 @@ use tokio::sync::watch;
 
 use crate::base::telemetry::Telemetry;
 
-/// Largest configuration file: a ConfigMap's limit.
+/// Maximum size of the configuration file: the limit of a ConfigMap.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads the file's text.
+/// Reads the text of the file.
 pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?
@@ -34,8 +35,9 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Sends each usable change of what is `running` to the workers, for ever. `text`: what the file was when `running` was
-/// read from it; it may have changed since, as a ConfigMap does that is written while its pod starts.
+/// Sends each valid change of the file to the workers, until the process ends. `text` is the text
+/// from which `running` was read. The file may have changed since, for example if a ConfigMap is
+/// updated while its pod starts.
 pub(crate) async fn follow(
     path: &Path,
     mut running: Config,
@@ -62,12 +64,12 @@ pub(crate) async fn follow(
                     forwards = new.forwards.len(),
                     allow = new.allowed().count(),
                     deny = new.policy.deny.len(),
-                    "Configuration taken over"
+                    "Configuration reloaded"
                 );
                 match rest {
                     None => telemetry.config_taken(&text),
                     Some(rest) => {
-                        tracing::error!(file = %path.display(), error = %rest, "A part of the configuration is not taken over");
+                        tracing::error!(file = %path.display(), error = %rest, "A part of the new configuration is not applied");
                         telemetry.config_taken_in_part(rest);
                     }
                 }
@@ -75,24 +77,24 @@ pub(crate) async fn follow(
                 running = new;
             }
             Err(error) => {
-                tracing::error!(file = %path.display(), %error, "Configuration not taken over; the last good one stays");
+                tracing::error!(file = %path.display(), %error, "New configuration rejected; the last valid configuration remains in force");
                 telemetry.config_refused(error);
             }
         }
     }
 }
 
-/// What a changed file makes of the running configuration.
+/// The result of a changed file.
 struct Reloaded {
     config: Config,
-    /// Why a part of the file is not in force, if so.
+    /// Why a part of the file is not in force; `None`: the whole file is in force.
     rest: Option<String>,
 }
 
-/// Takes over what a running gateway can.
+/// Applies the reloadable fields of `text` to `running`.
 ///
 /// # Errors
-/// The file cannot be used, or what can be taken over of it does not go with the running rest.
+/// The text is invalid, or its reloadable fields conflict with the static fields in force.
 fn reloaded(text: &str, running: &Config) -> Result<Reloaded, String> {
     let new =
         Config::from_yaml(text).map_err(|error| format!("{}: {error}", Code::ConfigInvalid))?;
@@ -142,7 +144,7 @@ mod tests {
             rest.contains("MT0102") && rest.contains("change workers, resume;"),
             "{rest}"
         );
-        // What is in force already is not reported again.
+        // Text that is already in force is not reported again.
         let again = reloaded(EXIT, &config).unwrap();
         assert!(again.config.policy.deny.is_empty() && again.rest.is_none());
     }

@@ -1,4 +1,4 @@
-//! The workers' threads: how many there are, and the loop that each one runs.
+//! The worker threads: their number, and their event loops.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,30 +15,35 @@ use crate::roles::worker::Worker;
 use crate::roles::{entry, exit, rendezvous};
 use crate::session::handover::{Handed, Handover};
 
-/// Tasks that run before sockets are polled again. One that moves bulk takes 0.1 ms: with tokio's 61 a
-/// small stream's bytes would wait for 6 ms to be seen, on a carrier of their own as well.
+/// Number of tasks that run before sockets are polled again. A task that moves bulk data takes 0.1
+/// ms. With tokio's default of 61, the bytes of a small stream would wait for 6 ms, even on a
+/// separate carrier.
 const EVENT_INTERVAL: u32 = 8;
-/// Tasks that run before one that another worker has woken, such as a connection that it evicts. With tokio's 31 these
-/// stay for as long as the own tasks of a flood go on.
+/// Number of tasks that run before a task that another worker has woken, for example for an
+/// eviction. With tokio's default of 31, these tasks would wait while a flood keeps the worker's
+/// own tasks busy.
 const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 
-/// One a core, unless configured otherwise. A JMUX entry has one: each worker has a carrier of its own,
-/// and a jetsocat at the other end takes a single one. So have those whose carrier is a command, which may ask for
-/// a password, or the process's own.
+/// Number of workers. The default is one per core. A JMUX entry has one worker, since each worker
+/// has its own carrier and a jetsocat accepts a single carrier. A gateway also has one worker if
+/// its carrier is standard input and output, or a command, which may request a password.
 pub(super) fn count(config: &Config) -> usize {
-    let workers = match (config.workers, config.role, config.protocol) {
+    // One event loop per queue, since a single loop does not reorder the flows of its queue.
+    let configured = config
+        .workers
+        .or(config.network.as_ref().map(|network| network.queues));
+    let workers = match (configured, config.role, config.protocol) {
         (Some(workers), ..) => workers.into(),
         (None, Role::Entry, Protocol::Jmux) => 1,
-        // No flow is reordered where one loop has all packets.
-        (None, ..) if config.network.is_some() => 1,
         (None, ..) if config.is_stdio() || !config.connect_command.is_empty() => 1,
         (None, ..) => std::thread::available_parallelism().map_or(1, NonZero::get),
     };
     workers.clamp(1, WORKERS_MAX.into())
 }
 
-/// Runs as many workers as `first`, to its end or the first failure. `carriers_max`: that an exit has at once. `asked`:
-/// where each of them is asked for offers.
+/// Runs the workers, one per element of `first`, until all workers end or one fails. `carriers_max`
+/// is the maximum number of an exit's carriers. The workers receive requests for offers on the
+/// channels `asked`.
 pub(super) fn run(
     gateway: &Gateway,
     carriers_max: usize,
@@ -61,7 +66,7 @@ pub(super) fn run(
                     run_worker(worker, gateway, handover, handed, asked)
                 }));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
-                // The receiver is gone once another worker has failed.
+                // The receiver is dropped if another worker has failed.
                 let _ = ended.send(end);
             })
             .context("cannot start a worker")?;
@@ -70,7 +75,7 @@ pub(super) fn run(
     ends.iter().collect()
 }
 
-/// The loop of one worker, on a thread of its own, until it has shut down.
+/// Runs the event loop of one worker on its own thread until the worker has shut down.
 fn run_worker(
     worker: Worker,
     gateway: Gateway,

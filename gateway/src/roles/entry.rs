@@ -1,8 +1,8 @@
-//! The entry: keeps a session with each exit, listens for the forwards.
+//! The entry keeps a session with each exit, and listens for the forwards.
 //!
-//! A session counts once it is ready; from then on it has as many carriers as are of use, and the entry dials lost ones
-//! again. One whose exit goes away keeps its streams while another is begun; connections that come while there is no
-//! session wait for one in the backlog.
+//! The entry uses a session that is ready. From then on, it adapts the session's number of carriers
+//! and redials lost carriers. If an exit shuts down, its session keeps its streams while the entry
+//! starts another session. Without a session, new connections wait in the backlog.
 
 mod carriers;
 mod dial_context;
@@ -55,14 +55,14 @@ pub(crate) use offer::{Asker, NoOffer, Offers};
 use reverse::{Asked, Outcomes};
 use ways::Ways;
 
-/// A session, or a carrier, that lived this long ends the row of failures.
+/// A session or carrier that lived this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// New connections find a session that has had no carrier for less than this.
+/// A session that has been without a carrier for less than this time still accepts new connections.
 const CARRIERLESS_MAX: Duration = Duration::from_secs(1);
-/// Sessions at once: those that take new streams, and those whose exit went away and whose streams go on.
-/// One more ends the oldest of these.
+/// Maximum number of sessions: sessions for new streams, and sessions whose exit has shut down and
+/// whose streams continue. A further session ends the oldest session of the second kind.
 const SESSIONS_MAX: usize = 8;
-/// Where several sessions share a worker's memory, each has at least this much of it, bytes.
+/// Minimum memory of a session, in bytes, when several sessions share a worker's memory.
 const MEMORY_MIN: u64 = 1 << 20;
 
 struct Entry {
@@ -72,38 +72,37 @@ struct Entry {
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
-    /// The exits that new streams go to, by place.
+    /// The exits for new streams, by place.
     exits: watch::Sender<BTreeMap<usize, Taken>>,
-    /// The one of each place that went away last.
+    /// The previous exit of each place.
     left: RefCell<BTreeMap<usize, Address>>,
     sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
     phase: watch::Receiver<Phase>,
     protected: Arc<ProtectedAddresses>,
-    /// Of the targets of forwards that exits listen for.
+    /// Runs the DNS look-ups for the targets of reverse forwards.
     lookups: Lookups,
-    /// What became of the forwards that exits are to listen for.
+    /// Whether the exits listen for the reverse forwards.
     outcomes: RefCell<Outcomes>,
-    /// Sessions that were begun.
+    /// Number of sessions that were started.
     begun: Cell<u64>,
     unix_listeners: Arc<UnixListeners>,
-    /// Clients that have not said where they want to go.
+    /// Bounds the clients that have not specified their target yet.
     greetings: Arc<HandshakeLimiter>,
-    /// Each connection that is not a stream yet has one of these; `None`: no more are taken.
+    /// Cloned by each connection that is not a stream yet; `None`: the entry accepts no connections.
     underway: RefCell<Option<Underway>>,
-    /// Each exchange with an HTTP client has one of these; `None`: no more are begun.
+    /// Cloned by each exchange with an HTTP client; `None`: no further exchanges begin.
     exchanges: RefCell<Option<Underway>>,
-    /// IP packets.
     network: Option<Rc<Network>>,
 }
 
-/// Of a connection on its way to a session. What is shut down waits until all of them are gone.
+/// Held by a connection until it is a stream. The shutdown waits until all clones are dropped.
 type Underway = mpsc::Sender<Infallible>;
 
 /// Runs until the shutdown is complete.
 ///
 /// # Errors
-/// [`WorkerError`]: a forward's port cannot be listened on at the start.
+/// [`WorkerError`]: at the start, the entry cannot listen on the port of a forward.
 pub(crate) async fn run(
     worker: Worker,
     configured: config::Entry,
@@ -145,28 +144,28 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Takes over changed forwards for as long as the configuration can change.
+/// Applies changes of the forwards, as long as the configuration can change.
 async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadable>>) {
     while reloadable.changed().await.is_ok() {
         let forwards = reloadable.borrow_and_update().forwards.clone();
         for error in entry.listen(&forwards) {
-            tracing::error!(%error, "Forward does not listen");
+            tracing::error!(%error, "Cannot listen for a forward");
         }
     }
     std::future::pending::<()>().await;
 }
 
-/// What comes after a session.
+/// The action of the entry after a session.
 enum Next {
-    /// Another one at once: the exit went away in order.
+    /// Starts another session at once, since the exit shut down in order.
     AtOnce,
-    /// Another one after a pause: the session was lost.
+    /// Starts another session after a pause, since the session was lost.
     AfterPause,
-    /// This one, which is ready.
+    /// Uses this session, which is ready already.
     Instead(Running),
 }
 
-/// Dials, runs, waits, dials again: the session of one place.
+/// Maintains a session in one place: it dials, runs the session, pauses, and dials again.
 async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
     let exit = entry.dial_context.label();
     let mut failures = 0;
@@ -213,7 +212,7 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
     }
 }
 
-/// A session and where its further carriers lead.
+/// A session that has been started, and the route of its further carriers.
 struct Begun {
     mux: Rc<dyn Mux>,
     asked: Rc<Asked>,
@@ -227,7 +226,7 @@ struct Running {
     run: JoinHandle<()>,
 }
 
-/// A session with its first carrier; `None`: there is no exit for this place.
+/// Starts a session with its first carrier; `None`: no exit is available for this place.
 async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarrier> {
     let connected = entry.connect(place).await?;
     connected
@@ -261,7 +260,7 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
     if let Some(carriers) = mux.carriers() {
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
-    // After a change of the address, a name is known to mean this exit only where it has one exit.
+    // If the address changes, the name identifies this exit only if the name has one exit.
     let exit = match &entry.dial_context.exits {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
             Address::unresolved(connect)
@@ -272,7 +271,7 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
     Ok(Begun { mux, asked, route })
 }
 
-/// What one of `exits` sessions may take of a worker's memory.
+/// The session configuration with `1 / exits` of the worker's memory.
 fn share(config: &SessionConfig, exits: usize) -> SessionConfig {
     let mut config = config.clone();
     for memory in [&mut config.memory.receive, &mut config.memory.retain] {
@@ -327,7 +326,8 @@ impl Entry {
         }
     }
 
-    /// Takes no more connections, and waits for those that it has: `arrived` and `exchanged` end with the last of them.
+    /// Stops accepting connections. Returns when `arrived` and `exchanged` report that the last
+    /// connection and the last exchange have ended.
     async fn drain(
         &self,
         mut arrived: mpsc::Receiver<Infallible>,
@@ -335,19 +335,19 @@ impl Entry {
     ) {
         self.stop_listening().await;
         drop(self.underway.take());
-        // It ends without a message, once the last connection is a stream or refused.
+        // The channel closes once the last connection is a stream or was refused.
         let _ = arrived.recv().await;
         if self.has_reverse_forwards() {
-            // Before it is known whether there are streams: exits are to open no more.
+            // Exits must stop opening streams before the entry checks whether any stream is open.
             self.sessions.go_away();
         }
         self.sessions.drained().await;
-        // What their streams have delivered is still on its way to the clients.
+        // The clients have not received all data that their streams have delivered.
         drop(self.exchanges.take());
         let _ = exchanged.recv().await;
     }
 
-    /// Runs a session until it is ready, and from then on beside what waits; `None`: it ended before.
+    /// Runs a session until it is ready, then in the background; `None`: it was never ready.
     async fn bring_up(self: &Rc<Self>, session: Begun, pool: config::Pool) -> Option<Running> {
         let Begun { mux, asked, route } = session;
         let (exit, by) = (route.exit.clone(), route.by);
@@ -363,14 +363,14 @@ impl Entry {
         Some(Running { mux, exit, run })
     }
 
-    /// Has new streams go to a session; returns when another is needed.
+    /// Assigns new streams to a session. Returns when another session is needed.
     async fn hold(self: &Rc<Self>, running: Running, place: usize, pool: config::Pool) -> Next {
         let Running { mux, exit, mut run } = running;
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
             _ = &mut run => Next::AfterPause,
             () = mux.reached(Progress::GoingAway) => {
-                tracing::info!(exit = %exit, peer = %mux.peer(), "The session takes no more streams; those that are open go on");
+                tracing::info!(exit = %exit, peer = %mux.peer(), "The session accepts no more streams; open streams continue");
                 self.avoid(place);
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
@@ -384,7 +384,7 @@ impl Entry {
         }
     }
 
-    /// Ends what the configuration or the credentials trust no more; never ends.
+    /// Ends sessions and streams that are no longer trusted. Never returns.
     async fn trust(&self) {
         let (reloadable, credentials) = (
             self.reloadable.clone(),
@@ -401,7 +401,7 @@ impl Entry {
         .await;
     }
 
-    /// No connection is let in while the session has been without a carrier for long; never ends.
+    /// Stops accepting connections while the session lacks a carrier for long. Never returns.
     async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: usize) -> Infallible {
         let Some(carriers) = mux.carriers() else {
             return std::future::pending().await;
@@ -439,12 +439,12 @@ impl Entry {
                 mux.shut_down();
                 std::future::pending::<()>().await;
             };
-            // As long as there are streams, those of an exit that goes away as well.
+            // Runs as long as the session has streams, even after its exit has shut down.
             let carriers = async {
                 mux.reached(Progress::Ready).await;
                 carriers::keep(&*mux, route, pool, &entry.dial_context).await;
                 mux.give_up(format!(
-                    "the exit is gone: it cannot be reached, and {} resolves to others",
+                    "the exit is gone: the exit cannot be reached, and {} resolves to other exits",
                     exit.name()
                 ));
                 std::future::pending::<()>().await;
@@ -487,13 +487,13 @@ fn report(mux: &(dyn Mux + 'static), exit: &Address, end: &SessionEnd, protocol:
     let code = Code::CarrierLost;
     match end {
         SessionEnd::ShutDown => {
-            tracing::info!(%exit, peer = %mux.peer(), "Carrier is shut down");
+            tracing::info!(%exit, peer = %mux.peer(), "Session shut down");
         }
         SessionEnd::Finished(_) if !mux.was_ready() => {
-            tracing::info!(%exit, "The exit takes no more sessions");
+            tracing::info!(%exit, "The exit accepts no more sessions");
         }
         _ if !mux.was_ready() => {
-            tracing::warn!(%code, %exit, reason = %end, advice = hello::advice(protocol), "Carrier ended before the exit said hello");
+            tracing::warn!(%code, %exit, reason = %end, advice = hello::advice(protocol), "Carrier ended before the exit sent its hello");
         }
         _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),
     }

@@ -1,8 +1,8 @@
-//! The exit: accepts carriers, dials targets.
+//! The exit accepts carriers and dials targets.
 //!
-//! The worker that accepts a carrier reads its hello, where the protocol has one. It passes the carrier on to the
-//! worker of the session that it joins. A session without a carrier stays until it is over by itself, or until there
-//! are too many.
+//! The worker that accepts a carrier reads the carrier's hello, if the protocol has a hello. That
+//! worker passes the carrier to the worker of the session that the carrier joins. A session without
+//! a carrier remains until it times out, or until the exit has too many sessions.
 
 mod arrive;
 mod handshake;
@@ -50,24 +50,24 @@ struct Exit {
     worker: Worker,
     session: SessionConfig,
     web_socket: Option<WebSocket>,
-    /// Whether a carrier is what the other end has chosen.
+    /// Whether entries choose the transport of their carriers.
     takes_any: bool,
     carriers_max: u32,
     handover: Arc<Handover>,
     sessions: Sessions,
-    /// The same, by their ids.
+    /// The sessions by their ids.
     by_id: RefCell<BTreeMap<[u8; 16], Rc<dyn Mux>>>,
-    /// Those of SSH among them, where carriers of another protocol come as well, and what they have.
+    /// The SSH sessions of an exit whose `protocol` is not SSH, and their configuration.
     ssh: Option<SshSessions>,
     reverse: Rc<Reverse>,
-    /// IP packets.
+    /// The network for IP packets, if it is configured.
     network: Option<Rc<Network>>,
 }
 
 /// Runs until the shutdown is complete.
 ///
 /// # Errors
-/// [`WorkerError`]: the carrier port cannot be listened on.
+/// [`WorkerError`]: the exit cannot listen on the carrier port.
 pub(crate) async fn run(
     worker: Worker,
     configured: config::Exit,
@@ -117,7 +117,7 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     exit.reverse.stop();
-    // Not before: until load balancers know, they may send an entry that dials again back here.
+    // Only now: until load balancers remove this exit, they may send redialling entries to it.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
@@ -129,8 +129,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Has a connection prove who it is, and hears what it wants.
-/// `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
+/// Authenticates a connection and reads its request. `source` is the address that the limiter
+/// counts; `None`: the connection has no client address.
 async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, begins: Begins) {
     let says_hello = match begins {
         Begins::Login => return ssh::greet(exit, tcp, source).await,
@@ -163,11 +163,11 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
     }
 }
 
-/// Takes up the carriers that are this worker's.
+/// Adds the carriers that other workers have passed to this worker.
 async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
     while let Some(carrier) = handed.recv().await {
         if let Err(error) = exit.add(carrier) {
-            tracing::warn!(%error, "Carrier could not be set up");
+            tracing::warn!(%error, "Cannot set up a carrier");
         }
     }
 }
@@ -177,7 +177,7 @@ fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
     match reason {
         // A connection that closes before it sends anything is a probe.
         SessionEnd::Protocol(_) if !ready => {
-            tracing::info!(%code, peer, %reason, advice = hello::advice(protocol), "Carrier ended before it said hello");
+            tracing::info!(%code, peer, %reason, advice = hello::advice(protocol), "Carrier ended before its hello");
         }
         _ => tracing::info!(%code, peer, ready, %reason, "Carrier ended"),
     }
@@ -186,12 +186,12 @@ fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
 fn refuse(carrier: Carrier) {
     tracing::info!(
         peer = carrier.peer(),
-        "Carrier refused: it asks for a session that is not known here, or not any more"
+        "Carrier refused because its session is unknown or has ended"
     );
     drop(tokio::task::spawn_local(hello::refuse_unknown(carrier)));
 }
 
-/// It begins a session, and none is taken any more.
+/// Refuses a carrier that would start a session, since the exit accepts no further sessions.
 fn turn_away(carrier: Carrier, protocol: Protocol) {
     drop(tokio::task::spawn_local(hello::turn_away(
         carrier, protocol,
@@ -230,7 +230,7 @@ impl Exit {
         }
     }
 
-    /// A connection of `peer` did not come to be a carrier.
+    /// Reports that a connection of `peer` was refused.
     fn refused(&self, peer: &str, reason: &dyn std::error::Error) {
         self.worker.telemetry.streams.refused(Code::CarrierRefused);
         if self.worker.telemetry.may_log_refusal() {
@@ -246,7 +246,7 @@ impl Exit {
         }
     }
 
-    /// Leads a carrier to its worker.
+    /// Passes a carrier to its worker.
     fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
         let Greeting { unread, joins, .. } = greeting;
         if joins.is_none() && self.is_closed() {
@@ -266,11 +266,11 @@ impl Exit {
             }
         });
         if let Err(error) = passed {
-            tracing::warn!(%error, "Carrier could not be passed on");
+            tracing::warn!(%error, "Cannot pass a carrier to its worker");
         }
     }
 
-    /// Ends what the configuration or the credentials trust no more; never ends.
+    /// Ends sessions and streams that are no longer trusted. Never returns.
     async fn trust(&self) {
         let sessions = || {
             let by_id = self.by_id.borrow();
@@ -292,7 +292,7 @@ impl Exit {
         }
     }
 
-    /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
+    /// Whether the peer of an authenticated carrier is still permitted to connect.
     fn is_trusted(&self, carrier: &Carrier) -> bool {
         let credentials = match (carrier, &self.ssh) {
             (Carrier::Ssh(_), Some(ssh)) => ssh.credentials.borrow(),
@@ -302,12 +302,12 @@ impl Exit {
         proof.is_none_or(|proof| credentials.standing(proof, Side::Accepts) == Standing::Good)
     }
 
-    /// Whether no sessions and streams are taken any more.
+    /// Whether the exit accepts no further sessions and streams.
     fn is_closed(&self) -> bool {
         *self.worker.phase.borrow() >= Phase::Closed
     }
 
-    /// Whether opens are refused, which is counted.
+    /// Whether opens are refused. Counts each refusal.
     fn turns_down_opens(&self) -> bool {
         let is_closed = self.is_closed();
         if is_closed {
@@ -330,7 +330,7 @@ impl Exit {
         self.take_up(carrier.attach()?.into(), unread, joins, place)
     }
 
-    /// Has a carrier join its session, or begin one.
+    /// Adds a carrier to its session, or starts a session with the carrier.
     fn take_up(
         self: &Rc<Self>,
         carrier: Carrier,
@@ -340,7 +340,7 @@ impl Exit {
     ) -> std::io::Result<()> {
         if !self.is_trusted(&carrier) {
             self.worker.telemetry.streams.refused(Code::PeerRevoked);
-            tracing::warn!(code = %Code::PeerRevoked, peer = carrier.peer(), "Carrier refused");
+            tracing::warn!(code = %Code::PeerRevoked, peer = carrier.peer(), reason = "the credentials changed, or the peer's certificate expired, during the handshake", "Carrier refused");
             return Ok(());
         }
         let (mux, begins) = match joins {
@@ -375,11 +375,12 @@ impl Exit {
         Ok(())
     }
 
-    /// A new session, and its id.
+    /// Creates a session, and returns it with its id.
     fn session(self: &Rc<Self>, of_ssh: bool) -> (Rc<dyn Mux>, [u8; 16]) {
         let ssh = self.ssh.as_ref().filter(|_| of_ssh);
         let config = ssh.map_or(&self.session, |ssh| &ssh.session).clone();
-        // Opens that come in spite of a GOAWAY came before it, so their openers count on an answer.
+        // If an open arrives after this side sent GOAWAY, the peer sent the open before it received
+        // the GOAWAY. So the peer expects an answer.
         let says_when_over = config.protocol.can().go_away;
         let exit = Rc::downgrade(self);
         let lookups = Rc::new(Lookups::default());
@@ -413,8 +414,9 @@ impl Exit {
         (mux, identity.session_id)
     }
 
-    /// Runs a session to its end. As many as there may be carriers are kept: where one of them waits for a carrier, one
-    /// more ends one of the peer that has most.
+    /// Runs a session to its end. The exit has at most `carriers_max` sessions. For a further
+    /// session, the exit evicts a session that waits for a carrier, of the peer with the most
+    /// sessions.
     fn run(self: &Rc<Self>, mux: Rc<dyn Mux>, id: [u8; 16]) {
         let sessions_max = self.carriers_max as usize;
         if self.by_id.borrow().len() >= sessions_max
@@ -444,8 +446,8 @@ impl Exit {
         });
     }
 
-    /// Connects to a target that a peer asks for, and tells it `source` where it wants that. `peer`: what its
-    /// carriers proved of it.
+    /// Connects to a target that a peer requests, and sends the PROXY header for `source` if it is
+    /// set. `peer` is the identity that the peer's carriers proved.
     async fn dial(
         &self,
         target: &str,
@@ -464,7 +466,7 @@ impl Exit {
                 .await
                 .and_then(|dialled| match source {
                     Some(source) if !dialled.socket.send_at_once(&proxy_header::header(source)) => {
-                        let text = "the target does not take a PROXY header".to_owned();
+                        let text = "cannot send the PROXY header to the target".to_owned();
                         Err(DialError::new(Code::OpenFailed, Reason::General, text))
                     }
                     _ => Ok(dialled),
@@ -474,7 +476,7 @@ impl Exit {
         dialled.map_err(refused)
     }
 
-    /// What was dialled by `before`, unless a rule that came meanwhile denies it.
+    /// Returns the connection, unless a rule that was loaded after `before` denies it.
     fn permitted_still(
         &self,
         before: &Arc<Reloadable>,
@@ -485,7 +487,7 @@ impl Exit {
         let now = self.worker.reloadable.borrow();
         let authorizer = Authorizer::of(&now.policy, &self.worker.protected, peer);
         if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, authorizer) {
-            let text = format!("{target} was denied while it was dialled");
+            let text = format!("a new rule denied {target} while the exit dialled the target");
             return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
         }
         Ok(dialled)

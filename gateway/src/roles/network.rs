@@ -1,16 +1,24 @@
 //! IP packets between an interface of this host and the sessions of one worker.
 //!
-//! One loop reads the interface, and hands each packet to the session of whom its destination belongs to; what sessions
-//! bring goes to the interface at once, from where it was read. A packet is looked at once on each side
-//! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]); what is not right is dropped and counted.
+//! One loop reads the worker's queue of the interface ([`queues`]). The loop hands each packet to a
+//! session of the peer that owns the packet's destination address. The task that receives a packet
+//! from a session writes the packet to the interface at once. Each side checks a packet once
+//! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]), and drops and counts a packet that
+//! fails.
 //!
-//! Bounds: what waits, in each session's queues; sessions, by who attaches them; verdicts, [`judge`].
+//! Bounds: each session's queues limit the waiting packets, and [`judge`] limits the verdicts. The
+//! callers of [`Network::attach`] limit the sessions.
 
 mod addresses;
+mod assign;
+mod assigned;
 mod judge;
+mod pool;
+mod prefixes;
+mod queues;
+mod resolvers;
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -21,54 +29,75 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
+use muxtunnel_proto::Assignment;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
 use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
-use crate::io::tun::{Offloads, Tun, TunError};
-use crate::net::protected_addresses::ProtectedAddresses;
+use crate::io::tun::{Tun, TunError};
 use crate::roles::worker::{Worker, WorkerError};
 use crate::session::mux::{Mux, Progress};
 use crate::stream::packet::{Packet, PacketPool};
-use addresses::{Addresses, Owner};
+use addresses::{Addresses, Joined, Owner};
+use assign::Reassigns;
+use assigned::Assigned;
 use judge::Judge;
+pub(crate) use queues::Queues;
+use queues::{Handed, HandedPackets, Links, SessionLink};
+use resolvers::Resolvers;
 
-/// Packets of the interface in one turn...
+/// Maximum number of packets that a worker reads from the interface before carriers and streams
+/// run.
 const BATCH_PACKETS: usize = 128;
-/// ...and their bytes. Then the carriers and the streams have theirs.
+/// Number of bytes of packets that a worker reads before carriers and streams run.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// Addresses that carriers were dialled at last: more than the exits of a configuration have, as a rule.
-const DIALLED_MAX: usize = 64;
-
-/// Senders that are told in a second that a packet is forbidden or too long...
+/// Maximum number of ICMP errors that all workers send per second.
 const ANSWERS_A_SECOND: u64 = 100;
-/// ...and in how much of one they may be at once.
+/// Burst of ICMP errors, given as the time in which the rate permits that many errors.
 const ANSWERS_BURST: Duration = Duration::from_millis(500);
 
-/// The interface, and who is behind it.
+/// The interface of one worker, and the sessions that carry its packets.
 pub(crate) struct Network {
+    /// Index of the worker.
+    index: usize,
     tun: Tun,
+    queues: Arc<Queues>,
+    /// Packets that other workers have read for sessions of this worker. [`Self::run`] takes this
+    /// value.
+    handed: RefCell<Option<HandedPackets>>,
+    /// Copy of the latest value of `changes`.
+    links: RefCell<Links>,
+    changes: RefCell<watch::Receiver<Links>>,
+    /// This worker's sessions as last published to the other workers.
+    published: RefCell<Vec<SessionLink>>,
     mtu: u16,
     pool: Rc<PacketPool>,
     addresses: Addresses,
     judge: Judge,
     flows: FlowKey,
     sessions: RefCell<Vec<Attached>>,
-    /// Where carriers were dialled last, at most [`DIALLED_MAX`].
-    dialled: RefCell<VecDeque<SocketAddr>>,
-    /// It was said that a route leads a carrier here.
+    /// Number of sessions attached so far.
+    attached: Cell<u64>,
+    /// Whether the log has reported a route that directs a carrier into the interface.
     told_of_loop: Cell<bool>,
-    /// It was said that another entry has the networks.
+    /// Whether the log has reported that another entry has the networks.
     told: Cell<bool>,
     answers: RefCell<Bucket>,
+    /// Exit: the resolvers that the exit sends to entries.
+    resolvers: Resolvers,
+    /// Entry: the assignment that the entry received.
+    assigned: Option<Assigned>,
+    /// Notified when the assignment of another session may apply.
+    reassigned: Notify,
     stats: Arc<PacketStats>,
 }
 
-/// Who sent a packet.
+/// Sender of a packet.
 enum Sender<'a> {
-    /// This host, or one behind it.
+    /// This host, or another host whose packets this host forwards.
     Host,
     /// The other end of a session.
     Peer(&'a Owner),
@@ -77,24 +106,32 @@ enum Sender<'a> {
 /// A session that carries packets.
 struct Attached {
     mux: Weak<dyn Mux>,
-    /// What its other end proved.
-    identity: Option<Rc<str>>,
-    /// Whose it is.
-    owner: Owner,
+    /// The session as last published.
+    link: SessionLink,
+    /// Entry: the exit's assignment in this session.
+    assignment: Rc<OnceCell<Rc<Assignment>>>,
 }
 
-/// Carries what the interface brings; never ends where there is no network.
+/// Carries packets of the interface. Without a network, the function never returns.
 ///
 /// # Errors
-/// The system's: there is no interface any more.
+/// An I/O error: the interface no longer exists.
 pub(crate) async fn run(network: Option<Rc<Network>>) -> std::io::Result<Infallible> {
     match network {
-        Some(network) => network.run().await,
+        Some(network) => {
+            // This task ends with its worker, but sessions may keep the network until the process
+            // ends.
+            let _guard = network.assigned.as_ref().map(Assigned::guard);
+            tokio::select! {
+                lost = network.run() => lost,
+                never = network.follow_assignments() => match never {},
+            }
+        }
         None => std::future::pending().await,
     }
 }
 
-/// Why [`run`] ended.
+/// Converts the result of [`run`] into an error.
 pub(crate) fn lost(end: Result<std::io::Result<Infallible>, JoinError>) -> WorkerError {
     let error = match end {
         Ok(Err(error)) => error,
@@ -104,7 +141,7 @@ pub(crate) fn lost(end: Result<std::io::Result<Infallible>, JoinError>) -> Worke
     WorkerError::Interface(error)
 }
 
-/// Has `mux` carry packets once it is ready; never ends.
+/// Attaches `mux` to the network once `mux` is ready. Never ends.
 pub(crate) async fn attach_when_ready(
     network: Option<&Rc<Network>>,
     mux: &Rc<dyn Mux>,
@@ -117,88 +154,101 @@ pub(crate) async fn attach_when_ready(
 }
 
 impl Network {
-    /// Opens the interface that is configured, if any.
+    /// Opens the worker's queue of the configured interface. Returns `None` without a network.
     ///
     /// # Errors
-    /// [`TunError`] says what to do.
+    /// The queue cannot be registered with the runtime.
     pub(crate) fn of(
         worker: &Worker,
         configured: Option<&config::Network>,
         side: Side,
     ) -> Result<Option<Rc<Self>>, TunError> {
-        let open = |configured| {
-            let stats = Arc::clone(&worker.telemetry.packets);
-            Self::open(configured, side, &worker.protected, stats)
+        let (Some(configured), Some(queues)) = (configured, &worker.queues) else {
+            return Ok(None);
         };
-        configured.map(open).transpose()
-    }
-
-    fn open(
-        configured: &config::Network,
-        side: Side,
-        protected: &Arc<ProtectedAddresses>,
-        stats: Arc<PacketStats>,
-    ) -> Result<Rc<Self>, TunError> {
-        let tun = Tun::open(&configured.node, &configured.device, configured.offloads)?;
-        tracing::info!(
-            device = configured.device,
-            offloads = configured.offloads,
-            udp_offloads = tun.offloads() == Offloads::TcpAndUdp,
-            "IP packets are carried"
-        );
-        Ok(Rc::new(Self {
+        let Some(end) = queues.take(worker.index) else {
+            return Ok(None);
+        };
+        let tun = Tun::watching(end.queue, &configured.device)?;
+        let answers = (ANSWERS_A_SECOND / queues.count() as u64).max(1);
+        let addresses = Addresses::of(configured, side);
+        let resolvers = configured
+            .dns
+            .as_ref()
+            .map(|dns| Resolvers::of_host(dns, |server| addresses.is_of_exit(server)));
+        Ok(Some(Rc::new(Self {
+            index: worker.index,
             tun,
+            queues: Arc::clone(queues),
+            handed: RefCell::new(Some(end.handed)),
+            links: RefCell::default(),
+            changes: RefCell::new(end.links),
+            published: RefCell::default(),
             mtu: configured.mtu,
             pool: Rc::default(),
-            addresses: Addresses::of(configured, side),
-            judge: Judge::of(configured, side, protected),
+            addresses,
+            judge: Judge::of(configured, side, &worker.protected),
             flows: FlowKey::default(),
             sessions: RefCell::default(),
-            dialled: RefCell::default(),
+            attached: Cell::new(0),
             told_of_loop: Cell::new(false),
             told: Cell::new(false),
-            answers: RefCell::new(Bucket::new(ANSWERS_A_SECOND, ANSWERS_BURST)),
-            stats,
-        }))
+            answers: RefCell::new(Bucket::new(answers, ANSWERS_BURST)),
+            resolvers: resolvers.unwrap_or_default(),
+            assigned: (side == Side::Dials).then(|| Assigned::of(configured)),
+            reassigned: Notify::new(),
+            stats: Arc::clone(&worker.telemetry.packets),
+        })))
     }
 
-    /// Carriers are dialled at `address`: what comes from the interface for it is a carrier's, and would be carried inside
-    /// itself.
+    /// Registers `address` as an address at which carriers are dialled. A packet from the interface
+    /// to `address` belongs to a carrier, and would run inside that carrier.
     pub(crate) fn is_dialled(&self, address: SocketAddr) {
-        let mut dialled = self.dialled.borrow_mut();
-        if dialled.contains(&address) {
-            return;
-        }
-        dialled.truncate(DIALLED_MAX - 1);
-        dialled.push_front(address);
+        self.queues.is_dialled(address);
     }
 
-    /// Carries packets over `mux`, which is ready.
+    /// Carries packets over `mux`, which must be ready.
     pub(crate) fn attach(self: &Rc<Self>, mux: &Rc<dyn Mux>) {
         let (peer, identity) = (mux.peer(), mux.identity());
         let Some(datagrams) = mux.datagrams() else {
-            tracing::warn!(code = %Code::NoPackets, %peer, "The other side carries no IP packets");
+            tracing::warn!(code = %Code::NoPackets, %peer, "The peer carries no IP packets: configure a network at both ends");
             return;
         };
-        let Some(owner) = self.addresses.owner(identity.as_deref()) else {
-            let identity = identity.as_deref().unwrap_or_default();
-            tracing::warn!(code = %Code::NoPackets, %peer, identity, "The peer has no networks here");
-            return;
+        let joined = match self.addresses.join(identity.as_deref()) {
+            Ok(joined) => joined,
+            Err(error) => {
+                let identity = identity.as_deref().unwrap_or_default();
+                tracing::warn!(code = %Code::NoPackets, %peer, identity, "{error}");
+                return;
+            }
         };
-        let mut sessions = self.sessions.borrow_mut();
-        sessions.retain(Attached::is_alive);
-        sessions.push(Attached {
+        let identity: Option<Arc<str>> = identity.as_deref().map(Arc::from);
+        let assignment = Rc::new(OnceCell::new());
+        self.sessions.borrow_mut().push(Attached {
             mux: Rc::downgrade(mux),
-            identity: identity.clone(),
-            owner: owner.clone(),
+            link: SessionLink {
+                worker: self.index,
+                number: self.attached.replace(self.attached.get() + 1),
+                identity: identity.clone(),
+                owner: joined.owner.clone(),
+                has_carrier: false,
+            },
+            assignment: Rc::clone(&assignment),
         });
-        drop(sessions);
-        // Counted until the session drops what hears it.
-        let (network, counted) = (Rc::downgrade(self), self.stats.session());
+        self.publish();
+        self.assign(&joined, &**mux, datagrams);
+        if self.assigned.is_some() {
+            datagrams.hear_assignment(self.hearing_assignment(assignment));
+        }
+        let Joined { owner, lease, .. } = joined;
+        // These guards live as long as the closure `hears`. The session drops the closure when the
+        // session ends.
+        let network = Rc::downgrade(self);
+        let held = (self.stats.session(), lease, Reassigns::of(&network));
         let hears = move |bytes: &[u8]| {
-            let _ = &counted;
+            let _ = &held;
             if let Some(network) = network.upgrade()
-                && let Err(reason) = network.take(&owner, &identity, bytes)
+                && let Err(reason) = network.take(&owner, identity.as_deref(), bytes)
             {
                 network.stats.dropped(reason, 1);
             }
@@ -206,11 +256,27 @@ impl Network {
         datagrams.hear(Box::new(hears), self.tun.offloads());
     }
 
+    /// Carries packets; never ends.
+    ///
+    /// # Errors
+    /// An I/O error: the interface no longer exists.
+    async fn run(&self) -> std::io::Result<Infallible> {
+        let handed = self.handed.take();
+        let Some(handed) = handed.filter(|_| !self.is_alone()) else {
+            return self.read().await;
+        };
+        tokio::select! {
+            end = self.read() => end,
+            never = self.take_over(handed) => match never {},
+            never = self.publish_changes() => match never {},
+        }
+    }
+
     /// Reads the interface; never ends.
     ///
     /// # Errors
-    /// The system's: there is no interface any more.
-    async fn run(&self) -> std::io::Result<Infallible> {
+    /// An I/O error: the interface no longer exists.
+    async fn read(&self) -> std::io::Result<Infallible> {
         loop {
             let mut readable = self.tun.readable().await?;
             let (mut packets, mut bytes) = (0, 0);
@@ -229,7 +295,7 @@ impl Network {
         }
     }
 
-    /// A packet of this side's.
+    /// Sends a packet that was read from the interface.
     fn leaves(&self, mut bytes: Packet) {
         let sent = packet::from_device(bytes.bytes_mut())
             .map_err(|error| error.reason())
@@ -248,38 +314,68 @@ impl Network {
             return Ok(());
         };
         let address = SocketAddr::new(packet.destination, port);
-        if !self.dialled.borrow().contains(&address) {
+        if !self.links().dialled.contains(&address) {
             return Ok(());
         }
         if !self.told_of_loop.replace(true) {
             tracing::error!(
                 code = %Code::NoPackets,
                 %address,
-                "The carrier's own address is routed into the interface: take it out of the routes to the interface, or route it by another one"
+                "A route directs the carrier into the interface: remove the carrier's address from the routes to the interface, or route it by another interface"
             );
         }
         Err(DropReason::CarrierLoop)
     }
 
-    /// Hands a packet of `sender` to a session of its owner's: the one that has run longest of those that have a carrier.
+    /// Sends a packet of `sender` over the oldest session of `to` that has a carrier. Sessions of
+    /// this worker take precedence over sessions of other workers.
     fn send(
         &self,
         to: &Owner,
         packet: &packet::Packet,
+        bytes: Packet,
+        sender: &Sender<'_>,
+    ) -> Result<(), DropReason> {
+        if let Some(mux) = self.session_of(to) {
+            return self.send_by(&*mux, packet, bytes, sender);
+        }
+        let worker = self.links().worker_of(to, self.index);
+        let worker = worker.ok_or(DropReason::NoSession)?;
+        let handed = Handed {
+            to: to.clone(),
+            packet: *packet,
+            bytes: bytes.detach(),
+            sender: match sender {
+                Sender::Host => None,
+                Sender::Peer(owner) => Some((*owner).clone()),
+            },
+        };
+        self.queues.hand(worker, handed)
+    }
+
+    /// The oldest session of `owner` on this worker that has a carrier.
+    fn session_of(&self, owner: &Owner) -> Option<Rc<dyn Mux>> {
+        let sessions = self.sessions.borrow();
+        let of_owner = sessions
+            .iter()
+            .filter(|session| session.link.owner == *owner);
+        of_owner.filter_map(Attached::carried).next()
+    }
+
+    fn send_by(
+        &self,
+        mux: &dyn Mux,
+        packet: &packet::Packet,
         mut bytes: Packet,
         sender: &Sender<'_>,
     ) -> Result<(), DropReason> {
-        let sessions = self.sessions.borrow();
-        let of_owner = sessions.iter().filter(|session| session.owner == *to);
-        let mux = of_owner.filter_map(Attached::carried).next();
-        let mux = mux.ok_or(DropReason::NoSession)?;
-        drop(sessions);
         let datagrams = mux.datagrams().ok_or(DropReason::NoSession)?;
         let limit = datagrams.limit();
         let path = limit.map_or(usize::MAX, |limit| limit.bytes);
         packet::clamp_mss(bytes.bytes_mut(), packet, path.min(self.mtu.into()));
         if Segments::of(bytes.bytes(), packet, path).is_none() {
-            // While a carrier is new, a sender that believes what it is told would send less for a long time.
+            // A new carrier has not measured its path yet. A sender would keep a low limit for a
+            // long time.
             if limit.is_some_and(|limit| limit.is_known) {
                 let from = packet.destination;
                 self.tell(sender, || packet::too_big(bytes.bytes(), path, from));
@@ -290,13 +386,8 @@ impl Network {
         Ok(())
     }
 
-    /// A packet of `from`, who proved `identity`.
-    fn take(
-        &self,
-        from: &Owner,
-        identity: &Option<Rc<str>>,
-        bytes: &[u8],
-    ) -> Result<(), DropReason> {
+    /// Handles a packet that the peer `from`, with the verified `identity`, sent.
+    fn take(&self, from: &Owner, identity: Option<&str>, bytes: &[u8]) -> Result<(), DropReason> {
         let packet = packet::check(bytes).map_err(|error| error.reason())?;
         self.has_networks(identity)?;
         let other = self.addresses.arrives(from, &packet)?;
@@ -317,8 +408,8 @@ impl Network {
         }
     }
 
-    /// Tells the sender of a packet why it goes no further, [`ANSWERS_A_SECOND`] at most (RFC 1812, section 4.3.2.8). Where an
-    /// answer does not leave, the sender finds out by waiting.
+    /// Sends an ICMP error to the sender of a dropped packet, [`ANSWERS_A_SECOND`] at most
+    /// (RFC 1812, section 4.3.2.8). Without an answer, the sender relies on its own timeout.
     fn tell(&self, sender: &Sender<'_>, answer: impl FnOnce() -> Option<Vec<u8>>) {
         let now = tokio::time::Instant::now().into_std();
         if !self.answers.borrow_mut().try_take(now, 1) {
@@ -329,7 +420,7 @@ impl Network {
         };
         match sender {
             Sender::Host => drop(self.tun.try_write(&answer)),
-            // It is shorter than what any carrier takes, so this ends here.
+            // Every carrier takes a packet as short as the answer, so `send` does not recurse.
             Sender::Peer(owner) => {
                 if let Ok(packet) = packet::check(&answer) {
                     let _ = self.send(owner, &packet, Packet::from(&*answer), sender);
@@ -338,19 +429,25 @@ impl Network {
         }
     }
 
-    /// Where one entry at a time has all networks, it is the one whose session has run longest of those that
-    /// have a carrier.
-    fn has_networks(&self, identity: &Option<Rc<str>>) -> Result<(), DropReason> {
+    /// Checks that the entry with `identity` has the networks. If one entry at a time has all
+    /// networks, that entry is the entry of the oldest session that has a carrier.
+    fn has_networks(&self, identity: Option<&str>) -> Result<(), DropReason> {
         if !self.addresses.has_one_entry() {
             return Ok(());
         }
-        let sessions = self.sessions.borrow();
-        let first = sessions.iter().find(|session| session.carried().is_some());
-        if first.is_none_or(|first| first.identity == *identity) {
+        let is_it = |first: &SessionLink| first.identity.as_deref() == identity;
+        let has = if self.is_alone() {
+            let sessions = self.sessions.borrow();
+            let first = sessions.iter().find(|session| session.carried().is_some());
+            first.is_none_or(|first| is_it(&first.link))
+        } else {
+            self.links().first().is_none_or(is_it)
+        };
+        if has {
             return Ok(());
         }
         if !self.told.replace(true) {
-            tracing::warn!(code = %Code::NoPackets, "Another entry has the networks: give each its own by network.peers");
+            tracing::warn!(code = %Code::NoPackets, peer = identity.unwrap_or_default(), "Dropped packets of this entry, because the networks belong to another entry with an earlier session: assign each entry its own networks (network.peers) or addresses (network.pool)");
         }
         Err(DropReason::SourceNotRemote)
     }
@@ -361,7 +458,7 @@ impl Attached {
         self.mux.upgrade().filter(|mux| !mux.has_ended())
     }
 
-    /// Unless nothing carries it: its peer may have begun another one.
+    /// The session, if it has a carrier. Without a carrier, its peer may have begun a new session.
     fn carried(&self) -> Option<Rc<dyn Mux>> {
         self.alive().filter(|mux| !mux.waits())
     }

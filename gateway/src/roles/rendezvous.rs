@@ -1,13 +1,17 @@
-//! The rendezvous: two leaf gateways that cannot reach each other dial it, and it joins their connections.
+//! The rendezvous: two leaf gateways that cannot reach each other dial it, and the rendezvous joins
+//! their connections.
 //!
-//! A leaf exit registers under a name; a leaf entry visits that name; for each visit the exit is invited,
-//! dials once more, and from then on both connections are one, through pipes ([`crate::io::relay`]). What passes is
-//! between the leaves: their hello, their security, their session. Nobody is heard without the proof that
-//! it knows the name's secret for its role (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
+//! A leaf exit registers under a name, and a leaf entry visits that name. For each visit, the
+//! rendezvous invites the exit, which dials one more connection. The rendezvous then joins the
+//! connections of the visitor and the exit through pipes ([`crate::io::relay`]). The leaves perform
+//! the hello, the security handshake and the session with each other. A leaf must prove knowledge
+//! of the secret of the name for its role (`proof.rs`). The secrets come from a file
+//! (`secrets.rs`). Changes of the file apply to new proofs within a second.
 //!
-//! Bounds: connections without a proof, those of the [limiter](crate::base::handshake_limiter), each for [`MEET_MAX`] and two words; one
-//! registration a name, of at most 4,096; `limits.carriers` visits, those that wait for the exit
-//! (at most [`MEET_MAX`]) included.
+//! Bounds: the [limiter](crate::base::handshake_limiter) bounds connections that have not
+//! authenticated, each of which may take [`MEET_MAX`] and two messages. Each name has at most one
+//! registration, and there are at most 4,096 names. `limits.carriers` bounds the visits, including
+//! visits that wait up to [`MEET_MAX`] for the exit.
 
 pub(crate) mod leaf;
 mod meeting;
@@ -41,15 +45,15 @@ use proof::Greeted;
 use secrets::Secrets;
 use wire::{read, write};
 
-/// How long a proof, and how long the other leaf may take.
+/// Maximum time for a proof, and for the wait for the other leaf.
 const MEET_MAX: Duration = Duration::from_secs(5);
 
-/// What a process has to do with meetings.
+/// The rendezvous settings of a process.
 #[derive(Clone, Default)]
 pub(crate) struct RendezvousRole {
-    /// Of a rendezvous, and the file of its secrets.
+    /// For a rendezvous: its state, and the file with its secrets.
     meeting: Option<(Arc<Meeting>, PathBuf, FollowedFiles)>,
-    /// Of an entry or exit that meets the other one there.
+    /// For an entry or exit that uses a rendezvous: its credentials.
     pub(crate) leaf: Option<Leaf>,
 }
 
@@ -57,7 +61,7 @@ impl RendezvousRole {
     /// Reads the secrets.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// A file is invalid.
     pub(crate) fn of(config: &Config) -> Result<Self, Unusable> {
         let meeting = |file: &String| {
             let file = PathBuf::from(file);
@@ -71,7 +75,7 @@ impl RendezvousRole {
         })
     }
 
-    /// Follows the files of secrets, for ever.
+    /// Watches the files of secrets until the process ends.
     pub(crate) async fn follow(&self) {
         if let Some(leaf) = &self.leaf {
             leaf.follow().await;
@@ -82,7 +86,7 @@ impl RendezvousRole {
         }
     }
 
-    /// What is known of meetings, at a rendezvous.
+    /// The state of a rendezvous; `None` in other roles.
     pub(crate) fn meeting(&self) -> Option<Arc<Meeting>> {
         self.meeting
             .as_ref()
@@ -90,7 +94,7 @@ impl RendezvousRole {
     }
 }
 
-/// Secrets that cannot be used change nothing.
+/// Applies new secrets. Invalid secrets are reported and have no other effect.
 fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) {
     match secrets {
         Ok(secrets) => {
@@ -99,11 +103,11 @@ fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) {
             tracing::info!(
                 names,
                 registrations_ended = ended,
-                "Secrets taken over; meetings go on"
+                "Secrets reloaded; established connections continue"
             );
         }
         Err(error) => {
-            tracing::error!(%error, "Secrets not taken over; the last good ones stay");
+            tracing::error!(%error, "New secrets rejected; the last valid secrets remain in force");
         }
     }
 }
@@ -118,7 +122,7 @@ struct Rendezvous {
 /// Runs until the shutdown is complete.
 ///
 /// # Errors
-/// [`WorkerError`]: the port cannot be listened on.
+/// [`WorkerError`]: the worker cannot listen on the port.
 pub(crate) async fn run(worker: Worker, configured: config::Rendezvous) -> Result<(), WorkerError> {
     let Some(meeting) = worker.rendezvous_role.meeting() else {
         return Ok(());
@@ -162,14 +166,15 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
                 }));
             }
             Err(error) => {
-                tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
+                tracing::warn!(%error, "Cannot accept a connection; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-/// Serves the client of the load balancer at `proxy`, once that has named it.
+/// Serves the client of the load balancer at `proxy`, once the PROXY header has specified the
+/// client.
 async fn introduce(rendezvous: Rc<Rendezvous>, mut tcp: TcpStream, proxy: SocketAddr) {
     let limiter = &rendezvous.meeting.limiter;
     match trusted_proxies::client(&mut tcp, proxy, limiter).await {
@@ -187,7 +192,7 @@ async fn introduce(rendezvous: Rc<Rendezvous>, mut tcp: TcpStream, proxy: Socket
 }
 
 impl Rendezvous {
-    /// A place for a connection of `peer`; `None`: it is to be closed.
+    /// Takes a permit for a connection of `peer`; `None`: the connection must be closed.
     fn permit(&self, peer: SocketAddr) -> Option<Permit> {
         let permit = self.meeting.limiter.enter(Some(peer.ip()));
         permit
@@ -199,14 +204,14 @@ impl Rendezvous {
     }
 
     async fn serve(&self, mut tcp: TcpStream, peer: &str, mut permit: Permit) {
-        // Those that were in force at its proof are so for all that it came for.
+        // The whole exchange uses the secrets that are in force at its start.
         let secrets = self.meeting.secrets();
         let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
         let heard = tokio::select! {
             biased;
-            heard = heard => heard.unwrap_or_else(|_| Err(HandshakeError::failed("no proof within 5 s"))),
+            heard = heard => heard.unwrap_or_else(|_| Err(HandshakeError::failed("the leaf did not authenticate within 5 s"))),
             () = permit.evicted() => Err(HandshakeError::gone(
-                "it was the oldest of too many that have not proved anything",
+                "evicted: too many connections have not authenticated, and this connection was the oldest from its address",
             )),
         };
         match &heard {
@@ -227,7 +232,7 @@ impl Rendezvous {
             Purpose::Attend(ticket) => self.attend(tcp, &greeted, &secrets, ticket, peer),
         };
         if let Err(error) = done {
-            tracing::debug!(peer, %error, "Leaf is gone");
+            tracing::debug!(peer, %error, "Leaf disconnected");
         }
     }
 
@@ -246,14 +251,14 @@ impl Rendezvous {
         let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
         crate::io::socket::prepare_relayed(&tcp);
         write(&mut tcp, &Word::Accepted(accepted)).await?;
-        tracing::info!(name, peer, "Leaf is registered");
+        tracing::info!(name, peer, "Leaf registered");
         let end = self.invite(&mut tcp, &mut invitations).await;
         self.meeting.unregister(name, number);
-        tracing::info!(name, peer, "Leaf is not registered any more");
+        tracing::info!(name, peer, "Leaf no longer registered");
         end
     }
 
-    /// Passes invitations on until the leaf is gone, or another one has its name.
+    /// Sends invitations until the leaf has disconnected, or another leaf registers under its name.
     async fn invite(
         &self,
         tcp: &mut TcpStream,
@@ -262,7 +267,8 @@ impl Rendezvous {
         loop {
             let ticket = tokio::select! {
                 ticket = invitations.recv() => ticket,
-                // It has nothing more to say: this is its end.
+                // A registered leaf sends nothing more, so readable data means that the leaf has
+                // disconnected.
                 _ = ends(tcp) => None,
             };
             let Some(ticket) = ticket else {
@@ -294,7 +300,7 @@ impl Rendezvous {
             _ = ends(&tcp) => return Ok(()),
         };
         let Ok(Ok(attendant)) = met else {
-            let text = "who is registered under the name does not come within 5 s: see its log";
+            let text = "the exit registered under the name did not connect within 5 s: see its log";
             self.report(peer, name, Code::MeetingRefused, text);
             refuse(&mut tcp, Reason::TimedOut, text).await;
             return Ok(());
@@ -305,7 +311,7 @@ impl Rendezvous {
         write(&mut tcp, &Word::Accepted(accepted)).await?;
         crate::io::socket::prepare_relayed(&tcp);
         crate::io::socket::prepare_relayed(&other);
-        tracing::info!(name, peer, attendant = %attendant.peer, "Two leaves meet");
+        tracing::info!(name, peer, attendant = %attendant.peer, "Joined the connections of two leaves");
         self.meeting.count_met();
         let count = |bytes| self.meeting.count_bytes(bytes);
         let ended = relay::join(&tcp, &other, count).await;
@@ -314,7 +320,7 @@ impl Rendezvous {
             name,
             peer,
             error = ended.err().map(tracing::field::display),
-            "They part"
+            "The connections of two leaves ended"
         );
         Ok(())
     }
@@ -334,13 +340,13 @@ impl Rendezvous {
             peer: peer.to_owned(),
         };
         if !self.meeting.attend(&greeted.name, ticket, attendant) {
-            let text = "its visitor does not wait for it any more";
+            let text = "the visitor no longer waits";
             self.report(peer, &greeted.name, Code::MeetingRefused, text);
         }
         Ok(())
     }
 
-    /// `name`: as far as it is known.
+    /// Logs and counts a refusal. `name` is empty if the name is unknown.
     fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
@@ -349,14 +355,14 @@ impl Rendezvous {
     }
 }
 
-const NOT_PROVED: &str = "the name is not known, or its secret for this role is another one";
+const NOT_PROVED: &str = "the name is unknown, or the secret for this role is wrong";
 
-/// Who did not prove that it knows a secret.
+/// A leaf that failed to authenticate.
 struct HandshakeError {
-    /// That it said.
+    /// The name in the leaf's greeting.
     name: String,
     problem: String,
-    /// It proved the wrong thing, or nothing in time.
+    /// Whether the attempt counts as failed, because of a wrong proof or a timeout.
     is_failure: bool,
 }
 
@@ -386,7 +392,7 @@ impl From<std::io::Error> for HandshakeError {
     }
 }
 
-/// Who is there, and that it knows the secret.
+/// Reads the greeting and the proof of a leaf, and verifies both.
 async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, HandshakeError> {
     let Word::Greeting {
         purpose,
@@ -394,7 +400,7 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Handsha
         name,
     } = read(tcp).await?
     else {
-        return Err(HandshakeError::failed("a leaf greets first"));
+        return Err(HandshakeError::failed("expected a greeting from the leaf"));
     };
     let greeted = Greeted {
         purpose,
@@ -418,13 +424,13 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Handsha
     Ok(greeted)
 }
 
-/// Waits for the end of a leaf that has nothing to say now, or for what it says all the same. Only a look
-/// at the socket tells: that it could be read is remembered from before.
+/// Waits until a leaf that must be silent ends its connection or sends something. The function
+/// peeks at the socket, since the socket's readiness may be stale.
 async fn ends(tcp: &TcpStream) {
     let _ = tcp.peek(&mut [0]).await;
 }
 
-/// Says why not. Who does not hear it in time need not.
+/// Sends the reason of a refusal. A peer that does not read the reason in time does not receive it.
 async fn refuse(tcp: &mut TcpStream, reason: Reason, text: &str) {
     let word = Word::Refused {
         code: reason.code() as u8,

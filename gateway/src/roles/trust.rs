@@ -1,7 +1,8 @@
-//! What becomes of sessions and streams once the configuration or the credentials trust them no more.
+//! Ends sessions and streams that the configuration or the credentials no longer permit.
 //!
-//! A revoked peer and a denied stream end at once. A forward or a rule that allows may go: the streams that were opened by
-//! it stay, since the operator derives such rules from forwards and every edit would cut them.
+//! A session of a revoked peer and a denied stream end at once. If a forward or an allow rule is
+//! removed, the streams that it admitted remain. The operator derives such rules from forwards, so
+//! otherwise every edit would cut streams.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use crate::net::policy::Authorizer;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::session::mux::Mux;
 
-/// Between two checks for certificates that have expired.
+/// Interval between checks for expired certificates.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`, whose carriers this `side` dialled or
-/// accepted; never ends.
+/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`. `side` tells
+/// whether this side dialled or accepted their carriers. Never returns.
 pub(crate) async fn follow(
     sessions: impl Fn() -> Vec<Rc<dyn Mux>>,
     side: Side,

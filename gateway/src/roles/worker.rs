@@ -1,5 +1,5 @@
-//! One worker of a gateway as every role knows it: what the process gives it, the phases of its shutdown, and why it
-//! cannot start.
+//! One worker of a gateway, for every role: its input from the process, the phases of its shutdown,
+//! and the errors of its start.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -17,46 +17,51 @@ use crate::io::tun::TunError;
 use crate::net::bind::ListenError;
 use crate::net::datagrams::DatagramSockets;
 use crate::net::egress::Egress;
+use crate::net::interface::InterfaceError;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::net::shared_ports::SharedPorts;
+use crate::roles::network::Queues;
 use crate::roles::rendezvous::RendezvousRole;
 
-/// What each worker has from the process.
+/// State that the process passes to each worker.
 #[derive(Clone)]
 pub(crate) struct Worker {
-    /// 0 and up.
+    /// The number of this worker, starting at 0.
     pub(crate) index: usize,
-    /// How many there are.
+    /// The number of workers.
     pub(crate) workers: usize,
-    /// What of the configuration is taken over while it runs.
+    /// The part of the configuration that can change while the gateway runs.
     pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
-    /// What new carriers are secured with.
+    /// The credentials for new carriers.
     pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
-    /// What SSH logins beside them are judged by; `None`: there are none.
+    /// The keys for SSH logins at an exit whose `protocol` is not SSH; `None`: the exit accepts no
+    /// SSH.
     pub(crate) ssh_credentials: Option<watch::Receiver<Arc<Credentials>>>,
-    /// How far the shutdown is.
+    /// The phase of the shutdown.
     pub(crate) phase: watch::Receiver<Phase>,
-    /// Shared by all workers.
+    /// Telemetry that all workers share.
     pub(crate) telemetry: Arc<Telemetry>,
-    /// What peers are not to reach.
+    /// Addresses that peers must not reach.
     pub(crate) protected: Arc<ProtectedAddresses>,
-    /// Ports that peers ask for.
+    /// Ports that peers request.
     pub(crate) shared_ports: Arc<SharedPorts>,
-    /// Its part in meetings.
+    /// The worker's settings for a rendezvous.
     pub(crate) rendezvous_role: RendezvousRole,
-    /// How it dials others.
+    /// How the worker reaches other hosts.
     pub(crate) egress: Egress,
-    /// Shared by all workers.
+    /// Unix listeners that all workers share.
     pub(crate) unix_listeners: Arc<UnixListeners>,
-    /// Those of an exit, over all workers.
+    /// The KCP peers of an exit, which all workers share.
     pub(crate) kcp_peers: Arc<KcpPeers>,
-    /// Shared by all workers.
+    /// UDP sockets that all workers share.
     pub(crate) datagram_sockets: Arc<DatagramSockets>,
+    /// The queues of the interface for IP packets, which all workers share.
+    pub(crate) queues: Option<Arc<Queues>>,
 }
 
 #[cfg(test)]
 impl Worker {
-    /// The only one of a gateway without an API server, which runs.
+    /// Creates the only worker of a running gateway without an API server.
     pub(crate) fn of(yaml: &str) -> Self {
         let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
         let credentials = Credentials::load(&config.security).unwrap();
@@ -75,25 +80,27 @@ impl Worker {
             unix_listeners: Arc::default(),
             kcp_peers: KcpPeers::of(&config),
             datagram_sockets: Arc::default(),
+            queues: None,
             reloadable: watch::channel(Arc::new(config.reloadable())).1,
         }
     }
 }
 
-/// How far the shutdown is.
+/// The phase of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// No signal has come.
+    /// The process has received no signal.
     Running,
-    /// Not ready any more, but new connections are still taken: load balancers take a while.
+    /// The gateway is not ready, but still accepts new connections, since load balancers need time
+    /// to remove it.
     Draining,
-    /// No new connections; open streams go on.
+    /// The gateway accepts no new connections; open streams continue.
     Closed,
-    /// What is still open is reset.
+    /// The streams that are still open are reset.
     Deadline,
 }
 
-/// Waits until the shutdown has come to `wanted`.
+/// Waits until the shutdown has reached the phase `wanted`.
 pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
         std::future::pending::<()>().await;
@@ -107,20 +114,23 @@ pub(crate) enum WorkerError {
     Listen(#[from] ListenError),
     #[error("{code}: {error}", code = Code::NoPackets, error = .0)]
     Tun(#[from] TunError),
+    #[error("{code}: {error}", code = Code::NoPackets, error = .0)]
+    Queues(#[from] InterfaceError),
     #[error("{code}: the interface is gone: {error}", code = Code::NoPackets, error = .0)]
     Interface(std::io::Error),
-    /// Those who are served are not known.
+    /// The users of a listener cannot be read.
     #[error("{}: users of {listen}: {source}", Code::ConfigInvalid)]
     Users {
-        /// Where they are served.
+        /// The address of the listener.
         listen: String,
-        /// Why not.
+        /// The reason.
         source: UsersError,
     },
 }
 
-/// Runs a loop that accepts connections as a task of its own; it ends with this future. A worker's own future has a turn
-/// after some tasks of its connections, so a flood would have it make more tasks than are run, without a bound.
+/// Runs a loop that accepts connections as a separate task, which ends with this future. A worker's
+/// own future is polled only after some tasks of its connections. During a flood, the worker's own
+/// future would therefore create more tasks than are run, without a bound.
 pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
     let mut task = JoinSet::new();
     task.spawn_local(accept);

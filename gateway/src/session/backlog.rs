@@ -1,7 +1,7 @@
-//! How much may wait in front of the network: about a millisecond of the carrier's measured rate.
+//! Bounds the unsent bytes of a carrier to about one millisecond of its measured rate.
 //!
-//! What waits cannot be overtaken, in the kernel ([`Path::bound_queue`]) or in our queue, so a small
-//! stream's bytes wait behind it. Sampled while writing, at most every [`SAMPLE_EVERY`]; no timer.
+//! A small stream cannot overtake bytes in the kernel's queue ([`Path::bound_queue`]) or in the
+//! carrier's own queue. A write samples the rate at most every [`SAMPLE_EVERY`]; no timer runs.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -11,28 +11,29 @@ use crate::stream::batch::BATCH_BYTES_MAX;
 use crate::stream::buffers::SMALL_BYTES;
 use crate::stream::pipe::PIPE_BYTES;
 
-/// Of the carrier's rate.
+/// How long the unsent bytes may take at the carrier's rate.
 const WAIT: Duration = Duration::from_millis(1);
-/// Pause between two samples of the rate.
+/// Minimum interval between two samples of the rate.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Bytes in the kernel that were not sent once: enough for the time that this process may be away...
+/// Minimum bound on unsent bytes in the kernel, so that the carrier stays busy while this process
+/// is not scheduled.
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
-/// ...and more than a millisecond of any rate that was measured.
+/// Maximum bound on unsent bytes in the kernel: more than one millisecond of any measured rate.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
-/// Bytes in our own queue: frames are taken while there are fewer, so two full batches leave together.
+/// Maximum bytes in the carrier's own queue. The writer adds frames while the queue holds fewer
+/// bytes, so two full batches fit into one write.
 const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
-/// The bounds of one carrier.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// Of the rate; `usize::MAX` before it is known.
+    /// Bound that follows from the rate; `usize::MAX` until the rate is known.
     bytes: Cell<usize>,
     sampled: Cell<Option<Instant>>,
 }
 
 impl Backlog {
-    /// Nothing is known yet: the least for the kernel, the most for our own queue. Without a `path`
-    /// nothing will be known.
+    /// Starts with an unknown rate: the minimum bound for the kernel, the maximum for the carrier's
+    /// own queue. Without a `path` the rate stays unknown.
     pub(crate) fn new(path: Option<&dyn Path>) -> std::io::Result<Self> {
         if let Some(path) = path {
             path.bound_queue(NOT_SENT_BYTES_MIN as u32)?;
@@ -43,24 +44,24 @@ impl Backlog {
         })
     }
 
-    /// Bytes of our own queue.
+    /// Bound on the carrier's own queue, in bytes.
     pub(crate) fn queued_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, QUEUED_BYTES_MAX)
     }
 
-    /// Bytes that one stream sends in one turn.
+    /// Maximum number of bytes that one stream sends in one turn.
     pub(crate) fn batch_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, BATCH_BYTES_MAX)
     }
 
-    /// The same, where they are spliced.
+    /// Maximum number of bytes that one stream splices in one turn.
     pub(crate) fn splice_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, PIPE_BYTES)
     }
 
-    /// Something was written at `now`: is it time to sample the rate?
-    /// Returns the path's round trip time when it was: the least of the carrier's, for the smoothed one of a
-    /// near path is what its ends take for it when their processors are busy.
+    /// Samples the rate after a write at `now`, if [`SAMPLE_EVERY`] has passed. After a sample, the
+    /// function returns the carrier's minimum round trip time. On a short path, the smoothed round
+    /// trip time includes the scheduling delays of both hosts.
     pub(crate) fn sample(
         &self,
         path: &dyn Path,
@@ -78,7 +79,7 @@ impl Backlog {
         Ok(Some(info.rtt_min))
     }
 
-    /// `rate`: bytes a second.
+    /// Sets the bounds for `rate` bytes per second.
     fn set(&self, path: &dyn Path, rate: u64) -> std::io::Result<()> {
         let bytes = of_rate(rate);
         let not_sent = |bytes: usize| bytes.clamp(NOT_SENT_BYTES_MIN, NOT_SENT_BYTES_MAX) as u32;
@@ -93,7 +94,8 @@ impl Backlog {
     }
 }
 
-/// [`WAIT`] of `rate`, rounded up to a power of two, so that a rate that wavers changes nothing.
+/// Returns the bytes that leave in [`WAIT`] at `rate`, rounded up to a power of two. The rounding
+/// keeps the bounds stable while the rate fluctuates.
 fn of_rate(rate: u64) -> usize {
     let bytes = u128::from(rate) * WAIT.as_micros() / 1_000_000;
     usize::try_from(bytes)

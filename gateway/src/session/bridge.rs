@@ -1,13 +1,15 @@
-//! A mux of a protocol that has streams of its own: it joins local ends to them.
+//! A mux for a protocol with its own streams: it connects local ends to those streams.
 //!
-//! Framing and flow control are the protocol's, and its library's ([`link`]); here is what is the same for all of them:
-//! dialling, refusals, accounts, time-outs, trust, and ends. A session has one [`link::Link`] or several; a stream lives and ends
-//! with the one that it is on. Single-threaded, as the [driver](super::driver). Two tasks a stream at most: none but its own
-//! waits for its local end, so a stalled one holds up no other.
+//! The protocol's library does framing and flow control ([`link`]). This module does the work that
+//! all such protocols share: dialling, refusals, accounts, timeouts, trust and the end of a
+//! session. A session has one or more [`link::Link`]s; a stream stays on one link and ends with
+//! that link. Like the [driver](super::driver), the bridge is single-threaded. Each stream has at
+//! most two tasks. Only these tasks wait for the stream's local end, so a stalled stream does not
+//! delay other streams.
 //!
-//! Memory: what a peer may send is the library's to bound, by the windows that it is given; what waits to be sent is in the
-//! session's [`Share`] of the worker's buffers. Packets wait in the session's [`PacketQueue`], of which a link takes them that
-//! carries them. See docs/limits.md.
+//! Memory: the library bounds received bytes by the windows that the link sets. Bytes to send count
+//! against the session's [`Share`] of the worker's buffers. Packets wait in the session's
+//! [`PacketQueue`] until a link that carries packets takes them. See docs/limits.md.
 
 mod incoming;
 pub(crate) mod link;
@@ -47,26 +49,25 @@ use links::Member;
 use listeners::Listened;
 use stream::Joined;
 
-/// How long links have to say their last word.
+/// How long links may take to send their close frames.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at what the links hold, while there are streams.
+/// Interval at which the session publishes its links' figures while streams are open.
 const FIGURES_EVERY: Duration = Duration::from_millis(200);
-/// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
+/// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
+/// kills the process 5 s later.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
-/// Makes a link.
 pub(crate) type MakeLink<L> = Box<dyn Fn(Below, &SessionConfig) -> std::io::Result<L>>;
 
-/// One session.
 pub(crate) struct Bridge<L: Link> {
     make: MakeLink<L>,
     links: RefCell<BTreeMap<u64, Rc<Member<L>>>>,
     latest: RefCell<links::Latest>,
     numbers: watch::Sender<PoolState>,
     streams: RefCell<BTreeMap<u64, Rc<Joined>>>,
-    /// Opens that are not answered, and the dials for those of the peer's.
+    /// Unanswered opens of this side, and the dials for the peer's opens.
     asking: RefCell<BTreeMap<u64, Option<AbortHandle>>>,
-    /// The next number of a link, a stream or an open.
+    /// The next number for a link, a stream or an open.
     next: Cell<u64>,
     share: Share,
     unsent: Arc<Unsent>,
@@ -74,25 +75,23 @@ pub(crate) struct Bridge<L: Link> {
     progress: watch::Sender<Progress>,
     end: RefCell<Option<SessionEnd>>,
     ended: watch::Sender<bool>,
-    /// A stream has begun, or a stream or a link has ended.
+    /// Notified when a stream begins, or when a stream or a link ends.
     idle_wake: Notify,
-    /// Opens wait here for room on any link; `limits.streams` of them at most, for they count as streams.
+    /// Opens queue here until a link has room. Queued opens count as streams, so `limits.streams`
+    /// bounds the queue.
     turns: Rc<Mutex<()>>,
     room_wake: Notify,
     config: SessionConfig,
     telemetry: Arc<Telemetry>,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     dialler: Dialler,
-    /// Hears of listeners.
     hears: OnceCell<Hears>,
-    /// The listeners of either side.
     listeners: RefCell<BTreeMap<ListenId, Listened<L>>>,
-    /// The last number of a listener that this side asked for.
+    /// The number of the listener that this side requested last.
     listens: Cell<u32>,
 }
 
 impl<L: Link> Bridge<L> {
-    /// A session without a link.
     pub(crate) fn new(
         make: MakeLink<L>,
         buffers: Rc<Pool>,
@@ -110,7 +109,10 @@ impl<L: Link> Bridge<L> {
             next: Cell::new(0),
             share: Share::new(buffers),
             unsent: Arc::default(),
-            packets: Rc::new(PacketQueue::new(Arc::clone(&telemetry.packets))),
+            packets: Rc::new(PacketQueue::new(
+                Arc::clone(&telemetry.packets),
+                config.memory.receive.0,
+            )),
             progress: watch::Sender::new(Progress::Hello),
             end: RefCell::default(),
             ended: watch::Sender::new(false),
@@ -127,7 +129,8 @@ impl<L: Link> Bridge<L> {
         })
     }
 
-    /// Runs the session to its end; then every stream has been cut and every link is closed.
+    /// Runs the session to its end. When the function returns, every stream has been cut and every
+    /// link is closed.
     async fn run(self: &Rc<Self>) -> SessionEnd {
         let mut ended = self.ended.subscribe();
         tokio::select! {
@@ -153,7 +156,7 @@ impl<L: Link> Bridge<L> {
         timeouts::follow(self.reloadable.clone(), look).await
     }
 
-    /// Says again and again what the links carry; never ends.
+    /// Publishes the links' figures periodically; never returns.
     async fn publish_figures(&self) -> Infallible {
         loop {
             let changed = self.idle_wake.notified();
@@ -166,7 +169,8 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// Ends the session: every stream is cut and every link told. The first end counts.
+    /// Ends the session: cuts every stream and closes every link. Only the first call sets the
+    /// reason.
     fn end(&self, end: SessionEnd) {
         if self.has_ended() {
             return;
@@ -190,7 +194,8 @@ impl<L: Link> Bridge<L> {
         for dial in dials.into_values().flatten() {
             dial.abort();
         }
-        // Without a reason of this side's they hear it from their halves, behind what had come.
+        // Without a reason from this side, streams get the end from their link after the received
+        // bytes.
         if let Some(reason) = reason {
             let streams = self.all_streams();
             streams.iter().for_each(|io| io.abandon(reason, None));
@@ -205,7 +210,7 @@ impl<L: Link> Bridge<L> {
         *self.ended.borrow()
     }
 
-    /// Runs a task of the session, whose panic ends it and nothing else.
+    /// Runs a task of the session. A panic of the task ends only this session.
     async fn guard(self: Rc<Self>, task: impl Future<Output = ()>) {
         if let Err(panic) = unwind::unwound(task).await {
             let (code, peer) = (Code::SessionPanicked, self.peer());
@@ -223,12 +228,13 @@ impl<L: Link> Bridge<L> {
         self.streams.borrow().values().cloned().collect()
     }
 
-    /// Streams that are open or being opened.
+    /// Number of streams that are open or being opened.
     fn stream_count(&self) -> usize {
         self.streams.borrow().len() + self.asking.borrow().len()
     }
 
-    /// Waits until there is no stream and all that was to be sent is with the kernel, or none will be again.
+    /// Waits until no stream is open and the kernel holds all bytes to send, or until the session
+    /// takes no further stream.
     async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();
@@ -244,8 +250,8 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// After [`Self::run`]: waits until every stream has delivered what came and reset its socket, at most
-    /// [`RESETS_MAX`].
+    /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
+    /// reset its socket, for at most [`RESETS_MAX`].
     async fn streams_gone(&self) {
         let gone = async {
             loop {
@@ -261,11 +267,11 @@ impl<L: Link> Bridge<L> {
 
     async fn reached(&self, wanted: Progress) {
         let mut progress = self.progress.subscribe();
-        // It cannot fail: the sender is in `self`.
+        // `wait_for` cannot fail: the sender is in `self`.
         let _ = progress.wait_for(|progress| *progress >= wanted).await;
     }
 
-    /// It has come so far, at least.
+    /// Raises the progress to at least `to`.
     fn advance(&self, to: Progress) {
         self.progress.send_if_modified(|progress| {
             let advances = *progress < to;

@@ -1,58 +1,64 @@
-//! How many carriers a session can use for what it sends. Pure: `driver/autoscale.rs` samples the carriers.
+//! Computes how many carriers a session can use for the bytes that it sends. This module does no
+//! I/O; `driver/autoscale.rs` samples the carriers.
 //!
-//! One more is wanted while the network holds up all that take bulk, for long enough to be sure, on a path
-//! that is long enough for a window to be what limits. It is on trial then: it stays wanted only if more is
-//! sent with it than without. After a quiet time one after another is not wanted any more.
+//! The autoscaler requests one more carrier after the network has held up all bulk carriers for
+//! long enough. The round trip time must also be long enough for a window to limit the rate. The
+//! new carrier is on trial: the autoscaler keeps it only if the rate rises. After a quiet time, the
+//! number of requested carriers falls one by one.
 //!
-//! Neither may turn into a swing: after a trial that failed the next one waits, longer each time, and so
-//! does shrinking that had to be taken back.
+//! Two backoffs prevent oscillation. The pause after a failed trial doubles, and so does the quiet
+//! time after a carrier was removed too early.
 
 use std::time::{Duration, Instant};
 
-/// A shorter path is full, or the CPU is, before a window is.
+/// Minimum round trip time. On a shorter path, the path or the CPU reaches its limit before a
+/// window does.
 const RTT_MIN: Duration = Duration::from_millis(2);
-/// Round trips for which all carriers have to be held up, and bounds of that time.
+/// Number of round trips for which the network has to hold up all carriers, and the bounds of that
+/// time.
 const HELD_RTTS: u32 = 10;
 const HELD_MIN: Duration = Duration::from_secs(1);
 const HELD_MAX: Duration = Duration::from_secs(3);
-/// Round trips that a trial lasts, for a window grows once in each; and bounds of that time.
+/// Length of a trial in round trips, since a window grows once in each, and the bounds of that
+/// time.
 const TRIAL_RTTS: u32 = 30;
 const TRIAL_MIN: Duration = Duration::from_secs(3);
 const TRIAL_MAX: Duration = Duration::from_secs(10);
-/// Part of a fair share that another carrier has to add: to end its trial early, and at its end.
+/// Minimum gain of a carrier on trial, as a part of a fair share: to end the trial early, and at
+/// the end of the trial.
 const GAIN_EARLY: f64 = 0.5;
 const GAIN: f64 = 0.25;
-/// It adds at least this part of all, for rates waver.
+/// Minimum gain as a part of the whole rate, since rates fluctuate.
 const GAIN_MIN: f64 = 0.05;
-/// Pause after a trial that failed; doubles up to [`PAUSE_MAX`].
+/// Pause after a failed trial; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(16 * 60);
-/// Time without need of all carriers after which one is not wanted; doubles up to [`PAUSE_MAX`].
+/// How long the session must need fewer carriers before the autoscaler requests one carrier fewer;
+/// doubles up to [`PAUSE_MAX`].
 const QUIET: Duration = Duration::from_secs(30);
-/// What is needed again within this time should have stayed.
+/// If a removed carrier is needed again within this time, the autoscaler removed it too early.
 const REGRET: Duration = Duration::from_secs(10 * 60);
-/// Where hardly anything is sent, the next one follows so soon.
+/// Time between two removals of carriers on an idle session.
 const QUIET_NEXT: Duration = Duration::from_secs(5);
-/// Part of what carriers carry at most that they are left with.
+/// Part of the remaining carriers' capacity that the load may use. Above this part, one more
+/// carrier counts as needed.
 const FULL: f64 = 0.9;
-/// Bytes a second that are hardly anything.
+/// Rate below which a session is idle, in bytes per second.
 const IDLE_RATE: f64 = 16e3;
-/// One of the protocol's bounds.
 const CARRIERS_MAX: usize = muxtunnel_proto::native::CARRIERS_MAX;
 
 /// One sample of the carriers of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
-    /// Carriers that are up.
     pub(crate) up: usize,
-    /// Those that bulk may leave on.
+    /// Number of carriers that may carry bulk.
     pub(crate) bulk: usize,
-    /// Those of them that the network holds up: more waits than a window lets out.
+    /// Number of bulk carriers that the network holds up: more bytes wait than the window permits.
     pub(crate) held: usize,
-    /// Bytes a second that peers acknowledged of late, all together.
+    /// Recently acknowledged bytes per second on all carriers.
     pub(crate) rate: f64,
-    /// Of the path, without what queues.
+    /// Round trip time of the path with empty queues.
     pub(crate) rtt: Duration,
 }
 
@@ -62,22 +68,22 @@ impl Sample {
     }
 }
 
-/// A carrier that may turn out to be of no use.
+/// A carrier on trial, which is removed if it adds too little.
 #[derive(Debug)]
 struct Trial {
-    /// With it.
+    /// Number of carriers, including the carrier on trial.
     carriers: usize,
-    /// Before it.
+    /// Number of bulk carriers before the trial.
     bulk: usize,
     rate: f64,
-    /// Time since it came up, as far as anything was held up, and what was sent in the latter half.
+    /// How long the network held up a carrier during the trial, and the rate in the second half of
+    /// the trial.
     lasted: Duration,
     late: Meter,
-    /// What was sent of late.
+    /// Rate during the current interval of [`HELD_MIN`].
     second: Meter,
 }
 
-/// A mean rate.
 #[derive(Debug, Default)]
 struct Meter {
     bytes: f64,
@@ -90,7 +96,7 @@ impl Meter {
         self.time += time;
     }
 
-    /// Bytes a second.
+    /// Rate in bytes per second.
     fn rate(&self) -> f64 {
         if self.time.is_zero() {
             0.0
@@ -100,27 +106,28 @@ impl Meter {
     }
 }
 
-/// What is known of one session's need.
+/// Computes how many carriers one session can use.
 #[derive(Debug)]
 pub(crate) struct CarrierAutoscaler {
     wanted: usize,
     sampled: Option<Instant>,
-    /// For how long all were held up, less what they were not.
+    /// How long the network held up all carriers, minus twice the time during which the network did
+    /// not hold up all carriers.
     held: Duration,
-    /// What was sent in that time.
+    /// Rate while the network held up all carriers.
     sent: Meter,
     trial: Option<Trial>,
-    /// Bytes a second that one carries when it is held up.
+    /// Bytes per second that one held-up carrier sends.
     each: f64,
-    /// More were of no use, and are not tried before.
+    /// Number of carriers above which a trial failed, and the earliest time of the next trial.
     ceiling: Option<(usize, Instant)>,
     pause: Duration,
-    /// When all were needed last, or one fewer began to be wanted.
+    /// When the session last needed all carriers.
     needed: Option<Instant>,
-    /// When more than hardly anything was sent.
+    /// When the session was last busy.
     busy: Option<Instant>,
     quiet: Duration,
-    /// When one fewer began to be wanted, unless that was long ago or taken back.
+    /// When the last carrier was removed; `None` if that was long ago or the carrier was restored.
     shrunk: Option<Instant>,
 }
 
@@ -144,7 +151,7 @@ impl Default for CarrierAutoscaler {
 }
 
 impl CarrierAutoscaler {
-    /// Takes in one more sample; returns how many carriers are wanted, 1 to the protocol's bound.
+    /// Adds a sample; returns the requested number of carriers, from 1 to the protocol's limit.
     pub(crate) fn sample(&mut self, sample: &Sample) -> usize {
         let Some(before) = self.sampled.replace(sample.at) else {
             self.needed = Some(sample.at);
@@ -170,7 +177,7 @@ impl CarrierAutoscaler {
         self.wanted
     }
 
-    /// No trial is on: is one more worth it?
+    /// Runs while no carrier is on trial, and starts a trial if another carrier may help.
     fn watch(&mut self, sample: &Sample, passed: Duration) {
         if !sample.is_held() {
             self.held = self.held.saturating_sub(2 * passed);
@@ -179,7 +186,7 @@ impl CarrierAutoscaler {
             }
             return;
         }
-        // All that are up are of use.
+        // The session needs all carriers that are up.
         let most = self.ceiling.map_or(CARRIERS_MAX, |(carriers, _)| carriers);
         self.wanted = self.wanted.max(sample.up.min(most));
         self.held += passed;
@@ -204,11 +211,11 @@ impl CarrierAutoscaler {
         self.held = Duration::ZERO;
     }
 
-    /// Is the carrier on trial of any use? Where bulk has no more carriers than before, it is for what is
-    /// not bulk, and that is no matter of rates.
+    /// Decides whether to keep the carrier on trial. If bulk uses no more carriers than before the
+    /// trial, the new carrier serves other streams, so rates do not decide.
     fn judge(&mut self, mut trial: Trial, sample: &Sample, passed: Duration) {
         if sample.up < trial.carriers {
-            // It is not up yet, or another one was lost.
+            // The carrier on trial is not up yet, or another carrier was lost.
             trial.lasted = Duration::ZERO;
             (trial.late, trial.second) = (Meter::default(), Meter::default());
             self.trial = Some(trial);

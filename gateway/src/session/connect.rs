@@ -1,4 +1,5 @@
-//! CONNECT, as all versions of HTTP have it: the target as `:authority`, and the answer ([`answer`]).
+//! CONNECT requests, common to all versions of HTTP: the target as `:authority`, and the answer
+//! ([`answer`]).
 
 pub(crate) mod answer;
 
@@ -6,15 +7,15 @@ use http::uri::Authority;
 use http::{Method, Request, Uri};
 use muxtunnel_proto::{Reason, Refusal};
 
-/// A CONNECT to `target` (`tcp://host:port`).
+/// Builds a CONNECT request to `target` (`tcp://host:port`).
 ///
 /// # Errors
-/// It is none that has an authority.
+/// `target` has no authority.
 pub(crate) fn connect_to(target: &str) -> Result<Request<()>, Refusal> {
     let refusal = |text: String| Refusal::new(Reason::AddressType, text);
     let Some(address) = target.strip_prefix("tcp://") else {
         return Err(refusal(format!(
-            "{target:?} is no host and port, and HTTP connects to nothing else"
+            "{target:?} is not HOST:PORT, which an HTTP CONNECT requires"
         )));
     };
     let split = address.rsplit_once(':');
@@ -22,7 +23,7 @@ pub(crate) fn connect_to(target: &str) -> Result<Request<()>, Refusal> {
         .filter(|(host, _)| !host.is_empty())
         .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
     else {
-        return Err(refusal(format!("{target:?} is no host and port")));
+        return Err(refusal(format!("{target:?} is not HOST:PORT")));
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let authority = if host.contains(':') {
@@ -37,7 +38,7 @@ pub(crate) fn connect_to(target: &str) -> Result<Request<()>, Refusal> {
     Ok(request)
 }
 
-/// The target that an authority names.
+/// Converts an authority to a target.
 pub(crate) fn target_of(authority: &Authority) -> Option<String> {
     let port = authority.port_u16()?;
     let host = authority.host();

@@ -1,19 +1,22 @@
-//! The driver: carries bytes between the carriers of one session, the session and the local sockets.
+//! The driver: moves bytes between a session's carriers, its state machine and the local sockets.
 //!
-//! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
-//! `Rc` and borrows its cells only between awaits. Four loops a session (its deadlines, [`idle`] streams,
-//! [`autoscale`], which samples its carriers, and their [`liveness`]), one task a [`carrier`] (of two loops, [`carrier_in`] and
-//! [`carrier_out`]), one task a target that is dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
-//! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
-//! socket does not take stays in its own inbox, within its own credit.
+//! Single-threaded: every part of a session runs on its worker's `LocalRuntime`, shares [`Driver`]
+//! by `Rc`, and borrows its cells only between awaits. A session has four loops: its deadlines,
+//! [`idle`] streams, [`autoscale`] (which samples its carriers) and [`liveness`]. Each [`carrier`]
+//! has one task with two loops ([`carrier_in`] and [`carrier_out`]). Each dial of a target has one
+//! task ([`incoming`]), and each [`stream`] has one task. A carrier's reader never waits for a
+//! writer, so full duplex cannot deadlock. Bytes that a stalled local socket does not take remain
+//! in the stream's inbox, which the stream's credit bounds.
 //!
-//! Streams belong to the session: a carrier that is lost takes them with it only where the session says
-//! so.
+//! Payload passes through no channel: the tasks share cells and wake each other by `Notify`. A
+//! stream whose forward has a rate limit waits for a turn, which uses a timer and a lock that all
+//! workers share ([`crate::base::pace`]). Other payload waits for no timer.
 //!
-//! Memory: see docs/limits.md. An idle stream, or an idle carrier, holds
-//! no buffer.
+//! Streams belong to the session. A lost carrier ends its streams only if the session decides so.
 //!
-//! The session decides; see `gateway/proto/src/session.rs` for its contract.
+//! Memory: see docs/limits.md. An idle stream or carrier holds no buffer.
+//!
+//! The session makes the decisions; see `gateway/proto/src/session.rs` for its contract.
 
 mod autoscale;
 mod carrier;
@@ -66,7 +69,7 @@ use streams::Streams;
 pub(crate) use crate::stream::buffers::Pool;
 pub(crate) use carrier::Carrier;
 
-/// One session and everything that runs over it.
+/// One session, its carriers and its streams.
 pub(crate) struct Driver {
     session: SessionCell,
     carriers: Carriers,
@@ -75,11 +78,11 @@ pub(crate) struct Driver {
     retention: Retention,
     packets: PacketQueue,
     deadline: Deadline,
-    /// A stream or a carrier has ended, or has nothing to transmit any more.
+    /// Notified when a stream or a carrier has ended or has nothing more to transmit.
     idle_wake: Notify,
     progress: watch::Sender<Progress>,
     ending: Ending,
-    /// It drains, since its peer's certificate has expired.
+    /// Whether the session drains because its peer's certificate has expired.
     has_expired: Cell<bool>,
     config: SessionConfig,
     reloadable: watch::Receiver<Arc<Reloadable>>,
@@ -89,7 +92,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A session without a carrier: [`Self::add_carrier`], then [`Self::run`].
+    /// Creates a session without a carrier. Call [`Self::add_carrier`], then [`Self::run`].
     pub(crate) fn new(
         session: Box<dyn Session>,
         buffers: Rc<Pool>,
@@ -103,7 +106,7 @@ impl Driver {
             streams: Streams::default(),
             share: Share::new(buffers),
             retention: Retention::default(),
-            packets: PacketQueue::new(Arc::clone(&telemetry.packets)),
+            packets: PacketQueue::new(Arc::clone(&telemetry.packets), config.memory.receive.0),
             deadline: Deadline::new(),
             idle_wake: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),
@@ -117,7 +120,8 @@ impl Driver {
         })
     }
 
-    /// Runs the session to its end; then every stream has been reset and every carrier is closed.
+    /// Runs the session to its end. When the function returns, every stream has been reset and
+    /// every carrier is closed.
     pub(crate) async fn run(self: &Rc<Self>) -> SessionEnd {
         let run = async {
             let end = tokio::select! {
@@ -138,10 +142,10 @@ impl Driver {
         self.ending.take()
     }
 
-    /// [`Mux::open`](crate::session::mux::Mux::open).
+    /// Implements [`Mux::open`](crate::session::mux::Mux::open).
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side.
+    /// This side cannot open a stream.
     pub(crate) fn open(
         self: &Rc<Self>,
         target: &str,
@@ -160,7 +164,7 @@ impl Driver {
         let opened = unwind::caught(|| {
             self.update(|session| {
                 let stream = session.open(now(), target, priority, source)?;
-                // It is there before what the session says of it.
+                // The stream has to exist before the session reports events about it.
                 if let Some((client, refused)) = opening.take() {
                     let io = self.streams.add(StreamIo::opening(stream, client, refused));
                     let driver = Rc::clone(self);
@@ -179,12 +183,12 @@ impl Driver {
         }
     }
 
-    /// The peer opens no more streams here; those that are open go on.
+    /// Tells the peer to open no further streams; open streams continue.
     pub(crate) fn go_away(self: &Rc<Self>) {
         self.update(Session::go_away);
     }
 
-    /// This side opens no more streams; those that are open go on.
+    /// Stops this side from opening further streams; open streams continue.
     pub(crate) fn leave(&self) {
         self.progress.send_replace(Progress::GoingAway);
     }
@@ -194,29 +198,28 @@ impl Driver {
         self.session.view().resumes()
     }
 
-    /// Waits until the session has come to `wanted`.
+    /// Waits until the session has reached `wanted`.
     pub(crate) async fn reached(&self, wanted: Progress) {
         let mut progress = self.progress.subscribe();
-        // It cannot fail: the sender is in `self`.
+        // `wait_for` cannot fail: the sender is in `self`.
         let _ = progress.wait_for(|progress| *progress >= wanted).await;
     }
 
-    /// How far it has come.
     pub(crate) fn progress(&self) -> Progress {
         *self.progress.borrow()
     }
 
-    /// Whether it takes no more of anything: [`Self::run`] is about to return, or has.
+    /// Whether the session has ended, that is, [`Self::run`] has returned or is about to return.
     pub(crate) fn has_ended(&self) -> bool {
         self.ending.has_begun()
     }
 
-    /// Streams that are open or being opened.
+    /// Number of streams that are open or being opened.
     pub(crate) fn stream_count(&self) -> usize {
         self.session.view().stream_count()
     }
 
-    /// Waits until no stream is open and all that was to be sent is with the kernel.
+    /// Waits until no stream is open and the kernel holds all bytes to send.
     pub(crate) async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();
@@ -227,8 +230,8 @@ impl Driver {
         }
     }
 
-    /// After [`Self::run`]: waits until every stream has delivered what came and reset its socket, at
-    /// most [`RESETS_MAX`].
+    /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
+    /// reset its socket, for at most [`RESETS_MAX`].
     pub(crate) async fn streams_gone(&self) {
         let gone = async {
             loop {
@@ -252,28 +255,29 @@ impl Driver {
             && self.carriers.view().values().all(rests)
     }
 
-    /// The other end's address, of the latest carrier.
+    /// The peer's address on the latest carrier.
     pub(crate) fn peer(&self) -> Rc<str> {
         self.carriers.peer()
     }
 
-    /// Who the other end is, as the first carrier proved it; `None`: it proved nothing.
+    /// The peer's identity as the first carrier proved it; `None`: the peer proved no identity.
     pub(crate) fn identity(&self) -> Option<Rc<str>> {
         self.carriers.identity()
     }
 
-    /// Whether all of its carriers are lost and it may yet get another.
+    /// Whether all carriers are lost and the session may still get a new carrier.
     pub(crate) fn waits(&self) -> bool {
         let lost = self.carriers.has_begun() && self.carriers.view().is_empty();
         lost && self.ending.reason() != Some(Reason::Drained)
     }
 
-    /// Bytes that one stream sends in one turn.
+    /// Maximum number of bytes that one stream sends in one turn.
     fn batch_max(&self) -> usize {
         self.most(|carrier| carrier.backlog.batch_max())
     }
 
-    /// The same, where they are spliced; 0 where no carrier takes that.
+    /// Maximum number of bytes that one stream splices in one turn; 0 if no carrier permits
+    /// splicing.
     fn splice_max(&self) -> usize {
         self.most(|carrier| match carrier.plain() {
             Some(_) => carrier.backlog.splice_max(),
@@ -287,7 +291,8 @@ impl Driver {
         bytes.max().unwrap_or(SMALL_BYTES)
     }
 
-    /// One of `pipes`, if there are `count`; `None`: payload has to be copied.
+    /// Takes one of `pipes`, if it has at least `count`; `None`: the caller has to copy the
+    /// payload.
     fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
         let pipe = if pipes.has(count) { pipes.take() } else { None };
         if pipe.is_none() {
@@ -307,12 +312,14 @@ impl Driver {
     }
 }
 
-/// The clock of the event loop's timers, so that a test that moves it moves all.
+/// Reads the clock of the event loop's timers, so that a test that moves this clock moves every
+/// timer.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
+/// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
+/// kills the process 5 s later.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -3,32 +3,31 @@
 use muxtunnel_codes::Code;
 use muxtunnel_proto::SessionError;
 
-/// Why a carrier ended, and with the last one its session; or why a session ended without one.
+/// Why a carrier ended; if it was the last carrier, the session ended for the same reason. For a
+/// session without a carrier, the reason why the session ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionEnd {
-    /// The peer closed it.
+    /// The peer closed the carrier.
     #[error("the peer closed the carrier")]
     Closed,
-    /// The connection failed.
     #[error("the carrier failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The peer broke the protocol.
     #[error("{code}: {0}", code = muxtunnel_codes::Code::ProtocolViolation)]
     Protocol(SessionError),
-    /// The peer has no more use for the session.
+    /// The peer no longer needs the session.
     #[error("the peer ended the session")]
     Finished(SessionError),
-    /// It was given up, for this reason.
+    /// This side gave up the session, for this reason.
     #[error("{0}")]
     GivenUp(String),
-    /// The other end may not connect any more.
+    /// The peer is no longer permitted to connect.
     #[error("{code}: {0}", code = Code::PeerRevoked)]
     Revoked(String),
-    /// Another carrier has its place.
-    #[error("{code}: another carrier needed its place", code = Code::TooManyCarriers)]
+    /// Another carrier took the carrier's place.
+    #[error("{code}: evicted because another carrier needed the place: the gateway is at its limit of carriers", code = Code::TooManyCarriers)]
     Evicted,
     /// This side shut the session down.
-    #[error("this side shut the carrier down")]
+    #[error("this gateway shut the carrier down")]
     ShutDown,
     /// A task of the session panicked.
     #[error("a fault of this gateway ended the session")]

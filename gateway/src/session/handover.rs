@@ -1,10 +1,13 @@
-//! How an exit's carriers find their workers.
+//! Passes an exit's carriers to their workers.
 //!
-//! The kernel scatters connections over the workers' listeners by a hash, so the accepting worker passes a carrier on. One that
-//! joins a session goes to the worker that the session's id names, any other to the worker that has the fewest. Bounded by
-//! `limits.carriers`, counted once one has said hello (before, it is in the [`HandshakeLimiter`]): each worker's queue has room
-//! for all of them. Once all places are taken, the peer that holds most gives one up for a peer that holds less, and carriers
-//! on which nothing was opened go first ([`holders`]).
+//! The kernel distributes connections over the workers' listeners by a hash, so the accepting
+//! worker passes each carrier on. A carrier that joins a session goes to the worker that the
+//! session id specifies. Any other carrier goes to the worker with the fewest carriers.
+//! `limits.carriers` bounds carriers once their hello is read. Before the hello is read, the
+//! [`HandshakeLimiter`] bounds the connections. Each worker's queue has room for all carriers. At
+//! the limit, the exit evicts a carrier of the peer that holds the most carriers, in favour of a
+//! peer that holds fewer carriers. Carriers on which the peer has opened nothing are evicted first
+//! ([`holders`]).
 
 mod holders;
 
@@ -18,17 +21,17 @@ use crate::io::transport::Detached;
 pub(crate) use holders::Use;
 use holders::{Held, Holders};
 
-/// The exit is at its limit of carriers.
+/// The exit has reached its limit of carriers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// The carriers of the exit and of each worker.
+/// The carriers of the exit, and the queue of each worker.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    /// Those that are no carriers yet.
+    /// Bounds the connections that are not carriers yet.
     pub(crate) limiter: Arc<HandshakeLimiter>,
     carriers: Mutex<Counts>,
-    /// Visitors that are being met at a rendezvous.
+    /// Permits for peers of a rendezvous that have not completed their handshake.
     visits: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Handed>>,
     carriers_max: usize,
@@ -41,19 +44,19 @@ struct Counts {
     by_peer: Holders,
 }
 
-/// A carrier on its way to its worker.
+/// A carrier that is being passed to its worker.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) carrier: Box<dyn Detached>,
-    /// What has been read of it.
+    /// Bytes that were already read from the carrier.
     pub(crate) unread: Vec<u8>,
-    /// The session that it joins; `None`: it begins one.
+    /// The session that the carrier joins; `None`: the carrier starts a session.
     pub(crate) joins: Option<[u8; 16]>,
     pub(crate) place: Place,
 }
 
-/// One carrier's place among those of the exit, and of its worker once that is known; free again when
-/// dropped.
+/// One carrier's place at the exit, and at its worker once the worker is chosen. Dropping the value
+/// frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     handover: Arc<Handover>,
@@ -68,7 +71,7 @@ impl Place {
         self.held.evicted().await;
     }
 
-    /// The peer has opened something on the carrier.
+    /// Records that the peer has opened a stream or a listener on the carrier.
     pub(crate) fn heard(&self) {
         self.held.heard();
     }
@@ -86,7 +89,7 @@ impl Drop for Place {
 }
 
 impl Handover {
-    /// Also returns where each worker gets its carriers.
+    /// Also returns each worker's receiver of carriers.
     pub(crate) fn new(
         workers: usize,
         carriers_max: usize,
@@ -108,8 +111,8 @@ impl Handover {
         (Arc::new(handover), receivers)
     }
 
-    /// A place for a carrier of the peer that proved the identity `peer`: that of a peer that holds more, or of a silent
-    /// carrier, where none is left.
+    /// Returns a place for a carrier of the peer with the identity `peer`. At the limit, evicts a
+    /// silent carrier, or a carrier of a peer that holds more carriers.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -129,7 +132,7 @@ impl Handover {
         })
     }
 
-    /// A place for a visitor of whom nothing is known yet.
+    /// Returns a place for a peer whose identity is not known yet.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -139,7 +142,7 @@ impl Handover {
             .map_err(|_| TooMany)
     }
 
-    /// Passes a carrier on that begins a session: to the worker with the fewest.
+    /// Passes a carrier that starts a session to the worker with the fewest carriers.
     pub(crate) fn begin(&self, carrier: Box<dyn Detached>, unread: Vec<u8>, place: Place) {
         let fewest = {
             let by_worker = &self.carriers().by_worker;
@@ -156,10 +159,10 @@ impl Handover {
         );
     }
 
-    /// Passes a carrier on that joins the session of this id, which `worker` has.
+    /// Passes a carrier to `worker`, which runs the session that the carrier joins.
     ///
     /// # Errors
-    /// There is no such worker.
+    /// `worker` does not exist.
     pub(crate) fn join(
         &self,
         worker: usize,
@@ -190,7 +193,7 @@ impl Handover {
         };
         self.carriers().by_worker[worker] += 1;
         handed.place.worker = Some(worker);
-        // A worker that is gone has ended the process, or is about to.
+        // If a worker has stopped, the process has ended or is about to end.
         let _ = self.workers[worker].try_send(handed);
     }
 

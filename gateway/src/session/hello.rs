@@ -1,7 +1,9 @@
-//! What a carrier that an exit accepted wants: a session of its own, or to join one.
+//! Determines whether a carrier that an exit accepted starts a session or joins an existing
+//! session.
 //!
-//! Only looked at: the session judges the hello, like everything else that it does not say here. So what
-//! is not a hello that joins begins a session, which refuses it.
+//! This module only reads the hello; the session validates it. A carrier starts a new session
+//! unless its first bytes are a hello that joins an existing session. If the first bytes are
+//! invalid, the new session refuses the carrier.
 
 use std::time::Duration;
 
@@ -17,50 +19,52 @@ use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
 
-/// How long the hello may take.
+/// Maximum time for the hello.
 pub(crate) const HELLO_MAX: Duration = Duration::from_secs(5);
-/// Its longest form: what is longer is none.
+/// Maximum length of a hello; a longer hello is invalid.
 const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
-/// How long the word to a carrier that is refused may take.
+/// Maximum time to send the refusal of a carrier.
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
-/// What to look at where a carrier ended before the hello was over.
+/// Advice on what to check after a carrier ended during the hello.
 pub(crate) const fn advice(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Native => {
-            "do both ends speak the native protocol? With a jetsocat at the other end this one needs protocol Jmux \
+            "do both ends speak the native protocol? If the other end is jetsocat, this end needs protocol Jmux \
              (--protocol jmux; carrier.protocol: Jmux)"
         }
-        Protocol::Jmux => "is the other end a jetsocat, or does it have protocol Jmux, too?",
+        Protocol::Jmux => "is the peer jetsocat, or a gateway with protocol Jmux?",
         Protocol::Quic => {
-            "does the other end list a name of this end's certificate among its peers, and have protocol QUIC, too?"
+            "does the peer use protocol QUIC? With security MutualTls, does the peer list a name of this gateway's \
+             certificate among its peers?"
         }
         Protocol::Http3 => {
-            "does the other end speak HTTP/3, and take CONNECT? Does it list a name of this end's certificate?"
+            "does the peer support HTTP/3 and accept CONNECT? With security MutualTls, does the peer list a name of this \
+             gateway's certificate?"
         }
-        Protocol::Ssh => "is the other end ssh, sshd or a gateway with protocol SSH?",
+        Protocol::Ssh => "is the peer ssh, sshd or a gateway with protocol SSH?",
         Protocol::Http2 | Protocol::Hbone => {
-            "does the other end speak HTTP/2, and take CONNECT? With security None at both ends it needs to begin \
+            "does the other end speak HTTP/2 and accept CONNECT? With security None at both ends, HTTP/2 has to begin \
              without an upgrade"
         }
     }
 }
 
-/// The beginning of a carrier.
+/// The first bytes of a carrier.
 #[derive(Debug, Default)]
 pub(crate) struct Greeting {
-    /// What has been read.
+    /// The bytes that were read.
     pub(crate) unread: Vec<u8>,
-    /// The session that it joins.
+    /// The session that the carrier joins.
     pub(crate) joins: Option<[u8; 16]>,
-    /// It is a hello, as far as can be seen here.
+    /// Whether the first bytes decode as a hello.
     pub(crate) is_hello: bool,
 }
 
 /// Reads the hello.
 ///
 /// # Errors
-/// The carrier ended, or did not say hello in time; it has been told.
+/// The carrier ended, or sent no hello in time and was refused.
 pub(crate) async fn read(
     carrier: &dyn Transport,
     protocol: Protocol,
@@ -86,12 +90,12 @@ pub(crate) async fn read(
     }
 }
 
-/// Whether those who connect have something to say first.
+/// Whether the side that connects sends the first bytes of this protocol.
 pub(crate) fn is_said(protocol: Protocol) -> bool {
     protocol != Protocol::Jmux
 }
 
-/// What an HTTP/2 client begins with.
+/// Reads the connection preface of an HTTP/2 client.
 async fn preface(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
     let mut bytes = [0; PREFACE.len()];
     let mut filled = 0;
@@ -102,7 +106,7 @@ async fn preface(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
         }
     }
     if bytes != *PREFACE {
-        let text = "it is no HTTP/2: it does not begin with the connection preface";
+        let text = "not HTTP/2: the connection does not begin with the connection preface";
         return Err(SessionEnd::Protocol(SessionError::Foreign(text.to_owned())));
     }
     Ok(Greeting {
@@ -139,9 +143,9 @@ async fn native(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
     }
 }
 
-/// There is no such session to join.
+/// Refuses a carrier that joins an unknown session.
 pub(crate) async fn refuse_unknown(carrier: Carrier) {
-    let text = "there is no such session to join";
+    let text = "the session to join was not found";
     match carrier {
         Carrier::Bytes(carrier) => refuse(&*carrier, SessionCode::UnknownSession, text).await,
         Carrier::Quic(connection) => connection.close(CloseCode::Refused, text),
@@ -149,7 +153,7 @@ pub(crate) async fn refuse_unknown(carrier: Carrier) {
     }
 }
 
-/// No more sessions are taken here.
+/// Refuses a carrier since this exit is shutting down.
 pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
     match (carrier, protocol) {
@@ -161,12 +165,12 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
         (Carrier::Bytes(carrier), Protocol::Http2 | Protocol::Hbone) => {
             say(&*carrier, &GOES_AWAY).await;
         }
-        // It has no word for it.
+        // These protocols cannot send a refusal at this point.
         (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic | Protocol::Http3 | Protocol::Ssh) => {}
     }
 }
 
-/// Says why, and lets the peer read it.
+/// Sends the reason, and waits until the peer has read it.
 async fn refuse(carrier: &dyn Transport, code: SessionCode, reason: &str) {
     let frame = codec::encode(&Frame::SessionClose {
         code: code as u64,

@@ -1,10 +1,12 @@
 //! HTTP/2 (RFC 9113): each stream is a CONNECT (section 8.5).
 //!
-//! The h2 crate does the framing and judges what a peer may send; here is what a tunnel needs of it: the target as
-//! `:authority`, refusals as a status with Proxy-Status (RFC 9209), windows that follow the path ([`windows`]), PING as
-//! liveness ([`pinger`]), and that a cut is RST_STREAM and never an end.
+//! The h2 crate does the framing and checks what the peer sends. This module adds the parts that a
+//! tunnel needs: the target as `:authority`, and refusals as a status with Proxy-Status (RFC 9209).
+//! The module also adds windows that follow the path ([`windows`]), and PING to detect a dead peer
+//! ([`pinger`]). A cut is always RST_STREAM, never END_STREAM.
 //!
-//! Memory: a peer may send what its connection's window allows, `memory.receive` in all; see docs/limits.md.
+//! Memory: the connection's window limits a peer's unread bytes to `memory.receive` in total; see
+//! docs/limits.md.
 
 mod ask;
 mod carried;
@@ -45,73 +47,77 @@ use listeners::{Listeners, News};
 use pinger::{Pinger, Pong};
 use windows::{Trip, Windows};
 
-/// The connection preface (section 3.4), with which a client begins.
+/// The connection preface (section 3.4), which a client sends first.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// SETTINGS without any, and a GOAWAY behind no stream with NO_ERROR (sections 6.5 and 6.8): no streams are taken here.
+/// An empty SETTINGS frame, and a GOAWAY frame with NO_ERROR and last stream 0 (sections 6.5 and
+/// 6.8). This side accepts no streams.
 pub(crate) const GOES_AWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
-/// Longest frame that is taken: what one read of ours sends, and more of it where a peer has more.
+/// Maximum length of a frame that this side accepts, so that a peer may send a whole read, or more,
+/// in one frame.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Payload of a stream that waits in the library: two batches, so that one is read while the other leaves.
+/// Payload of one stream that waits in the library: two batches, so that one batch is read while
+/// the other is sent.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
-/// The header fields of one request or answer.
+/// Maximum size of the header fields of one request or answer.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Streams that the peer has reset and nobody has looked at yet; more end the connection (CVE-2023-44487).
+/// Maximum number of streams that the peer reset before this side accepted them. More such streams
+/// end the connection (CVE-2023-44487).
 const RESETS_PENDING_MAX: usize = 32;
-/// Streams that this side has reset for what the peer did wrong; more end the connection (CVE-2025-8671).
+/// Maximum number of streams that this side reset because of the peer's errors. More such streams
+/// end the connection (CVE-2025-8671).
 const ERROR_RESETS_MAX: usize = 64;
-/// Streams that this side has reset and whose frames may still come.
+/// Maximum number of streams that this side has reset and for which frames may still arrive.
 const RESETS_REMEMBERED_MAX: usize = 1024;
-/// They are remembered for so long.
+/// How long the library remembers the streams that this side has reset.
 const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(5);
-/// Streams at once before the peer has said how many it takes.
+/// Maximum number of concurrent streams before the peer has announced its limit.
 const STREAMS_AT_FIRST: usize = 100;
 
-/// One connection.
 pub(crate) struct Http2 {
-    /// To be run.
+    /// The connection, which the link takes when it runs.
     connection: RefCell<Option<Connection>>,
-    /// Asks for streams; `None`: the peer asks, or this side has ended it.
+    /// The handle that opens streams; `None`: the peer opens them, or this side has ended the
+    /// connection.
     requests: RefCell<Option<SendRequest<Payload>>>,
     traffic: Rc<Traffic>,
     listeners: Rc<Listeners>,
-    /// Connections that its listeners may open at once.
+    /// Number of connections that the listeners may open at once.
     accepts_max: usize,
     windows: RefCell<Windows>,
-    /// The shortest round trip of its PINGs.
+    /// The shortest round trip time of a PING.
     nearest: Cell<Duration>,
     going_away: Notify,
     closing: Notify,
 }
 
-/// What all streams of one connection share.
+/// State that all streams of one connection share.
 pub(super) struct Traffic {
     transport: Rc<dyn Transport>,
     backlog: Backlog,
-    /// Payload that came.
     received: Cell<u64>,
     received_wake: Notify,
-    /// The streams that the peer may send on, by number.
+    /// The streams on which the peer may send, by number.
     incoming: RefCell<BTreeMap<u32, Flow>>,
 }
 
-/// What the peer sends on one stream.
+/// The bytes that the peer sends on one stream.
 struct Flow {
     credit: FlowControl,
-    /// Payload that came since the last PONG, bytes.
+    /// Payload received since the last PONG, bytes.
     came: u64,
 }
 
 impl Http2 {
-    /// The side that dialled or accepted the connection.
+    /// Creates a link. `side` tells whether this side dialled or accepted the connection.
     ///
     /// # Errors
-    /// The system's.
+    /// The system call fails.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
         let Under::Bytes(transport) = below.under else {
-            let text = "HTTP/2 runs on bytes in order";
+            let text = "HTTP/2 requires a byte stream as its transport";
             return Err(std::io::Error::new(ErrorKind::InvalidInput, text));
         };
         if let Some(path) = transport.path() {
@@ -196,7 +202,7 @@ impl Http2 {
         let trip = Trip {
             received,
             took,
-            // The path knows it without what waits in front of PINGs.
+            // The round trip time of the path does not include the queue in front of PINGs.
             nearest: known.map_or(self.nearest.get(), |info| info.rtt_min),
             busy: self.traffic.busy(received),
         };
@@ -213,7 +219,7 @@ impl Drop for Http2 {
     }
 }
 
-/// What is heard next of listeners.
+/// The next event of a listener.
 async fn next(news: &mut Option<mpsc::Receiver<News>>) -> News {
     let next = match news {
         Some(news) => news.recv().await,
@@ -230,7 +236,7 @@ impl Link for Http2 {
     type Receiver = Receiving;
     type Ask = Asked;
 
-    /// HTTP/2's priorities (RFC 9113, section 5.3) are deprecated.
+    /// Ignores the priority, since HTTP/2's priorities (RFC 9113, section 5.3) are deprecated.
     fn open(&self, target: &str, _: Priority) -> Option<Opening<Self>> {
         if let Some(listen) = listen_of_target(target) {
             return Some(self.listeners.open(listen, &self.traffic));
@@ -295,7 +301,7 @@ impl Link for Http2 {
 }
 
 impl Listens for Http2 {
-    /// What the exit sends has no priority, as in [`Link::open`].
+    /// Ignores the priority, as [`Link::open`] does.
     fn listen(&self, listen: ListenId, address: &str, _: Priority) -> Result<(), ListenError> {
         let requests = self.requests.borrow().clone();
         self.listeners.ask(listen, address, requests, &self.traffic)
@@ -314,25 +320,24 @@ impl Listens for Http2 {
     }
 }
 
-/// Why there is no stream, where the peer did not answer.
+/// Why the peer did not open the stream, if it sent no answer.
 fn not_opened(error: h2::Error) -> NoStream {
     let (remote, reason) = (error.is_remote(), error.reason());
     if error.is_io() {
         return NoStream::Lost;
     }
     match reason {
-        // Section 8.7: it was not processed.
+        // Section 8.7: the peer did not process the request.
         Some(h2::Reason::REFUSED_STREAM) => NoStream::NotTaken,
         Some(h2::Reason::NO_ERROR) if error.is_go_away() && remote => NoStream::NotTaken,
         _ if error.is_go_away() => NoStream::Lost,
         _ => {
-            let text = format!("the other side reset the request: {error}");
+            let text = format!("the peer reset the request: {error}");
             NoStream::Refused(Refusal::new(Reason::General, text))
         }
     }
 }
 
-/// Why a connection ended.
 fn end_of(error: h2::Error) -> SessionEnd {
     if let Some(io) = error.get_io()
         && matches!(io.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe)

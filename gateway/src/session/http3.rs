@@ -1,11 +1,14 @@
 //! HTTP/3 (RFC 9114): each stream is a CONNECT (section 4.4).
 //!
-//! quinn has the connections ([`crate::io::quic`]) and the streams ([`crate::session::quic_streams`]). Here is what HTTP/3 makes of
-//! them: frames ([`frame`], [`data`]), fields ([`qpack`], [`message`]) and what is said of the whole connection ([`control`]).
-//! docs/protocol.md says why no library does it. A cut is RESET_STREAM and STOP_SENDING, and never an end.
+//! quinn handles the connections ([`crate::io::quic`]) and the streams
+//! ([`crate::session::quic_streams`]). This module adds HTTP/3: frames ([`frame`], [`data`]),
+//! fields ([`qpack`], [`message`]) and the control stream ([`control`]). docs/protocol.md explains
+//! why muxgate uses no HTTP/3 library. A cut is always RESET_STREAM and STOP_SENDING, never an end
+//! of the stream.
 //!
-//! Memory: a peer may send what the windows allow, `memory.receive` in all, and fields as long as [`FIELD_BYTES_MAX`] each and
-//! [`frame::READING_MAX`] together; see docs/limits.md. Work: frames that carry nothing are counted ([`quic_streams::Overhead`]).
+//! Memory: the windows limit a peer's unread bytes to `memory.receive` in total. Fields are limited
+//! to [`FIELD_BYTES_MAX`] per message and to [`frame::READING_MAX`] in total; see docs/limits.md.
+//! CPU time: frames without payload are counted ([`quic_streams::Overhead`]).
 
 mod ask;
 mod code;
@@ -42,43 +45,43 @@ use control::{Heard, Hearing, Saying, Unheard};
 use data::Data;
 use frame::{Budget, Cut, Frames};
 
-/// The header fields of one request or answer, as they are sent and as they count.
+/// Maximum size of the header fields of one request or answer in bytes, both encoded and as counted
+/// by RFC 9114 (section 4.2.2).
 const FIELD_BYTES_MAX: usize = 16 << 10;
-/// The peer takes requests of any number.
+/// No GOAWAY was received: the peer takes requests of any number.
 const ALL_TAKEN: u64 = u64::MAX;
-/// Between the numbers of two requests (RFC 9000, section 2.1).
+/// Difference between the numbers of two successive requests (RFC 9000, section 2.1).
 const NUMBER_STEP: u64 = 4;
 
 /// The halves of a stream.
 pub(crate) type Sending = quic_streams::Sending<Data>;
 pub(crate) type Receiving = quic_streams::Receiving<Data>;
 
-/// One connection.
 pub(crate) struct Http3 {
     side: Side,
     shared: Rc<Shared>,
     streams_max: usize,
-    /// What the fields of a request may count, as the peer said.
+    /// Maximum size of a request's fields, as the peer announced it.
     field_bytes_max: Cell<u64>,
-    /// Requests from this number on are not taken.
+    /// The peer takes no requests with this number or a higher number.
     taken_below: watch::Sender<u64>,
     goes_away: Cell<bool>,
-    /// There may be something to say.
+    /// Notified when the control stream may have something to send.
     control_due: Notify,
     closing: Notify,
 }
 
-/// What all requests of one connection share.
+/// State that all requests of one connection share.
 struct Shared {
     traffic: Rc<Traffic>,
     budget: Rc<Budget>,
 }
 
 impl Http3 {
-    /// The side that dialled or accepted the connection.
+    /// Creates a link. `side` tells whether this side dialled or accepted the connection.
     ///
     /// # Errors
-    /// It is no QUIC connection.
+    /// `below` is not a QUIC connection.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
         let traffic = Traffic::new(side, below, config, "HTTP/3")?;
         Ok(Self {
@@ -100,17 +103,17 @@ impl Http3 {
         let traffic = &self.shared.traffic;
         let quic = traffic.connection.quic();
         let greets_by = Instant::now() + HELLO_MAX;
-        // It waits for the peer's credit.
+        // Opening the control stream waits for the peer's credit.
         let saying = tokio::time::timeout_at(greets_by, Saying::begin(quic)).await;
         let mut saying = saying.map_err(|_| NO_SETTINGS)??;
         let mut hearing = Hearing::new(quic, self.side, &self.shared.budget);
         let mut asking = JoinSet::new();
-        // The number of the next request of the peer's.
+        // The lowest number that the peer has not used for a request.
         let mut next = 0;
         let mut has_left = false;
         loop {
             if saying.is_done() && self.goes_away.get() && !has_left {
-                // What a client says there is of pushes, of which there are none.
+                // A client's GOAWAY refers to pushes, which are not used.
                 saying.go_away(next);
                 has_left = true;
             }
@@ -150,7 +153,8 @@ impl Http3 {
         }
     }
 
-    /// The stream of a request for `target`, and its fields; `None`: [`Link::is_full`].
+    /// Opens the stream of a request for `target` and encodes the request's fields; `None`: the
+    /// link is full ([`Link::is_full`]).
     fn begin(
         &self,
         target: &str,
@@ -162,7 +166,7 @@ impl Http3 {
         };
         let (fields, size) = message::push_request(&request);
         if size as u64 > self.field_bytes_max.get() {
-            let text = "the other side takes no request that is as long as this target";
+            let text = "the name of the target makes the request longer than the peer accepts";
             return Some(Err(refused(text.to_owned())));
         }
         if *self.taken_below.borrow() < ALL_TAKEN {
@@ -184,10 +188,12 @@ impl Http3 {
                 self.field_bytes_max.set(field_bytes_max);
                 hears.ready();
             }
-            // Of pushes.
+            // A client's GOAWAY refers to pushes.
             Heard::GoAway(_) if self.side == Side::Accepts => {}
             Heard::GoAway(id) if id > *self.taken_below.borrow() => {
-                return Err(control::id_error("GOAWAY that takes more than one before"));
+                return Err(control::id_error(
+                    "the peer sent a GOAWAY with a greater id than in its previous GOAWAY",
+                ));
             }
             Heard::GoAway(id) => {
                 self.taken_below.send_replace(id);
@@ -245,7 +251,7 @@ impl Link for Http3 {
         })
     }
 
-    /// What the peer takes at once is QUIC's to say, and its library's to know.
+    /// Returns no limit, since QUIC's library applies the peer's limit.
     fn streams_max(&self) -> usize {
         self.streams_max
     }
@@ -268,7 +274,7 @@ impl Link for Http3 {
     }
 }
 
-/// A request without its answer: dropped, it is taken back.
+/// An unanswered request. Dropping the value cancels the request.
 struct Request(Option<(Sending, Receiving)>);
 
 impl Request {
@@ -277,7 +283,7 @@ impl Request {
         sender.and_then(Sending::id).unwrap_or_default()
     }
 
-    /// Sends its `fields`, and waits for the head of the answer.
+    /// Sends the request's `fields`, and waits for the head of the answer.
     async fn send(&mut self, fields: Vec<u8>, shared: &Shared) -> Result<Parts, NoStream> {
         let Some((sender, receiver)) = &mut self.0 else {
             return Err(NoStream::Lost);
@@ -287,18 +293,22 @@ impl Request {
         loop {
             let frame = frames.next(receiver.stream()).await;
             let frame = frame.map_err(|cut| not_answered(cut, &shared.traffic))?;
-            let frame = frame.ok_or_else(|| refused("no answer, but an end".to_owned()))?;
+            let frame = frame.ok_or_else(|| {
+                refused("the peer ended the stream of the request without a response".to_owned())
+            })?;
             if frame.kind != frame::HEADERS {
-                let broken = frame::unexpected("an answer that does not begin with its fields");
+                let broken =
+                    frame::unexpected("the peer's response does not begin with a HEADERS frame");
                 return Err(not_answered(broken.into(), &shared.traffic));
             }
             let fields = qpack::decode(&frame.body).map_err(|unreadable| match unreadable {
                 qpack::Unreadable::TooLarge => not_answered(Cut::TooLong, &shared.traffic),
                 qpack::Unreadable::Malformed => not_answered(UNREADABLE.into(), &shared.traffic),
             })?;
-            let head = message::answer(fields)
-                .map_err(|message::Malformed| refused("an answer that is malformed".to_owned()))?;
-            // The final one follows (section 4.1).
+            let head = message::answer(fields).map_err(|message::Malformed| {
+                refused("the response to CONNECT is malformed".to_owned())
+            })?;
+            // The final answer follows an informational answer (section 4.1).
             if !head.status.is_informational() {
                 return Ok(head);
             }
@@ -317,26 +327,25 @@ impl Drop for Request {
     }
 }
 
-/// The peer has said no hello.
+/// The peer did not send SETTINGS in time.
 const NO_SETTINGS: Broken = Broken {
     code: code::MISSING_SETTINGS,
-    problem: "no SETTINGS in time",
+    problem: "the peer did not send the SETTINGS of HTTP/3 in time",
 };
 
-/// Fields that cannot be read.
 const UNREADABLE: Broken = Broken {
     code: code::QPACK_DECOMPRESSION_FAILED,
-    problem: "fields that cannot be read without a dynamic table",
+    problem: "the peer sent fields that are malformed, or that refer to QPACK's dynamic table, whose capacity is 0",
 };
 
-/// Waits until the peer says that it takes no request of this `number`.
+/// Waits until a GOAWAY of the peer excludes the request with this `number`.
 async fn leaves(mut taken_below: watch::Receiver<u64>, number: u64) {
     if taken_below
         .wait_for(|below| *below <= number)
         .await
         .is_err()
     {
-        // The link is gone, which its connection says.
+        // The link has ended, and its connection reports the reason.
         std::future::pending::<()>().await;
     }
 }
@@ -345,8 +354,9 @@ fn refused(text: String) -> NoStream {
     NoStream::Refused(Refusal::new(Reason::General, text))
 }
 
-/// Why there is no stream, where the connection ended before the answer. Nothing but the request has left by then, so that it
-/// may be repeated where a peer ended the connection in order.
+/// Why the stream was not opened, if the connection ended before the answer. Before the answer,
+/// only the request was sent, so another session may retry it if the peer ended the connection in
+/// order.
 fn not_opened(error: &ConnectionError) -> NoStream {
     match error {
         ConnectionError::ApplicationClosed(close) if close.error_code == code::NO_ERROR => {
@@ -367,7 +377,9 @@ fn not_sent(error: WriteError) -> NoStream {
 fn not_answered(cut: Cut, traffic: &Traffic) -> NoStream {
     match cut {
         Cut::Peer(code) => not_taken(code),
-        Cut::TooLong => refused(format!("an answer of more than {FIELD_BYTES_MAX} bytes")),
+        Cut::TooLong => refused(format!(
+            "the fields of the response to CONNECT have more than {FIELD_BYTES_MAX} bytes"
+        )),
         Cut::Broken(broken) => {
             traffic.break_off(broken);
             NoStream::Lost
@@ -376,18 +388,17 @@ fn not_answered(cut: Cut, traffic: &Traffic) -> NoStream {
     }
 }
 
-/// Why there is no stream, where the peer cut it with this code.
+/// Why the stream was not opened, if the peer cut it with this code.
 fn not_taken(code: VarInt) -> NoStream {
     match code {
         code::REQUEST_REJECTED => NoStream::NotTaken,
         code => refused(format!(
-            "the other side reset the request, code {:#x}",
+            "the peer reset the request, code {:#x}",
             code.into_inner()
         )),
     }
 }
 
-/// Why a connection ended.
 fn end_of(error: ConnectionError) -> SessionEnd {
     match error {
         ConnectionError::LocallyClosed => SessionEnd::Closed,

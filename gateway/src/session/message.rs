@@ -1,33 +1,36 @@
-//! Messages of a kind, a length and as many bytes: the form of what QUIC's control streams and the listeners of HTTP/2 send.
+//! Messages that consist of a kind, a length and a body. QUIC's control streams and the listeners
+//! of HTTP/2 use these messages.
 //!
-//! A later version may add fields behind the known ones. What the kinds are is each protocol's.
+//! A later version may append fields to the known fields. Each protocol defines its own kinds.
 
 use muxtunnel_proto::{LISTEN_ADDRESS_LENGTH_MAX, Reason, Refusal};
 
-/// The kind and the length.
+/// Length of the kind and the length field, in bytes.
 pub(crate) const HEADER_BYTES: usize = 3;
-/// Of the description of a refusal that is sent.
+/// Maximum length of the description of a sent refusal, in bytes.
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 256;
 
-/// A peer must not send this.
+/// A message that a peer must not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    #[error("a message of {length} bytes, at most {most} are taken")]
+    #[error("a message of {length} bytes exceeds the maximum of {most}")]
     TooLong { length: usize, most: usize },
     #[error("a message of kind {0} ends too early")]
     TooShort(u8),
-    #[error("a text that is not UTF-8")]
+    #[error("a text in a message is not UTF-8")]
     Text,
+    #[error("ASSIGN with malformed or too many addresses or domains")]
+    Assignment,
     #[error(
-        "a listener without a number, or an address of more than {LISTEN_ADDRESS_LENGTH_MAX} bytes for one"
+        "a message names a listener without a number, or with an address of more than {LISTEN_ADDRESS_LENGTH_MAX} bytes"
     )]
     Listener,
 }
 
-/// The kind of a message, and how many bytes follow.
+/// Decodes the kind of a message and the number of bytes that follow.
 ///
 /// # Errors
-/// More than `most`.
+/// The length exceeds `most`.
 pub(crate) fn header(
     [kind, high, low]: [u8; HEADER_BYTES],
     most: usize,
@@ -39,7 +42,7 @@ pub(crate) fn header(
     }
 }
 
-/// A message as it is sent; `body` has at most 65,535 bytes.
+/// Encodes a message; `body` has at most 65,535 bytes.
 pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind];
     bytes.extend(length(body).to_be_bytes());
@@ -47,14 +50,15 @@ pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Adds `text`, at most `most` bytes of it.
+/// Appends `text`, cut at `most` bytes.
 pub(crate) fn push_text(body: &mut Vec<u8>, text: &str, most: usize) {
     let text = &text[..text.floor_char_boundary(most)];
     body.extend(length(text.as_bytes()).to_be_bytes());
     body.extend(text.as_bytes());
 }
 
-/// Adds the class and the description of `refusal`, which is cut at [`DESCRIPTION_BYTES_MAX`].
+/// Appends the class and the description of `refusal`. The description is cut at
+/// [`DESCRIPTION_BYTES_MAX`].
 pub(crate) fn push_refusal(body: &mut Vec<u8>, refusal: &Refusal) {
     let class = u16::try_from(refusal.reason.code()).unwrap_or(u16::MAX);
     body.extend(class.to_be_bytes());
@@ -65,7 +69,7 @@ fn length(bytes: &[u8]) -> u16 {
     u16::try_from(bytes.len()).unwrap_or(u16::MAX)
 }
 
-/// The fields of a message that have not been read.
+/// The unread fields of a message.
 pub(crate) struct Fields<'a> {
     kind: u8,
     left: &'a [u8],
@@ -96,7 +100,7 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(text).map_err(|_| Malformed::Text)
     }
 
-    /// The description is cut at [`DESCRIPTION_BYTES_MAX`].
+    /// Cuts the description at [`DESCRIPTION_BYTES_MAX`].
     pub(crate) fn refusal(&mut self) -> Result<Refusal, Malformed> {
         let reason = Reason::from_code(u16::from_be_bytes(self.array()?).into());
         let text = self.text()?;

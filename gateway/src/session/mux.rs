@@ -1,9 +1,10 @@
 //! A mux: many streams between this gateway and one peer.
 //!
-//! The roles know this trait alone. [`Driver`](super::driver::Driver) is a mux of our own protocols, over one carrier or
-//! several; a protocol that has framing and flow control of its own (HTTP/2, QUIC, SSH) is another one beside it. What not
-//! every one has is behind a trait of its own: carriers that come and go ([`CarrierPool`]), listeners that one side asks
-//! the other for ([`Listeners`]).
+//! The roles use only this trait. [`Driver`](super::driver::Driver) is the mux of the protocols
+//! with MuxTunnel's own framing, over one or more carriers. Protocols with their own framing and
+//! flow control (HTTP/2, QUIC, SSH) use another mux. Optional features have separate traits.
+//! [`CarrierPool`] adds and removes carriers. [`Listeners`] are requested by one side from the
+//! other. [`Datagrams`] carry IP packets.
 
 #[cfg(test)]
 pub(crate) mod memory;
@@ -13,7 +14,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
-use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source};
+use muxtunnel_proto::{
+    Assignment, ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source,
+};
 
 use super::handover::Place;
 use crate::base::path::PathInfo;
@@ -30,73 +33,69 @@ use crate::stream::packet::Packet;
 /// A future that stays on its thread.
 pub(crate) type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// The way to a target: a connection, or why there is none.
+/// The future of a dial: returns a connection to the target, or the reason why the dial failed.
 pub(crate) type Dial = Local<'static, Result<Dialled, Refusal>>;
 
-/// Called for each open of the peer's with the target as the peer wrote it, the name or key that the peer
-/// proved to have, and what the target is to be told.
+/// Called for each open of the peer, with three arguments: the target as the peer sent it, the name
+/// or key that the peer proved, and the data about the client to pass to the target.
 pub(crate) type Dialler = Box<dyn Fn(String, Option<Rc<str>>, Option<Source>) -> Dial>;
 
-/// Called where an open came to nothing.
 pub(crate) type Refused = Box<dyn FnOnce(OpenEnd)>;
 
-/// Hears what is said of listeners.
+/// Receives the events of listeners.
 pub(crate) type Hears = Box<dyn Fn(ListenEvent)>;
 
-/// How an open ended that came to nothing.
+/// Why an open failed.
 pub(crate) enum OpenEnd {
-    /// By the peer's refusal.
+    /// The peer refused the open.
     Refused(Refusal),
     /// The stream was cut before the answer.
     Abandoned,
-    /// The peer goes away and did not take it, or the session ended before it left: it may be opened on another
-    /// session.
+    /// The peer is shutting down and did not take the open, or the session ended before the open
+    /// was sent. Another session may open the stream.
     Returned(Connection),
 }
 
-/// A mux did not begin an open.
+/// An open that a mux did not start.
 pub(crate) struct NotOpened {
-    /// Why.
     pub(crate) error: OpenError,
-    /// As it was: it may be opened on another mux.
+    /// The unchanged connection; another mux may open a stream for it.
     pub(crate) connection: Connection,
 }
 
-/// How far a mux has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
-    /// The hello is not over.
+    /// The hello is incomplete.
     Hello,
     /// Streams can be opened.
     Ready,
-    /// The peer takes no more streams; those that are open go on.
+    /// The peer takes no further streams; open streams continue.
     GoingAway,
 }
 
-/// Why a session did not take a connection that has proved who it is.
+/// Why a session did not take an authenticated connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoCarrier {
-    /// The session takes no more, or has ended.
-    #[error("the session takes no more carriers")]
+    /// The session has reached its limit of carriers, or has ended.
+    #[error("the session has ended, or has reached its limit of carriers")]
     Refused(Carrier),
-    /// Its other end is somebody else than that of the session's first carrier.
-    #[error("the other end is not who the session's first carrier led to")]
+    /// The peer's identity differs from the identity on the session's first carrier.
+    #[error("the peer's identity differs from the identity on the session's first carrier")]
     Stranger(Carrier),
-    /// The connection failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
-/// The carriers of a session in numbers.
+/// The number of carriers of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolState {
-    /// They are up, and are to stay.
+    /// Number of carriers that are up and remain in the session.
     pub(crate) up: usize,
-    /// So many of these are to be replaced.
+    /// Number of these carriers that are marked for replacement.
     pub(crate) outdated: usize,
-    /// As many could be used for what this side sends...
+    /// Number of carriers that this side could use for the bytes that it sends.
     pub(super) sends: usize,
-    /// ...and for what the peer sends, as it says.
+    /// Number of carriers that the peer could use, as it reports.
     pub(super) peer_sends: usize,
 }
 
@@ -112,20 +111,23 @@ impl Default for PoolState {
 }
 
 impl PoolState {
-    /// As many could be used; for an honest peer at most the protocol's bound.
+    /// Number of carriers that the session could use. For an honest peer, this number is at most
+    /// the protocol's limit.
     pub(crate) fn wanted(self) -> usize {
         self.sends.max(self.peer_sends)
     }
 }
 
-/// Many streams with one peer. Streams of the peer's go to the dialler that the mux was made with.
+/// Many streams with one peer. The mux passes the peer's opens to the dialler with which it was
+/// created.
 pub(crate) trait Mux {
-    /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
-    /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
-    /// agree, `refused` is called, and the client is told or reset, unless the peer leaves the open to another one.
+    /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client`, and runs it as a
+    /// separate task. Bytes that the client sends before the answer are also sent if the protocol
+    /// gives credit for them. If the peer refuses, the mux calls `refused`, and answers or resets
+    /// the client unless another session may take the open.
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side. `refused` is not called.
+    /// This side cannot open a stream. `refused` is not called.
     fn open(
         &self,
         target: &str,
@@ -134,93 +136,98 @@ pub(crate) trait Mux {
         refused: Refused,
     ) -> Result<(), Box<NotOpened>>;
 
-    /// Runs it to its end; then every stream has been reset and every carrier is closed. To be called once.
+    /// Runs the mux to its end. When the function returns, every stream has been reset and every
+    /// carrier is closed. Call this function once.
     fn run(&self) -> Local<'_, SessionEnd>;
 
-    /// Runs a task whose panic ends the mux, and nothing else.
+    /// Runs a task whose panic ends only the mux.
     fn guard<'a>(&'a self, task: Local<'a, ()>) -> Local<'a, ()>;
 
-    /// The peer opens no more streams here; those that are open go on.
+    /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);
 
-    /// This side opens no more streams; those that are open go on.
+    /// Stops this side from opening further streams; open streams continue.
     fn leave(&self);
 
-    /// Tells the peer, resets every stream and ends [`Self::run`].
+    /// Announces the end to the peer, resets every stream and ends [`Self::run`].
     fn shut_down(&self);
 
-    /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
+    /// Resets every stream, refuses every open and ends [`Self::run`], since the peer no longer
+    /// responds.
     fn give_up(&self, reason: String);
 
-    /// How far it has come.
     fn progress(&self) -> Progress;
 
-    /// Waits until it has come to `wanted`.
+    /// Waits until the mux has reached `wanted`.
     fn reached(&self, wanted: Progress) -> Local<'_, ()>;
 
-    /// Whether it takes no more of anything: [`Self::run`] is about to return, or has.
+    /// Whether the mux has ended, that is, [`Self::run`] has returned or is about to return.
     fn has_ended(&self) -> bool;
 
-    /// Streams that are open or being opened.
+    /// Number of streams that are open or being opened.
     fn stream_count(&self) -> usize;
 
-    /// Waits until no stream is open and all that was to be sent is with the kernel.
+    /// Waits until no stream is open and the kernel holds all bytes to send.
     fn idle(&self) -> Local<'_, ()>;
 
-    /// After [`Self::run`]: waits until every stream has delivered what came and reset its socket, for a bounded time.
+    /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
+    /// reset its socket, within a time limit.
     fn streams_gone(&self) -> Local<'_, ()>;
 
-    /// The other end's address, as it was seen last.
+    /// The peer's most recent address.
     fn peer(&self) -> Rc<str>;
 
-    /// Who the other end has proved to be; `None`: it proved nothing.
+    /// The identity that the peer proved; `None`: the peer proved no identity.
     fn identity(&self) -> Option<Rc<str>>;
 
-    /// Whether nothing carries it, and that may yet change.
+    /// Whether the mux has no carrier and may still get a carrier.
     fn waits(&self) -> bool;
 
-    /// Applies `standing` to what the other end has proved: what is not trusted any more ends.
+    /// Checks the peer's proofs against `standing`, and ends the carriers that are no longer
+    /// trusted.
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing);
 
-    /// Resets the open streams whose target, as it was written and as it was dialled, is `denied`.
+    /// Resets the open streams whose target `denied` rejects. `denied` receives the target as
+    /// configured and the address that was dialled.
     fn cut_denied(&self, denied: &dyn Fn(&str, &LocalAddress) -> bool);
 
-    /// Its carriers, where they may come and go.
+    /// The mux's carriers, if the protocol permits adding and removing them.
     fn carriers(&self) -> Option<&dyn CarrierPool>;
 
-    /// The listeners that one side asks the other for, where the protocol has a word for that.
+    /// Listeners that one side requests from the other, if the protocol supports them.
     fn listeners(&self) -> Option<&dyn Listeners>;
 
-    /// IP packets beside streams, where both ends have agreed on that; not before it is [`Progress::Ready`].
+    /// IP packets in addition to streams, if both ends agreed on them; `None` before
+    /// [`Progress::Ready`].
     fn datagrams(&self) -> Option<&dyn Datagrams> {
         None
     }
 }
 
 impl dyn Mux {
-    /// Whether streams could be opened at some time.
+    /// Whether the mux has ever been able to open streams.
     pub(crate) fn was_ready(&self) -> bool {
         self.progress() >= Progress::Ready
     }
 
-    /// Which of several is to take a stream: the least. One without a carrier only where all are.
+    /// Sort key for choosing the mux of a stream; the lowest key wins. A mux without a carrier is
+    /// chosen only if no mux has a carrier.
     pub(crate) fn load(&self) -> (bool, usize) {
         let is_down = |carriers: &dyn CarrierPool| carriers.numbers().up == 0;
         (self.carriers().is_some_and(is_down), self.stream_count())
     }
 }
 
-/// One carrier, as far as it decides which of several is to go.
+/// Figures of one carrier, from which the carrier to retire is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CarrierFigures {
-    /// When it was made.
     pub(crate) since: Instant,
     pub(crate) transport: CarrierTransport,
-    /// Bytes that it sent.
+    /// Bytes sent.
     pub(crate) sent: u64,
-    /// Bytes that it received.
+    /// Bytes received.
     pub(crate) received: u64,
-    /// `None`: nothing is known of it.
+    /// Data about the path; `None`: the path is unknown.
     pub(crate) path: Option<PathInfo>,
 }
 
@@ -236,13 +243,14 @@ impl CarrierFigures {
     }
 }
 
-/// The carriers of one mux.
 pub(crate) trait CarrierPool {
-    /// Adds a connection: to begin with, or as one more. `unread`: what has been read of it. The result waits until its
-    /// hello is over, and says whether it is up; it goes on without being waited for.
+    /// Adds a connection, as the first carrier or a further carrier. `unread` contains bytes that
+    /// were already read from the connection. The returned future completes once the hello is
+    /// complete, and returns whether the carrier is up. The carrier continues even if nothing
+    /// awaits that future.
     ///
     /// # Errors
-    /// [`NoCarrier`]; the session goes on without it.
+    /// [`NoCarrier`]; the session continues without the connection.
     fn add(
         &self,
         carrier: Carrier,
@@ -250,90 +258,103 @@ pub(crate) trait CarrierPool {
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier>;
 
-    /// The same for one more that was dialled by another way than the others: it may reach another peer, which does not know
-    /// the session. That ends this carrier alone, also where it is the only one.
+    /// Works as [`Self::add`], for a carrier that was dialled by another route. The route may reach
+    /// a peer that does not have the session. Then only this carrier ends, even if it is the
+    /// session's only carrier.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// The errors of [`Self::add`].
     fn add_by_another_way(&self, carrier: Carrier) -> Result<Local<'static, bool>, NoCarrier> {
         self.add(carrier, Vec::new(), None)
     }
 
-    /// Begins to take one out of the session in order: one that is to be replaced, else the one that came
-    /// last. Returns whether it does.
+    /// Starts to retire one carrier in order: a carrier marked for replacement, otherwise the
+    /// newest. Returns whether a carrier could be retired.
     fn retire_one(&self) -> bool;
 
-    /// Those that are up.
+    /// Figures of the carriers that are up.
     fn figures(&self) -> Vec<CarrierFigures>;
 
-    /// Those of which `which` holds are to be replaced.
+    /// Marks the carriers that match `which` for replacement.
     fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool);
 
     /// Whether streams outlive their carrier.
     fn resumes(&self) -> bool;
 
-    /// How many there are, and are to be.
+    /// The current and the requested number of carriers.
     fn numbers(&self) -> PoolState;
 
-    /// Waits until `is` holds of the numbers.
+    /// Waits until `is` holds for the numbers.
     fn until<'a>(&'a self, is: &'a dyn Fn(&PoolState) -> bool) -> Local<'a, ()>;
 }
 
 impl dyn CarrierPool + '_ {
-    /// Waits until fewer than `wanted` are up.
+    /// Waits until fewer than `wanted` carriers are up.
     pub(crate) async fn lacks(&self, wanted: usize) {
         self.until(&|numbers| numbers.up < wanted).await;
     }
 
-    /// Waits until one is up.
+    /// Waits until a carrier is up.
     pub(crate) async fn has_one(&self) {
         self.until(&|numbers| numbers.up > 0).await;
     }
 }
 
-/// Hears a packet of the peer's, which nobody has looked at: at most
+/// Receives a packet of the peer. The packet is unchecked and has at most
 /// [`DATAGRAM_BYTES_MAX`](muxtunnel_proto::DATAGRAM_BYTES_MAX) bytes.
 pub(crate) type HearsPacket = Box<dyn Fn(&[u8])>;
 
-/// The IP packets of one mux. They may be lost, and never wait for credit.
+/// Receives the peer's assignment to this side.
+pub(crate) type HearsAssignment = Box<dyn Fn(&Rc<Assignment>)>;
+
+/// The IP packets of one mux. Packets may be lost, and never wait for credit.
 pub(crate) trait Datagrams {
-    /// `hears` gets each packet that comes from now on; the first one counts. Before that they are dropped. `offloads`: which
-    /// of them it takes joined.
+    /// Sets the receiver of packets; only the first call has an effect. Earlier packets are
+    /// dropped. `offloads` specifies which joined packets the receiver accepts.
     fn hear(&self, hears: HearsPacket, offloads: Offloads);
 
-    /// Sends a packet of the flow of this hash, in order with the others of the flow. What there is no room for is dropped.
+    /// Sends a packet of the flow with hash `flow`, in order with the flow's other packets. If
+    /// there is no room for the packet, the mux drops it.
     fn send(&self, flow: u32, packet: Packet);
 
-    /// How long packets may be that are not cut; `None`: as long as they like.
+    /// Length of the longest packet that is not cut; `None`: there is no limit.
     fn limit(&self) -> Option<PacketLimit>;
+
+    /// Assigns addresses and DNS servers to the peer. Only the accepting side assigns addresses,
+    /// and only once. Returns false if the peer is known to have a version without assignments.
+    fn assign(&self, assignment: Assignment) -> bool;
+
+    /// Sets the receiver of the peer's assignment; only the first call has an effect. `hears` runs at
+    /// most once, immediately if the assignment has arrived.
+    fn hear_assignment(&self, hears: HearsAssignment);
 }
 
-/// What a carrier's path takes at once.
+/// The packet size of a carrier's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PacketLimit {
-    /// Of an IP packet.
+    /// Maximum length of an IP packet in bytes.
     pub(crate) bytes: usize,
-    /// It is known how much that is: no search for more goes on.
+    /// Whether the search for a greater size has ended.
     pub(crate) is_known: bool,
 }
 
-/// The listeners of one mux.
 pub(crate) trait Listeners {
-    /// `hears` gets what is said of them from now on; the first one counts. Where nobody hears, the peer is refused.
+    /// Sets the receiver of events; only the first call has an effect. Without a receiver, the
+    /// peer's requests are refused.
     fn hear(&self, hears: Hears);
 
-    /// Asks the peer to listen on `address`.
+    /// Requests that the peer listens on `address`.
     ///
     /// # Errors
-    /// [`ListenError`]: it cannot be asked.
+    /// [`ListenError`]: the request cannot be sent.
     fn listen(&self, address: &str, priority: Priority) -> Result<ListenId, ListenError>;
 
-    /// The peer need not listen any more.
+    /// Tells the peer to stop listening.
     fn unlisten(&self, listen: ListenId);
 
     /// Tells the peer that this side listens.
     fn listening(&self, listen: ListenId, address: &str);
 
-    /// Tells the peer that this side does not listen, or not any more.
+    /// Tells the peer that this side does not listen, or has stopped listening.
     fn end_listen(&self, listen: ListenId, refusal: Refusal);
 }

@@ -1,5 +1,5 @@
-//! New sessions of the configured protocol, and the names by which their further carriers find them. Here alone it is
-//! decided which [`Mux`] a protocol is.
+//! Creates sessions of the configured protocol, and the ids by which further carriers find their
+//! session. Only this module depends on the [`Mux`] of each protocol.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
 use crate::stream::buffers::Pool;
 
-/// What every session of a worker has.
+/// State that all sessions of a worker share.
 pub(crate) struct Context {
     pub(crate) config: SessionConfig,
     pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
@@ -31,7 +31,8 @@ pub(crate) struct Context {
     pub(crate) buffers: Rc<Pool>,
 }
 
-/// A session without a carrier, for the side that connects. `dialler`: where the peer's streams go.
+/// Creates a session without a carrier, for the side that connects. `dialler` dials the targets of
+/// the peer's streams.
 pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     let config = &context.config;
     match config.protocol {
@@ -47,7 +48,7 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     }
 }
 
-/// The same for the side that is connected to.
+/// Creates a session without a carrier, for the side that accepts.
 pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> Rc<dyn Mux> {
     let config = &context.config;
     match config.protocol {
@@ -63,7 +64,7 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
     }
 }
 
-/// A protocol of ours, or JMUX, whose frames the driver carries.
+/// Creates a session of the native protocol or of JMUX, whose frames the driver carries.
 fn driven(session: Box<dyn Session>, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     let Context {
         config,
@@ -77,7 +78,7 @@ fn driven(session: Box<dyn Session>, context: Context, dialler: Dialler) -> Rc<d
     ))
 }
 
-/// A protocol that has streams of its own.
+/// Creates a session of a protocol that has its own streams.
 fn bridged<L: Link>(
     make: fn(Side, Below, &SessionConfig) -> std::io::Result<L>,
     side: Side,
@@ -127,7 +128,8 @@ fn native(config: &SessionConfig) -> NativeConfig {
     }
 }
 
-/// A name of a session that nobody can guess. The first byte says which worker has it, of at most 64.
+/// Returns a session id that cannot be guessed. The first byte is the number of the worker that
+/// runs the session; there are at most 64 workers.
 pub(crate) fn identity(worker: usize) -> Identity {
     let mut random = rand::rng();
     let mut session_id: [u8; 16] = random.random();
@@ -138,7 +140,7 @@ pub(crate) fn identity(worker: usize) -> Identity {
     }
 }
 
-/// The worker that has a session.
+/// The number of the worker that runs a session.
 pub(crate) fn worker_of(session_id: &[u8; 16]) -> usize {
     session_id[0].into()
 }

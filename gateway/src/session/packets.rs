@@ -1,54 +1,78 @@
-//! The IP packets of a session: those that wait for a carrier, and who hears those that come.
+//! The IP packets of a session: the queue in front of its carriers, and the receiver of the peer's
+//! packets.
 //!
-//! They wait in queues of their own ([`FqCodel`], RFC 8290), of [`QUEUE_BYTES_MAX`] at most, and share a carrier with
-//! streams: where both have something to send, each has half of the bytes. Here is how the driver shares;
-//! `quic/packets.rs` has the same for QUIC.
+//! Packets wait in fair queues ([`FqCodel`], RFC 8290) with at most [`queue_bytes_max`] bytes in
+//! total, and share a carrier with streams. While both packets and streams have bytes to send, each
+//! gets half of the sent bytes. This module divides the bytes for the driver, and `quic/packets.rs`
+//! for QUIC.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_packet::{DropReason, FqCodel, FqCodelConfig, mark_congestion};
-
+use muxtunnel_proto::Assignment;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use crate::base::packets::PacketStats;
 use crate::io::tun::Offloads;
-use crate::session::mux::HearsPacket;
+use crate::session::mux::{HearsAssignment, HearsPacket};
 use crate::stream::packet::Packet;
 
-/// Bytes of memory that the packets of a session take while they wait: 5 ms, CoDel's target, at 13 Gbit/s.
-const QUEUE_BYTES_MAX: usize = 8 << 20;
-/// How far the packets or the streams may get ahead of the other before each has its half again.
+/// Memory for the waiting packets of all sessions in bytes, shared equally. Linux's `fq_codel` has
+/// the same limit (`memory_limit`, tc-fq_codel(8)). Ten TCP connections over veth overflowed 8 MiB
+/// (docs/performance.md, "IP packets").
+const QUEUES_BYTES_MAX: usize = 32 << 20;
+/// Minimum share of a session, in bytes: the bytes of 5 ms, CoDel's target, at 13 Gbit/s.
+const QUEUE_BYTES_MIN: usize = 8 << 20;
+/// A session's share is at most its receive memory divided by this number, so that a gateway with a
+/// small memory limit stays within it.
+const RECEIVE_PART: u64 = 4;
+/// Maximum recorded lead, in bytes, of packets over streams or of streams over packets.
 const LEAD_MAX: i64 = 256 << 10;
 
-/// The packets of one session.
+/// Memory for the waiting packets of one of `sessions`, which has `receive` bytes of receive
+/// memory.
+fn queue_bytes_max(sessions: u32, receive: u64) -> usize {
+    let part = usize::try_from(receive / RECEIVE_PART).unwrap_or(usize::MAX);
+    let share = QUEUES_BYTES_MAX / sessions.max(1) as usize;
+    share.min(part).max(QUEUE_BYTES_MIN)
+}
+
 pub(crate) struct PacketQueue {
-    /// The peer takes them.
+    /// Whether both sides have agreed on packets.
     agreed: Cell<bool>,
     waiting: RefCell<FqCodel<Packet>>,
     hears: OnceCell<(HearsPacket, Offloads)>,
-    /// One more waits.
+    /// The acceptor's assignment to the dialler.
+    assignment: OnceCell<Rc<Assignment>>,
+    hears_assignment: OnceCell<HearsAssignment>,
+    /// Notified when the assignment is known.
+    assigned_wake: Notify,
     wake: Notify,
-    /// Of the carriers that take packets by themselves, the one that does.
+    /// Held by the only carrier that takes packets, if carriers take packets by themselves.
     turn: Mutex<()>,
-    /// Bytes of packets that left beyond those of streams, while both had something to send.
+    /// Bytes of packets sent minus bytes of streams sent, while both had something to send.
     lead: Cell<i64>,
+    /// Receive memory of the session, bytes.
+    receive: u64,
     stats: Arc<PacketStats>,
 }
 
 impl PacketQueue {
-    pub(super) fn new(stats: Arc<PacketStats>) -> Self {
+    pub(super) fn new(stats: Arc<PacketStats>, receive: u64) -> Self {
         Self {
             agreed: Cell::new(false),
-            waiting: RefCell::new(FqCodel::new(FqCodelConfig {
-                bytes_max: QUEUE_BYTES_MAX,
-                ..FqCodelConfig::default()
-            })),
+            waiting: RefCell::new(FqCodel::new(FqCodelConfig::default())),
             hears: OnceCell::new(),
+            assignment: OnceCell::new(),
+            hears_assignment: OnceCell::new(),
+            assigned_wake: Notify::new(),
             wake: Notify::new(),
             turn: Mutex::new(()),
             lead: Cell::new(0),
+            receive,
             stats,
         }
     }
@@ -61,12 +85,12 @@ impl PacketQueue {
         self.agreed.get()
     }
 
-    /// Whether a packet goes before the streams' next payload.
+    /// Whether a packet is sent before the streams' next payload.
     pub(super) fn have_turn(&self) -> bool {
         self.lead.get() <= 0
     }
 
-    /// So many bytes of streams left.
+    /// Counts sent bytes of streams.
     pub(super) fn payload_left(&self, bytes: usize) {
         self.move_lead(-(bytes as i64));
     }
@@ -76,7 +100,6 @@ impl PacketQueue {
         self.lead.set(lead.clamp(-LEAD_MAX, LEAD_MAX));
     }
 
-    /// The packet that leaves next.
     pub(super) fn next(&self, now: Instant) -> Option<Packet> {
         let mut waiting = self.waiting.borrow_mut();
         let before = waiting.counters();
@@ -96,17 +119,52 @@ impl PacketQueue {
         Some(packet)
     }
 
-    /// `hears` gets each packet that comes from now on; the first one counts.
+    /// Sets the receiver of packets; only the first call has an effect.
     pub(super) fn hear(&self, hears: HearsPacket, offloads: Offloads) {
         let _ = self.hears.set((hears, offloads));
     }
 
-    /// What may be joined for those who hear packets; `None`: nobody does.
+    /// Stores the assignment, and passes it to its receiver. Ignores later assignments.
+    pub(super) fn assign(&self, assignment: Assignment) {
+        if self.assignment.set(Rc::new(assignment)).is_err() {
+            return;
+        }
+        self.assigned_wake.notify_waiters();
+        if let (Some(hears), Some(assignment)) =
+            (self.hears_assignment.get(), self.assignment.get())
+        {
+            hears(assignment);
+        }
+    }
+
+    /// Sets the receiver of the assignment. If the assignment is known already, the receiver gets
+    /// it at once. Only the first call has an effect.
+    pub(super) fn hear_assignment(&self, hears: HearsAssignment) {
+        if let (Ok(()), Some(assignment)) =
+            (self.hears_assignment.set(hears), self.assignment.get())
+            && let Some(hears) = self.hears_assignment.get()
+        {
+            hears(assignment);
+        }
+    }
+
+    /// Waits for the assignment. A caller may drop the future and call again.
+    pub(super) async fn assignment(&self) -> Rc<Assignment> {
+        loop {
+            let woken = self.assigned_wake.notified();
+            if let Some(assignment) = self.assignment.get() {
+                return Rc::clone(assignment);
+            }
+            woken.await;
+        }
+    }
+
+    /// Which packets the receiver accepts as super-packets. `None` without a receiver.
     pub(super) fn offloads(&self) -> Option<Offloads> {
         self.hears.get().map(|(_, offloads)| *offloads)
     }
 
-    /// A packet came.
+    /// Passes a received packet to the receiver.
     pub(super) fn arrived(&self, packet: &[u8]) {
         match self.hears.get() {
             Some((hears, _)) => hears(packet),
@@ -114,27 +172,29 @@ impl PacketQueue {
         }
     }
 
-    /// A packet that left the queue, or came, is dropped.
+    /// Counts a packet that was dropped after it was queued or received.
     pub(super) fn dropped(&self, reason: DropReason) {
         self.stats.dropped(reason, 1);
     }
 
-    /// One more waits. What there is no room for is dropped.
+    /// Queues a packet. If the queues are full, drops packets of the longest queue.
     pub(super) fn push(&self, now: Instant, flow: u32, packet: Packet) {
         let held = packet.held();
-        let dropped = self.waiting.borrow_mut().push(now, flow, held, packet);
-        let dropped = dropped.len() as u64;
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.set_bytes_max(queue_bytes_max(self.stats.sessions(), self.receive));
+        let dropped = waiting.push(now, flow, held, packet).len() as u64;
         self.stats.dropped(DropReason::QueueFull, dropped);
         self.wake.notify_one();
     }
 
-    /// Waits until one more is there, for one carrier at a time. May be dropped and called again.
+    /// Waits for a new packet, for one carrier at a time. A caller may drop the future and call
+    /// again.
     pub(super) async fn pushed(&self) {
         self.wake.notified().await;
     }
 
-    /// Waits for the right to take packets: of several carriers one has it until it ends, so that those of a flow stay in
-    /// order.
+    /// Waits for the right to take packets. One carrier has this right until the carrier ends, so
+    /// that the packets of a flow stay in order.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
@@ -146,7 +206,7 @@ mod tests {
 
     #[test]
     fn packets_and_streams_that_both_wait_have_half_of_the_bytes_each() {
-        let queue = PacketQueue::new(Arc::default());
+        let queue = PacketQueue::new(Arc::default(), 256 << 20);
         let now = Instant::now();
         for _ in 0..100 {
             let packet = Packet::from(&[0; 20_000][..]);
@@ -165,8 +225,43 @@ mod tests {
     }
 
     #[test]
+    fn sessions_share_the_memory_of_packets_that_wait() {
+        let stats = Arc::<PacketStats>::default();
+        let queue = PacketQueue::new(Arc::clone(&stats), 256 << 20);
+        let now = Instant::now();
+        let fill = || {
+            for _ in 0..600 {
+                queue.push(now, 7, Packet::from(&[0; 65_000][..]));
+            }
+            queue.waiting.borrow().bytes()
+        };
+        let first = stats.session();
+        let alone = fill();
+        assert!((31 << 20..=32 << 20).contains(&alone), "{alone}");
+        let _others = [stats.session(), stats.session()];
+        let of_three = fill();
+        assert!(
+            (10 << 20..=(32 << 20) / 3).contains(&of_three),
+            "{of_three}"
+        );
+        let _more: Vec<_> = (0..9).map(|_| stats.session()).collect();
+        let of_twelve = fill();
+        assert!((7 << 20..=8 << 20).contains(&of_twelve), "{of_twelve}");
+        drop(first);
+    }
+
+    #[test]
+    fn a_session_with_little_receive_memory_has_a_short_queue() {
+        let bytes = |receive: u64| queue_bytes_max(1, receive << 20);
+        assert_eq!(
+            [256, 64, 32, 1].map(bytes),
+            [32 << 20, 16 << 20, 8 << 20, 8 << 20]
+        );
+    }
+
+    #[test]
     fn who_was_alone_is_not_owed_more_than_the_lead() {
-        let queue = PacketQueue::new(Arc::default());
+        let queue = PacketQueue::new(Arc::default(), 256 << 20);
         for _ in 0..1000 {
             queue.payload_left(1 << 20);
         }

@@ -1,11 +1,15 @@
-//! QUIC: a bidirectional stream for each of ours, between two gateways of ours.
+//! QUIC between two MuxTunnel gateways: each stream is a bidirectional QUIC stream.
 //!
-//! [`crate::io::quic`] has the connections. Here is what both ends say on them: an open and its answer at the beginning of a
-//! stream ([`wire`]), payload as it is, and on a unidirectional stream of each side how many streams it takes, and that it
-//! goes away, and which listeners an entry asks for ([`control`], [`listens`]). IP packets go in datagrams ([`packets`]). A cut is RESET_STREAM and STOP_SENDING with the native protocol's codes, and never an end.
+//! [`crate::io::quic`] handles the connections. This module defines the messages. An open and its
+//! answer begin a stream ([`wire`]); unframed payload follows. Each side also has a unidirectional
+//! control stream. On this stream the side announces how many streams it takes, its shutdown, and,
+//! on an entry, the listeners that it requests ([`control`], [`listens`]). Datagrams carry IP
+//! packets ([`packets`]). A cut is always RESET_STREAM and STOP_SENDING with the native protocol's
+//! codes, never an end of the stream.
 //!
-//! Memory: a peer may send what the windows allow, `memory.receive` in all, and what local ends have not taken of one batch
-//! each; what was sent and is not acknowledged is bounded by `memory.retain`. See docs/limits.md.
+//! Memory: the windows limit a peer's unread bytes to `memory.receive` in total plus one batch for
+//! each local end that has not taken it. `memory.retain` bounds sent bytes that are not
+//! acknowledged. See docs/limits.md.
 
 mod ask;
 mod control;
@@ -19,7 +23,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{ListenTable, Priority, Reason, Refusal, ResetCode, SessionError};
+use muxtunnel_proto::{
+    Assignment, ListenTable, Priority, Reason, Refusal, ResetCode, SessionError,
+};
 use quinn::{ConnectionError, VarInt};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -38,39 +44,41 @@ use control::{Heard, Hearing, Saying};
 use reading::{Bare, Cut, Reading};
 use wire::Message;
 
-/// How long the first message on a stream may take, from its first byte.
+/// Maximum time to read the first message on a stream, counted from its first byte.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
-/// The peer has said none in time.
+/// The peer did not send a hello in time.
 const NO_HELLO: SessionEnd = SessionEnd::Protocol(SessionError::HelloTimeout);
 
 /// The halves of a stream.
 pub(crate) type Sending = quic_streams::Sending<Bare>;
 pub(crate) type Receiving = quic_streams::Receiving<Bare>;
 
-/// One connection.
 pub(crate) struct Quic {
     side: Side,
     traffic: Rc<Traffic>,
-    /// This side's, and the peer's.
+    /// Maximum number of concurrent streams that this side takes.
     streams_max: u32,
     peer_streams_max: Cell<u32>,
     listens: RefCell<ListenTable>,
-    /// `None`: this side carries no packets.
+    /// The packets to send; `None`: this side carries no packets.
     packets: Option<Rc<PacketQueue>>,
-    /// The peer carries packets as well.
     carries_packets: Cell<bool>,
+    /// The assignment that the control stream sends next.
+    assignment: RefCell<Option<Rc<Assignment>>>,
+    /// Whether an assignment was passed to the control stream, or received.
+    has_assigned: Cell<bool>,
     goes_away: Cell<bool>,
-    /// There may be something to say.
+    /// Notified when the control stream may have something to send.
     control_due: Notify,
     closing: Notify,
 }
 
 impl Quic {
-    /// The side that dialled or accepted the connection.
+    /// Creates a link. `side` tells whether this side dialled or accepted the connection.
     ///
     /// # Errors
-    /// It is no QUIC connection.
+    /// `below` is not a QUIC connection.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
         let packets = config.packets.then(|| Rc::clone(&below.packets));
         Ok(Self {
@@ -81,6 +89,8 @@ impl Quic {
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
             listens: RefCell::new(ListenTable::new(side == Side::Dials)),
+            assignment: RefCell::default(),
+            has_assigned: Cell::new(false),
             goes_away: Cell::new(false),
             control_due: Notify::new(),
             closing: Notify::new(),
@@ -90,7 +100,7 @@ impl Quic {
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, SessionEnd> {
         let quic = self.traffic.connection.quic();
         let greets_by = Instant::now() + HELLO_MAX;
-        // It waits for the peer's credit.
+        // Opening the control stream waits for the peer's credit.
         let saying = Saying::begin(quic, self.streams_max, self.packets.is_some());
         let saying = tokio::time::timeout_at(greets_by, saying).await;
         let mut saying = saying.map_err(|_| NO_HELLO)??;
@@ -99,12 +109,10 @@ impl Quic {
         let mut asking = JoinSet::new();
         let mut carrying = JoinSet::new();
         loop {
-            if saying.is_done() {
-                let word = self.listens.borrow_mut().take().map(Message::Listen);
-                let leaves = self.goes_away.get() && !has_left && word.is_none();
-                has_left |= leaves;
-                let message = word.or_else(|| leaves.then_some(Message::GoAway));
-                message.iter().for_each(|message| saying.say(message));
+            if saying.is_done()
+                && let Some(message) = self.next_message(&mut has_left)
+            {
+                saying.say(&message);
             }
             tokio::select! {
                 biased;
@@ -119,6 +127,7 @@ impl Quic {
                     }
                     Heard::GoingAway => hears.going_away(),
                     Heard::Listen(word) => self.heard_of_listener(word, hears)?,
+                    Heard::Assign(assignment) => self.heard_assignment(assignment)?,
                 },
                 asked = asking.join_next(), if !asking.is_empty() => {
                     if let Some(Ok(Some(asked))) = asked {
@@ -141,6 +150,7 @@ impl Quic {
                     }
                 }
                 () = self.control_due.notified() => {}
+                () = self.take_assignment(), if !self.has_assigned.get() => {}
                 () = self.closing.notified() => {
                     self.traffic.close(CloseCode::Done, "").await;
                     return Ok(SessionEnd::Closed);
@@ -154,7 +164,45 @@ impl Quic {
 }
 
 impl Quic {
-    /// Both sides carry packets: begins to.
+    /// The next message of the control stream, if there is one.
+    fn next_message(&self, has_left: &mut bool) -> Option<Message> {
+        if let Some(word) = self.listens.borrow_mut().take() {
+            return Some(Message::Listen(word));
+        }
+        if let Some(assignment) = self.assignment.take() {
+            return Some(Message::Assign((*assignment).clone()));
+        }
+        let leaves = self.goes_away.get() && !*has_left;
+        *has_left |= leaves;
+        leaves.then_some(Message::GoAway)
+    }
+
+    /// Passes the assignment of the session to the control stream. Each connection sends the
+    /// assignment, because the first connection may be lost before the peer receives it.
+    async fn take_assignment(&self) {
+        match (&self.packets, self.side) {
+            (Some(packets), Side::Accepts) => {
+                let assignment = packets.assignment().await;
+                self.has_assigned.set(true);
+                self.assignment.replace(Some(assignment));
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn heard_assignment(&self, assignment: Assignment) -> Result<(), SessionEnd> {
+        if self.side == Side::Accepts || self.has_assigned.replace(true) {
+            return Err(violation(
+                "the peer may not assign addresses, or assigned addresses twice",
+            ));
+        }
+        if let Some(packets) = &self.packets {
+            packets.assign(assignment);
+        }
+        Ok(())
+    }
+
+    /// Starts to carry packets, if the peer also carries packets.
     fn carry_packets(&self, carrying: &mut JoinSet<()>) {
         let quic = self.traffic.connection.quic();
         let Some(packets) = &self.packets else {
@@ -197,7 +245,7 @@ impl Link for Quic {
                 Message::Refused(refusal) => Err(NoStream::Refused(refusal)),
                 other => Err(NoStream::Refused(Refusal::new(
                     Reason::General,
-                    format!("the other side answered an open by {other:?}"),
+                    format!("the peer answered an open with {other:?}"),
                 ))),
             }
         }))
@@ -250,7 +298,7 @@ impl Link for Quic {
     }
 }
 
-/// Why there is no stream, where the connection ended before it was asked for.
+/// Why the stream was not opened, if the connection ended before the open was sent.
 fn not_opened(error: ConnectionError) -> NoStream {
     match error {
         ConnectionError::ApplicationClosed(close) if is_orderly(close.error_code) => {
@@ -260,33 +308,33 @@ fn not_opened(error: ConnectionError) -> NoStream {
     }
 }
 
-/// Why there is no stream, where it was cut before the answer.
+/// Why the stream was not opened, if it was cut before the answer.
 fn not_answered(cut: Cut) -> NoStream {
     match cut {
         Cut::Peer(ResetCode::NotTaken) => NoStream::NotTaken,
         Cut::Peer(ResetCode::Refused(reason)) => {
-            NoStream::Refused(Refusal::new(reason, "the other side refused the open"))
+            NoStream::Refused(Refusal::new(reason, "the peer refused the open"))
         }
         Cut::Peer(code) => {
-            let text = format!("the other side reset the open, code {}", code.code());
+            let text = format!("the peer reset the open, code {}", code.code());
             NoStream::Refused(Refusal::new(Reason::General, text))
         }
         Cut::Malformed(error) => {
-            let text = format!("the other side's answer is {error}");
+            let text = format!("invalid answer of the peer to an open: {error}");
             NoStream::Refused(Refusal::new(Reason::General, text))
         }
         Cut::Connection(error) => not_opened(error),
     }
 }
 
-/// Whether a connection that was closed so took no stream that it did not answer.
+/// Whether a connection that the peer closed with this code has processed none of its unanswered
+/// opens.
 fn is_orderly(code: VarInt) -> bool {
     [CloseCode::Done, CloseCode::GoingAway]
         .map(VarInt::from)
         .contains(&code)
 }
 
-/// Why a connection ended.
 fn end_of(error: ConnectionError) -> SessionEnd {
     match error {
         ConnectionError::LocallyClosed => SessionEnd::Closed,
@@ -309,7 +357,6 @@ fn end_of(error: ConnectionError) -> SessionEnd {
     }
 }
 
-/// The peer broke the protocol.
 fn violation(problem: impl Into<String>) -> SessionEnd {
     SessionEnd::Protocol(SessionError::Violation {
         code: None,

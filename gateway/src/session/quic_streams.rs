@@ -1,4 +1,5 @@
-//! Streams of a QUIC connection, whatever a protocol says on them ([`Framing`]): their halves, and what they share.
+//! Streams of a QUIC connection for any protocol ([`Framing`]): the halves of each stream, and the
+//! state that all streams share.
 
 mod overhead;
 mod receiving;
@@ -27,52 +28,54 @@ use room::Room;
 pub(crate) use sending::Sending;
 use taken_back::TakenBack;
 
-/// How long the last packet has to leave: the library sends it by a task of its own.
+/// Time for the library's task to send the last packet.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
-/// What a protocol makes of a stream's bytes and codes. Each stream has one, with what it has read of the peer's frames.
+/// How a protocol encodes a stream's bytes and codes. Each stream has a value of this type, which
+/// tracks the peer's frames.
 pub(crate) trait Framing: Default + 'static {
-    /// Adds what is sent before `bytes` of payload.
+    /// Appends the bytes that precede `bytes` of payload.
     fn begin(bytes: usize, head: &mut Vec<u8>);
 
-    /// The code of a cut, as it is sent.
+    /// Encodes the code of a cut.
     fn code(code: ResetCode) -> VarInt;
 
-    /// What a code that came says; `None`: no cut, the peer only needs no more.
+    /// Decodes a received code; `None`: the code is no cut, since the peer only needs no further
+    /// bytes.
     fn reset_code(code: VarInt) -> Option<ResetCode>;
 
-    /// The payload in what came. `overhead`: what else came on the connection.
+    /// Extracts the payload from received bytes. `overhead` counts the connection's frames without
+    /// payload.
     ///
     /// # Errors
-    /// The peer must not send it.
+    /// The peer broke the protocol.
     fn payload(&mut self, pieces: Vec<Bytes>, overhead: &Overhead) -> Result<Vec<Bytes>, Broken>;
 
-    /// The stream ends here.
+    /// Handles the end of the stream.
     ///
     /// # Errors
-    /// It must not.
+    /// The stream may not end here.
     fn end(&self) -> Result<(), Broken>;
 }
 
-/// How the peer broke the protocol, and the code by which it is told.
+/// How the peer broke the protocol, and the code with which to close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) code: VarInt,
     pub(crate) problem: &'static str,
 }
 
-/// A stream.
 type Halves<F> = (Sending<F>, Receiving<F>);
 
-/// What all streams of one connection share.
+/// State that all streams of one connection share.
 pub(crate) struct Traffic {
     pub(crate) connection: Connection,
     unsent: Arc<Unsent>,
-    /// Bytes that bulk may send before more is acknowledged.
+    /// Permits for the unacknowledged bytes of bulk.
     unacknowledged: Arc<Semaphore>,
-    /// Bytes that the library has not taken yet, of all streams.
+    /// Number of bytes of all streams that the library has not taken yet.
     rests: Cell<usize>,
-    /// Bytes that were received and no local end has taken.
+    /// Number of received bytes that no local end has taken.
     held: Cell<u64>,
     broken: Cell<Option<Broken>>,
     room: Room,
@@ -81,10 +84,11 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Of a connection that `side` has dialled or accepted; `protocol`: its name.
+    /// Creates the state of a connection that `side` has dialled or accepted. `protocol` is the
+    /// protocol's name.
     ///
     /// # Errors
-    /// It is no QUIC connection.
+    /// `below` is not a QUIC connection.
     pub(crate) fn new(
         side: Side,
         below: Below,
@@ -92,7 +96,7 @@ impl Traffic {
         protocol: &str,
     ) -> std::io::Result<Rc<Self>> {
         let Under::Quic(connection) = below.under else {
-            let text = format!("{protocol} does not run on bytes in order");
+            let text = format!("{protocol} requires a QUIC connection");
             return Err(Error::new(ErrorKind::InvalidInput, text));
         };
         let quic = connection.quic();
@@ -114,18 +118,18 @@ impl Traffic {
         }))
     }
 
-    /// A new stream of this side's; `None`: [`Self::is_full`].
+    /// Opens a stream of this side; `None`: the peer permits no stream now ([`Self::is_full`]).
     pub(crate) fn open<F: Framing>(self: &Rc<Self>) -> Option<Result<Halves<F>, ConnectionError>> {
         let stream = self.room.take(self.connection.quic())?;
         Some(stream.map(|(sender, receiver)| self.halves(sender, receiver)))
     }
 
-    /// The peer allows no more streams for now.
+    /// Whether the peer permits no more streams for now.
     pub(crate) fn is_full(&self) -> bool {
         self.room.is_full()
     }
 
-    /// Waits until it does again. May be dropped and called again.
+    /// Waits until the peer permits another stream. A caller may drop the future and call again.
     ///
     /// # Errors
     /// The connection has ended.
@@ -133,7 +137,7 @@ impl Traffic {
         self.room.wait(self.connection.quic()).await
     }
 
-    /// The next stream of the peer's, later where it took back too many.
+    /// Accepts the peer's next stream, after a delay if the peer has cancelled too many streams.
     ///
     /// # Errors
     /// The connection has ended.
@@ -144,12 +148,11 @@ impl Traffic {
         Ok(self.halves(sender, receiver))
     }
 
-    /// The peer took a stream back before it was answered.
+    /// Counts a stream that the peer cancelled before the answer.
     pub(crate) fn taken_back(&self) {
         self.taken_back.count();
     }
 
-    /// Both halves of a stream.
     fn halves<F: Framing>(self: &Rc<Self>, sender: SendStream, receiver: RecvStream) -> Halves<F> {
         (
             Sending::new(sender, Rc::clone(self)),
@@ -157,17 +160,17 @@ impl Traffic {
         )
     }
 
-    /// Streams of the session have something to send, or what is not acknowledged.
+    /// Whether streams have bytes to send or unacknowledged bytes.
     pub(crate) fn is_busy(&self) -> bool {
         !self.unsent.is_none()
     }
 
-    /// Payload that came and that no local end has taken, bytes.
+    /// Number of received bytes that no local end has taken.
     pub(crate) fn held(&self) -> u64 {
         self.held.get()
     }
 
-    /// Ends the connection, and tells the peer why. The first reason counts.
+    /// Ends the connection and sends the reason to the peer. Only the first reason is sent.
     pub(crate) fn break_off(&self, broken: Broken) {
         if self.broken.get().is_none() {
             self.broken.set(Some(broken));
@@ -177,14 +180,14 @@ impl Traffic {
             .close(broken.code, broken.problem.as_bytes());
     }
 
-    /// Why this side has ended the connection, once the peer was told.
+    /// Returns why this side has ended the connection, after the close was sent.
     pub(crate) async fn broken(&self) -> Option<Broken> {
         let broken = self.broken.get()?;
         tokio::time::sleep(CLOSE_TIME).await;
         Some(broken)
     }
 
-    /// Ends the connection, and tells the peer why.
+    /// Ends the connection, and sends the peer the reason.
     pub(crate) async fn close(&self, code: CloseCode, text: &str) {
         self.connection.close(code, text);
         tokio::time::sleep(CLOSE_TIME).await;

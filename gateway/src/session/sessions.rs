@@ -1,7 +1,8 @@
-//! The sessions of one worker while they run.
+//! The running sessions of one worker.
 //!
-//! The entry keeps those that take new streams, and those that drain; the exit keeps all that were
-//! begun. Who adds one bounds how many there are. They share the worker's buffers and pipes.
+//! The entry stores the sessions that take new streams and the sessions that drain; the exit stores
+//! all sessions. The caller that adds a session limits the number of sessions. The sessions share
+//! the worker's buffers and pipes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// None yet, on one of so many workers.
+    /// An empty set for one of `workers` workers.
     pub(crate) fn on_one_of(workers: usize) -> Self {
         Self {
             running: RefCell::default(),
@@ -32,7 +33,6 @@ impl Sessions {
         }
     }
 
-    /// Runs `mux` to its end.
     pub(crate) async fn run(&self, mux: &Rc<dyn Mux>) -> SessionEnd {
         let id = self.next.replace(self.next.get() + 1);
         self.running.borrow_mut().insert(id, Rc::clone(mux));
@@ -51,7 +51,7 @@ impl Sessions {
         self.running.borrow().len()
     }
 
-    /// The one that has run longest of those whose peers take no more streams.
+    /// The oldest session whose peer takes no further streams.
     pub(crate) fn oldest_going(&self) -> Option<Rc<dyn Mux>> {
         let running = self.running.borrow();
         let mut going = running
@@ -60,8 +60,9 @@ impl Sessions {
         going.next().cloned()
     }
 
-    /// The one that ends for one more session of `peer`, where any waits for a carrier: of the peer that has most, the
-    /// one that has waited longest, else its newest.
+    /// The session to evict for a new session of `peer`, if any session waits for a carrier. The
+    /// candidate is a session of the peer with the most sessions: the oldest session that waits,
+    /// otherwise the newest session.
     pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<dyn Mux>> {
         let running = self.running.borrow();
         let holdings: Vec<_> = running
@@ -72,24 +73,24 @@ impl Sessions {
         running.values().nth(evicted).cloned()
     }
 
-    /// All that run, oldest first.
+    /// All running sessions, oldest first.
     pub(crate) fn all(&self) -> Vec<Rc<dyn Mux>> {
         self.running.borrow().values().cloned().collect()
     }
 
-    /// Every peer learns that no more streams are taken.
+    /// Tells every peer that this side takes no further streams.
     pub(crate) fn go_away(&self) {
         self.all().iter().for_each(|session| session.go_away());
     }
 
-    /// Waits until no session has a stream.
+    /// Waits until no session has an open stream.
     pub(crate) async fn drained(&self) {
         for session in self.all() {
             session.idle().await;
         }
     }
 
-    /// Resets what is left, and waits until it is gone.
+    /// Shuts down all sessions, and waits until the sessions and their streams have ended.
     pub(crate) async fn end_all(&self) {
         let sessions = self.all();
         sessions.iter().for_each(|session| session.shut_down());
@@ -106,7 +107,8 @@ impl Sessions {
     }
 }
 
-/// Which of `sessions`, oldest first, ends for one more of `peer`: the peer of each, and whether it waits for a carrier.
+/// Chooses which of `sessions` to evict for a new session of `peer`. `sessions` contains, oldest
+/// first, each session's peer and whether the session waits for a carrier.
 fn evicted<P: PartialEq>(sessions: &[(P, bool)], peer: &P) -> Option<usize> {
     if !sessions.iter().any(|(_, waits)| *waits) {
         return None;
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
     use crate::session::mux::memory::{Memory, silent};
 
-    /// Runs `sessions` of a worker as tasks of their own.
+    /// Runs each of a worker's `sessions` as a separate task.
     fn run(all: &Rc<Sessions>, sessions: &[Rc<dyn Mux>]) {
         for session in sessions {
             let (all, session) = (Rc::clone(all), Rc::clone(session));
@@ -161,7 +163,11 @@ mod tests {
     fn the_peer_with_most_sessions_loses_one() {
         let (waits, runs) = (true, false);
         let few = [("one", runs), ("one", runs)];
-        assert_eq!(evicted(&few, &"two"), None, "carriers are the bound");
+        assert_eq!(
+            evicted(&few, &"two"),
+            None,
+            "no session waits for a carrier"
+        );
         let both = [
             ("two", waits),
             ("one", runs),
@@ -170,7 +176,8 @@ mod tests {
         ];
         assert_eq!(evicted(&both, &"two"), Some(2));
         assert_eq!(evicted(&both, &"one"), Some(2));
-        // The other peer waits for a carrier, which is no reason to take its session.
+        // The other peer's session waits for a carrier, but that peer does not have the most
+        // sessions.
         let greedy = [("two", waits), ("one", runs), ("one", runs)];
         assert_eq!(evicted(&greedy, &"one"), Some(2));
         assert_eq!(evicted(&greedy[..2], &"two"), Some(0));

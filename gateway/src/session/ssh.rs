@@ -1,11 +1,11 @@
-//! SSH (RFC 4254): a channel for each stream, to a server or client of anybody's.
+//! SSH (RFC 4254): each stream is a channel to an SSH server or from an SSH client.
 //!
-//! [`crate::io::ssh`] has the connections. Here is what a tunnel makes of them: targets as direct-tcpip and
-//! direct-streamlocal, listeners as tcpip-forward ([`listens`]), ends as EOF, and a cut as CLOSE without one: between two
-//! gateways of ours it is never an end.
+//! [`crate::io::ssh`] handles the connections. This module maps targets to direct-tcpip and
+//! direct-streamlocal, and listeners to tcpip-forward ([`listens`]). The module maps an end to EOF,
+//! and a cut to CLOSE without EOF. Between two MuxTunnel gateways a cut never looks like an end.
 //!
-//! Memory: what local ends have not taken, `memory.receive` in all; beyond that the connection is not read. See
-//! docs/limits.md.
+//! Memory: `memory.receive` bounds the bytes that local ends have not taken. At that bound, the
+//! connection is not read. See docs/limits.md.
 
 mod ask;
 mod halves;
@@ -35,14 +35,14 @@ use ask::Asked;
 use halves::{Line, Over, Receiving, Sending};
 use listens::Listens;
 
-/// Streams of an entry on one connection: a further one is dialled before.
+/// Maximum number of an entry's streams on one connection. The entry dials another connection
+/// before it reaches this number.
 const STREAMS_MAX: usize = 1024;
-/// Between two looks for channels that hold up the others.
+/// Interval between two checks for channels that delay the other channels.
 const STALLS_EVERY: Duration = Duration::from_secs(1);
-/// Bytes in the kernel that were not sent once: what waits there cannot be overtaken.
+/// Maximum number of unsent bytes in the kernel, since other bytes cannot overtake them.
 const NOT_SENT_BYTES: u32 = 1 << 20;
 
-/// One connection.
 pub(crate) struct Ssh {
     traffic: Rc<Traffic>,
     side: Side,
@@ -53,26 +53,25 @@ pub(crate) struct Ssh {
     closing: Notify,
 }
 
-/// What all streams of one connection share.
+/// State that all streams of one connection share.
 pub(super) struct Traffic {
     connection: Connection,
     unsent: Arc<Unsent>,
-    /// This side closes a channel that is over: its other end waits for that.
+    /// Whether this side closes channels that are over, since the peer waits for the close.
     closes: bool,
-    /// Channels that are open.
     open: Cell<usize>,
-    /// Those that are to be closed; as many as were open at most.
+    /// Channels to close, at most as many as were open.
     over: mpsc::UnboundedSender<Over>,
 }
 
 impl Ssh {
-    /// The side that dialled or accepted the connection.
+    /// Creates a link. `side` tells whether this side dialled or accepted the connection.
     ///
     /// # Errors
-    /// It is no SSH connection; the system's.
+    /// `below` is not an SSH connection, or a system call fails.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
         let Under::Ssh(connection) = below.under else {
-            let text = "SSH runs on a connection that was logged in on";
+            let text = "SSH requires a connection that has logged in";
             return Err(Error::new(ErrorKind::InvalidInput, text));
         };
         if let Some(path) = connection.path() {
@@ -124,7 +123,7 @@ impl Ssh {
                 now = stalls.tick() => {
                     if connection.shared().cut_stalled(now.into_std()) {
                         let peer = connection.peer();
-                        tracing::warn!(%peer, "A stream whose local end took nothing was cut: it held up the others of its SSH connection");
+                        tracing::warn!(%peer, "Cut a stream because its local end took no bytes and delayed the other streams of the SSH connection");
                     }
                     if connection.shared().is_spent() {
                         if !has_left {
@@ -145,7 +144,7 @@ impl Ssh {
             Event::Asked(asked) if self.traffic.connection.shared().is_spent() => {
                 asked.refuse(
                     RESOURCE_SHORTAGE,
-                    "the connection has served its time: connect again",
+                    "the connection has reached its maximum age: connect again",
                 );
             }
             Event::Asked(asked) => {
@@ -155,7 +154,7 @@ impl Ssh {
                 };
                 match target {
                     Some(target) => hears.asked(Asked::new(*asked, target, &self.traffic)),
-                    None => asked.refuse(events::PROHIBITED, "no such listener was asked for"),
+                    None => asked.refuse(events::PROHIBITED, "this listener was not requested"),
                 }
             }
             Event::Listen {
@@ -176,7 +175,7 @@ impl Ssh {
     }
 }
 
-/// What the peer asks for next.
+/// Returns the next request of the peer.
 async fn next(events: &mut Option<mpsc::Receiver<Event>>) -> Event {
     let next = match events {
         Some(events) => events.recv().await,
@@ -188,7 +187,7 @@ async fn next(events: &mut Option<mpsc::Receiver<Event>>) -> Event {
     }
 }
 
-/// What is to be closed next.
+/// Returns the next channel to close.
 async fn next_over(over: &mut Option<mpsc::UnboundedReceiver<Over>>) -> Over {
     let next = match over {
         Some(over) => over.recv().await,
@@ -205,13 +204,14 @@ impl Link for Ssh {
     type Receiver = Receiving;
     type Ask = Asked;
 
-    /// SSH has no priorities.
+    /// Ignores the priority, since SSH has no priorities.
     fn open(&self, target: &str, _: Priority) -> Option<link::Opening<Self>> {
         let traffic = Rc::clone(&self.traffic);
         let open = open(&traffic.connection, self.side, target, &self.listens);
         let (answer, answered) = oneshot::channel();
         drop(tokio::task::spawn_local(async move {
-            // It runs to its end, even if nobody waits for it: the peer may open a channel that nothing else would close.
+            // The task runs to its end even if nothing awaits it. Otherwise nothing would close a
+            // channel that the peer opens.
             let opened = match open.await {
                 Ok(channel) => Ok(Line::new(channel, &traffic)),
                 Err(no_stream) => Err(no_stream),
@@ -245,7 +245,7 @@ impl Link for Ssh {
         self.traffic.connection.shared().held() as u64
     }
 
-    /// There is no word for it.
+    /// Does nothing, since SSH has no such message.
     fn go_away(&self) {}
 
     fn shut_down(&self) {
@@ -259,7 +259,7 @@ impl Link for Ssh {
 
 type Opening = Local<'static, Result<Channel, NoStream>>;
 
-/// Asks for the channel to `target`.
+/// Opens the channel to `target`.
 fn open(connection: &Connection, side: Side, target: &str, listens: &Rc<Listens>) -> Opening {
     let connection = connection.clone();
     if side == Side::Accepts {
@@ -279,7 +279,7 @@ fn open(connection: &Connection, side: Side, target: &str, listens: &Rc<Listens>
     let target = target.to_owned();
     Box::pin(async move {
         let Some((host, port)) = split else {
-            let text = format!("{target:?} is no host and port and no Unix socket");
+            let text = format!("{target:?} is neither HOST:PORT nor a Unix socket");
             return Err(NoStream::Refused(Refusal::new(Reason::AddressType, text)));
         };
         connection.open_tcp(&host, port).await.map_err(not_opened)
@@ -301,13 +301,12 @@ fn not_opened(error: NoChannel) -> NoStream {
                 events::CONNECT_FAILED => Reason::ConnectionRefused,
                 _ => Reason::General,
             };
-            let text = format!("the other side refused the channel: {}", reason_of(code));
+            let text = format!("the peer refused the channel: {}", reason_of(code));
             NoStream::Refused(Refusal::new(reason, text))
         }
     }
 }
 
-/// Why a connection ended.
 fn end_of(end: End) -> SessionEnd {
     match end {
         End::Closed => SessionEnd::Closed,

@@ -1,7 +1,8 @@
-//! What is known of one stream for people: who is at its local end, what it carried, why it ended.
+//! Accounts for a stream: its local end, the bytes that it carried, and the reason why it ended.
 //!
-//! Owns the stream's own counters, adds to those of the gateway and of the forward, and writes one line of the log
-//! when the stream is over. The line shows what became of a connection. Never payload.
+//! The account owns the stream's counters, adds to the counters of the gateway and of the forward,
+//! and logs one line when the stream ends. The line shows the result of a connection, and never
+//! contains payload.
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -18,49 +19,50 @@ use crate::base::pace::Pace;
 use crate::base::telemetry::Telemetry;
 use crate::io::local_socket::LocalAddress;
 
-/// Who is at the local end of a stream.
+/// The local end of a stream.
 #[derive(Debug)]
 pub(crate) enum Local {
-    /// On the side that listens.
+    /// The client, on the side that listens.
     Client {
-        /// Where it came from.
         address: LocalAddress,
-        /// The URL of its target.
+        /// The URL of the client's target.
         target: Rc<str>,
-        /// Its place in its forward.
+        /// The stream's place in its forward.
         admission: Admission,
         ended: Ended,
     },
-    /// On the side that dials.
+    /// The target, on the side that dials.
     Target {
-        /// The URL that was dialled, as it was written.
+        /// The URL that was dialled, as the peer sent it.
         target: String,
-        /// What it resolved to.
+        /// The address that the URL resolved to.
         address: LocalAddress,
-        /// Its place in its forward, where that is on this side.
+        /// The stream's place in its forward, if this side has the forward.
         admission: Option<Admission>,
     },
-    /// This gateway, which asks for something itself. It counts in no forward.
+    /// This gateway itself, which opened the stream for its own request. The counters of forwards
+    /// do not include the stream.
     Own {
-        /// The URL that it asks for.
+        /// The URL of the request.
         target: Rc<str>,
         ended: Ended,
     },
 }
 
-/// Learns why the stream ended, where it was open and its local end is this gateway's: a Unix socket has no reset.
+/// Receives the reason when a stream ends whose local end is this gateway. The stream's Unix socket
+/// cannot report the reason, since a Unix socket has no reset.
 pub(crate) type Ended = RefCell<Option<oneshot::Sender<Reason>>>;
 
-/// The account of one stream.
 #[derive(Debug)]
 pub(crate) struct Account {
     local: Local,
     since: Instant,
-    /// Payload bytes from the local socket.
+    /// Number of payload bytes from the local socket.
     sent: Cell<u64>,
-    /// Payload bytes that the local socket took.
+    /// Number of payload bytes that the local socket took.
     received: Cell<u64>,
-    /// How much had happened at the last look that saw more than the one before, and when that was.
+    /// The number of bytes and events at the last check that found a change, and the time of that
+    /// check.
     heard: Cell<(u64, Instant)>,
 }
 
@@ -76,25 +78,25 @@ impl Account {
         }
     }
 
-    /// Both sides agree on the stream.
+    /// Counts the stream as open, since both sides have accepted it.
     pub(crate) fn opened(&self, telemetry: &Telemetry) {
         self.count(telemetry, StreamCounters::opened);
     }
 
-    /// Payload from the local socket is on its way.
+    /// Counts payload from the local socket.
     pub(crate) fn sent(&self, telemetry: &Telemetry, bytes: usize) {
         self.sent.set(self.sent.get() + bytes as u64);
         self.count(telemetry, |streams| streams.sent(bytes));
     }
 
-    /// The local socket took payload.
+    /// Counts payload that the local socket took.
     pub(crate) fn received(&self, telemetry: &Telemetry, bytes: usize) {
         self.received.set(self.received.get() + bytes as u64);
         self.count(telemetry, |streams| streams.received(bytes));
     }
 
-    /// How long, as far as was asked before, no byte has passed and `changes`, the number of other
-    /// things that happened, has stayed.
+    /// The time since the first check that found the current number of bytes and `changes`, the
+    /// number of other events.
     pub(crate) fn quiet_for(&self, now: Instant, changes: u64) -> Duration {
         let heard = self.sent.get() + self.received.get() + changes;
         if self.heard.get().0 != heard {
@@ -103,7 +105,7 @@ impl Account {
         now.saturating_duration_since(self.heard.get().1)
     }
 
-    /// The target and its address, where this side dialled it.
+    /// The target and its address, if this side dialled the target.
     pub(crate) fn dialled(&self) -> Option<(&str, &LocalAddress)> {
         match &self.local {
             Local::Target {
@@ -113,22 +115,22 @@ impl Account {
         }
     }
 
-    /// Who is at the local end, for another account.
+    /// The local end, for another account.
     pub(crate) fn into_local(self) -> Local {
         self.local
     }
 
-    /// The forward's rate limit from the local socket into the carrier, if there is one.
+    /// The forward's rate limit from the local socket into the carrier, if a limit is set.
     pub(crate) fn up(&self) -> Option<&Pace> {
         self.admission().and_then(|forward| forward.up.limited())
     }
 
-    /// The forward's rate limit from the carrier to the local socket, if there is one.
+    /// The forward's rate limit from the carrier to the local socket, if a limit is set.
     pub(crate) fn down(&self) -> Option<&Pace> {
         self.admission().and_then(|forward| forward.down.limited())
     }
 
-    /// The reason when the local socket was reset, or failed.
+    /// The reason for a reset or a failure of the local socket.
     pub(crate) const fn local_reset(&self) -> Reason {
         match self.local {
             Local::Client { .. } | Local::Own { .. } => Reason::ClientReset,
@@ -136,8 +138,8 @@ impl Account {
         }
     }
 
-    /// The stream is over. `carrier`: address of the carrier's other end; `error`: what the local
-    /// socket failed with.
+    /// Logs the end of the stream. `carrier` is the peer's address on the carrier. `error` is the
+    /// failure of the local socket, if any.
     pub(crate) fn closed(
         &self,
         telemetry: &Telemetry,
@@ -149,7 +151,7 @@ impl Account {
         if let Local::Own { ended, .. } | Local::Client { ended, .. } = &self.local
             && let Some(ended) = ended.take()
         {
-            // Who asked may have gone.
+            // The receiver may have been dropped.
             let _ = ended.send(reason);
         }
         let (sent, received) = (self.sent.get(), self.received.get());

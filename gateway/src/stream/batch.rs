@@ -1,7 +1,7 @@
 //! Payload read from a local socket, in slots of one packet each.
 //!
-//! There is room for a header in front of each slot, so that a full buffer leaves in one contiguous
-//! write. How much is read at once follows the stream: [`Appetite`].
+//! Each slot has room for a header in front of the payload, so that a full buffer is sent in one
+//! contiguous write. [`Appetite`] adapts the size of a read to the stream.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -9,11 +9,13 @@ use std::ops::Range;
 use super::buffers::{Buffer, LARGE_BYTES, Permit, SMALL_BYTES, Size};
 use super::pipe::Pipe;
 
-/// Slots filled by one read: more than a large buffer of JMUX's default packets has.
+/// Maximum number of slots that one read fills: more than a large buffer of JMUX's default packets
+/// has.
 pub(crate) const SLOTS_MAX: usize = 64;
 
-/// Most bytes of a batch, headers included: just below four segments of loopback (65,483 bytes) and four
-/// of Ethernet that leave together (65,160), for a few bytes more would be a segment of their own.
+/// Maximum number of bytes in a batch, including headers. The value is just below four segments of
+/// loopback (65,483 bytes each), and below four groups of Ethernet segments that are sent together
+/// (65,160 bytes each). A few bytes more would require another segment.
 pub(crate) const BATCH_BYTES_MAX: usize = 63 * 4096;
 const _: () = assert!(BATCH_BYTES_MAX <= 4 * 65_160 && BATCH_BYTES_MAX <= LARGE_BYTES);
 
@@ -25,8 +27,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// `header` and `payload` bytes of a full packet, `payload` at least 1, in a buffer of
-    /// `buffer_bytes`.
+    /// `header` and `payload` are the number of header and payload bytes of a full packet.
+    /// `payload` is at least 1. `buffer_bytes` is the size of the buffer.
     pub(crate) fn new(header: usize, payload: usize, buffer_bytes: usize) -> Self {
         debug_assert!(payload > 0);
         Self {
@@ -35,18 +37,19 @@ impl Layout {
         }
     }
 
-    /// Where payload byte `index` lies.
+    /// The position of payload byte `index` in the buffer.
     fn position(self, index: usize) -> usize {
         index / self.payload * (self.header + self.payload) + self.header + index % self.payload
     }
 
-    /// Bytes, headers included, that `length` payload bytes take from the buffer's start.
+    /// Number of bytes, including headers, that `length` payload bytes occupy from the buffer's
+    /// start.
     pub(crate) fn span(self, length: usize) -> usize {
         length + length.div_ceil(self.payload) * self.header
     }
 
-    /// Puts slices for up to `limit` payload bytes into `slots`, packet after packet; returns how many
-    /// slots and bytes these are.
+    /// Puts slices for up to `limit` payload bytes into `slots`, packet by packet. Returns the
+    /// number of slots and of bytes.
     pub(crate) fn fill<'a>(
         self,
         bytes: &'a mut [u8],
@@ -70,7 +73,7 @@ impl Layout {
     }
 }
 
-/// Payload in a buffer, waiting for its headers.
+/// Payload in a buffer, whose headers are written later.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) buffer: Buffer,
@@ -78,17 +81,17 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// What `pipe` holds, as one packet with a header of `header` bytes.
+    /// Copies the content of `pipe` into one packet with a header of `header` bytes.
     ///
     /// # Errors
-    /// As read(2).
+    /// The error of read(2).
     pub(crate) fn copied_from(pipe: &mut Pipe, header: usize) -> std::io::Result<Self> {
         let buffer = Buffer::from(pipe.read_all(header)?);
         let layout = Layout::new(header, buffer.len(), buffer.len());
         Ok(Self { buffer, layout })
     }
 
-    /// Puts the header of the packet that begins at payload byte `start` before it.
+    /// Writes the header of the packet that begins at payload byte `start` in front of that byte.
     pub(crate) fn put_header(&mut self, start: usize, header: &[u8]) {
         debug_assert_eq!(start % self.layout.payload, 0);
         debug_assert_eq!(header.len(), self.layout.header);
@@ -101,7 +104,7 @@ impl Batch {
         &self.buffer[range]
     }
 
-    /// Where payload bytes `range` lie, which are of one packet.
+    /// The position of the payload bytes `range`, which must belong to one packet.
     pub(crate) fn place(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.layout.position(range.start);
         let end = start + range.len();
@@ -118,14 +121,14 @@ impl Batch {
         })
     }
 
-    /// Gives its place among the buffers on their way to the carrier away.
+    /// Takes the buffer's permit of its session's share out of the batch.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.buffer.take_permit()
     }
 }
 
-/// How much a stream's next read should take: little at first, more while reads fill what they are
-/// given, less again when they leave most of it empty.
+/// The size of a stream's next read. The size starts small, grows while reads fill their room, and
+/// shrinks when reads leave most of the room empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Appetite {
     bytes: usize,
@@ -147,12 +150,12 @@ impl Appetite {
         }
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub(crate) fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// A read took `length` of `room` bytes.
+    /// Adapts to a read of `length` bytes into `room` bytes.
     pub(crate) fn learn(&mut self, length: usize, room: usize) {
         if length == room {
             self.bytes = (self.bytes * 2).min(BATCH_BYTES_MAX);

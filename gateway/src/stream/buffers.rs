@@ -1,10 +1,10 @@
-//! Buffers for payload: on its way from local sockets to the carrier, just read from the carrier, or
-//! waiting for a local socket.
+//! Payload buffers, which hold bytes from local sockets to a carrier, bytes just read from a
+//! carrier, or bytes that wait for a local socket.
 //!
-//! A [`Pool`] keeps the idle ones of a worker, last used first, so that a few stay in the processor's
-//! cache. A [`Share`] bounds what the sources of one session hold, so that a session that stalls takes
-//! nothing from the others of its worker: streams with little to send have buffers of their own and
-//! do not wait behind bulk. See docs/limits.md.
+//! A [`Pool`] keeps a worker's idle buffers, the most recently used first, so that a few buffers
+//! remain in the processor's cache. A [`Share`] bounds the buffers of one session's sources, so
+//! that a stalled session takes nothing from other sessions of its worker. Streams with little to
+//! send have separate buffers and do not wait for streams with bulk data. See docs/limits.md.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,31 +15,35 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::pipe::Pipes;
 
-/// Bytes of a small buffer, into which a stream's first read goes: four packets of JMUX's default size.
+/// Size of a small buffer in bytes, which a stream's first read uses: four packets of JMUX's
+/// default size.
 pub(crate) const SMALL_BYTES: usize = FIRST_READ_BYTES;
-/// Bytes of a large buffer. Runs with 128 KiB took a tenth more CPU time; 512 KiB gained nothing more.
+/// Size of a large buffer in bytes. Runs with 128 KiB took a tenth more CPU time; 512 KiB brought
+/// no further improvement.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
-/// Small buffers that the sources of a session hold for each carrier: 1 MiB.
+/// Number of small buffers for the sources of a session, per carrier: 1 MiB.
 pub(crate) const SMALL_MAX: usize = 64;
-/// Large buffers that the sources of a session hold for each carrier: 2 MiB.
+/// Number of large buffers for the sources of a session, per carrier: 2 MiB.
 pub(crate) const LARGE_MAX: usize = 8;
-/// Small and large buffers that streams with a rate limit hold beyond that, of a session: 1.25 MiB. They are of their
-/// own, for such a stream has its turn of all sessions while it takes one, so it cannot wait behind others.
+/// Number of further buffers of a session for streams with a rate limit: 1.25 MiB. These buffers
+/// are separate, because a stream with a rate limit holds the turn among all sessions while it
+/// takes a buffer. So the stream must not wait for other streams.
 const PACED_SMALL_MAX: usize = 16;
 const PACED_LARGE_MAX: usize = 4;
-/// A buffer of which less than this part is used is not kept for long. Copying more costs more than it saves.
+/// A kept buffer is cut if the used part is smaller than the buffer's size divided by this number.
+/// For a larger part, copying costs more than it saves.
 pub(crate) const FITTED_SHARE: usize = 4;
-/// Idle buffers that a worker keeps: 1 MiB of small ones...
+/// Number of small idle buffers that a worker keeps: 1 MiB.
 const SMALL_IDLE_MAX: usize = 64;
-/// ...and 8 MiB of large ones: as many go round while the other side has not acknowledged what is on its way.
+/// Number of large idle buffers that a worker keeps: 8 MiB. This number of buffers circulates while
+/// the peer has not acknowledged the bytes in flight.
 const LARGE_IDLE_MAX: usize = 32;
 
-/// The two kinds of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// [`SMALL_BYTES`].
+    /// A buffer of [`SMALL_BYTES`].
     Small,
-    /// [`LARGE_BYTES`].
+    /// A buffer of [`LARGE_BYTES`].
     Large,
 }
 
@@ -59,7 +63,7 @@ impl Size {
     }
 }
 
-/// The idle buffers of one worker, and its pipes: none by default.
+/// The idle buffers and pipes of one worker. The default has no pipes.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     small: RefCell<Vec<Box<[u8]>>>,
@@ -69,7 +73,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// For one of so many workers.
+    /// The pool of one of `workers` workers.
     pub(crate) fn for_one_of(workers: usize) -> Rc<Self> {
         Rc::new(Self {
             source_pipes: Pipes::of_sources(workers),
@@ -85,8 +89,8 @@ impl Pool {
         }
     }
 
-    /// A buffer that something else bounds: the one that a carrier is read into, or those of inboxes,
-    /// which credit bounds.
+    /// Takes a buffer that no share bounds: the buffer into which a carrier is read, or a buffer of
+    /// an inbox, which credit bounds.
     pub(crate) fn take(self: &Rc<Self>, size: Size) -> Buffer {
         self.hand_out(size, None)
     }
@@ -101,8 +105,8 @@ impl Pool {
     }
 }
 
-/// What the sources of one session may hold of a worker's buffers: so many for each of the carriers that
-/// it had at once.
+/// The bound on a worker's buffers for the sources of one session: a number of buffers for each
+/// carrier, for the highest number of carriers that the session has had.
 #[derive(Debug)]
 pub(crate) struct Share {
     pool: Rc<Pool>,
@@ -125,7 +129,7 @@ impl Share {
         }
     }
 
-    /// There are so many carriers.
+    /// Raises the bound for `carriers` carriers.
     pub(crate) fn suffice_for(&self, carriers: usize) {
         let more = carriers.saturating_sub(self.carriers.get());
         self.carriers.set(self.carriers.get() + more);
@@ -144,7 +148,7 @@ impl Share {
         }
     }
 
-    /// Waits for a buffer, first come first served; `None` once the share is closed.
+    /// Waits for a buffer in order of arrival; `None`: the share is closed.
     pub(crate) async fn acquire(&self, size: Size) -> Option<Buffer> {
         let permits = Arc::clone(self.permits(size));
         let permit = permits.acquire_owned().await.ok()?;
@@ -158,19 +162,20 @@ impl Share {
         }
     }
 
-    /// A buffer for a stream with a rate limit that has its turn; `None`: [`Self::wait_for_paced`] without it.
+    /// Takes a buffer for a stream with a rate limit that has its turn; `None`: release the turn
+    /// and call [`Self::wait_for_paced`].
     pub(crate) fn try_acquire_paced(&self, size: Size) -> Option<Buffer> {
         let permits = Arc::clone(self.paced_permits(size));
         let permit = permits.try_acquire_owned().ok()?;
         Some(self.pool.hand_out(size, Some(permit)))
     }
 
-    /// Waits until [`Self::try_acquire_paced`] may give one, or the share is closed.
+    /// Waits until [`Self::try_acquire_paced`] may return a buffer, or the share is closed.
     pub(crate) async fn wait_for_paced(&self, size: Size) {
         drop(self.paced_permits(size).acquire().await);
     }
 
-    /// Buffers that have a place in it.
+    /// Number of buffers that hold a permit of the share.
     #[cfg(test)]
     pub(crate) fn lent(&self) -> usize {
         let carriers = self.carriers.get();
@@ -185,7 +190,7 @@ impl Share {
         places - free.sum::<usize>()
     }
 
-    /// No buffer is handed out any more.
+    /// Closes the share, which then provides no further buffers.
     pub(crate) fn close(&self) {
         self.small.close();
         self.large.close();
@@ -194,27 +199,27 @@ impl Share {
     }
 }
 
-/// The place of one buffer in its share; free again when dropped.
+/// The permit of one buffer in its share. Dropping the value releases the permit.
 #[derive(Debug)]
 pub(crate) struct Permit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
-/// One buffer; goes back when dropped.
+/// A buffer. Dropping the value returns the buffer to its pool.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
-    /// `None`: it is no buffer of a pool.
+    /// The pool; `None`: the buffer belongs to no pool.
     home: Option<(Rc<Pool>, Size)>,
     permit: Option<Permit>,
 }
 
 impl Buffer {
-    /// Gives its place in the share away: something else bounds it from now on.
+    /// Takes the permit out, because something other than the share bounds the buffer from now on.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }
 
-    /// The same to be kept: without what is behind the first `used` bytes, where these are less than one part in
-    /// `share`. It keeps its place.
+    /// Prepares the buffer to be kept. If the first `used` bytes are less than one part in `share`,
+    /// the buffer is cut after them. The buffer keeps its permit.
     pub(crate) fn fitted(mut self, used: usize, share: usize) -> Self {
         if used >= self.bytes.len() / share {
             return self;
@@ -228,7 +233,7 @@ impl Buffer {
 }
 
 impl From<Vec<u8>> for Buffer {
-    /// One of its own, of no pool.
+    /// Converts bytes to a buffer that belongs to no pool.
     fn from(bytes: Vec<u8>) -> Self {
         Self {
             bytes: bytes.into_boxed_slice(),

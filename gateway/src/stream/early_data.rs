@@ -1,6 +1,8 @@
-//! What a client sends before its open is answered: where it is, in case nobody takes the open.
+//! The bytes that a client sends before its open is answered. The gateway keeps these bytes in case
+//! no peer takes the open.
 //!
-//! Bound: the stream's first window, and as much that was read of it before, until the answer.
+//! Bound until the answer: the stream's first window, plus as many bytes that were read before the
+//! open.
 
 use std::cell::{Cell, RefCell};
 use std::io::IoSliceMut;
@@ -13,20 +15,20 @@ use crate::ingress::listener::answer::Answer;
 use crate::io::local_end::LocalEnd;
 use crate::stream::account::Local;
 
-/// A client's connection that is to be led through the tunnel.
+/// A client's connection that is to be forwarded through the tunnel.
 pub(crate) struct Connection {
     pub(crate) socket: Box<dyn LocalEnd>,
     pub(crate) local: Local,
-    /// What has been read of it and came nowhere.
+    /// Bytes that were read from the socket and not forwarded yet.
     pub(crate) early: Vec<u8>,
-    /// How the client hears what becomes of the open.
+    /// How the client is told the outcome of the open.
     pub(crate) answer: Answer,
-    /// What its target is to be told of it, if anything.
+    /// Data about the client to pass to its target.
     pub(crate) source: Option<Source>,
 }
 
 impl Connection {
-    /// Nothing comes of it, for a reason of this gateway's: the client is told, or reset.
+    /// Rejects the connection for a reason of this gateway. The client gets an answer or a reset.
     pub(crate) fn turn_away(self) {
         let answer = self.answer.refused(None);
         tokio::task::spawn_local(async move { self.socket.end_with(&answer).await });
@@ -36,13 +38,13 @@ impl Connection {
 /// The early data of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
-    /// Not read again yet.
+    /// Bytes to read again.
     unread: RefCell<Vec<u8>>,
-    /// Batches that were transmitted, with their payload bytes.
+    /// Batches that were transmitted, with the number of their payload bytes.
     sent: RefCell<Vec<(Rc<Batch>, usize)>>,
-    /// Payload bytes of the batch that waits.
+    /// Number of payload bytes in the waiting batch.
     waiting: Cell<usize>,
-    /// Some was transmitted and is not kept.
+    /// Whether some bytes were transmitted but not kept.
     lost: Cell<bool>,
 }
 
@@ -54,12 +56,12 @@ impl Early {
         }
     }
 
-    /// Whether there is something to be read again.
+    /// Whether there are bytes to read again.
     pub(crate) fn is_there(&self) -> bool {
         !self.unread.borrow().is_empty()
     }
 
-    /// Reads again; returns how many bytes.
+    /// Reads kept bytes again; returns their number.
     pub(crate) fn read(&self, slots: &mut [IoSliceMut<'_>]) -> usize {
         let mut unread = self.unread.borrow_mut();
         let mut taken = 0;
@@ -72,12 +74,12 @@ impl Early {
         taken
     }
 
-    /// A batch of `length` payload bytes waits.
+    /// Records that a batch of `length` payload bytes waits.
     pub(crate) fn wait(&self, length: usize) {
         self.waiting.set(length);
     }
 
-    /// It was transmitted; `None`: and is not kept.
+    /// Records that the batch was transmitted; `None`: the batch is not kept.
     pub(crate) fn send(&self, batch: Option<&Rc<Batch>>, length: usize) {
         match batch {
             Some(batch) => self.sent.borrow_mut().push((Rc::clone(batch), length)),
@@ -85,17 +87,17 @@ impl Early {
         }
     }
 
-    /// The open is answered.
+    /// Drops the batches, since the open is answered.
     pub(crate) fn forget(&self) {
         self.sent.take();
     }
 
-    /// Whether all of it is there, so that it may go elsewhere.
+    /// Whether all bytes are kept, so that another session may take the connection.
     pub(crate) fn is_whole(&self) -> bool {
         !self.lost.get()
     }
 
-    /// All of it, in order. `waiting`: the batch that was not transmitted.
+    /// All bytes, in order. `waiting` is the batch that was not transmitted.
     pub(crate) fn into_bytes(self, waiting: Option<Batch>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (batch, length) in self.sent.into_inner() {

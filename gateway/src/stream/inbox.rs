@@ -1,8 +1,9 @@
 //! Payload that a local socket has not taken yet.
 //!
-//! Filled only when the socket's own buffer is full. Bounded by the stream's credit. What was spliced stays
-//! in its pipe, a few of them; the rest is in the worker's buffers: small ones first, large ones once as
-//! much is held, so that what is held exceeds what is useful by at most a small buffer, or twice.
+//! The inbox is filled only while the socket's own buffer is full. The stream's credit bounds the
+//! inbox. Spliced payload stays in a few pipes. Other payload is in the worker's buffers: first in
+//! small buffers, then in large buffers once the inbox holds as much as a large buffer. So the
+//! allocated bytes exceed the held bytes by at most one small buffer, or by a factor of two.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -12,17 +13,17 @@ use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
 use super::pipe::Pipe;
 use crate::io::local_end::LocalEnd;
 
-/// Slices of one write.
+/// Maximum number of slices in one write.
 pub(crate) const SLICES_MAX: usize = 16;
 
-/// Chunks of the one kind before one of the other: what a chunk wastes is less than what is held.
+/// Number of small chunks before the first large chunk, so that the unused part of a chunk is
+/// smaller than the held bytes.
 const LARGE_FROM: usize = LARGE_BYTES / SMALL_BYTES;
 
-/// A byte queue.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     chunks: VecDeque<Chunk>,
-    /// Bytes of the first chunk that are gone.
+    /// Number of bytes of the first chunk that have been written.
     taken: usize,
 }
 
@@ -33,7 +34,7 @@ enum Chunk {
 }
 
 impl Chunk {
-    /// `None`: they are in a pipe.
+    /// The chunk's bytes; `None`: the bytes are in a pipe.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Memory { buffer, length } => Some(&buffer[..*length]),
@@ -47,13 +48,13 @@ impl Inbox {
         self.chunks.is_empty()
     }
 
-    /// How many pipes it has.
+    /// The number of pipes in the queue.
     pub(crate) fn pipes(&self) -> usize {
         let pipes = self.chunks.iter().filter(|chunk| chunk.bytes().is_none());
         pipes.count()
     }
 
-    /// Keeps what `pipe` holds.
+    /// Appends the content of `pipe`.
     pub(crate) fn push_pipe(&mut self, pipe: Pipe) {
         self.chunks.push_back(Chunk::Pipe(pipe));
     }
@@ -78,10 +79,11 @@ impl Inbox {
         }
     }
 
-    /// Writes the oldest bytes, as many as one call takes and at most `limit`; returns how many went.
+    /// Writes the oldest bytes: as many as one call takes, but at most `limit`. Returns their
+    /// number.
     ///
     /// # Errors
-    /// As writev(2) and splice(2).
+    /// The error of writev(2) or splice(2).
     pub(crate) fn write(&mut self, to: &dyn LocalEnd, limit: usize) -> std::io::Result<usize> {
         if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
             let plain = to.plain().ok_or(ErrorKind::Unsupported)?;
@@ -98,8 +100,8 @@ impl Inbox {
         Ok(length)
     }
 
-    /// Puts the oldest bytes up to a pipe, as many as one write takes and at most `limit`, into `slices`;
-    /// returns how many slices these are.
+    /// Puts the oldest bytes, up to a pipe, into `slices`: as many as one write takes, but at most
+    /// `limit`. Returns the number of slices.
     pub(crate) fn slices<'a>(
         &'a self,
         limit: usize,
@@ -119,7 +121,7 @@ impl Inbox {
         count
     }
 
-    /// Forgets the oldest `length` bytes of memory.
+    /// Drops the oldest `length` bytes of memory.
     pub(crate) fn consume(&mut self, length: usize) {
         self.taken += length;
         while let Some(first) = self.chunks.front().and_then(Chunk::bytes).map(<[u8]>::len) {

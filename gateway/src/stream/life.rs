@@ -1,25 +1,24 @@
-//! Where a stream is in its life.
+//! The phases of a stream's life.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
 
 use crate::base::closing::Reason;
 
-/// Why a stream was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Whether what came is still delivered: it was the peer, or the carrier. Else the local socket
-    /// failed, nothing happened on it, or the open failed.
+    /// Whether received bytes are still delivered, since the peer or the carrier cut the stream.
+    /// Otherwise the local socket failed or timed out, or the open failed.
     pub(crate) deliver: bool,
     pub(crate) reason: Reason,
-    /// What the local socket failed with.
+    /// The error with which the local socket failed.
     pub(crate) error: Option<ErrorKind>,
-    /// The client was answered that nothing comes of its request.
+    /// Whether the client was told that its request failed.
     pub(crate) told: bool,
 }
 
 impl Cut {
-    /// Nothing is delivered any more.
+    /// A cut after which no bytes are delivered.
     pub(crate) fn at_once(reason: Reason) -> Self {
         Self {
             deliver: false,
@@ -32,28 +31,29 @@ impl Cut {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The open is not answered.
+    /// The open is not answered yet.
     Opening,
-    /// Both sides agree on it.
+    /// Both sides have accepted the stream.
     Open,
-    /// Nobody took the open: the connection goes back to whom it came from.
+    /// No peer took the open, so the connection returns to its caller.
     Returned,
-    /// Both halves are over, before their ends. `opened`: both sides had agreed on it.
+    /// Both halves of the stream ended early. `opened`: whether both sides had accepted the stream.
     Cut { cut: Cut, opened: bool },
 }
 
-/// The phase of a stream, and which of its halves have come to their ends.
+/// The phase of a stream, and which of its halves have ended.
 #[derive(Debug)]
 pub(crate) struct Life {
     phase: Cell<Phase>,
-    /// The local socket has no more to send.
+    /// Whether the local socket has nothing more to send.
     source_ended: Cell<bool>,
-    /// The peer has no more to send.
+    /// Whether the peer has nothing more to send.
     peer_finished: Cell<bool>,
 }
 
 impl Life {
-    /// Its open is not answered. `peer_finished`: the peer has no more to send.
+    /// A stream whose open is not answered yet. `peer_finished`: whether the peer has nothing more
+    /// to send.
     pub(crate) fn new(peer_finished: bool) -> Self {
         Self {
             phase: Cell::new(Phase::Opening),
@@ -62,7 +62,7 @@ impl Life {
         }
     }
 
-    /// Both sides agree on it.
+    /// Records that both sides have accepted the stream.
     pub(crate) fn open(&self) {
         self.phase.set(match self.phase.get() {
             Phase::Opening | Phase::Open => Phase::Open,
@@ -71,7 +71,7 @@ impl Life {
         });
     }
 
-    /// The first cut counts.
+    /// Cuts the stream. Only the first cut has an effect.
     pub(crate) fn cut(&self, cut: Cut) {
         let opened = match self.phase.get() {
             Phase::Opening => false,
@@ -81,7 +81,7 @@ impl Life {
         self.phase.set(Phase::Cut { cut, opened });
     }
 
-    /// Nobody took the open.
+    /// Returns the connection, since no peer took the open.
     pub(crate) fn give_back(&self) {
         self.phase.set(Phase::Returned);
     }
@@ -94,7 +94,7 @@ impl Life {
         self.peer_finished.set(true);
     }
 
-    /// Whether both sides agree on it, or did before it was cut.
+    /// Whether both sides have accepted the stream, including a stream that was cut later.
     pub(crate) fn is_open(&self) -> bool {
         matches!(
             self.phase.get(),
@@ -106,12 +106,11 @@ impl Life {
         self.phase.get() == Phase::Returned
     }
 
-    /// Whether nothing of it goes on: it was cut, or is returned.
+    /// Whether the stream was cut or returned.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase.get(), Phase::Returned | Phase::Cut { .. })
     }
 
-    /// Why it was cut.
     pub(crate) fn why_cut(&self) -> Option<Cut> {
         match self.phase.get() {
             Phase::Cut { cut, .. } => Some(cut),
@@ -127,7 +126,7 @@ impl Life {
         self.peer_finished.get()
     }
 
-    /// How many steps it has come: the answer to its open, and the ends of its halves.
+    /// The number of events so far: the answer to the open, and the ends of the halves.
     pub(crate) fn steps(&self) -> u64 {
         let steps = [
             self.is_open(),

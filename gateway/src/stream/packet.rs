@@ -1,7 +1,9 @@
-//! IP packets between the device and a carrier: one buffer each, with room for a frame's header in front.
+//! IP packets between the device and a carrier. Each packet has one buffer, with room for a frame's
+//! header in front.
 //!
-//! A long packet keeps the buffer that it was read into; a shorter one is copied out of it, so that what waits takes at
-//! most [`FITTED_SHARE`] times its bytes. Who queues packets bounds them.
+//! A long packet keeps the buffer into which it was read. A shorter packet is copied to a smaller
+//! buffer, so that waiting packets take at most [`FITTED_SHARE`] times their bytes. The queues
+//! bound the number of packets.
 
 use std::cell::RefCell;
 use std::io::Result;
@@ -13,9 +15,9 @@ use muxtunnel_proto::{DATAGRAM_BYTES_MAX, HEADER_BYTES_MAX};
 use super::buffers::FITTED_SHARE;
 
 const _: () = assert!(DATAGRAM_BYTES_MAX == VIRTIO_HEADER_BYTES + PACKET_BYTES_MAX);
-/// Bytes of a buffer that takes any packet.
+/// Size of a buffer that fits any packet, in bytes.
 const BUFFER_BYTES: usize = HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX;
-/// Idle buffers that a worker keeps: 4 MiB.
+/// Number of idle buffers that a worker keeps: 4 MiB.
 const IDLE_MAX: usize = 64;
 
 /// The idle buffers of one worker.
@@ -25,10 +27,11 @@ pub(crate) struct PacketPool {
 }
 
 impl PacketPool {
-    /// Reads one packet; `read` returns its length, of at most as many bytes as it is given.
+    /// Reads one packet. `read` returns the packet's length, which is at most the length of its
+    /// argument.
     ///
     /// # Errors
-    /// As `read`.
+    /// The error of `read`.
     pub(crate) fn read(
         self: &Rc<Self>,
         read: impl FnOnce(&mut [u8]) -> Result<usize>,
@@ -64,33 +67,43 @@ impl PacketPool {
     }
 }
 
-/// What a device and a session exchange: the header of virtio-net, and one IP packet or what becomes several.
+/// The unit that a device and a session exchange: a virtio-net header, and one IP packet or a
+/// packet to be segmented.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    /// Room for a frame's header, and the bytes up to `end`.
+    /// Room for a frame's header, followed by the bytes up to `end`.
     buffer: Box<[u8]>,
     end: usize,
-    /// `None`: it is no buffer of a pool.
+    /// The pool; `None`: the buffer belongs to no pool.
     home: Option<Rc<PacketPool>>,
 }
 
 impl Packet {
-    /// Its bytes.
+    /// The virtio-net header and the IP packet.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[HEADER_BYTES_MAX..self.end]
     }
 
-    /// The same.
+    /// Works as [`Self::bytes`].
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[HEADER_BYTES_MAX..self.end]
     }
 
-    /// Bytes of memory that it takes.
+    /// Number of bytes of memory that the packet takes.
     pub(crate) fn held(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Puts the header of a frame in front of it, at most [`HEADER_BYTES_MAX`] bytes.
+    /// Converts the packet for another thread. Its buffer then returns to no pool.
+    pub(crate) fn detach(mut self) -> DetachedPacket {
+        self.home = None;
+        DetachedPacket {
+            buffer: std::mem::take(&mut self.buffer),
+            end: self.end,
+        }
+    }
+
+    /// Puts a frame's header in front of the packet, at most [`HEADER_BYTES_MAX`] bytes.
     pub(crate) fn framed(mut self, header: &[u8]) -> Framed {
         let start = HEADER_BYTES_MAX - header.len();
         self.buffer[start..HEADER_BYTES_MAX].copy_from_slice(header);
@@ -102,13 +115,22 @@ impl Packet {
 }
 
 impl From<&[u8]> for Packet {
-    /// A copy.
     fn from(bytes: &[u8]) -> Self {
         let mut buffer = vec![0; HEADER_BYTES_MAX];
         buffer.extend_from_slice(bytes);
         Self {
             end: buffer.len(),
             buffer: buffer.into_boxed_slice(),
+            home: None,
+        }
+    }
+}
+
+impl From<DetachedPacket> for Packet {
+    fn from(packet: DetachedPacket) -> Self {
+        Self {
+            buffer: packet.buffer,
+            end: packet.end,
             home: None,
         }
     }
@@ -122,7 +144,21 @@ impl Drop for Packet {
     }
 }
 
-/// A packet behind the header of its frame.
+/// A packet that is being moved to another thread.
+#[derive(Debug)]
+pub(crate) struct DetachedPacket {
+    buffer: Box<[u8]>,
+    end: usize,
+}
+
+impl DetachedPacket {
+    /// Number of bytes of memory that the packet takes.
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+/// A packet with the header of its frame.
 #[derive(Debug)]
 pub(crate) struct Framed {
     packet: Packet,
@@ -132,7 +168,6 @@ pub(crate) struct Framed {
 impl std::ops::Deref for Framed {
     type Target = [u8];
 
-    /// The frame.
     fn deref(&self) -> &[u8] {
         &self.packet.buffer[self.start..self.packet.end]
     }
@@ -177,6 +212,15 @@ mod tests {
         assert_eq!(&*framed, b"head\x07\x07\x07");
         let framed = Packet::from(&b"abc"[..]).framed(&[1; HEADER_BYTES_MAX]);
         assert_eq!(framed.len(), HEADER_BYTES_MAX + 3);
+    }
+
+    #[test]
+    fn a_packet_that_goes_to_another_thread_keeps_its_bytes_and_leaves_its_pool() {
+        let pool = Rc::new(PacketPool::default());
+        let detached = packet(&pool, 60_000).detach();
+        assert_eq!(pool.idle.borrow().len(), 0);
+        let arrived = std::thread::spawn(move || Packet::from(detached).bytes().to_vec());
+        assert_eq!(arrived.join().unwrap(), [7; 60_000]);
     }
 
     #[test]

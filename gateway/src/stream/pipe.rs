@@ -1,10 +1,11 @@
-//! Pipes: payload that goes from one socket to another without being copied (splice(2)).
+//! Pipes: payload that moves from one socket to another without a copy (splice(2)).
 //!
-//! A pipe is taken empty from its worker's [`Pipes`], filled once from one socket, drained into the other,
-//! and goes back. What is still in it when it is dropped is thrown away. What a session may ask for again
-//! is in a second pipe (tee(2)): both refer to the same memory. A worker has a fixed number of pipes for
-//! each direction: where none is left, or the kernel gives no more (`pipe-user-pages-soft`, pipe(7), of
-//! which all gateways of a node with the same user have one), payload is copied.
+//! A pipe is taken empty from its worker's [`Pipes`], filled once from one socket, drained into
+//! another, and returned. Dropping a pipe discards its remaining content. A second pipe (tee(2))
+//! retains payload that a session may have to retransmit; both pipes refer to the same memory. A
+//! worker has a fixed number of pipes for each direction. If no pipe is free, payload is copied.
+//! The same applies if the kernel grants no more pipes (`pipe-user-pages-soft`, pipe(7), one limit
+//! for all gateways of a node that run as the same user).
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -17,29 +18,31 @@ use tokio::io::Interest;
 use crate::io::local_socket::Socket;
 use crate::io::socket;
 
-/// Bytes of a pipe, where each of its places holds a page (a piece of memory from a socket is often larger, and
-/// takes one place), and most bytes of a frame that is spliced. The most that a process may ask for unless the
-/// machine is told otherwise (`pipe-max-size`, pipe(7)); a quarter of it took a fifth more CPU time.
+/// Size of a pipe in bytes with one page in each of its slots, and maximum size of a spliced frame.
+/// A piece of memory from a socket is often larger than a page, but takes only one slot. The value
+/// is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)). A quarter
+/// of this size took a fifth more CPU time.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
-/// Below this, copying takes as little as two calls for a pipe.
+/// Below this size, a copy costs no more than the two calls for a pipe.
 pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
-/// Pipes of a process for payload on its way to a carrier, or kept for it, but for two a worker...
+/// Number of a process's pipes for payload to carriers, including retained payload. Each worker
+/// adds two pipes.
 const SOURCE_PIPES_MAX: usize = 16;
-/// ...and for payload on its way to local sockets, but for one a worker. An unprivileged user has 64 MiB of
-/// all of them together; this is 24.
+/// Number of a process's pipes for payload to local sockets. Each worker adds one pipe. An
+/// unprivileged user has 64 MiB for all pipes; the pipes without those of the workers take 24 MiB.
 const SINK_PIPES_MAX: usize = 8;
 
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
-/// The pipes of one worker; none by default.
+/// The pipes of one worker. The default has no pipes.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
     idle: RefCell<Vec<Ends>>,
-    /// How many may still be made.
+    /// How many more pipes may be created.
     left: Cell<usize>,
-    /// How many one stream may hold.
+    /// How many pipes one stream may hold.
     a_stream: usize,
-    /// Where what is thrown away goes; `None`: it goes with its pipe.
+    /// Receives discarded content; `None`: the pipe is closed instead.
     null: Option<File>,
 }
 
@@ -50,12 +53,12 @@ struct Ends {
 }
 
 impl Pipes {
-    /// Those for payload to carriers, of one of `workers`.
+    /// Pipes for payload to carriers, for one of `workers` workers.
     pub(crate) fn of_sources(workers: usize) -> Rc<Self> {
         Self::part_of(SOURCE_PIPES_MAX, workers, 2)
     }
 
-    /// Those for payload to local sockets.
+    /// Pipes for payload to local sockets, for one of `workers` workers.
     pub(crate) fn of_sinks(workers: usize) -> Rc<Self> {
         Self::part_of(SINK_PIPES_MAX, workers, 1)
     }
@@ -70,17 +73,17 @@ impl Pipes {
         })
     }
 
-    /// How many of them one stream may hold while its socket stalls: half.
+    /// How many pipes one stream may hold while its socket stalls: half of the worker's pipes.
     pub(crate) fn a_stream(&self) -> usize {
         self.a_stream
     }
 
-    /// Whether so many are left.
+    /// Whether at least `count` pipes are free.
     pub(crate) fn has(&self, count: usize) -> bool {
         self.idle.borrow().len() + self.left.get() >= count
     }
 
-    /// An empty one; `None`: there is none left.
+    /// Takes an empty pipe; `None`: no pipe is free.
     pub(crate) fn take(self: &Rc<Self>) -> Option<Pipe> {
         let idle = self.idle.borrow_mut().pop();
         let ends = idle.or_else(|| self.make())?;
@@ -99,7 +102,7 @@ impl Pipes {
                 Some(ends)
             }
             Err(error) => {
-                tracing::warn!(%error, "The system gives no more pipes, so some payload is copied, which takes more CPU time: raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this node");
+                tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which takes more CPU time; raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this node");
                 self.left.set(0);
                 None
             }
@@ -113,17 +116,17 @@ fn make() -> std::io::Result<Ends> {
     Ok(Ends { output, input })
 }
 
-/// One pipe and what it holds; goes back when dropped, if empty.
+/// One pipe and its content. Dropping the value returns the pipe to its worker.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    /// There until it is dropped.
+    /// Both ends; `None` only during the drop.
     ends: Option<Ends>,
     held: usize,
     home: Rc<Pipes>,
 }
 
 impl Pipe {
-    /// Bytes in it.
+    /// Number of bytes in the pipe.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
@@ -133,10 +136,10 @@ impl Pipe {
         self.ends.as_ref().ok_or_else(gone)
     }
 
-    /// Another pipe that holds the same.
+    /// Creates another pipe with the same content.
     ///
     /// # Errors
-    /// As tee(2). `WouldBlock`: there is no pipe, or not enough room in one.
+    /// The error of tee(2). `WouldBlock`: no pipe is free, or the new pipe has too little room.
     pub(crate) fn twin(&self) -> std::io::Result<Self> {
         let none = || std::io::Error::from(std::io::ErrorKind::WouldBlock);
         let mut twin = self.home.take().ok_or_else(none)?;
@@ -148,10 +151,10 @@ impl Pipe {
         Ok(twin)
     }
 
-    /// All that it holds, copied behind `before` bytes of room.
+    /// Returns a copy of the whole content, preceded by `before` bytes of room.
     ///
     /// # Errors
-    /// As read(2).
+    /// The error of read(2).
     pub(crate) fn read_all(&mut self, before: usize) -> std::io::Result<Vec<u8>> {
         let mut bytes = vec![0; before + self.held];
         while self.held > 0 {
@@ -161,11 +164,13 @@ impl Pipe {
         Ok(bytes)
     }
 
-    /// Takes up to `bytes` from `from` into the empty pipe; returns how many, 0 at the end of file. Less
-    /// where there is less, or the pipe is full: it has 256 places for pieces of memory.
+    /// Moves up to `bytes` from `from` into the empty pipe. Returns their number, or 0 at the end
+    /// of file. The function moves fewer bytes if fewer are available, or if the pipe is full: a
+    /// pipe has 256 slots for pieces of memory.
     ///
     /// # Errors
-    /// As splice(2). `WouldBlock`: there is nothing, which the next readiness ends.
+    /// The error of splice(2). `WouldBlock`: no bytes are available until the socket is ready
+    /// again.
     pub(crate) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<usize> {
         debug_assert_eq!(self.held, 0, "would block for two reasons");
         let input = &self.ends()?.input;
@@ -176,10 +181,11 @@ impl Pipe {
         Ok(length)
     }
 
-    /// Passes on to `to` what it takes, at most `limit` bytes; returns how many. Some may be left.
+    /// Writes at most `limit` bytes to `to`. Returns how many bytes `to` took. Some bytes may
+    /// remain in the pipe.
     ///
     /// # Errors
-    /// As splice(2).
+    /// The error of splice(2).
     pub(crate) fn drain(&mut self, to: &impl Socket, limit: usize) -> std::io::Result<usize> {
         let (output, wanted) = (&self.ends()?.output, self.held.min(limit));
         let length = to.try_io(Interest::WRITABLE, || {

@@ -1,9 +1,9 @@
-//! Payload of one stream that came over several carriers, put in order.
+//! Orders the payload of one stream that arrived over several carriers.
 //!
-//! Of all that is before [`Reassembly::next`] the local socket or the inbox has taken its part. What is
-//! beyond a gap is kept here, and goes behind the inbox once the gap is closed. Bounded by the stream's
-//! credit, and by twice that where peers send crumbs: pieces that touch are kept in one. A stream of one
-//! carrier has no gaps and keeps nothing.
+//! The local socket or the inbox has taken all bytes before [`Reassembly::next`]. Bytes beyond a
+//! gap are kept here, and move to the inbox once the gap is closed. The stream's credit bounds
+//! these bytes. If a peer sends tiny pieces, the bound is twice the credit, since adjacent pieces
+//! are merged. A stream over one carrier has no gaps and keeps no bytes here.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -12,20 +12,20 @@ use std::rc::Rc;
 use super::buffers::Pool;
 use super::inbox::Inbox;
 
-/// A piece of this size gets no more behind it: growing moves it.
+/// A piece of this size is not extended, since extending a piece moves it in memory.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Where a stream is, and what is beyond its gaps.
+/// A stream's position, and the pieces beyond its gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// Of the next byte in order.
+    /// Offset of the next byte in order.
     next: u64,
-    /// By the offset of their first byte; they do not overlap.
+    /// Pieces by the offset of their first byte; they do not overlap.
     early: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Reassembly {
-    /// Whether nothing is beyond a gap.
+    /// Whether no piece beyond a gap is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.early.is_empty()
     }
@@ -35,7 +35,8 @@ impl Reassembly {
         self.next == offset
     }
 
-    /// The next `length` bytes are with the local socket or in `inbox`; what they held up follows.
+    /// Records that the next `length` bytes are with the local socket or in `inbox`, and moves the
+    /// pieces that follow them into `inbox`.
     pub(crate) fn pass(&mut self, length: usize, inbox: &mut Inbox, pool: &Rc<Pool>) {
         self.next += length as u64;
         while let Some(piece) = self.early.first_entry()
@@ -47,7 +48,7 @@ impl Reassembly {
         }
     }
 
-    /// Keeps payload that belongs at `offset`, beyond a gap.
+    /// Keeps payload at `offset`, beyond a gap.
     pub(crate) fn keep(&mut self, offset: u64, slices: &[IoSlice<'_>]) {
         debug_assert!(
             offset > self.next,
@@ -63,7 +64,7 @@ impl Reassembly {
                 piece
             }
             _ => self.early.entry(offset).or_insert_with(|| {
-                // Not more than that: `Vec` would round a few bytes up.
+                // Exactly `length`, because `Vec` would round up.
                 Vec::with_capacity(length)
             }),
         };
@@ -72,7 +73,7 @@ impl Reassembly {
             .for_each(|slice| piece.extend_from_slice(slice));
     }
 
-    /// Takes payload that belongs at `offset`, for a stream that has no socket to write to.
+    /// Takes payload at `offset`, for a stream without a socket to write to.
     pub(crate) fn receive(
         &mut self,
         offset: u64,
@@ -91,7 +92,7 @@ impl Reassembly {
         self.pass(length, inbox, pool);
     }
 
-    /// Forgets what is beyond gaps: they will not be closed.
+    /// Drops the pieces, since their gaps will never be closed.
     pub(crate) fn clear(&mut self) {
         self.early.clear();
     }

@@ -1,8 +1,8 @@
-//! When a stream that nothing happens on is over, and how often that is looked at.
+//! Determines when a quiet stream times out, and how often streams are checked.
 //!
-//! Not on the data path: streams count their bytes anyway, and from time to time all of them are asked
-//! whether the count has changed. So a stream is reset when its time-out has passed, and at the latest
-//! two checks after that. A changed time-out holds for open streams, too.
+//! The checks are not on the data path. Streams count their bytes anyway, and a periodic check
+//! compares the counts. So a stream is reset at most two checks after its timeout has expired. A
+//! changed timeout also applies to open streams.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 
 use crate::base::closing::Reason;
 
-/// Checks within one time-out.
+/// Number of checks within one timeout.
 const CHECKS: u32 = 10;
-/// Least and most pause between checks.
+/// Minimum pause between checks.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Calls `look` from time to time, with the time-outs that are in force; never ends.
+/// Calls `look` periodically with the timeouts in force; never returns.
 pub(crate) async fn follow(
     mut reloadable: watch::Receiver<Arc<Reloadable>>,
     look: impl Fn(Timeouts),
@@ -37,7 +37,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// Between two checks; `None`: nothing times out.
+/// Pause between two checks; `None`: no stream times out.
 fn pause(timeouts: Timeouts) -> Option<Duration> {
     [timeouts.idle_seconds, timeouts.half_open_seconds]
         .into_iter()
@@ -47,7 +47,7 @@ fn pause(timeouts: Timeouts) -> Option<Duration> {
         .map(|pause| pause.clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
-/// Why a stream that was quiet for `quiet` is over.
+/// The reason to end a stream that was quiet for `quiet`; `None`: the stream continues.
 pub(crate) fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reason> {
     let passed = |seconds: u32| seconds > 0 && quiet >= Duration::from_secs(seconds.into());
     if half_open && passed(timeouts.half_open_seconds) {

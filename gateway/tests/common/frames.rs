@@ -1,4 +1,4 @@
-//! A peer that writes and reads the frames of HTTP/2 by hand.
+//! A peer that writes and reads HTTP/2 frames byte by byte.
 
 #![allow(
     dead_code,
@@ -23,7 +23,7 @@ const WINDOW_UPDATE: u8 = 8;
 /// One connection.
 pub struct Peer(pub TcpStream);
 
-/// One frame of the other end.
+/// A frame from the other end.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -33,7 +33,7 @@ pub struct Frame {
 }
 
 impl Peer {
-    /// One that has connected to `carrier`.
+    /// Connects to `carrier`.
     pub fn new(carrier: SocketAddr) -> Self {
         let mut peer = Self(connect(carrier));
         peer.0
@@ -43,14 +43,14 @@ impl Peer {
         peer
     }
 
-    /// One whose first PING is answered, so that the other end takes it for a carrier.
+    /// Connects, and waits for the answer to a PING, so that the other end treats it as a carrier.
     pub fn greeted(carrier: SocketAddr) -> Self {
         let mut peer = Self::new(carrier);
         while peer.answer().is_some_and(|frame| frame.kind != PING) {}
         peer
     }
 
-    /// One that was connected to, with its settings.
+    /// Accepts a connection with these settings.
     pub fn accepted(tcp: TcpStream, settings: &[u8]) -> Self {
         let mut peer = Self(tcp);
         peer.0.read_exact(&mut [0; 24]).unwrap();
@@ -58,7 +58,7 @@ impl Peer {
         peer
     }
 
-    /// Fails without a sound once the other end has closed the connection.
+    /// Sends a frame. Returns false if the other end has closed the connection.
     pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut frame = vec![length[1], length[2], length[3], kind, flags];
@@ -67,12 +67,12 @@ impl Peer {
         self.0.write_all(&frame).is_ok()
     }
 
-    /// `CONNECT AUTHORITY`, as HPACK writes it without a table.
+    /// Sends `CONNECT AUTHORITY` in HPACK without a dynamic table.
     pub fn connect(&mut self, stream: u32, authority: SocketAddr) -> bool {
         self.frame(HEADERS, 4, stream, &head(&authority.to_string()))
     }
 
-    /// The same with a protocol and a path.
+    /// Sends an extended CONNECT, with a protocol and a path.
     pub fn connect_to(&mut self, stream: u32, protocol: &str, authority: &str, path: &str) -> bool {
         let mut block = head(authority);
         // `:scheme: http`.
@@ -85,7 +85,8 @@ impl Peer {
         self.frame(HEADERS, 4, stream, &block)
     }
 
-    /// The next frame but SETTINGS and PING, which are answered, and WINDOW_UPDATE; `None`: it has ended.
+    /// Returns the next frame other than SETTINGS, PING and WINDOW_UPDATE. Answers SETTINGS and
+    /// PING. `None`: the connection has ended.
     pub fn next(&mut self) -> Option<Frame> {
         loop {
             let frame = self.answer()?;
@@ -95,7 +96,7 @@ impl Peer {
         }
     }
 
-    /// The next frame; SETTINGS and PING are answered.
+    /// The next frame. Answers SETTINGS and PING.
     fn answer(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;
@@ -119,7 +120,7 @@ impl Peer {
     /// The next frame of `stream`.
     pub fn next_of(&mut self, stream: u32) -> Frame {
         loop {
-            let frame = self.next().expect("the connection goes on");
+            let frame = self.next().expect("the connection has ended");
             if frame.stream == stream {
                 return frame;
             }
@@ -143,7 +144,7 @@ impl Peer {
             }
             at += 9 + length;
         }
-        code.expect("there is a GOAWAY")
+        code.expect("a GOAWAY arrives")
     }
 }
 
@@ -155,7 +156,7 @@ fn head(authority: &str) -> Vec<u8> {
     block
 }
 
-/// Of less than 127 bytes.
+/// Encodes a text of less than 127 bytes.
 fn text(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap();
     assert!(length < 127);

@@ -1,4 +1,4 @@
-//! Connections that say little, slowly.
+//! Connections that send little data, slowly.
 
 #![allow(
     dead_code,
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Who was sent away comes again so long after it was looked at.
+/// Pause before an evicted connection is replaced.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub struct Herd {
     from: IpAddr,
     to: SocketAddr,
     prefix: &'static [u8],
-    /// With how much each has said; `None`: it was sent away.
+    /// The number of bytes that each connection has sent. `None`: it was evicted.
     members: Vec<Option<(TcpStream, usize)>>,
 }
 
 impl Herd {
-    /// Half of them have begun to say `prefix`.
+    /// Opens `count` connections. Half of them have begun to send `prefix`.
     pub fn new(from: IpAddr, to: SocketAddr, prefix: &'static [u8], count: usize) -> Self {
         let mut herd = Self {
             from,
@@ -52,7 +52,7 @@ impl Herd {
         socket.into()
     }
 
-    /// Each says one more byte, as long as it has some.
+    /// Sends the next byte of `prefix` on each connection that has not sent all bytes.
     pub fn say_more(&mut self) {
         for (tcp, said) in self.members.iter_mut().flatten() {
             if let Some(byte) = self.prefix.get(*said) {
@@ -62,7 +62,7 @@ impl Herd {
         }
     }
 
-    /// How many have not been sent away.
+    /// The number of connections that were not evicted.
     pub fn left(&mut self) -> usize {
         for member in &mut self.members {
             if member.as_ref().is_some_and(|(tcp, _)| has_ended(tcp)) {
@@ -72,7 +72,8 @@ impl Herd {
         self.members.iter().flatten().count()
     }
 
-    /// From now on they go on by themselves: each says a byte a second, and comes again once it was sent away.
+    /// Starts a thread that sends a byte per second on each connection, and replaces evicted
+    /// connections.
     pub fn that_comes_again(mut self) -> Restless {
         let (stop, again) = (
             Arc::new(AtomicBool::new(false)),
@@ -102,7 +103,7 @@ impl Herd {
     }
 }
 
-/// A herd with a thread.
+/// A herd with its own thread.
 pub struct Restless {
     stop: Arc<AtomicBool>,
     again: Arc<AtomicU64>,
@@ -111,7 +112,7 @@ pub struct Restless {
 }
 
 impl Restless {
-    /// Connections made again a second, over the next three.
+    /// New connections per second over the next three seconds.
     pub fn rate(&self) -> f64 {
         std::thread::sleep(3 * PAUSE);
         self.again.load(Relaxed) as f64 / self.since.elapsed().as_secs_f64()

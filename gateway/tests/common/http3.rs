@@ -1,4 +1,4 @@
-//! A client of HTTP/3 that writes what it likes.
+//! An HTTP/3 client that can send arbitrary bytes.
 
 #![allow(
     dead_code,
@@ -20,24 +20,24 @@ use crate::authority::Files;
 
 const MIB: usize = 1 << 20;
 
-/// What a peer does.
+/// A kind of abuse.
 #[derive(Debug, Clone, Copy)]
 pub enum Abuse {
-    /// Requests that are taken back at once (as CVE-2023-44487 in HTTP/2).
+    /// Requests that are cancelled at once (as CVE-2023-44487 in HTTP/2).
     RapidReset,
-    /// Fields that never end, on as many requests as there may be.
+    /// Incomplete field sections, on as many requests as the peer allows.
     FieldsThatNeverEnd,
-    /// A field section that is small and stands for much.
+    /// A small field section that expands to a large section.
     FieldBomb,
-    /// Frames that nobody knows, as long as can be.
+    /// Unknown frames of maximum length.
     EndlessFrames,
-    /// A control stream that never comes to an end.
+    /// Endless frames on the control stream.
     ControlFlood,
-    /// Frames of DATA without any.
+    /// Empty DATA frames.
     EmptyData,
-    /// Streams of kinds that nobody knows, as many as can be.
+    /// Streams of unknown types, as many as the peer allows.
     UnknownStreams,
-    /// A byte each, in frames of their own, which the target does not read.
+    /// DATA frames of one byte each, which the target does not read.
     SmallData,
 }
 
@@ -53,7 +53,7 @@ impl Abuse {
         Self::SmallData,
     ];
 
-    /// How the connection ends; `None`: this side has had enough.
+    /// The expected close code. `None`: the client ends the abuse.
     pub const fn code(self) -> Option<u64> {
         match self {
             Self::ControlFlood | Self::EmptyData => Some(0x107),
@@ -74,7 +74,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One that begins as it has to.
+    /// Connects and sends the required settings.
     pub async fn new(exit: SocketAddr, files: &Files, name: &str) -> Self {
         let read = |path| std::fs::read(path).unwrap();
         let mut roots = rustls::RootCertStore::empty();
@@ -99,7 +99,7 @@ impl Peer {
             .await
             .unwrap();
         let mut control = connection.open_uni().await.unwrap();
-        // SETTINGS without any.
+        // An empty SETTINGS frame.
         control.write_all(&[0, 4, 0]).await.unwrap();
         Self {
             connection,
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// The code with which the other end closed the connection.
+    /// Runs the abuse. Returns the code with which the other end closed the connection.
     pub async fn abuse(mut self, abuse: Abuse, target: SocketAddr) -> Option<u64> {
         let _streams = match abuse {
             Abuse::RapidReset => self.rapid_reset(target).await,
@@ -120,7 +120,7 @@ impl Peer {
             Abuse::UnknownStreams => self.unknown_streams().await,
             Abuse::SmallData => self.small_data(target).await,
         };
-        // Where the other end closes nothing, all was written.
+        // If the other end does not close the connection, the client has written all data.
         let code = match abuse.code() {
             None => None,
             Some(_) => match self.connection.closed().await {
@@ -133,7 +133,8 @@ impl Peer {
         code
     }
 
-    /// They are taken up ever more slowly, and then the next request is answered.
+    /// Sends requests and cancels them. The exit limits their rate, and still answers the next
+    /// request.
     async fn rapid_reset(&self, target: SocketAddr) -> Vec<SendStream> {
         let begun = std::time::Instant::now();
         for _ in 0..2000 {
@@ -142,7 +143,7 @@ impl Peer {
             let _ = sender.reset(0x10c_u32.into());
             let _ = receiver.stop(0x10c_u32.into());
         }
-        // 1,000 at once, and 200 a second.
+        // The bound is 1,000 requests at once, and 200 requests per second.
         assert!(begun.elapsed() > std::time::Duration::from_secs(4));
         let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
         sender.write_all(&connect_to(target)).await.unwrap();
@@ -154,7 +155,7 @@ impl Peer {
         let mut streams = Vec::new();
         for _ in 0..60 {
             let (mut sender, receiver) = self.connection.open_bi().await.unwrap();
-            // 16 KiB, all but a byte.
+            // 16 KiB minus one byte.
             sender.write_all(&[1, 0x80, 0, 0x40, 0]).await.unwrap();
             sender.write_all(&[7; (16 << 10) - 1]).await.unwrap();
             streams.push(sender);
@@ -166,7 +167,8 @@ impl Peer {
     async fn field_bomb(&self) -> Vec<SendStream> {
         for _ in 0..200 {
             let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
-            // content-security-policy of the static table, 85 bytes for two.
+            // Each byte pair is a reference to content-security-policy in the static table, a field
+            // of 85 bytes.
             let mut section = vec![0, 0];
             section.extend([0xff, 85 - 63].repeat(8000));
             sender.write_all(&head(1, section.len())).await.unwrap();
@@ -185,7 +187,7 @@ impl Peer {
             .write_all(&[0x21, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])
             .await
             .unwrap();
-        // More than the exit may hold of all.
+        // The total is more than the exit may hold.
         for _ in 0..72 {
             sender.write_all(&vec![7; MIB]).await.unwrap();
         }
@@ -193,7 +195,7 @@ impl Peer {
     }
 
     async fn control_flood(&mut self) -> Vec<SendStream> {
-        // MAX_PUSH_ID, and a frame of 16 KiB that nobody knows.
+        // MAX_PUSH_ID, followed by an unknown frame of 16 KiB.
         let mut flood = [0xd, 1, 1].repeat(10_000);
         flood.extend(head(0x21, 16 << 10));
         flood.extend([7; 16 << 10]);
@@ -223,7 +225,7 @@ impl Peer {
             let mut stream = self.connection.open_uni().await.unwrap();
             stream.write_all(&[0x21, 7, 7, 7]).await.unwrap();
             stream.stopped().await.unwrap();
-            // As a library does that hears of it.
+            // Like other libraries, the client resets the stream when it receives STOP_SENDING.
             let _ = stream.reset(0_u32.into());
             streams.push(stream);
         }
@@ -239,20 +241,20 @@ impl Peer {
                 sender.write_all(&frames).await.unwrap();
             }
         };
-        // Until the target and the windows are full.
+        // The flood continues until the target's buffers and the windows are full.
         let _ = tokio::time::timeout(std::time::Duration::from_secs(3), flood).await;
         vec![sender]
     }
 }
 
-/// The kind and the length of a frame of less than 2^30 bytes.
+/// Encodes the type and the length of a frame of less than 2^30 bytes.
 fn head(kind: u8, length: usize) -> Vec<u8> {
     let mut head = vec![kind];
     head.extend((u32::try_from(length).unwrap() | 0x8000_0000).to_be_bytes());
     head
 }
 
-/// A CONNECT: `:method` of the static table, `:authority` by its name there.
+/// A CONNECT: `:method` from the static table, `:authority` with the name from the table.
 fn connect_to(target: SocketAddr) -> Vec<u8> {
     let authority = target.to_string();
     let mut section = vec![

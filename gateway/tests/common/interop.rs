@@ -1,4 +1,4 @@
-//! What programs of others have to carry as our gateways do, on either end of HTTP/2.
+//! Checks of both ends of HTTP/2, for third-party programs as well as gateways of this project.
 
 #![allow(
     dead_code,
@@ -18,19 +18,19 @@ use crate::common::*;
 pub const MIB: usize = 1 << 20;
 pub const EXIT: &str = "exit.example.com";
 pub const ENTRY: &str = "spiffe://cluster.local/ns/default/sa/entry";
-/// Certificates are good until then.
+/// Year until which certificates are valid.
 pub const LATER: i32 = 2100;
 
-/// What is on the ends of a tunnel, one of which is a program of others.
+/// The ends of a tunnel, one of which is a program of another project.
 pub struct Ends {
-    /// What has to stay for as long as the stream does.
+    /// An object that must live as long as the stream.
     pub peer: Box<dyn std::any::Any>,
     pub gate: Gate,
     pub client: TcpStream,
     pub server: TcpStream,
 }
 
-/// The files of exit and entry, where there is TLS.
+/// The files of exit and entry, with TLS.
 pub struct Tls {
     pub exit: Files,
     pub entry: Files,
@@ -52,7 +52,7 @@ fn security(files: Option<(&Files, &str)>) -> String {
     })
 }
 
-/// An exit of ours that is allowed to dial `target`.
+/// Our exit, which may dial `target`.
 pub fn exit(protocol: &str, tls: Option<&Tls>, target: SocketAddr) -> (Gate, SocketAddr) {
     let carrier = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let security = security(tls.map(|tls| (&tls.exit, ENTRY)));
@@ -63,7 +63,7 @@ pub fn exit(protocol: &str, tls: Option<&Tls>, target: SocketAddr) -> (Gate, Soc
     (gate.until_ready(), carrier)
 }
 
-/// An entry of ours, and where it listens for a forward to `target`.
+/// Our entry. Returns the address of its forward to `target`.
 pub fn entry(
     protocol: &str,
     tls: Option<&Tls>,
@@ -82,8 +82,9 @@ pub fn entry(
     (gate.until_ready(), forward)
 }
 
-/// What `stream` makes carries bulk, one way after the other: not every peer goes on with a stream whose target ends first.
-/// Resets arrive as such, but behind a peer that knows none.
+/// Transfers bulk data over the streams from `stream`, in one direction after the other, because
+/// some peers end a stream when the target ends first. Asserts that resets arrive as resets, except
+/// behind a peer that does not support resets.
 pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListener) -> Ends) {
     let (listener, _) = target();
     let mut ends = stream(&listener);
@@ -111,7 +112,8 @@ pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListen
     }
 }
 
-/// Sends a byte, and resets the connection of one side. Returns that of the other, and what has to stay.
+/// Sends a byte, and resets the connection of one side. Returns the connection of the other side,
+/// and the objects that must outlive this call.
 pub fn reset_one(ends: Ends, resets: Side) -> (TcpStream, impl Sized) {
     let Ends {
         peer,
@@ -129,14 +131,14 @@ pub fn reset_one(ends: Ends, resets: Side) -> (TcpStream, impl Sized) {
     (other, (peer, gate))
 }
 
-/// Where in a tunnel.
+/// A side of the tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Entry,
     Exit,
 }
 
-/// Envoy has no way to reset a client whose CONNECT was refused.
+/// Asserts a reset or an end of file. Envoy cannot reset a client whose CONNECT was refused.
 pub fn assert_reset_or_end(client: &TcpStream) {
     let mut client = client;
     assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));

@@ -1,4 +1,4 @@
-//! A pair of muxgate processes on loopback, and a target to talk to.
+//! A pair of muxgate processes on loopback, and a target.
 
 #![allow(
     dead_code,
@@ -27,30 +27,31 @@ pub use muxtunnel_testkit::wait::{PATIENCE, until};
 
 use namespace::Namespace;
 
-/// The native protocol over KCP, where a test is told the protocol.
+/// The native protocol over KCP, as a value for tests that are run with each protocol.
 pub const OVER_KCP: &str = "Native\ntransport: Kcp";
 
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";
 
-/// One running muxgate; killed when dropped.
+/// A running muxgate, which is killed on drop.
 pub struct Gate {
     child: Child,
     pub admin: u16,
-    /// Where its admin port is.
+    /// The host of the admin port.
     host: &'static str,
-    /// Where its configuration and its log are.
+    /// The folder of the configuration and the log.
     dir: tempfile::TempDir,
 }
 
 impl Gate {
-    /// `muxgate ARGS... --admin 127.0.0.1:PORT`, with one worker unless `args` say otherwise, so that
-    /// what a test counts is in one place.
+    /// Starts `muxgate ARGS... --admin 127.0.0.1:PORT`. By default, it has one worker, so that a
+    /// test finds all sessions on the same worker.
     pub fn with_flags(args: &[&str]) -> Self {
         Self::with_environment(args, &[])
     }
 
-    /// The same in an environment that says of proxies nothing but these.
+    /// Starts a gateway like [`Self::with_flags`]. Of the environment variables for proxies, only
+    /// `set` are set.
     pub fn with_environment(args: &[&str], set: &[(&str, &str)]) -> Self {
         let admin = free_port();
         let one_worker = (!args.contains(&"--workers")).then_some(["--workers", "1"]);
@@ -66,7 +67,7 @@ impl Gate {
         Self::start(command, admin, tempfile::tempdir().unwrap())
     }
 
-    /// An exit whose carriers arrive on `carrier` of loopback and that may dial `allow`.
+    /// Starts an exit that accepts carriers on port `carrier` of loopback and may dial `allow`.
     pub fn exit(protocol: &str, carrier: u16, allow: &[&str]) -> Self {
         let (protocol, transport) = flags_of(protocol);
         let listen = format!("127.0.0.1:{carrier}");
@@ -80,7 +81,8 @@ impl Gate {
         Self::with_flags(&args)
     }
 
-    /// An entry to the exit on `carrier`; port and target of each forward.
+    /// Starts an entry that connects to the exit on `carrier`. `forwards` has the port and the
+    /// target of each forward.
     pub fn entry(protocol: &str, carrier: u16, forwards: &[(u16, SocketAddr)]) -> Self {
         let (protocol, transport) = flags_of(protocol);
         let connect = format!("127.0.0.1:{carrier}");
@@ -98,8 +100,8 @@ impl Gate {
         Self::with_flags(&args)
     }
 
-    /// `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin address; with
-    /// one worker unless `yaml` says otherwise.
+    /// Starts `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin
+    /// address. By default, it has one worker.
     pub fn with_file(yaml: &str) -> Self {
         let admin = free_port();
         let dir = tempfile::tempdir().unwrap();
@@ -110,19 +112,21 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
-    /// `muxgate ARGS...` in a network namespace, whose address is `host`.
+    /// Starts `muxgate ARGS...` in a network namespace with the address `host`.
     pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {
         let admin = free_port();
         let mut command = namespace.command(env!("CARGO_BIN_EXE_muxgate"));
-        command
-            .args(args)
-            .args(["--admin", &at(host, admin), "--workers", "1"]);
+        command.args(args).args(["--admin", &at(host, admin)]);
+        // Each queue of an interface has a worker.
+        if !args.contains(&"--queues") {
+            command.args(["--workers", "1"]);
+        }
         let dir = tempfile::tempdir().unwrap();
         let gate = namespace.enter(|| Self::spawn(host, command, admin, dir));
         gate.until_it_answers()
     }
 
-    /// `muxgate ARGS...` that is not expected to come up.
+    /// Starts `muxgate ARGS...` that is expected to fail, so it has no admin port.
     pub fn without_admin(args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
         command.args(args);
@@ -150,12 +154,12 @@ impl Gate {
         }
     }
 
-    /// What it has written to its log.
+    /// The log of the gateway.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join(LOG)).unwrap()
     }
 
-    /// The line of its log that has all of `parts`, once it is there.
+    /// Waits for a log line that contains all of `parts`, and returns this line.
     pub fn line(&self, parts: &[&str]) -> String {
         let mut found = None;
         until(&format!("the log has a line with {parts:?}"), || {
@@ -204,7 +208,7 @@ impl Gate {
         self
     }
 
-    /// Of its process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -215,20 +219,32 @@ impl Gate {
             .status()
             .unwrap();
         assert!(done.success());
+        // The kernel stops the threads of a process one after the other.
+        if name == "STOP" {
+            until("all threads are stopped", || {
+                self.threads().all(|stat| stat.contains(") T "))
+            });
+        }
+    }
+
+    /// The file `stat` of each thread (proc_pid_stat(5)).
+    fn threads(&self) -> impl Iterator<Item = String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
     }
 
     pub fn wait(self) -> ExitStatus {
         self.wait_for_log().0
     }
 
-    /// How it ended, and all of its log.
+    /// Waits for the end of the process. Returns the exit status and the whole log.
     pub fn wait_for_log(mut self) -> (ExitStatus, String) {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return (status, self.log());
             }
-            assert!(start.elapsed() < PATIENCE, "muxgate does not end");
+            assert!(start.elapsed() < PATIENCE, "muxgate did not end in time");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -249,7 +265,8 @@ impl Drop for Gate {
     }
 }
 
-/// `--protocol` and `--transport` of a protocol as a file says it, such as [`OVER_KCP`].
+/// The values of `--protocol` and `--transport` for a protocol in the form of a file, such as
+/// [`OVER_KCP`].
 fn flags_of(protocol: &str) -> (String, String) {
     let (protocol, transport) = protocol
         .split_once("\ntransport: ")
@@ -257,7 +274,7 @@ fn flags_of(protocol: &str) -> (String, String) {
     (protocol.to_lowercase(), transport.to_lowercase())
 }
 
-/// `host:port`, IPv6 in brackets.
+/// Formats `host:port`, with an IPv6 address in brackets.
 pub fn at(host: &str, port: u16) -> String {
     match host.contains(':') {
         true => format!("[{host}]:{port}"),
@@ -275,7 +292,7 @@ fn filled_in(yaml: &str, admin: u16) -> String {
     workers.to_owned() + &yaml.replace("ADMIN", &format!("127.0.0.1:{admin}"))
 }
 
-/// Entry and exit, a forward to `target`.
+/// An entry and an exit with a forward to a target.
 pub struct Pair {
     pub entry: Gate,
     pub exit: Gate,
@@ -313,7 +330,7 @@ pub fn target() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A listener whose backlog is full: who connects gets no answer.
+/// A listener whose backlog is full, so that a further connection gets no answer.
 pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
     let socket = || {
         let (domain, kind) = (socket2::Domain::IPV4, socket2::Type::STREAM);
@@ -326,7 +343,7 @@ pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
     let address = listener.local_addr().unwrap();
     let connect = |_| {
         let client = socket();
-        // It is under way now, or waits for ever.
+        // The connection is in progress now, or waits forever.
         let _ = client.connect(&address);
         client
     };
@@ -335,7 +352,7 @@ pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
 }
 
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    // On Linux this bounds accept(2), too.
+    // On Linux, this timeout also bounds accept(2).
     let socket = socket2::SockRef::from(listener);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let (tcp, _) = listener.accept().expect("no connection arrived in time");
@@ -344,7 +361,7 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     tcp
 }
 
-/// Bytes that tell their position: byte `i` of stream `seed`.
+/// Bytes that identify their position in stream `seed`.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -361,7 +378,7 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends from a thread of its own, so that a full socket does not stop the test.
+/// Sends from a separate thread, so that a full socket does not block the test.
 pub fn send_in_background(
     tcp: &TcpStream,
     bytes: Vec<u8>,
@@ -376,14 +393,14 @@ pub fn send_in_background(
     })
 }
 
-/// Everything up to a clean end of file.
+/// Reads all bytes up to a clean end of file.
 pub fn read_all(mut tcp: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// So many bytes each way at once over one stream, from end to end.
+/// Transfers `bytes` bytes in both directions at once over one stream.
 pub fn assert_bulk(client: &TcpStream, server: TcpStream, bytes: usize) {
     let (up, down) = (pattern(1, bytes), pattern(2, bytes));
     let senders = [
@@ -398,7 +415,8 @@ pub fn assert_bulk(client: &TcpStream, server: TcpStream, bytes: usize) {
     }
 }
 
-/// Reads until the connection ends, and says how: a reset is an error, never an end of file.
+/// Reads until the connection ends. Returns the number of bytes before an end of file, or the error
+/// of a reset.
 pub fn end_of(mut tcp: &TcpStream) -> std::io::Result<usize> {
     let mut total = 0;
     let mut buffer = vec![0; 64 << 10];
@@ -424,7 +442,7 @@ pub fn assert_reset(tcp: &TcpStream) {
     }
 }
 
-/// A counter of the metrics page.
+/// The value of a counter on the metrics page.
 pub fn metric(gate: &Gate, name: &str) -> u64 {
     let (_, page) = gate.get("/metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(name));
@@ -432,7 +450,7 @@ pub fn metric(gate: &Gate, name: &str) -> u64 {
     value.trim().parse().unwrap()
 }
 
-/// It has never held more than 64 MiB.
+/// Asserts that the gateway has never used more than 64 MiB of memory.
 pub fn assert_small(gate: &Gate) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gate.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

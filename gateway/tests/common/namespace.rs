@@ -1,4 +1,4 @@
-//! A network namespace of a test's own, with a link to it and names that lead where the test says.
+//! A network namespace for a test, with a link to the test's namespace and with its own host names.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use muxtunnel_testkit::namespace::{self, End};
 use tempfile::NamedTempFile;
 
-/// One of them; removed when dropped.
+/// A namespace, which is removed on drop.
 pub struct Namespace {
     inside: namespace::Namespace,
-    /// This end of the link.
+    /// The interface at the test's end of the link.
     link: String,
-    /// In the manner of /etc/hosts, where there are names of its own.
+    /// The namespace's own host names, in the format of /etc/hosts.
     hosts: Option<NamedTempFile>,
 }
 
 impl Namespace {
-    /// The link's ends have these addresses, each with the length of its prefix.
+    /// Creates a namespace. The ends of the link have these addresses, each with a prefix length.
     pub fn new(outside: &[&str], inside: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let link = format!("mux{}x{}", std::process::id(), MADE.fetch_add(1, Relaxed));
@@ -39,7 +39,8 @@ impl Namespace {
         made
     }
 
-    /// Joins it to `other` by an interface `name` in each. Addresses: this one's first, each with the length of its prefix.
+    /// Connects the namespace to `other` by an interface `name` in each. `addresses` has this
+    /// namespace's address first, and each has a prefix length.
     pub fn join(&self, other: &Self, name: &str, addresses: [&str; 2]) {
         let ends = [(self, addresses[0]), (other, addresses[1])].map(|(of, address)| End {
             namespace: &of.inside,
@@ -49,18 +50,18 @@ impl Namespace {
         namespace::Namespace::link(ends).unwrap();
     }
 
-    /// Does `work` inside.
+    /// Runs `work` inside the namespace.
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         self.inside.enter(work).unwrap()
     }
 
-    /// Runs a program in it.
+    /// Runs a program in the namespace.
     pub fn run(&self, words: &[&str]) -> String {
         let mut command = Command::new(words[0]);
         self.inside.run(command.args(&words[1..])).unwrap()
     }
 
-    /// A program that finds the names of [`Self::set_hosts`], to be started inside.
+    /// Prepares a program that will run in the namespace with the names of [`Self::set_hosts`].
     pub fn command(&self, program: &str) -> Command {
         let Some(hosts) = &self.hosts else {
             return Command::new(program);
@@ -72,20 +73,20 @@ impl Namespace {
         command
     }
 
-    /// Names for programs that are started in it from now on, in the manner of /etc/hosts. Those that have been
-    /// started after a first call see what later ones say.
+    /// Sets the host names, in the format of /etc/hosts, for programs that are started from now on.
+    /// Programs that were started after the first call see later changes.
     pub fn set_hosts(&mut self, text: &str) {
         let hosts = self
             .hosts
             .get_or_insert_with(|| NamedTempFile::new().unwrap());
-        // Not renamed: what has been started sees this very file.
+        // The file is overwritten instead of replaced, because it is mounted for running programs.
         std::fs::write(hosts.path(), text).unwrap();
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The other end is in use for as long as a process of it runs.
+        // The kernel keeps the other end while a process runs in the namespace.
         let _ = Command::new("ip")
             .args(["link", "delete", &self.link])
             .output();

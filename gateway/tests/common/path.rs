@@ -1,4 +1,4 @@
-//! A way to an exit that a test can break.
+//! A path to an exit that a test can interrupt.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::target;
 /// A path whose carriers can be cut.
 pub struct Path {
     pub address: SocketAddr,
-    /// Carriers since the beginning.
+    /// Number of carriers since the start.
     pub count: Arc<AtomicUsize>,
     carriers: Arc<Mutex<Vec<TcpStream>>>,
     open: Arc<Mutex<bool>>,
@@ -45,7 +45,7 @@ impl Path {
         }
     }
 
-    /// Cuts the oldest carrier, with whatever is on its way.
+    /// Cuts the oldest carrier, with all data in flight.
     pub fn cut_one(&self) {
         let mut carriers = self.carriers.lock().unwrap();
         let count = carriers.len().min(2);

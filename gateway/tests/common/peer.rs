@@ -1,4 +1,4 @@
-//! A peer that writes the native protocol's frames by hand.
+//! A peer that writes frames of the native protocol byte by byte.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,9 +18,9 @@ pub const TOKEN: [u8; 32] = [9; 32];
 pub struct Carrier {
     pub tcp: TcpStream,
     unread: Vec<u8>,
-    /// Bytes of whole frames behind the hello.
+    /// Bytes of complete frames after the hello.
     pub received: u64,
-    /// Of all streams.
+    /// Payload of all streams.
     pub payload: Vec<u8>,
 }
 
@@ -46,14 +46,14 @@ impl Carrier {
         }
     }
 
-    /// Reads on until so much payload has come.
+    /// Reads until `length` bytes of payload have arrived.
     pub fn read_payload(&mut self, length: usize) {
         while self.payload.len() < length {
             let _ = self.take();
         }
     }
 
-    /// A frame, or payload.
+    /// Decodes the next frame, or takes payload.
     fn take(&mut self) -> Option<Frame> {
         loop {
             let needed = match codec::decode(&self.unread).unwrap() {
@@ -73,7 +73,7 @@ impl Carrier {
                     }
                     all
                 }
-                Decoded::Datagram { .. } => panic!("it was not agreed on"),
+                Decoded::Datagram { .. } => panic!("datagrams were not negotiated"),
                 Decoded::Incomplete { needed } => needed,
             };
             let mut more = vec![0; needed - self.unread.len()];
@@ -82,7 +82,7 @@ impl Carrier {
         }
     }
 
-    /// The next frame that is not there to measure or to acknowledge.
+    /// The next frame that is neither a measurement nor an acknowledgement.
     pub fn next_of_note(&mut self) -> Frame {
         loop {
             match self.next() {
@@ -126,9 +126,9 @@ pub fn hello_ack() -> Frame {
     })
 }
 
-/// The dialler's first ids, as a session gives them out.
+/// The first `count` stream ids of the dialler, in ascending order.
 pub fn stream_ids(count: usize) -> Vec<StreamId> {
-    #[allow(clippy::disallowed_methods, reason = "any moment will do")]
+    #[allow(clippy::disallowed_methods, reason = "the time has no effect")]
     let now = Instant::now();
     let mut session = NativeSession::dial(NativeConfig::default(), now);
     let answer = Frame::HelloAck(HelloAck {

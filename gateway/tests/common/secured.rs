@@ -1,4 +1,4 @@
-//! What a protocol that has no carriers without certificates, or without keys, is started with.
+//! Options and files for protocols whose carriers need certificates or keys.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use super::tools::{run, stdout};
 
-/// What a test says where its protocol decides.
+/// The `security` of tests whose protocol determines it.
 const NONE: &str = "security: {mode: None}";
-/// The protocols that have no carriers without certificates.
+/// The protocols whose carriers need certificates.
 const ON_QUIC: [&str; 2] = ["QUIC", "HTTP3"];
 const EXIT: &str = "exit.example.com";
 const ENTRY: &str = "entry.example.com";
 
-/// The certificates of both ends, made once by each test process.
+/// The certificates of both ends, created once per test process.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -35,13 +35,14 @@ fn at(file: &str) -> String {
     folder().join(file).display().to_string()
 }
 
-/// The keys of both ends for SSH, made once by each test process: `exit` and `entry`, what each takes, and the `.pub` of both.
+/// The SSH keys of both ends, created once per test process: `exit` and `entry`, the files that
+/// each trusts, and both `.pub` files.
 pub fn ssh_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let name = format!("ssh-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Of another process that had the number before.
+        // The folder may remain from an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         for end in ["exit", "entry"] {
@@ -55,19 +56,19 @@ pub fn ssh_folder() -> &'static Path {
     })
 }
 
-/// Makes a key at `path`, and its public one beside it.
+/// Creates a key at `path`, and its public key next to it.
 pub fn ssh_key(path: &Path) {
     let path = path.to_str().unwrap();
     let args = ["-q", "-t", "ed25519", "-N", "", "-C", "a key", "-f", path];
     stdout(&run("ssh-keygen", "openssh-client", &args));
 }
 
-/// The authority of both.
+/// The authority of both ends.
 pub fn ca() -> String {
     at("ca.crt")
 }
 
-/// `--security ...` of the `role` with `protocol`, as on the command line.
+/// The flags `--security ...` of `role` with `protocol`.
 pub fn flags(protocol: &str, role: &str) -> Vec<String> {
     if is_ssh(protocol) {
         let at = |file: &str| ssh_folder().join(file).display().to_string();
@@ -106,7 +107,7 @@ pub fn flags(protocol: &str, role: &str) -> Vec<String> {
     .collect()
 }
 
-/// The `security` of the `role` with protocol SSH.
+/// The `security` of `role` with protocol SSH.
 pub fn ssh_security(role: &str) -> String {
     let at = |file: &str| ssh_folder().join(file).display().to_string();
     match role {
@@ -123,7 +124,7 @@ pub fn ssh_security(role: &str) -> String {
     }
 }
 
-/// `yaml`, with certificates or keys where its protocol has no carriers without.
+/// Replaces the `security` in `yaml` if its protocol needs certificates or keys.
 pub fn filled_in(yaml: &str) -> String {
     if yaml.contains("protocol: SSH") {
         let role = match yaml.contains("role: Exit") {

@@ -9,7 +9,7 @@
 
 use std::net::Ipv4Addr;
 
-/// IPv4 addresses that are guarded.
+/// Protected IPv4 addresses.
 const GUARDED_V4: [&str; 18] = [
     "0.0.0.0",
     "0.1.2.3",
@@ -32,7 +32,7 @@ const GUARDED_V4: [&str; 18] = [
     "127.0.0.53",
 ];
 
-/// IPv6 ones.
+/// Protected IPv6 addresses.
 const GUARDED_V6: [&str; 22] = [
     "::",
     "::1",
@@ -51,7 +51,7 @@ const GUARDED_V6: [&str; 22] = [
     "64:ff9b:1::1",
     "64:ff9b:1:7f00:0:100::",
     "64:ff9b:1:ffff::7f00:1",
-    // The same with fd77::/64.
+    // For tests that protect fd77::/64.
     "fd77::1",
     "fe80::5efe:10.1.2.3",
     "0:0:0:0:0:0:0:1",
@@ -59,7 +59,7 @@ const GUARDED_V6: [&str; 22] = [
     "fd00:0ec2:0000::0254",
 ];
 
-/// Every spelling of a guarded address as an IPv6 one.
+/// Every form of a protected address within an IPv6 address.
 fn wrapped(text: &str) -> Vec<String> {
     let [a, b, c, d] = text.parse::<Ipv4Addr>().unwrap().octets();
     let (h, l) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -83,7 +83,7 @@ fn wrapped(text: &str) -> Vec<String> {
     all
 }
 
-/// Spellings of `address` that a resolver would read and that are no standard ones.
+/// Forms of `address` that a resolver accepts and that are not standard notation.
 fn odd(text: &str) -> Vec<String> {
     let address = text.parse::<Ipv4Addr>().unwrap();
     let [a, b, c, d] = address.octets();
@@ -103,7 +103,8 @@ fn odd(text: &str) -> Vec<String> {
     ]
 }
 
-/// As addresses in their standard form, the IPv4 ones also inside of IPv6 ones.
+/// Addresses in standard notation. IPv4 addresses are also included in their forms within IPv6
+/// addresses.
 pub fn addresses() -> Vec<String> {
     let v4 = GUARDED_V4.iter().flat_map(|text| {
         let mut all = wrapped(text);
@@ -114,7 +115,7 @@ pub fn addresses() -> Vec<String> {
         .collect()
 }
 
-/// As numbers that only a resolver reads as addresses.
+/// Numbers that only a resolver interprets as addresses.
 pub fn numbers() -> Vec<String> {
     GUARDED_V4.iter().flat_map(|text| odd(text)).collect()
 }

@@ -1,4 +1,4 @@
-//! Programs of others that tests run, and what these talk to.
+//! Third-party programs that tests run, and servers for these programs.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use super::{free_port, target, until};
 
-/// `program` of the Debian package `package`; a test that cannot have it fails.
+/// Runs `program` of the Debian package `package`. The test fails if the program is missing.
 pub fn run(program: &str, package: &str, args: &[&str]) -> Output {
     output(Command::new(program).args(args), program, package)
 }
@@ -23,7 +23,7 @@ pub fn output(command: &mut Command, program: &str, package: &str) -> Output {
     }
 }
 
-/// What it printed; it must have ended well.
+/// The standard output of a program, which must have succeeded.
 pub fn stdout(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
@@ -31,7 +31,7 @@ pub fn stdout(output: &Output) -> String {
     out
 }
 
-/// curl with `args`, silent but for its errors and what `-w` asks for.
+/// Runs curl with `args`. curl prints only errors, and the text of `-w`.
 pub fn curl(args: &[&str]) -> Output {
     let common = [
         "--silent",
@@ -44,8 +44,8 @@ pub fn curl(args: &[&str]) -> Output {
     run("curl", "curl", &[&common, args].concat())
 }
 
-/// An HTTP server of the files below `root`, a connection for each request. `/echo` answers with the
-/// request's head and body as they came.
+/// An HTTP server for the files below `root`, with one connection per request. `/echo` returns the
+/// head and the body of the request unchanged.
 pub fn http_server(root: &Path) -> SocketAddr {
     let (listener, address) = target();
     let root = root.to_owned();
@@ -93,7 +93,7 @@ fn file(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-/// A process that is ended with the test.
+/// A process that is killed when the test ends.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -103,7 +103,7 @@ impl Drop for Running {
     }
 }
 
-/// An sshd of the test's own, and what a client of it needs.
+/// An sshd for the test, and the options of its client.
 pub fn sshd(folder: &Path) -> (Running, u16, Vec<String>) {
     let key = |name: &str| {
         let path = folder.join(name).to_str().unwrap().to_owned();
@@ -112,7 +112,8 @@ pub fn sshd(folder: &Path) -> (Running, u16, Vec<String>) {
         path
     };
     let (host, user) = (key("host"), key("user"));
-    std::fs::create_dir_all("/run/sshd").expect("sshd needs /run/sshd, which only root makes");
+    std::fs::create_dir_all("/run/sshd")
+        .expect("sshd needs the folder /run/sshd, which only root can create");
     let port = free_port();
     let listen = format!("ListenAddress=127.0.0.1:{port}");
     let keys = format!("AuthorizedKeysFile={user}.pub");

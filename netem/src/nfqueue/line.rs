@@ -1,9 +1,9 @@
 //! The driver of the delay line: one thread between the kernel's queue and [`DelayLine`].
 //!
-//! Owns the netlink socket and the loop: packets in, then what is due out, then sleep until the next
-//! is due. In come packet ids and a word to stop; out go verdicts. Runs until it is stopped or the
-//! queue breaks; it never touches rules, so that after a failure traffic stops instead of passing
-//! undelayed.
+//! Owns the netlink socket and the loop: read packets, release due packets, sleep until the next
+//! packet is due. Input: packet ids and a stop signal. Output: verdicts. The loop runs until it is
+//! stopped or the queue fails. It never changes rules, so that after a failure traffic stops
+//! instead of passing undelayed.
 
 use std::{
     io,
@@ -36,44 +36,45 @@ use crate::{
     impairments::Impairments,
 };
 
-/// Room for packets that the kernel has queued and this process not read yet: 131,072 messages of
-/// about 400 bytes of kernel memory are 52 MB.
+/// Room for queued packets that this process has not read: 131,072 messages of about 400 bytes of
+/// kernel memory are 52 MB.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
-/// Messages read before what is due is looked at again, so that a flood of arrivals cannot hold up
+/// Messages that are read before due packets are released, so that a flood of arrivals cannot delay
 /// departures. 256 messages take about 0.3 ms.
 const READS_PER_TURN: usize = 256;
 
-/// One message with an id and no payload is below 200 bytes; this is a generous whole datagram.
+/// Size of the buffer for a datagram. A message with an id and without payload has less than 200
+/// bytes.
 const DATAGRAM_BYTES: usize = 8192;
 
-/// How late the kernel may wake the loop, in nanoseconds, to bundle timers: 1 us instead of 50.
+/// Timer slack of the loop in nanoseconds: 1 us instead of the default of 50 us.
 const TIMER_SLACK_NANOSECONDS: u64 = 1000;
 
-/// The system refused the queue, or broke it.
+/// The queue could not be opened, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     /// A system call failed.
     #[error("{step}: {source}{}", hint(source))]
     System {
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// The kernel's message could not be read.
+    /// The kernel sent a malformed message.
     #[error(transparent)]
     Malformed(#[from] message::Malformed),
-    /// The thread ended without saying why.
+    /// The thread ended without an error.
     #[error("the thread of the delay line ended unexpectedly")]
     Thread,
 }
 
-/// What an administrator can do about the two usual errors.
+/// The remedy for frequent errors.
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EPERM | Errno::EACCES) => {
-            " (NET_ADMIN in this network namespace is needed, and the queue must be free)"
+            " (the process needs NET_ADMIN in this network namespace, and the queue must be free)"
         }
         Some(Errno::EBUSY) => " (another process holds the queue; is muxwan running already?)",
         Some(Errno::EINVAL | Errno::EPROTONOSUPPORT) => " (the kernel may lack nfnetlink_queue)",
@@ -85,31 +86,33 @@ fn system(step: &'static str) -> impl Fn(io::Error) -> QueueError {
     move |source| QueueError::System { step, source }
 }
 
-/// A delay line at work in its own thread.
+/// A delay line that runs in its own thread.
 #[derive(Debug)]
 pub struct Running {
-    /// Closing or writing it stops the thread; the thread closes its end when it ends by itself.
+    /// If this socket is closed or written to, the thread stops. If the thread ends by itself, it
+    /// closes its own end of the socket.
     stop: UnixStream,
     one_way_delay_ns: Arc<AtomicU64>,
     thread: JoinHandle<Result<Counts, QueueError>>,
 }
 
-/// What became of the packets.
+/// Number of packets by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Let pass, late.
+    /// Packets that were delayed.
     pub passed: u64,
-    /// Dropped by chance, at the requested rate.
+    /// Packets that were lost at the requested rate of loss.
     pub lost: u64,
-    /// Dropped because a buffer was full.
+    /// Packets that were dropped because a buffer was full.
     pub overflowed: u64,
 }
 
 impl Running {
-    /// Takes the queue and starts to serve it. No packet goes there before the rules are made.
+    /// Opens the queue and serves it. No packet arrives before the rules exist.
     ///
     /// # Errors
-    /// [`QueueError`]: the kernel has no such queue, it is in use, or rights are missing.
+    /// [`QueueError`]: the kernel does not support the queue, the queue is in use, or rights are
+    /// missing.
     pub fn start(path: Impairments) -> Result<Self, QueueError> {
         let form = if path.needs_frames() {
             Form::Frames
@@ -117,7 +120,7 @@ impl Running {
             Form::Whole
         };
         let socket = open(QUEUE, form)?;
-        let (stop, stopped) = UnixStream::pair().map_err(system("making a socket pair"))?;
+        let (stop, stopped) = UnixStream::pair().map_err(system("cannot create a socket pair"))?;
         let one_way_delay_ns = Arc::new(AtomicU64::new(nanoseconds(path.one_way_delay)));
         let shared = Arc::clone(&one_way_delay_ns);
         let thread = thread::Builder::new()
@@ -131,7 +134,7 @@ impl Running {
                 }
                 .serve(&stopped)
             })
-            .map_err(system("starting the thread of the delay line"))?;
+            .map_err(system("cannot start the thread of the delay line"))?;
         Ok(Self {
             stop,
             one_way_delay_ns,
@@ -139,22 +142,22 @@ impl Running {
         })
     }
 
-    /// From here on packets take this one-way delay.
+    /// Sets the one-way delay of later packets.
     pub fn set_one_way_delay(&self, one_way_delay: Duration) {
         let value = nanoseconds(one_way_delay);
         self.one_way_delay_ns.store(value, Ordering::Relaxed);
     }
 
-    /// Becomes readable when the thread has ended by itself.
+    /// A descriptor that becomes readable when the thread has ended by itself.
     #[must_use]
     pub fn ended(&self) -> &UnixStream {
         &self.stop
     }
 
-    /// Lets all held packets pass, ends the thread and gives the queue back.
+    /// Releases all held packets, ends the thread and closes the queue.
     ///
     /// # Errors
-    /// Why the thread had ended before.
+    /// The reason why the thread had already ended.
     pub fn stop(self) -> Result<Counts, QueueError> {
         drop(self.stop);
         self.thread.join().map_err(|_| QueueError::Thread)?
@@ -166,27 +169,28 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 fn open(queue: u16, form: Form) -> Result<Socket, QueueError> {
-    let mut socket = Socket::new(NETLINK_NETFILTER).map_err(system("opening netlink"))?;
-    socket.bind_auto().map_err(system("binding netlink"))?;
-    // Full buffers drop the packet, as a router would, instead of breaking the socket.
+    let mut socket = Socket::new(NETLINK_NETFILTER).map_err(system("cannot open netlink"))?;
+    socket.bind_auto().map_err(system("cannot bind netlink"))?;
+    // If the buffer is full, the kernel drops the packet, as a router does. Without this option the
+    // socket would return an error.
     socket
         .set_no_enobufs(true)
-        .map_err(system("setting NETLINK_NO_ENOBUFS"))?;
-    request(&socket, &message::bind(queue), "binding the queue")?;
+        .map_err(system("cannot set NETLINK_NO_ENOBUFS"))?;
+    request(&socket, &message::bind(queue), "cannot bind the queue")?;
     setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)
-        .map_err(|error| system("setting SO_RCVBUFFORCE")(error.into()))?;
+        .map_err(|error| system("cannot set SO_RCVBUFFORCE")(error.into()))?;
     request(
         &socket,
         &message::configure(queue, PACKETS_MAX as u32, form),
-        "configuring the queue",
+        "cannot configure the queue",
     )?;
     socket
         .set_non_blocking(true)
-        .map_err(system("setting the socket"))?;
+        .map_err(system("cannot set the socket to non-blocking"))?;
     Ok(socket)
 }
 
-/// Sends one message of the set-up and reads its answer; no packet can arrive yet.
+/// Sends one message of the set-up and reads its answer. No packet can arrive yet.
 fn request(socket: &Socket, bytes: &[u8], step: &'static str) -> Result<(), QueueError> {
     socket.send(bytes, 0).map_err(system(step))?;
     let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
@@ -209,7 +213,7 @@ struct Server<D> {
 impl<D: FnMut() -> f64> Server<D> {
     fn serve(mut self, stopped: &UnixStream) -> Result<Counts, QueueError> {
         prctl::set_timerslack(TIMER_SLACK_NANOSECONDS)
-            .map_err(|error| system("setting the timer slack")(error.into()))?;
+            .map_err(|error| system("cannot set the timer slack")(error.into()))?;
         while !self.wait(stopped)? {
             let one_way_delay = self.one_way_delay_ns.load(Ordering::Relaxed);
             self.line
@@ -218,15 +222,15 @@ impl<D: FnMut() -> f64> Server<D> {
             let due = self.line.release(Instant::now());
             self.let_out(due)?;
         }
-        // What the kernel queued and nobody read yet passes as well. The rules are gone by then, so
-        // the queue does run empty.
+        // Release queued packets that were not read, too. The rules are already removed, so the
+        // queue becomes empty.
         while !self.take_in()? {}
         let rest = self.line.release_all();
         self.let_out(rest)?;
         Ok(self.counts)
     }
 
-    /// Sleeps until a packet arrives or is due. Returns whether to stop.
+    /// Sleeps until a packet arrives or is due. Returns whether the loop must stop.
     fn wait(&self, stopped: &UnixStream) -> Result<bool, QueueError> {
         let timeout = self
             .line
@@ -238,11 +242,11 @@ impl<D: FnMut() -> f64> Server<D> {
         ];
         match ppoll(&mut ready, timeout, None) {
             Ok(_) | Err(Errno::EINTR) => Ok(ready[1].any().unwrap_or(false)),
-            Err(error) => Err(system("waiting for packets")(error.into())),
+            Err(error) => Err(system("cannot wait for packets")(error.into())),
         }
     }
 
-    /// Reads up to [`READS_PER_TURN`] messages. Returns whether that left none.
+    /// Reads up to [`READS_PER_TURN`] messages. Returns whether the socket has no more.
     fn take_in(&mut self) -> Result<bool, QueueError> {
         let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
         for _ in 0..READS_PER_TURN {
@@ -251,7 +255,7 @@ impl<D: FnMut() -> f64> Server<D> {
                 Ok(_) => self.handle(&buffer, Instant::now())?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(system("reading the queue")(error)),
+                Err(error) => return Err(system("cannot read the queue")(error)),
             }
         }
         Ok(false)
@@ -259,8 +263,8 @@ impl<D: FnMut() -> f64> Server<D> {
 
     fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), QueueError> {
         for event in message::parse(datagram)? {
-            // An answer here is to a verdict whose packets are gone already (the interface went
-            // down); there is nothing to do about it.
+            // An answer here belongs to a verdict whose packets no longer exist, because the
+            // interface went down. Ignore it.
             let Event::Packet { id, bytes } = event else {
                 continue;
             };
@@ -287,6 +291,6 @@ impl<D: FnMut() -> f64> Server<D> {
         self.socket
             .send(bytes, 0)
             .map(|_| ())
-            .map_err(system("sending a verdict"))
+            .map_err(system("cannot send a verdict"))
     }
 }

@@ -1,13 +1,14 @@
-//! The nfnetlink_queue messages that the delay line speaks, as bytes. Pure.
+//! Encodes and decodes the nfnetlink_queue messages of the delay line. Pure.
 //!
-//! Owns encoding of the set-up and of verdicts, and decoding of what the kernel sends: packets (only
-//! their ids and, where asked for, lengths; one byte of payload at most crosses) and acknowledgements.
-//! Every length that the kernel states is checked before it is used. Source: `linux/netlink.h`,
+//! Encodes the set-up and verdicts. Decodes acknowledgements and packets. Of a packet only the id
+//! is read and, if requested, the length; the kernel copies at most one byte of payload. Every
+//! length from the kernel is checked before use. Source: `linux/netlink.h`,
 //! `linux/netfilter/nfnetlink_queue.h`.
 
 /// A netlink header: length 4 + type 2 + flags 2 + sequence 4 + port 4.
 const NETLINK_HEADER: usize = 4 + 2 + 2 + 4 + 4;
-/// The netfilter part behind it: family 1 + version 1 + resource id (the queue's number) 2.
+/// The netfilter header after the netlink header: family 1 + version 1 + resource id (the queue's
+/// number) 2.
 const NETFILTER_HEADER: usize = 1 + 1 + 2;
 /// An attribute's header: length 2 + type 2.
 const ATTRIBUTE_HEADER: usize = 2 + 2;
@@ -25,7 +26,7 @@ const MSG_VERDICT_BATCH: u16 = SUBSYSTEM_QUEUE | 3;
 const NFQA_PACKET_HDR: u16 = 1;
 const NFQA_VERDICT_HDR: u16 = 2;
 const NFQA_PAYLOAD: u16 = 10;
-/// The packet's length, where less of it was copied.
+/// The packet's length, if only a part was copied.
 const NFQA_CAP_LEN: u16 = 13;
 
 const NFQA_CFG_CMD: u16 = 1;
@@ -36,7 +37,7 @@ const NFQA_CFG_FLAGS: u16 = 5;
 
 const CFG_CMD_BIND: u8 = 1;
 const COPY_META: u8 = 1;
-/// With this mode alone the kernel tells lengths.
+/// The kernel reports lengths only in this mode.
 const COPY_PACKET: u8 = 2;
 /// Super-packets of up to 64 KiB stay whole instead of being cut into frames first.
 const CFG_F_GSO: u32 = 1 << 2;
@@ -44,31 +45,31 @@ const CFG_F_GSO: u32 = 1 << 2;
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 
-/// The low 14 bits are the type; the others say how the value is encoded.
+/// The low 14 bits are the type. The other bits describe the encoding of the value.
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 
-/// What the kernel sent.
+/// A message of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A packet waits for a verdict.
     Packet {
-        /// Its name in verdicts.
+        /// The packet's id in verdicts.
         id: u32,
-        /// Of the whole IP packet; 0 where lengths were not asked for.
+        /// Length of the whole IP packet; 0 if lengths were not requested.
         bytes: u32,
     },
-    /// The answer to a message of ours: 0, or a negative error number.
+    /// The answer to a sent message: 0, or a negative error number.
     Answer(i32),
-    /// A message that the delay line has no use for.
+    /// A message that the delay line ignores.
     Other,
 }
 
-/// The kernel's bytes do not hold together.
+/// A malformed message of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed netlink message")]
 pub struct Malformed;
 
-/// Asks for the queue; answered by [`Event::Answer`].
+/// Requests the queue. The kernel answers with [`Event::Answer`].
 #[must_use]
 pub fn bind(queue: u16) -> Vec<u8> {
     // command 1 + padding 1 + protocol family 2 (not read by the kernel since 3.8)
@@ -77,16 +78,16 @@ pub fn bind(queue: u16) -> Vec<u8> {
         .finish()
 }
 
-/// In which form the queue tells of packets.
+/// How the queue reports packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Super-packets stay whole; ids alone.
+    /// Super-packets stay whole; only ids are reported.
     Whole,
-    /// The kernel cuts them into frames first; ids and lengths.
+    /// The kernel cuts super-packets into frames; ids and lengths are reported.
     Frames,
 }
 
-/// Sets the queue to tell of packets in this form and to hold at most `packets_max`; answered by
+/// Sets the form of reports and the capacity `packets_max` of the queue. The kernel answers with
 /// [`Event::Answer`].
 #[must_use]
 pub fn configure(queue: u16, packets_max: u32, form: Form) -> Vec<u8> {
@@ -103,7 +104,7 @@ pub fn configure(queue: u16, packets_max: u32, form: Form) -> Vec<u8> {
         .finish()
 }
 
-/// Lets every waiting packet pass whose id is not after `up_to_id`.
+/// Releases all waiting packets with ids up to and including `up_to_id`.
 #[must_use]
 pub fn accept_up_to(queue: u16, up_to_id: u32) -> Vec<u8> {
     verdict(MSG_VERDICT_BATCH, queue, NF_ACCEPT, up_to_id)
@@ -124,10 +125,10 @@ fn verdict(kind: u16, queue: u16, verdict: u32, id: u32) -> Vec<u8> {
         .finish()
 }
 
-/// Reads all messages of one datagram, in order.
+/// Parses all messages of one datagram, in order.
 ///
 /// # Errors
-/// [`Malformed`] for a length that exceeds its surroundings.
+/// [`Malformed`] if a length exceeds the enclosing message.
 pub fn parse(datagram: &[u8]) -> Result<Vec<Event>, Malformed> {
     let mut events = Vec::new();
     let mut rest = datagram;
@@ -200,15 +201,16 @@ impl Message {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // Sequence and port: the kernel answers in order on this socket, so neither is needed.
+        // Sequence and port stay 0. They are not needed, because the kernel answers in order on
+        // this socket.
         bytes.extend([0; 8]);
-        // Family unspecified: the queue takes packets of every family. Version 0.
+        // Family unspecified: the queue accepts packets of every family. Version 0.
         bytes.extend([0, 0]);
         bytes.extend(queue.to_be_bytes());
         Self(bytes)
     }
 
-    /// `value`: at most 8 bytes in this module, so the length fits.
+    /// `value` has at most 8 bytes in this module, so the length fits into the header.
     fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         let length = (ATTRIBUTE_HEADER + value.len()) as u16;
         self.0.extend(length.to_ne_bytes());
@@ -225,7 +227,7 @@ impl Message {
     }
 }
 
-// The bytes below are those of a little-endian machine; netlink speaks the order of its host.
+// The bytes below are little-endian; netlink uses the byte order of its host.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::hex::bytes as hex;
@@ -265,7 +267,7 @@ mod tests {
              / 0b00 0100 00000102 0800 00 00 / 0400 0900";
         let told = |bytes| Ok(vec![Event::Packet { id: 0x102, bytes }]);
         assert_eq!(parse(&hex(packet)), told(0));
-        // One byte copied, of 1,500.
+        // The kernel copied one byte of 1,500.
         let with_length = "30000000 0003 0000 00000000 00000000 / 02 00 fa03 \
              / 0b00 0100 00000102 0800 00 00 / 0800 0d00 000005dc / 0500 0a00 45 000000";
         assert_eq!(parse(&hex(with_length)), told(1500));

@@ -1,10 +1,10 @@
-//! The iptables rules that send a plan's packets to the queue: text from pure functions, applied by
-//! `iptables-restore` in one piece.
+//! The iptables rules that send a plan's packets to the queue. Pure functions return their text,
+//! and `iptables-restore` applies it in one transaction.
 //!
-//! Owns the chain [`CHAIN`] in the mangle table and the jump to it from PREROUTING, nothing else. On
-//! arrival only: held on departure, packets count against the sending socket (TCP small queues) and
-//! the flow falls below 1 Mbit/s. Never `--queue-bypass`: when the delay line dies its packets are
-//! to stop, not to pass undelayed.
+//! Owns only the chain [`CHAIN`] in the mangle table and the jump to it from PREROUTING.
+//! The rules hold packets only on arrival. Packets that are held on departure count against the
+//! sending socket (TCP small queues), and the flow falls below 1 Mbit/s. The rules do not use
+//! `--queue-bypass`, so that packets stop, and do not pass undelayed, if the delay line dies.
 
 use super::QUEUE;
 use crate::{
@@ -12,18 +12,18 @@ use crate::{
     plan::{PROBE_PORT, Plan, Scope},
 };
 
-/// The chain that holds all rules; emptied at every start and removed at the end.
+/// The chain with all rules. Every start empties it, and the end removes it.
 pub const CHAIN: &str = "MUXWAN";
 
-/// How long `iptables` waits for another user of the tables, in seconds.
+/// Time that `iptables` waits for the lock of the tables, in seconds.
 const LOCK_SECONDS: u32 = 5;
 
-/// The IP version a set of rules is for.
+/// The IP version of a set of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// `iptables`.
+    /// IPv4, with `iptables`.
     Ipv4,
-    /// `ip6tables`.
+    /// IPv6, with `ip6tables`.
     Ipv6,
 }
 
@@ -36,16 +36,16 @@ impl Family {
     }
 }
 
-/// Makes the chain, or empties a stale one, and fills it.
+/// Creates the chain and fills it. A stale chain is emptied first.
 #[must_use]
 pub fn fill_command(plan: &Plan, family: Family) -> Command {
     restore(family).with_input(fill_text(plan, family))
 }
 
-/// The input of [`fill_command`].
+/// The text that [`fill_command`] passes to `iptables-restore`.
 #[must_use]
 pub fn fill_text(plan: &Plan, family: Family) -> String {
-    // A chain that is declared is made, or emptied when it exists.
+    // A declared chain is created, or emptied if it exists.
     let mut lines = vec!["*mangle".to_owned(), format!(":{CHAIN} - [0:0]")];
     let to_queue = format!("-j NFQUEUE --queue-num {QUEUE}");
     if family == Family::Ipv4 {
@@ -74,7 +74,7 @@ pub fn fill_text(plan: &Plan, family: Family) -> String {
     lines.join("\n")
 }
 
-/// Removes the jump, the rules and the chain; fails where they are not.
+/// Removes the jump, the rules and the chain. Fails if one of them does not exist.
 #[must_use]
 pub fn remove_command(family: Family) -> Command {
     let text = format!("*mangle\n-D PREROUTING -j {CHAIN}\n-F {CHAIN}\n-X {CHAIN}\nCOMMIT\n");
@@ -101,10 +101,10 @@ fn jump(family: Family, action: &str) -> Command {
     ))
 }
 
-/// Puts a plan's rules into force; rules of an earlier run are replaced.
+/// Applies a plan's rules, which replace the rules of an earlier run.
 ///
 /// # Errors
-/// What `iptables` said.
+/// The error of `iptables`.
 pub fn apply(plan: &Plan, family: Family) -> Result<(), CommandError> {
     fill_command(plan, family).run()?;
     if jump(family, "C").run().is_err() {
@@ -113,10 +113,10 @@ pub fn apply(plan: &Plan, family: Family) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Takes the rules out of force.
+/// Removes the rules.
 ///
 /// # Errors
-/// What `iptables` said, also where there are no rules to remove.
+/// The error of `iptables`, also if there are no rules to remove.
 pub fn remove(family: Family) -> Result<(), CommandError> {
     remove_command(family).run().map(|_| ())
 }

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 use super::{HEADERS_BYTES, ProbeError, Sockets};
 use crate::impairments::Impairments;
 
-/// Packets of a measurement; the median of 20 shrugs off nine stragglers.
+/// Packets of a measurement. Nine late packets do not change the median of 20.
 pub const PROBES: usize = 20;
 
-/// The pause between two packets, so that each finds an idle line.
+/// The pause between two packets, so that each packet finds an idle line.
 const SPACING: Duration = Duration::from_millis(10);
 
-/// How long after its due time a packet may come before the probe gives up.
+/// Time after a packet's due time until the probe gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The least packets that have to arrive where packets get lost: enough for a median.
+/// Least number of packets that must arrive on a path with loss, for a median.
 const ARRIVED_MIN: usize = 5;
 
-/// What a packet's number takes.
+/// Bytes of a packet's number.
 const NUMBER_BYTES: u64 = 8;
 
-/// How long a packet of the probe should take.
+/// The expected time of a packet of the probe.
 pub(super) fn expected(path: &Impairments) -> Duration {
     let sending = path
         .rate
@@ -28,7 +28,7 @@ pub(super) fn expected(path: &Impairments) -> Duration {
     path.one_way_delay + sending.unwrap_or_default()
 }
 
-/// The median.
+/// Measures the median delay.
 pub(super) fn measure(path: &Impairments) -> Result<Duration, ProbeError> {
     let sockets = Sockets::open()?;
     let start = Instant::now();
@@ -73,7 +73,7 @@ pub(super) fn measure(path: &Impairments) -> Result<Duration, ProbeError> {
     Ok(median(&mut delays))
 }
 
-/// The mean of the two middle values, or the middle one. `values`: at least one.
+/// The middle value, or the mean of the two middle values. `values` must not be empty.
 #[must_use]
 pub fn median(values: &mut [Duration]) -> Duration {
     values.sort_unstable();

@@ -1,4 +1,4 @@
-//! The loss: how many of some thousand packets do not come.
+//! The loss: the number of packets that do not arrive, of 500 to 10,000.
 
 use std::{
     thread,
@@ -8,21 +8,24 @@ use std::{
 use super::{HEADERS_BYTES, Loss, ProbeError, Sockets};
 use crate::impairments::{self, Impairments};
 
-/// Packets that are expected to be lost: 50, so that a share of twice or half is told apart.
+/// Expected number of lost packets. With 50, the probe distinguishes a share from its double and
+/// its half.
 const EXPECTED: f64 = 50.0;
-/// Packets at least, and at most: 0.1 % of them are 10.
+/// Least number of packets.
 const SENT_MIN: f64 = 500.0;
+/// Greatest number of packets. A loss of 0.1 % is 10 packets of this number.
 const SENT_MAX: f64 = 10_000.0;
-/// How long the sending may take; where the link is narrow there are fewer.
+/// Longest time of sending. On a narrow link the probe sends fewer packets.
 const SENDING_MAX: Duration = Duration::from_secs(2);
-/// Packets a second at most.
+/// Least time between two packets.
 const PACE_MIN: Duration = Duration::from_micros(10);
-/// What is due in this time is sent together.
+/// Packets that are due within this time are sent together.
 const STEP: Duration = Duration::from_millis(1);
-/// A packet that has not come this long after the last one, and its time, is lost.
+/// A packet is lost if it has not arrived this long after the last packet and after its own due
+/// time.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// What was lost; `None` where nothing should be.
+/// Measures the loss; `None` if no loss was requested.
 pub(super) fn measure(path: &Impairments) -> Result<Option<Loss>, ProbeError> {
     if path.loss.is_zero() {
         return Ok(None);
@@ -53,7 +56,8 @@ pub(super) fn measure(path: &Impairments) -> Result<Option<Loss>, ProbeError> {
     }))
 }
 
-/// Half of what the narrowest link takes, so that its buffer drops nothing.
+/// The time between two packets at half of the narrowest link's rate, so that its buffer drops
+/// nothing.
 fn pace(path: &Impairments) -> Duration {
     let narrow = path.rate.map(|rate| 2 * rate.time(HEADERS_BYTES + 8));
     narrow.unwrap_or_default().max(PACE_MIN)
@@ -65,8 +69,8 @@ fn count(path: &Impairments, pace: Duration) -> u32 {
     wanted.min(possible) as u32
 }
 
-/// Whether chance may have made this of what was asked for: within four standard deviations of the
-/// binomial distribution, and a packet. Chance itself fails that once in 15,000 times.
+/// Whether the measured loss fits the requested loss: within four standard deviations of the
+/// binomial distribution, plus one packet. A correct path fails this test once in 15,000 times.
 pub(super) fn is_plausible(measured: Loss, asked: impairments::Loss) -> bool {
     let (sent, probability) = (f64::from(measured.sent), asked.probability());
     let deviation = (sent * probability * (1.0 - probability)).sqrt();
@@ -94,7 +98,7 @@ mod tests {
         assert_eq!(count("1%", None), 5000);
         assert_eq!(count("50%", None), 500);
         assert_eq!(count("0.1%", None), 10_000);
-        // 36 bytes take 2.88 ms, so one each 5.76 ms.
+        // 36 bytes take 2.88 ms, so the probe sends one packet every 5.76 ms.
         assert_eq!(count("1%", Some("100kbit")), 347);
     }
 

@@ -1,27 +1,27 @@
-//! The rate: how long a burst takes to come through.
+//! The rate: measures how long a burst takes.
 
 use std::time::{Duration, Instant};
 
 use super::{HEADERS_BYTES, ProbeError, Sockets};
 use crate::impairments::{Impairments, Rate};
 
-/// What the narrowest link should need for the burst; half of the least buffer.
+/// Time that the narrowest link needs for the burst: half of the least buffer.
 const BURST: Duration = Duration::from_millis(25);
-/// Packets of the burst, where it is large enough.
+/// Number of packets of the burst, if the rate is high enough.
 const PACKETS: u64 = 50;
-/// Payload of a packet, bytes.
+/// Least payload of a packet in bytes.
 const PAYLOAD_MIN: u64 = 200;
 const PAYLOAD_MAX: u64 = 60_000;
-/// Packets at least.
+/// Least number of packets.
 const PACKETS_MIN: u64 = 4;
-/// A packet that has not come this long after its time does not come.
+/// A packet is lost if it has not arrived this long after its due time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How far the rate may be off...
+/// Greatest relative error of the rate, without jitter and late wake-ups.
 const TOLERANCE: f64 = 0.1;
-/// ...beside what a process may be woken late.
+/// A process may wake up this late, which adds to the error.
 const LATE: Duration = Duration::from_millis(1);
 
-/// Bits a second; `None` where any rate will do.
+/// Measures the rate in bits per second; `None` if no rate was requested.
 pub(super) fn measure(path: &Impairments) -> Result<Option<f64>, ProbeError> {
     let Some(rate) = path.rate else {
         return Ok(None);
@@ -40,7 +40,7 @@ pub(super) fn measure(path: &Impairments) -> Result<Option<f64>, ProbeError> {
     while (arrivals.len() as u64) < packets && sockets.receive(until)?.is_some() {
         arrivals.push(Instant::now());
     }
-    // Each packet but the first comes one sending time after the one before.
+    // Each packet except the first arrives one sending time after the previous packet.
     match arrivals[..] {
         [first, .., last] => {
             let bits = (arrivals.len() as u64 - 1) * (payload + HEADERS_BYTES) * 8;
@@ -54,7 +54,7 @@ pub(super) fn measure(path: &Impairments) -> Result<Option<f64>, ProbeError> {
     }
 }
 
-/// Whether the rate is the one asked for, as far as a burst of [`BURST`] can tell.
+/// Whether the measured rate fits the requested rate, with the precision of a burst of [`BURST`].
 pub(super) fn is_near(measured: f64, asked: Rate, jitter: Duration) -> bool {
     let noise = (2 * jitter + LATE).as_secs_f64() / BURST.as_secs_f64();
     let asked = asked.bits_per_second() as f64;

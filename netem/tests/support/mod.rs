@@ -1,6 +1,6 @@
-//! Two network namespaces joined by a veth pair, made and removed by the test itself.
+//! Two network namespaces joined by a veth pair. The test creates and removes them.
 
-// Clippy's exception for tests does not reach the helpers of integration tests.
+// Clippy's exception for tests does not apply to helpers of integration tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -23,21 +23,21 @@ use nix::{
 /// The round trip over two one-way delays of 50 ms.
 pub(crate) const RTT: Duration = Duration::from_millis(100);
 
-/// Half of one one-way delay: no packet that was delayed can be that fast.
+/// Half of the one-way delay: no delayed packet is that fast.
 const UNDELAYED: Duration = Duration::from_millis(25);
 
-/// Measurements at most until one is as expected: where all processors are taken, as by a build beside the tests, answers
-/// are late through no fault of the emulation.
+/// Greatest number of measurements until a result is as expected. On a busy machine, answers can be
+/// late although the emulation is correct.
 const MEASUREMENTS_MAX: usize = 20;
 
-/// Tests that measure times take turns, so as not to be each other's load.
+/// Tests that measure times take turns, because their load would disturb one another.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Two sites joined by a link, `eth0` at both.
 pub(crate) struct Link {
     pub(crate) left: Site,
     pub(crate) right: Site,
-    /// Reports and logs of this test.
+    /// Folder for reports and logs of this test.
     pub(crate) folder: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
@@ -86,23 +86,23 @@ fn command(line: &str) -> Command {
 }
 
 impl Site {
-    /// Does `work` inside.
+    /// Runs `work` inside the namespace.
     pub(crate) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         self.namespace.enter(work).unwrap()
     }
 
-    /// What `line` wrote to its standard output; it must succeed.
+    /// Runs `line`, which must succeed. Returns its standard output.
     pub(crate) fn output(&self, line: &str) -> String {
         self.namespace.run(&mut command(line)).unwrap()
     }
 
-    /// How `line` ends, and what it wrote to its standard error.
+    /// Runs `line`. Returns its exit status and its standard error.
     pub(crate) fn refusal(&self, line: &str) -> (Option<i32>, String) {
         let Output { status, stderr, .. } = self.enter(|| command(line).output()).unwrap();
         (status.code(), String::from_utf8(stderr).unwrap())
     }
 
-    /// TCP segments that were sent again from here, by all connections so far.
+    /// Number of TCP segments that this site has retransmitted, over all connections.
     pub(crate) fn retransmitted(&self) -> u64 {
         let table = self.output("cat /proc/net/snmp");
         let mut lines = table.lines().filter(|line| line.starts_with("Tcp:"));
@@ -144,7 +144,7 @@ impl Site {
 /// A running `muxwan`.
 pub(crate) struct Muxwan {
     child: Child,
-    /// What it printed.
+    /// The report that muxwan wrote.
     pub(crate) report: serde_json::Value,
 }
 
@@ -154,7 +154,7 @@ impl Muxwan {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Sends SIGKILL, so that nothing can be tidied up.
+    /// Sends SIGKILL, so that the process cannot clean up.
     pub(crate) fn kill(&mut self) {
         assert_eq!(self.signal(Signal::SIGKILL), None);
     }
@@ -177,7 +177,8 @@ pub(crate) fn run_line() -> String {
     format!("{} run", env!("CARGO_BIN_EXE_muxwan"))
 }
 
-/// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.
+/// Asserts that no exchange is faster than the delay, and that the median of 20 exchanges is within
+/// 3 % of the delay.
 pub(crate) fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
     let is_near = |times: &mut [Duration]| {
         let fastest = times.iter().min().copied().unwrap();
@@ -189,7 +190,13 @@ pub(crate) fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
 
 pub(crate) fn assert_undelayed(link: &Link, to: IpAddr, port: u16) {
     let is_fast = |times: &mut [Duration]| median(times) < UNDELAYED;
-    assert_some_measurement(link, to, port, is_fast, "although nothing is to be delayed");
+    assert_some_measurement(
+        link,
+        to,
+        port,
+        is_fast,
+        "although packets must not be delayed",
+    );
 }
 
 fn assert_some_measurement(
@@ -212,7 +219,7 @@ fn assert_some_measurement(
     );
 }
 
-/// The times of 20 exchanges of one byte over TCP from left to right, one after the other.
+/// Exchanges one byte over TCP from left to right, 20 times. Returns the time of each exchange.
 pub(crate) fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
     let listener = link
         .right
@@ -239,7 +246,8 @@ pub(crate) fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
     })
 }
 
-/// Sends `bytes` over TCP from left to right. Returns how long the receiver took, from its first byte.
+/// Sends `bytes` over TCP from left to right. Returns the time between the first and the last byte
+/// at the receiver.
 pub(crate) fn transfer(link: &Link, to: IpAddr, port: u16, bytes: u64) -> Duration {
     let listener = link
         .right

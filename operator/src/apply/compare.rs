@@ -1,13 +1,13 @@
-//! Whether an object is as was asked. Pure.
+//! Whether an object matches its built form. Pure.
 
 use serde_json::Value;
 
 use crate::quantity;
 
-/// Fields whose values are quantities, wherever they are.
+/// Fields whose values are quantities, at any depth.
 const QUANTITIES: [&str; 3] = ["limits", "requests", "sizeLimit"];
 
-/// Whether `live` has all that `wanted` says; what the API server added is passed over.
+/// Whether `live` contains all fields of `wanted`. Fields that only `live` has are ignored.
 pub(super) fn contains(live: &Value, wanted: &Value) -> bool {
     has(live, wanted, false)
 }
@@ -44,7 +44,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What `live` has in the fields that `wanted` names.
+/// The fields of `live` that `wanted` also has.
 pub(super) fn projected(live: &Value, wanted: &Value) -> Value {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted

@@ -1,10 +1,10 @@
-//! Hands the number of pods of a Deployment over, so that somebody else may change it.
+//! Hands over the field `replicas` of a Deployment, so that an autoscaler or a user may change it.
 //!
-//! A field that its only manager no longer applies goes back to its default: a Deployment of ten pods
-//! would have one. So before the operator leaves `replicas` out, a second field manager takes the number
-//! that stands there. It never takes it from another manager: the client that scales the Deployment
-//! next, by `/scale` or by hand, has the field from then on. A number that is asked for again is simply
-//! applied.
+//! If a field's only manager stops applying it, the field returns to its default, so a Deployment
+//! of ten pods would shrink to one. Before the operator omits `replicas`, a second field manager
+//! therefore takes over the current number. The second manager never takes the field from another
+//! manager. The next client that scales the Deployment, through `/scale` or manually, gets the
+//! field. If the spec sets a number again, the operator applies it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Api;
@@ -18,14 +18,14 @@ use crate::labels::MANAGER;
 /// The second field manager.
 pub(super) const HANDOVER: &str = "muxtunnel-handover";
 
-/// Whether somebody else says how many pods a built object has.
+/// Whether a built object leaves the number of pods to other clients, because it has no `replicas`.
 pub(super) fn are_handed_over(wanted: &Value) -> bool {
     wanted["kind"] == "Deployment" && wanted.pointer("/spec/replicas").is_none()
 }
 
-/// Where the operator is a manager of `replicas`, [`HANDOVER`] becomes one.
+/// If the operator is a manager of `replicas`, also makes [`HANDOVER`] a manager.
 pub(super) async fn hand_over<K: Child>(api: &Api<K>, name: &str) -> Result<(), kube::Error> {
-    // Field managers are not in the cache.
+    // The cache has no managed fields.
     let Some(live) = api.get_opt(name).await? else {
         return Ok(());
     };
@@ -39,7 +39,7 @@ pub(super) async fn hand_over<K: Child>(api: &Api<K>, name: &str) -> Result<(), 
     let Some(replicas) = replicas else {
         return Ok(());
     };
-    info!(name, %replicas, "handing the number of pods over");
+    info!(name, %replicas, "handing the field replicas over, so that other clients can scale the Deployment");
     let body = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
@@ -51,7 +51,7 @@ pub(super) async fn hand_over<K: Child>(api: &Api<K>, name: &str) -> Result<(), 
         .await
     {
         Ok(_) => Ok(()),
-        // Somebody else has changed the number since it was read, and so has the field.
+        // Another client has changed the number since the read, and now manages the field.
         Err(kube::Error::Api(status)) if is_taken(&status) => Ok(()),
         Err(error) => Err(error),
     }
@@ -66,7 +66,8 @@ fn is_ours(entry: &ManagedFieldsEntry) -> bool {
             .is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
 }
 
-/// Whether a server-side apply met another manager's field, which no other conflict says.
+/// Whether a server-side apply conflicted with another manager's field. No other conflict has the
+/// cause `FieldManagerConflict`.
 pub(crate) fn is_taken(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409

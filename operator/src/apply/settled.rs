@@ -1,8 +1,8 @@
-//! What the API server made of what was applied, where that is something else.
+//! Objects that the API server stored differently from what the operator applied.
 //!
-//! A webhook, or a field that the server writes in another way, would otherwise be written again at each
-//! reconciliation. Bounds: an entry a child that differs from what was built, at most [`SETTLED_MAX`]; forgetting
-//! one costs a write.
+//! Without this record, each reconciliation would write again because of a webhook, or because of a
+//! field that the API server normalizes. Bounds: one entry per child that differs from the built
+//! object, at most [`SETTLED_MAX`]. A dropped entry costs one write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use super::compare::{contains, projected};
 
-/// Children that are remembered.
+/// Maximum number of remembered children.
 const SETTLED_MAX: usize = 4096;
 
-/// By UID: hashes of what was applied, and of what it became. Clones share one table.
+/// The hashes of the applied and of the stored object, by UID. Clones share one table.
 #[derive(Debug, Clone, Default)]
 pub struct Settled(Arc<Mutex<BTreeMap<String, (String, String)>>>);
 
 impl Settled {
-    /// The API server answered an apply of `wanted` with `answer`.
+    /// Records that the API server answered an apply of `wanted` with `answer`.
     pub(super) fn answered(&self, uid: Option<String>, answer: &Value, wanted: &Value) {
         let Some(uid) = uid else { return };
         let mut table = self.0.lock();
@@ -35,7 +35,7 @@ impl Settled {
         table.insert(uid, hashes(answer, wanted));
     }
 
-    /// Whether `live` is what an apply of `wanted` became.
+    /// Whether `live` is the stored result of an apply of `wanted`.
     pub(super) fn is_settled(&self, uid: Option<String>, live: &Value, wanted: &Value) -> bool {
         let table = self.0.lock();
         uid.and_then(|uid| table.get(&uid).cloned())

@@ -1,7 +1,7 @@
-//! Makes what was built. Client required.
+//! Applies the built objects. This module requires a client.
 //!
-//! The runner's Job and token are made once and never again; the objects of an environment are made
-//! what was built and all others of their kind are removed, by the same step.
+//! The runner's Job and token are created once. The objects of an environment are applied, and all
+//! other objects of these kinds are deleted in the same step.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -15,16 +15,16 @@ use super::validate::ValidatedBenchmark;
 use crate::apply::{ApplyError, Child, Children, apply as apply_kind, is_owned};
 use crate::caches::{Cached, Cluster};
 
-/// What an environment is, as the API server has it.
+/// The stored objects of an environment.
 #[derive(Debug, Default)]
 pub struct AppliedEnvironment {
     /// The tunnels, with their status.
     pub tunnels: Vec<muxtunnel_crds::MuxTunnel>,
-    /// When the first of its objects was created.
+    /// When the first object of the environment was created.
     pub created: Option<Timestamp>,
 }
 
-/// Makes the environment that was built the only one there is.
+/// Applies the built environment, and deletes all others.
 ///
 /// # Errors
 /// [`ApplyError`].
@@ -44,7 +44,7 @@ pub async fn environment(
     Ok(AppliedEnvironment { tunnels, created })
 }
 
-/// The spec never changes.
+/// The children have no generation, because the spec is immutable.
 fn children<'a>(benchmark: &'a ValidatedBenchmark, components: &'a [&'a str]) -> Children<'a> {
     Children {
         namespace: &benchmark.namespace,
@@ -61,11 +61,11 @@ fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
         .filter_map(|object| Some(object.meta().creation_timestamp.as_ref()?.0))
 }
 
-/// Makes the token, what the runner knows the operator by, and the Job. A Job that exists and is ours
-/// stays as it is.
+/// Creates the token, the ConfigMap for the operator's key, and the Job. An existing Job of the
+/// benchmark stays unchanged.
 ///
 /// # Errors
-/// [`ApplyError`]; the next call goes on where this one ended.
+/// [`ApplyError`]. The next call continues.
 pub async fn runner(
     cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
@@ -73,7 +73,8 @@ pub async fn runner(
     key: ConfigMap,
     job: &Job,
 ) -> Result<(), ApplyError> {
-    // A Secret of this name is ours (see `names::token`), from a start that did not get further.
+    // An existing Secret with this name belongs to this benchmark (see `names::token`). An earlier
+    // start that failed before the Job was created has created the Secret.
     create(cluster, benchmark, secret).await?;
     operator_key(cluster, benchmark, key).await?;
     if let Some(job) = create(cluster, benchmark, job).await? {
@@ -89,7 +90,7 @@ pub async fn runner(
     if is_owned(&there, &benchmark.owner) {
         return Ok(());
     }
-    let owner = "something else".to_owned();
+    let owner = "another owner".to_owned();
     Err(ApplyError::OwnedByOther {
         kind: "Job".to_owned(),
         name,
@@ -97,7 +98,7 @@ pub async fn runner(
     })
 }
 
-/// Creates an object; `None`: one of that name exists.
+/// Creates an object. Returns `None` if an object with this name exists.
 async fn create<K: Child>(
     cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
@@ -123,7 +124,7 @@ fn failed<K: Child>(verb: &'static str, name: &str, source: kube::Error) -> Appl
     }
 }
 
-/// Makes the runner know this operator.
+/// Publishes this operator's key to the runner.
 ///
 /// # Errors
 /// [`ApplyError`].

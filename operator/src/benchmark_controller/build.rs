@@ -1,8 +1,9 @@
-//! From a validated benchmark to the objects that make it up. Pure: reads no cluster.
+//! Renders the objects of a validated benchmark. Pure: reads no cluster.
 //!
-//! What lives as long as the benchmark: Job, token, results. What an environment has: a MuxTunnel for
-//! each protocol, one that carries IP packets, a Service behind the others and up to four agents. One file a kind of
-//! object.
+//! The Job, the token and the results live as long as the benchmark. An environment has one
+//! MuxTunnel with forwards per protocol, and one MuxTunnel that carries IP packets. It also has a
+//! Service, which is the target of the forwards, and up to four agents. Each kind of object has its
+//! own file.
 
 pub mod agents;
 pub mod metadata;
@@ -26,12 +27,12 @@ use crate::tunnel_controller::dereference::Dereferenced;
 use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::references::ServiceName;
 
-/// All objects of one environment; none of any kind when there is no environment.
+/// All objects of one environment; empty if there is no environment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EnvironmentObjects {
-    /// The tunnels that are measured.
+    /// The tunnels to measure.
     pub tunnels: Vec<MuxTunnel>,
-    /// The Service that their forwards target.
+    /// The Service that is the target of the tunnels' forwards.
     pub services: Vec<Service>,
     /// The agents.
     pub agents: Vec<Deployment>,
@@ -40,23 +41,23 @@ pub struct EnvironmentObjects {
 /// The objects of an environment could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The tunnel would be refused.
-    #[error("the tunnel of environment {environment} would be refused: {problem}")]
+    /// The tunnel's controller would reject the tunnel.
+    #[error("the tunnel of environment {environment} is invalid: {problem}")]
     Refused {
         /// `e1`, `e2`, ...
         environment: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// Its gateways cannot be rendered.
-    #[error("the tunnel of environment {environment}: {source}")]
+    /// The gateways of the tunnel cannot be rendered.
+    #[error("cannot render the gateways of the tunnel of environment {environment}: {source}")]
     Gateways {
         /// `e1`, `e2`, ...
         environment: String,
-        /// What is wrong with them.
+        /// The error of the tunnel's controller.
         source: tunnel_controller::Error,
     },
-    /// It renders no gateways of one end.
+    /// The tunnel has no gateways at one end.
     #[error("the tunnel of environment {environment} has no {end} gateways")]
     NoGateway {
         /// `e1`, `e2`, ...
@@ -66,10 +67,10 @@ pub enum BuildError {
     },
 }
 
-/// The objects of `environment`: those of the paths that are measured.
+/// The objects of `environment`, for the measured paths.
 ///
 /// # Errors
-/// [`BuildError`], when the tunnel's own controller would refuse what is asked of the gateways.
+/// [`BuildError`] if the tunnel's controller would reject the requested gateways.
 pub fn environment(
     settings: &Settings,
     benchmark: &ValidatedBenchmark,
@@ -81,7 +82,7 @@ pub fn environment(
     };
     let service = agents::service(benchmark, environment, server);
     let mut tunnels = Vec::new();
-    // Tunnels differ in their protocol alone, which changes neither sysctls nor delay.
+    // The tunnels differ only in their protocol, which changes neither sysctls nor the delay.
     let mut gateways = BTreeMap::new();
     for protocol in &benchmark.protocols {
         let tunnel = tunnel::tunnel(benchmark, environment, *protocol);
@@ -121,8 +122,8 @@ pub fn environment(
     })
 }
 
-/// The pods of the gateways that the tunnel's controller will make, by component. The direct pair is
-/// made from them, so that it cannot differ in sysctls or delay.
+/// The pods of the gateways that the tunnel's controller will create, by component. The direct pair
+/// is derived from these pods, so it has the same sysctls and delay.
 fn gateways(
     settings: &Settings,
     environment: &Environment,
@@ -135,7 +136,7 @@ fn gateways(
         source,
     };
     let mut tunnel = tunnel.clone();
-    // It has not been created, so the API server has not given it a UID yet.
+    // The tunnel does not exist yet, so it has no UID.
     tunnel.metadata.uid = Some(String::new());
     let target_name = ServiceName {
         namespace: tunnel.namespace().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Reads what a benchmark owns, from what the watches brought. Must not judge.
+//! Reads the objects of a benchmark from the caches. This module makes no decisions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::apply::is_owned;
 use crate::caches::{Caches, NotKnown};
 use crate::labels::COMPONENT;
 
-/// What exists.
+/// The existing objects of a benchmark.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The runner's Job.
@@ -36,7 +36,7 @@ impl Seen {
 /// Reads Job, pods and results.
 ///
 /// # Errors
-/// [`NotKnown`] where nothing is known yet of one of these kinds.
+/// [`NotKnown`] if one of these kinds is not known yet.
 pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Seen, NotKnown> {
     let (name, namespace) = (&benchmark.name, &benchmark.namespace);
     let job = caches.jobs.get(namespace, &names::job(name))?;
@@ -57,7 +57,7 @@ pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Se
 /// Pods of `instance` that have one of `components`.
 ///
 /// # Errors
-/// [`NotKnown`] where no pod is known yet.
+/// [`NotKnown`] if the pods are not known yet.
 pub fn pods(
     caches: &Caches,
     namespace: &str,

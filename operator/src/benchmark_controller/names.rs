@@ -1,5 +1,5 @@
-//! Names and labels of what a benchmark owns. A benchmark's name has at most 28 bytes, so that all of
-//! these fit their limits (MuxTunnel 40, Service 63).
+//! Names and labels of a benchmark's objects. A benchmark's name has at most 28 bytes, so that all
+//! names fit their limits (MuxTunnel: 40 bytes, Service: 63 bytes).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::labels;
 
 /// Label with the environment that an object belongs to, `e1`, `e2`, ...
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
-/// Component of the runner's Job, its pod, and what lives as long as the benchmark.
+/// Component of the runner's Job and pod, and of the objects that live as long as the benchmark.
 pub use crate::labels::RUNNER;
 /// Name of the Secret with the token of runner and agents.
 pub use crate::muxbench::token;
@@ -21,9 +21,9 @@ pub const TUNNEL: &str = "environment";
 /// One of the agents of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Agent {
-    /// The path that it is an end of.
+    /// The path that the agent measures.
     pub path: Path,
-    /// Which end.
+    /// The end of the path.
     pub end: End,
 }
 
@@ -46,8 +46,8 @@ impl End {
         }
     }
 
-    /// Address of the interface in the pod of the gateway of the same end: of 198.18.0.0/15, which is for benchmarks
-    /// (RFC 2544, RFC 6890) and is no cluster's.
+    /// Address of the interface in the pod of the gateway of the same end. The address is in
+    /// 198.18.0.0/15, which is reserved for benchmarks (RFC 2544, RFC 6890), so no cluster uses it.
     #[must_use]
     pub const fn network_address(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl End {
 }
 
 impl Agent {
-    /// All agents of an environment that have pods of their own.
+    /// All agents of an environment that have separate pods.
     pub const ALL: [Self; 4] = [
         Self {
             path: Path::Direct,
@@ -78,7 +78,8 @@ impl Agent {
         },
     ];
 
-    /// `direct-client` and so on: the component of its Deployment and pod. Agents of the network are in the gateways'.
+    /// The component of the agent's Deployment and pod, such as `direct-client`. Agents that
+    /// measure IP packets are in the gateways' pods.
     #[must_use]
     pub const fn component(self) -> &'static str {
         match (self.path, self.end) {
@@ -90,7 +91,8 @@ impl Agent {
         }
     }
 
-    /// Name of its Deployment (and, of the tunnel's server, its Service) in the environment `index`.
+    /// Name of the agent's Deployment in the environment `index`. The Service of the tunnel's
+    /// server has the same name.
     #[must_use]
     pub fn name(self, benchmark: &str, index: usize) -> String {
         let environment = environment(index);
@@ -103,7 +105,7 @@ pub const GATEWAY_COMPONENTS: [&str; 2] = [
     End::Client.gateway_component(),
     End::Server.gateway_component(),
 ];
-/// Components of all that an environment has.
+/// Components of all objects of an environment.
 pub const ENVIRONMENT_COMPONENTS: [&str; 5] = [
     "direct-client",
     "direct-server",
@@ -112,8 +114,8 @@ pub const ENVIRONMENT_COMPONENTS: [&str; 5] = [
     TUNNEL,
 ];
 
-/// Name of the child MuxTunnel of `protocol` in the environment `index`, counted from 0; people count
-/// from 1.
+/// Name of the child MuxTunnel of `protocol` in the environment `index`. The index starts at 0, and
+/// the number in the name starts at 1.
 #[must_use]
 pub fn tunnel(benchmark: &str, index: usize, protocol: &str) -> String {
     let environment = environment(index);
@@ -129,7 +131,7 @@ pub fn network(benchmark: &str, index: usize) -> String {
     tunnel(benchmark, index, "network")
 }
 
-/// `e1` for the environment 0.
+/// Name of an environment, for example `e1` for the index 0.
 #[must_use]
 pub fn environment(index: usize) -> String {
     format!("e{}", index + 1)
@@ -141,7 +143,7 @@ pub fn job(benchmark: &str) -> String {
     benchmark.to_owned()
 }
 
-/// Name of the ConfigMap by which the runner knows the operator.
+/// Name of the ConfigMap that authenticates the operator to the runner.
 #[must_use]
 pub fn operator(benchmark: &str) -> String {
     format!("{benchmark}-operator")

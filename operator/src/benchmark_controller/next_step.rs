@@ -1,5 +1,5 @@
-//! What is to be done for a benchmark that is not over. Pure: what was recorded and what was seen in,
-//! the step out.
+//! Decides the next step of an unfinished benchmark. Pure: computes the step from the status and
+//! the observation.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,22 +10,22 @@ use super::readiness::why_not_ready;
 use crate::conditions::is_true;
 use crate::pods::{self, is_ready};
 
-/// The step.
+/// The next step of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Nothing has begun: make the token and the Job.
+    /// The benchmark has not started. Create the token and the Job.
     Start,
-    /// The runner does not serve yet.
+    /// The runner does not answer yet.
     Wait(String),
-    /// Ask the runner at this address.
+    /// Query the runner at this address.
     Ask(String),
-    /// The runner has ended; this is what it left, if anything.
+    /// The runner has ended, perhaps with a summary.
     Ended(Option<Box<Summary>>),
-    /// The Job is gone and nobody has its results. It is never made again.
+    /// The Job no longer exists, and its results are lost. The Job is not created again.
     Gone,
 }
 
-/// Whether nothing is left to do.
+/// Whether the benchmark is finished.
 #[must_use]
 pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
     let conditions = status
@@ -35,7 +35,7 @@ pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
         || is_true(conditions, benchmark_condition::FAILED)
 }
 
-/// The next step. `pod`: the runner's.
+/// Decides the next step. `pod`: the runner's pod.
 #[must_use]
 pub fn next_step(
     status: Option<&MuxBenchmarkStatus>,
@@ -76,7 +76,7 @@ fn is_terminated(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The summary that the runner left as its termination message.
+/// The summary in the runner's termination message.
 fn last_words(pod: &Pod) -> Option<Box<Summary>> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let terminated = statuses.first()?.state.as_ref()?.terminated.as_ref()?;

@@ -1,10 +1,11 @@
-//! How a runner knows the operator, although the operator may not read Secrets.
+//! Authenticates the operator to a runner, although the operator may not read Secrets.
 //!
-//! The operator has a key that lives as long as its process. A benchmark's bearer token follows from it
-//! and the benchmark's UID; the token's hash, which helps nobody to guess the token, goes into a
-//! ConfigMap that the runner's pod mounts. An operator that was restarted has another key, publishes
-//! another hash, and is known again when the kubelet has brought that to the pod, within 90 seconds;
-//! the runner goes on measuring meanwhile. What agents want to see, they share with the runner alone.
+//! The operator has a random key for the lifetime of its process. A benchmark's bearer token is
+//! derived from the key and the benchmark's UID. The token's hash, from which the token cannot be
+//! guessed, is in a ConfigMap that the runner's pod mounts. A restarted operator has another key
+//! and publishes another hash. The runner accepts the new token when the kubelet has updated the
+//! pod, within 90 seconds. Until then the runner continues to measure. The agents accept another
+//! token, which only the runner and the agents know.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -19,13 +20,13 @@ impl From<[u8; 32]> for OperatorKey {
 }
 
 impl OperatorKey {
-    /// A key that nobody can guess.
+    /// A key from a cryptographic generator.
     #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// The token that the runner of the benchmark with that UID is shown. It says nothing about the
+    /// The token for the runner of the benchmark with that UID. The token reveals nothing about the
     /// tokens of other benchmarks.
     #[must_use]
     pub fn token(&self, benchmark_uid: &str) -> String {
@@ -34,7 +35,7 @@ impl OperatorKey {
     }
 }
 
-/// What the runner knows of the token: its SHA-256, in hexadecimal.
+/// The published form of the token: its SHA-256, in hexadecimal digits.
 #[must_use]
 pub fn published(token: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(token))

@@ -1,5 +1,5 @@
-//! Whether an environment can be offered to the runner. Pure: objects as the API server has them in,
-//! a verdict out.
+//! Whether an environment is ready for the runner. Pure: computes a verdict from objects of the API
+//! server.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,10 +17,10 @@ use crate::labels::{COMPONENT, INSTANCE};
 use crate::pods::{self, is_ready};
 use crate::settings::Settings;
 
-/// Name of the container that makes the delay.
+/// Name of the container for WAN emulation.
 pub const WAN_CONTAINER: &str = "wan";
 
-/// What was seen of an environment.
+/// The observation of an environment.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// The child MuxTunnels.
@@ -31,7 +31,7 @@ pub struct Seen {
     pub gateways: Vec<Pod>,
 }
 
-/// Why there is no address yet, or never will be.
+/// Why an address is missing temporarily or permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NotReady {
     Pending(Unavailable),
@@ -47,18 +47,19 @@ impl From<NotReady> for Readiness {
     }
 }
 
-/// The verdict.
+/// The verdict on an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// Not yet, and for which reason.
+    /// Not ready yet, with the reason.
     Pending(Unavailable),
-    /// It can be measured.
+    /// Ready to be measured.
     Ready(Addresses),
-    /// It never will be.
+    /// Cannot become ready.
     Never(Unavailable),
 }
 
-/// Judges an environment before anything of it exists.
+/// Decides, before the objects of an environment exist, whether the environment cannot become
+/// ready.
 #[must_use]
 pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Option<Unavailable> {
     (environment.key.one_way_delay_ms > 0 && !settings.wan_emulation).then(|| Unavailable {
@@ -68,7 +69,7 @@ pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Opt
     })
 }
 
-/// Judges an environment whose objects have been applied.
+/// Decides whether an environment with applied objects is ready.
 #[must_use]
 pub fn judge(benchmark: &ValidatedBenchmark, wanted: &Environment, seen: &Seen) -> Readiness {
     match addresses(benchmark, wanted, seen) {
@@ -95,7 +96,8 @@ fn addresses(
             }
             Route::Tunnel(protocol) => {
                 let name = names::tunnel(&benchmark.name, wanted.key.index, &protocol);
-                // The tunnel first: its conditions say more than its pods.
+                // Check the tunnel first, because its conditions describe a fault more precisely
+                // than its pods do.
                 let entry = entry_host(ready_tunnel(&name, &seen.tunnels)?)?;
                 let agents = Agents::of(wanted, Path::Tunnel, seen);
                 addresses.tunnels.push(Tunnel {
@@ -124,7 +126,7 @@ fn addresses(
     Ok(addresses)
 }
 
-/// Of the gateways of `tunnel` that are ready.
+/// The status URLs of the ready gateways of `tunnel`.
 fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
     let mine = |pod: &&Pod| pod.labels().get(INSTANCE).map(String::as_str) == Some(tunnel);
     let ready = gateways.iter().filter(mine).filter(|pod| is_ready(pod));
@@ -134,16 +136,16 @@ fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
         .collect()
 }
 
-/// Where the agents of a path are.
+/// The agents of a path.
 struct Agents<'a> {
     path: Path,
-    /// What their pods have beside their component.
+    /// A label of the agents' pods, in addition to the component.
     label: (&'static str, String),
     pods: &'a [Pod],
 }
 
 impl<'a> Agents<'a> {
-    /// Those that have pods of their own.
+    /// The agents with separate pods.
     fn of(wanted: &Environment, path: Path, seen: &'a Seen) -> Self {
         Self {
             path,
@@ -153,7 +155,8 @@ impl<'a> Agents<'a> {
     }
 }
 
-/// The agents of a path; the client finds the server at `host`, or at its own address.
+/// The agents of a path. The client connects to the server at `host`, or at the server's own
+/// address.
 fn pair(agents: &Agents<'_>, host: Option<String>) -> Result<Pair, NotReady> {
     let (client, server) = (
         agent_host(agents, End::Client)?,
@@ -169,7 +172,7 @@ fn pair(agents: &Agents<'_>, host: Option<String>) -> Result<Pair, NotReady> {
     })
 }
 
-/// The tunnel, once it is as asked.
+/// The tunnel, if it is ready.
 fn ready_tunnel<'a>(name: &str, tunnels: &'a [MuxTunnel]) -> Result<&'a MuxTunnel, NotReady> {
     let mut tunnels = tunnels.iter();
     let Some(tunnel) = tunnels.find(|tunnel| tunnel.metadata.name.as_deref() == Some(name)) else {
@@ -203,7 +206,7 @@ fn ready_tunnel<'a>(name: &str, tunnels: &'a [MuxTunnel]) -> Result<&'a MuxTunne
     }
 }
 
-/// The host under which the forwards are reached.
+/// The host name for connections to the forwards.
 fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
     let status = tunnel.status.as_ref();
     let address = status
@@ -216,7 +219,7 @@ fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
     })
 }
 
-/// A delay that cannot be made is refused at once; one that is off may still settle.
+/// An impossible delay ends the environment at once. A wrong delay may still become right.
 fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
     let refused = |code: Code| Unavailable {
         status: Status::Refused,
@@ -268,7 +271,7 @@ fn agent_host(agents: &Agents<'_>, end: End) -> Result<String, NotReady> {
     }
 }
 
-/// What the container that makes the delay left behind when it refused.
+/// The termination message of the container for WAN emulation, if it refused to start.
 fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
     let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
     let wan = statuses
@@ -291,7 +294,7 @@ fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
 #[must_use]
 pub fn why_not_ready(pod: &Pod) -> String {
     let Some(status) = &pod.status else {
-        return "it has no status".to_owned();
+        return "the pod has no status".to_owned();
     };
     let containers = status
         .init_container_statuses
@@ -324,7 +327,7 @@ fn pending(code: Code, reason: &str) -> NotReady {
     })
 }
 
-/// IPv6 addresses have brackets in URLs.
+/// The host in the form for a URL. IPv6 addresses get brackets.
 #[must_use]
 pub fn in_url(host: &str) -> String {
     if host.contains(':') {

@@ -1,5 +1,5 @@
-//! Asks the runner over HTTP. What changes something there waits for the Lease, as all that is written does: this
-//! client is not the one whose gate sees to that.
+//! Queries the runner over HTTP. Requests that change the runner's state require the Lease, like
+//! all writes. This client is separate from the kube client, so it needs its own gate.
 
 use std::time::Duration;
 
@@ -17,39 +17,37 @@ use super::readiness::in_url;
 use crate::failure::NotLeader;
 use crate::leader::Leadership;
 
-/// Time for a request to a pod of the same cluster.
+/// Time limit for a request to a pod of the same cluster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The runner did not answer as it should.
+/// The runner did not answer, or answered with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
     /// No answer in time.
     #[error("the runner did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
-    /// No connection, or it broke.
+    /// The connection failed.
     #[error(
-        "the runner cannot be reached: {0}; does a NetworkPolicy keep the operator from port 64002?"
+        "cannot reach the runner: {0}; check that NetworkPolicies permit the operator port 64002"
     )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
-    /// It was started, or goes on, under another operator process.
-    #[error(
-        "the runner does not know this operator yet; the kubelet brings it the key within 90 s"
-    )]
+    /// The runner's pod still has the key of another operator process.
+    #[error("the runner does not know this operator's key yet; the kubelet updates it within 90 s")]
     Unknown,
-    /// It refused.
-    #[error("the runner refused: {0}")]
+    /// The runner refused the request.
+    #[error("the runner refused the request: {0}")]
     Refused(String),
-    /// Another operator leads.
+    /// Another operator is the leader.
     #[error(transparent)]
     NotLeader(NotLeader),
-    /// The answer is not what this operator understands.
-    #[error("the runner's answer cannot be read: {0}")]
+    /// This operator cannot parse the answer.
+    #[error("the runner's answer is invalid: {0}")]
     Answer(serde_json::Error),
 }
 
-/// What the operator asks of a runner at `host`.
+/// The requests to a runner at `host`.
 pub trait RunnerApi: Send + Sync {
-    /// Where it is.
+    /// The runner's progress.
     fn state(
         &self,
         host: &str,
@@ -63,7 +61,7 @@ pub trait RunnerApi: Send + Sync {
         index: usize,
         offer: &Offer,
     ) -> impl Future<Output = Result<State, RunnerError>> + Send;
-    /// Says that its results are safe.
+    /// Tells the runner that its results are stored.
     fn finish(
         &self,
         host: &str,
@@ -71,7 +69,8 @@ pub trait RunnerApi: Send + Sync {
     ) -> impl Future<Output = Result<State, RunnerError>> + Send;
 }
 
-/// The real one. Until it is told whom to ask ([`HttpRunner::gated`]) it only reads.
+/// The HTTP client of a runner. The client sends only reading requests until it has a leadership
+/// ([`HttpRunner::gated`]).
 #[derive(Clone)]
 pub struct HttpRunner {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -120,7 +119,7 @@ impl RunnerApi for HttpRunner {
 }
 
 impl HttpRunner {
-    /// Writes while that is held.
+    /// Permits requests that change state while `leadership` is held.
     pub(super) fn gated(&mut self, leadership: Leadership) {
         self.leadership = leadership;
     }

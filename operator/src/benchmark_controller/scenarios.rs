@@ -1,5 +1,6 @@
-//! A benchmark's life against a fake API server and the runner's real board: each test is a sequence
-//! of reconciliations, with what others do in between.
+//! The life of a benchmark with a fake API server and the runner's real board. Each test is a
+//! sequence of reconciliations. Between two reconciliations, the test changes objects as other
+//! clients do.
 
 use std::sync::{Arc, Mutex};
 
@@ -86,7 +87,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     );
     assert_eq!(world.status().environment.as_deref(), Some("50ms None"));
 
-    // While it is measured nothing is touched.
+    // During the measurement the operator writes nothing.
     world.cluster.take_writes();
     world.reconcile().await;
     assert_eq!(world.cluster.take_writes(), [""; 0]);
@@ -125,8 +126,8 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     world.bring_up(1);
     world.reconcile().await;
 
-    // Another operator, which has seen nothing, in the middle of the first environment: it makes
-    // itself known to the runner, and touches nothing.
+    // Another operator process without the state of the first process takes over during the first
+    // environment. The new process publishes its key to the runner, and changes nothing else.
     let world = world.restarted();
     world.cluster.take_writes();
     world.reconcile().await;
@@ -139,7 +140,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
         world
             .verdict("Progressing")
             .unwrap()
-            .contains("the runner does not know this operator yet")
+            .contains("the runner does not know this operator's key yet")
     );
     world.runner.mount(&world.cluster);
     world.reconcile().await;
@@ -150,7 +151,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
     assert_eq!(world.names("muxtunnels"), ["probe-e1-native"]);
 
-    // And one that comes back when the first environment has been measured meanwhile.
+    // Another process takes over after the measurement of the first environment.
     world.measure(0);
     let world = world.restarted();
     world.reconcile().await;
@@ -194,7 +195,7 @@ async fn a_job_that_is_deleted_before_its_end_is_never_made_again() {
     assert_eq!(world.names("muxtunnels"), [""; 0]);
     assert_eq!(
         world.verdict("Failed"),
-        Some("True MT0505 the Job was deleted before it had ended".into())
+        Some("True MT0505 the Job was deleted before its end".into())
     );
 }
 
@@ -231,7 +232,7 @@ async fn a_runner_that_ended_unseen_is_judged_by_its_last_words() {
     world.reconcile().await;
     assert_eq!(
         world.verdict("Failed"),
-        Some("True MT0503 3 of 4 cells measured, 1 failed, 0 refused; the first: MT0507 iperf said no".into())
+        Some("True MT0503 3 of 4 cells measured, 1 failed, 0 refused; the first reason: MT0507 iperf said no".into())
     );
 }
 
@@ -368,7 +369,7 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
     world.reconcile().await;
     assert_eq!(
         world.verdict("Failed"),
-        Some("True MT0104 duration 5s500ms is not in whole seconds".into())
+        Some("True MT0104 duration 5s500ms is not a whole number of seconds".into())
     );
     assert_eq!(world.names("jobs"), [""; 0]);
     assert_eq!(world.reconcile().await, Action::await_change());
@@ -405,7 +406,7 @@ impl World {
         }
     }
 
-    /// With another process of the operator: another key, and nothing remembered.
+    /// Starts another operator process with another key and without the state of the first process.
     fn restarted(self) -> Self {
         let key = [self.key[0] + 1; 32];
         Self { key, ..self }
@@ -444,7 +445,7 @@ impl World {
         names.map(str::to_owned).collect()
     }
 
-    /// Sets the status of an object, as others than the operator do.
+    /// Sets the status of an object, as another controller does.
     fn set_status(&self, plural: &str, name: &str, status: Value) {
         let path = format!("{plural}/{name}");
         let mut object = self.cluster.get(&path).unwrap();
@@ -457,7 +458,7 @@ impl World {
         serde_json::from_value(object["status"].clone()).unwrap()
     }
 
-    /// `True MT0502 ...` of a condition.
+    /// The status and the message of a condition, such as `True MT0502 ...`.
     fn verdict(&self, type_: &str) -> Option<String> {
         let condition = self
             .status()
@@ -494,7 +495,7 @@ impl World {
         self.runner.mount(&self.cluster);
     }
 
-    /// What the kubelet and the tunnel's controller do for the environment `e<number>`.
+    /// Acts as the kubelet and the tunnel's controller for the environment `e<number>`.
     fn bring_up(&self, number: usize) {
         self.bring_agents_up(number);
         self.bring_tunnel_up(number, "native", 5);
@@ -515,7 +516,8 @@ impl World {
         }
     }
 
-    /// Its gateways have the addresses `10.0.<number>.<address>` and the next one.
+    /// Creates the gateways of a tunnel and makes the tunnel ready. The entry has the address
+    /// `10.0.<number>.<address>`, and the exit has the next address.
     fn bring_tunnel_up(&self, number: usize, protocol: &str, address: usize) {
         let tunnel = format!("probe-e{number}-{protocol}");
         for (index, component) in ["entry", "exit"].iter().enumerate() {
@@ -533,7 +535,7 @@ impl World {
             "Ready",
             "True",
             "Reconciled",
-            "MT0301 All is as asked.",
+            "MT0301 All objects match the spec.",
         );
     }
 
@@ -577,7 +579,7 @@ impl World {
         self.cluster.put(&format!("pods/{name}"), pod);
     }
 
-    /// What the runner does in the environment `index`.
+    /// Acts as the runner in the environment `index`.
     fn measure(&self, index: usize) {
         let mut board = self.board();
         for path in [Path::Direct, Path::Tunnel] {

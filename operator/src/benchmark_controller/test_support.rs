@@ -1,4 +1,4 @@
-//! A runner that is the real board behind a fake network.
+//! A runner with the real board and a fake network.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,11 +10,11 @@ use muxtunnel_crds::MuxBenchmark;
 use super::runner_client::{RunnerApi, RunnerError};
 use crate::testing::FakeApi;
 
-/// When everything happens.
+/// The time of all tests.
 pub(super) const NOON: &str = "2030-01-01T12:00:00Z";
 
-/// The runner: the real board, reached without a network. It knows the operator by what the kubelet
-/// last brought to its pod.
+/// The runner: the real board without a network. The runner knows the operator's key that the
+/// kubelet wrote to the runner's pod last.
 #[derive(Clone)]
 pub(super) struct FakeRunner {
     pub(super) board: Arc<Mutex<Board>>,
@@ -30,7 +30,7 @@ impl FakeRunner {
         }
     }
 
-    /// What the kubelet does within 90 seconds.
+    /// Updates the mounted ConfigMap, as the kubelet does within 90 seconds.
     pub(super) fn mount(&self, cluster: &FakeApi) {
         let published = cluster.get("configmaps/probe-operator").unwrap();
         let hash = published["data"]["sha256"].as_str().unwrap().to_owned();

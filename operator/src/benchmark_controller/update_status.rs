@@ -1,4 +1,5 @@
-//! Says in the status how far a benchmark is. Client required. Writes nothing when nothing changed.
+//! Writes the progress of a benchmark to its status. Client required. An unchanged status is not
+//! written.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
@@ -15,21 +16,21 @@ use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
 
-/// What one reconciliation of a benchmark found.
+/// The result of one reconciliation of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// It is under way.
+    /// Running.
     Running {
-        /// What is waited for, or done.
+        /// A description of the current step, or of the missing part.
         detail: String,
-        /// `50ms Wan`, once there is an environment.
+        /// For example `50ms Wan`, if there is an environment.
         environment: Option<String>,
-        /// `7/24`, once the runner has told.
+        /// For example `7/24`, if the runner has reported it.
         progress: Option<String>,
     },
-    /// The runner has told its results.
+    /// The runner has reported its results.
     Ended(Summary),
-    /// It will never have all its results.
+    /// The benchmark ended before all cells were measured.
     Failed(Code, String),
 }
 
@@ -38,7 +39,7 @@ pub enum Outcome {
 #[error("cannot write the status: {0}")]
 pub struct UpdateStatusError(#[from] kube::Error);
 
-/// The status that follows from `outcome`. Pure.
+/// The status for `outcome`. Pure.
 #[must_use]
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
@@ -75,7 +76,8 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
     }
 }
 
-/// Running: Progressing alone. Over: Progressing is False, and Complete or Failed is True.
+/// While the benchmark runs, only Progressing is True. Afterwards Progressing is False, and
+/// Complete or Failed is True.
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
     use benchmark_condition::{COMPLETE, FAILED, PROGRESSING};
     let ended = |code: Code, detail: String| {
@@ -125,7 +127,10 @@ fn judge(summary: &Summary) -> (Code, String) {
         .first_reason
         .as_deref()
         .unwrap_or("see the Job's log");
-    (code, format!("{counts}; the first: {first_code} {reason}"))
+    (
+        code,
+        format!("{counts}; the first reason: {first_code} {reason}"),
+    )
 }
 
 fn summary_of(summary: &Summary) -> BenchmarkSummary {
@@ -142,10 +147,10 @@ fn summary_of(summary: &Summary) -> BenchmarkSummary {
     }
 }
 
-/// Writes the status that follows from `outcome`, and returns it.
+/// Writes and returns the status for `outcome`.
 ///
 /// # Errors
-/// [`UpdateStatusError`] where the API server refuses, or does not answer.
+/// [`UpdateStatusError`] if the API server refuses the write or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     benchmark: &MuxBenchmark,

@@ -1,45 +1,52 @@
-//! From a MuxBenchmark to [`ValidatedBenchmark`], the only thing that builders read. Pure.
+//! Turns a MuxBenchmark into a [`ValidatedBenchmark`], the only input of builders. Pure.
 //!
-//! What the rules of the resource let through and cannot be run nevertheless is refused here, with
-//! words that name the field. As the spec cannot be changed, such a refusal is final.
+//! Rejects specs that match the schema but cannot be run. The message names the field. The spec is
+//! immutable, so a rejection is final.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use muxtunnel_bench_api::{EnvironmentKey, Matrix, MatrixError, Path};
+use muxtunnel_bench_api::{
+    EnvironmentKey, Matrix, MatrixError, Path, QUIC_DATAGRAM_BYTES, UDP_RATE_KBIT_S, parse_rate,
+};
 use muxtunnel_crds::{self as crds, BenchmarkCarrier, Gateway, MuxBenchmark, Profile, Protocol};
+use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 
 use crate::apply::owner_reference;
 use crate::protocol::configured;
 
+// Datagrams of a benchmark fit the default MTU of an interface, below the headers of UDP (8 bytes)
+// and IPv4 (20).
+const _: () = assert!(QUIC_DATAGRAM_BYTES + 8 + 20 == QUIC_MTU_DEFAULT as u32);
+
 /// A benchmark that can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedBenchmark {
-    /// Its name.
+    /// Name of the benchmark.
     pub name: String,
-    /// Its namespace, and that of all that it owns.
+    /// The namespace of the benchmark and of its children.
     pub namespace: String,
-    /// The reference that its children carry.
+    /// The owner reference for the benchmark's children.
     pub owner: OwnerReference,
-    /// What is measured.
+    /// The matrix to measure.
     pub matrix: Matrix,
-    /// Environments in the order of the matrix.
+    /// The environments, in the order of the matrix.
     pub environments: Vec<Environment>,
-    /// Mux protocols, each of a tunnel in every environment.
+    /// The mux protocols. Every environment has one tunnel per protocol.
     pub protocols: Vec<Protocol>,
-    /// The carriers of all tunnels, as far as their protocol has it.
+    /// The carrier settings of all tunnels, as far as their protocol supports them.
     pub carrier: BenchmarkCarrier,
     /// Settings of the entry gateways.
     pub entry: Option<Gateway>,
     /// Settings of the exit gateways.
     pub exit: Option<Gateway>,
-    /// Seconds after which the finished Job is removed.
+    /// Seconds after which the finished Job is deleted.
     pub ttl_seconds_after_finished: Option<i32>,
 }
 
 /// One environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// Its place in the matrix.
+    /// The key in the matrix.
     pub key: EnvironmentKey,
     /// Sysctl profile of the gateways and of the direct pair.
     pub profile: Profile,
@@ -52,7 +59,7 @@ impl ValidatedBenchmark {
         self.matrix.paths.contains(&path)
     }
 
-    /// The protocol of the tunnel that carries IP packets, if they are measured.
+    /// The protocol of the tunnel that carries IP packets, if IP packets are measured.
     #[must_use]
     pub fn network_protocol(&self) -> Option<Protocol> {
         let mut carrying = self.protocols.iter();
@@ -64,18 +71,21 @@ impl ValidatedBenchmark {
 /// Why a benchmark cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The API server sets it, so only an object that never was there lacks it.
+    /// The object lacks a field that the API server sets on every stored object.
     #[error("the object has no {0}")]
     Metadata(&'static str),
-    /// iperf counts whole seconds.
-    #[error("{field} {value} is not in whole seconds")]
+    /// The value is not a multiple of one second, which iperf requires.
+    #[error("{field} {value} is not a whole number of seconds")]
     Seconds {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: String,
     },
-    /// The matrix as a whole.
+    /// The rate of the datagrams is invalid.
+    #[error("udp.rate: {0}")]
+    UdpRate(String),
+    /// The matrix is invalid.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
 }
@@ -83,7 +93,7 @@ pub enum Invalid {
 /// Checks a benchmark.
 ///
 /// # Errors
-/// [`Invalid`], naming the field.
+/// [`Invalid`], with the field.
 pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid> {
     let spec = &benchmark.spec;
     let matrix = Matrix {
@@ -111,6 +121,7 @@ pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid>
         duration_s: whole_seconds("duration", spec.duration)?,
         warm_up_s: whole_seconds("warmUp", spec.warm_up)?,
         rounds: spec.rounds.unsigned_abs(),
+        udp_rate_kbit_s: udp_rate(spec)?,
     };
     matrix.check()?;
     Ok(ValidatedBenchmark {
@@ -155,6 +166,12 @@ fn whole_seconds(field: &'static str, duration: crds::Duration) -> Result<u32, I
     u32::try_from(milliseconds / 1000).map_err(|_| wrong())
 }
 
+fn udp_rate(spec: &crds::MuxBenchmarkSpec) -> Result<u32, Invalid> {
+    let rate = spec.udp.as_ref().and_then(|udp| udp.rate.as_deref());
+    rate.map_or(Ok(UDP_RATE_KBIT_S), parse_rate)
+        .map_err(Invalid::UdpRate)
+}
+
 fn path_of(path: crds::Path) -> Path {
     match path {
         crds::Path::Direct => Path::Direct,
@@ -163,7 +180,7 @@ fn path_of(path: crds::Path) -> Path {
     }
 }
 
-/// The name that a profile has in results.
+/// The name of a profile in results.
 fn profile_name(profile: Profile) -> &'static str {
     match profile {
         Profile::None => "None",
@@ -172,7 +189,31 @@ fn profile_name(profile: Profile) -> &'static str {
     }
 }
 
-/// The name that a protocol has in results.
+/// The name of a protocol in results.
 pub fn protocol_name(protocol: Protocol) -> &'static str {
     configured(protocol).can().name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::benchmark::benchmark;
+
+    fn udp_rate_of(udp: &str) -> Result<u32, String> {
+        let spec = format!("tunnel: {{carrier: {{}}}}\npaths: [Direct, Network]\n{udp}");
+        let valid = validate(&benchmark(&spec)).map_err(|error| error.to_string())?;
+        Ok(valid.matrix.udp_rate_kbit_s)
+    }
+
+    #[test]
+    fn the_rate_of_the_datagrams_has_a_default_and_bounds() {
+        assert_eq!(udp_rate_of(""), Ok(100_000));
+        assert_eq!(udp_rate_of("udp: {}"), Ok(100_000));
+        assert_eq!(udp_rate_of("udp: {rate: 1Gbit}"), Ok(1_000_000));
+        let error = udp_rate_of("udp: {rate: 20Gbit}").unwrap_err();
+        assert!(
+            error.starts_with("udp.rate: \"20Gbit\" is not a rate"),
+            "{error}"
+        );
+    }
 }

@@ -32,7 +32,11 @@ fn listed(objects: impl IntoIterator<Item = ConfigMap>) -> Feed<ConfigMap> {
 fn seen(cache: &Cache<ConfigMap>) -> Option<u64> {
     let got = cache.get("site", "office-exit").unwrap();
     let listed = cache.children("site", "office", &["exit"]).unwrap();
-    assert_eq!(got.as_ref(), listed.first(), "both ways say the same");
+    assert_eq!(
+        got.as_ref(),
+        listed.first(),
+        "both functions return the same object"
+    );
     got.map(|object| version(object.as_ref()))
 }
 
@@ -40,7 +44,11 @@ fn seen(cache: &Cache<ConfigMap>) -> Option<u64> {
 fn nothing_is_known_before_the_first_list() {
     let feed = feed([Event::Init, Event::InitApply(config_map("a", 1))]);
     let error = feed.cache().get("site", "office-exit").unwrap_err();
-    assert!(error.to_string().contains("no ConfigMap is known yet"));
+    assert!(
+        error
+            .to_string()
+            .contains("objects of kind ConfigMap are not known yet")
+    );
     assert_eq!(seen(&listed([]).cache()), None);
 }
 
@@ -51,7 +59,11 @@ async fn an_own_write_is_seen_until_the_watch_has_something_newer() {
     cache.wrote(&config_map("a", 3));
     assert_eq!(seen(&cache), Some(3));
     feed.take(Event::Apply(config_map("a", 2)));
-    assert_eq!(seen(&cache), Some(3), "the watch is behind");
+    assert_eq!(
+        seen(&cache),
+        Some(3),
+        "the watch delivered an older version than the own write"
+    );
     feed.take(Event::Apply(config_map("a", 3)));
     assert!(cache.lock().is_empty());
     feed.take(Event::Delete(config_map("a", 4)));
@@ -65,7 +77,7 @@ async fn what_was_deleted_is_not_seen_again_but_its_successor_is() {
     cache.deleted(&config_map("a", 1));
     assert_eq!(seen(&cache), None);
     feed.take(Event::Apply(config_map("a", 2)));
-    assert_eq!(seen(&cache), None, "an event from before it was deleted");
+    assert_eq!(seen(&cache), None, "the event is older than the deletion");
     feed.take(Event::Apply(config_map("b", 5)));
     assert_eq!(seen(&cache), Some(5));
 }
@@ -81,12 +93,12 @@ async fn a_list_that_was_asked_for_later_counts_more_than_an_own_write() {
     assert_eq!(
         seen(&cache),
         Some(3),
-        "written in the same moment as the list was asked for"
+        "the object was written in the moment in which the list was requested"
     );
     tokio::time::advance(Duration::from_millis(1)).await;
     feed.take(Event::Init);
     feed.take(Event::InitDone);
-    assert_eq!(seen(&cache), None, "somebody else has deleted it");
+    assert_eq!(seen(&cache), None, "another client has deleted the object");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +111,10 @@ async fn own_writes_are_few_and_young() {
         tokio::time::advance(Duration::from_millis(1)).await;
     }
     assert_eq!(cache.lock().len(), OWN_WRITES_MAX);
-    assert!(cache.get("site", "0").unwrap().is_none(), "the oldest went");
+    assert!(
+        cache.get("site", "0").unwrap().is_none(),
+        "the oldest write was dropped"
+    );
     tokio::time::advance(OWN_WRITE_AGE_MAX).await;
     assert!(cache.get("site", "7").unwrap().is_none());
     cache.wrote(&config_map("a", 3));

@@ -1,9 +1,10 @@
-//! The authorities of a tunnel, derived from one seed.
+//! The certificate authorities of a tunnel, derived from one seed.
 //!
-//! Each tunnel has two: one signs the certificates of its entries, the other those of its exits, and both sign for this
-//! tunnel alone. A key is HKDF-SHA256 of the seed over the tunnel's UID, the purpose and the generation; it is of
-//! Ed25519, whose signatures are no matter of chance, so that the same certificate comes out each time. Authorities
-//! take turns by the clock: see [`Schedule`].
+//! Each tunnel has two authorities: one signs the certificates of entries, and the other signs the
+//! certificates of exits. Both authorities sign for this tunnel only. A key is HKDF-SHA256 of the
+//! seed over the tunnel's UID, the purpose and the generation. Keys are Ed25519 keys, whose
+//! signatures are deterministic, so the same input yields the same certificate. Authorities rotate
+//! by time, see [`Schedule`].
 
 use data_encoding::HEXLOWER;
 use kube::ResourceExt;
@@ -20,19 +21,19 @@ use super::CertificateError;
 use super::seal::{SealingKey, derived};
 use crate::settings::Settings;
 
-/// Length of a seed.
+/// Length of a seed, in bytes.
 pub const SEED_BYTES: usize = 32;
-/// How much longer than the entries' an authority of exits serves: a join bundle has it, and lives as long as the
-/// entries' authority in it.
+/// Lifetime of an authority of exits, as a multiple of the lifetime of an authority of entries. A
+/// join bundle contains both authorities, and expires with its authority of entries.
 const EXIT_LIVES: i64 = 10;
-/// By how much clocks may differ.
+/// Allowed difference between clocks, in seconds.
 pub(super) const SKEW_SECONDS: i64 = 3600;
-/// What is before the key of Ed25519 in PKCS #8, version 1 (RFC 8410, section 7).
+/// The bytes before an Ed25519 key in PKCS #8, version 1 (RFC 8410, section 7).
 const PKCS8_HEAD: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// What all authorities are derived from. It is wiped from memory once it is dropped.
+/// The secret that all authorities are derived from. The seed's memory is wiped on drop.
 pub struct Seed(Zeroizing<[u8; SEED_BYTES]>);
 
 impl std::fmt::Debug for Seed {
@@ -42,25 +43,25 @@ impl std::fmt::Debug for Seed {
 }
 
 impl Seed {
-    /// A new one, of a cryptographic generator.
+    /// Creates a seed with a cryptographic random generator.
     #[must_use]
     pub fn random() -> Self {
         Self(Zeroizing::new(rand::random()))
     }
 
-    /// The seed of these bytes; `None`: there are not [`SEED_BYTES`].
+    /// The seed with these bytes, or `None` if their number is not [`SEED_BYTES`].
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         Some(Self(Zeroizing::new(bytes.try_into().ok()?)))
     }
 
-    /// Its bytes.
+    /// The bytes of the seed.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &*self.0
     }
 
-    /// A key for what is kept for `subject`.
+    /// Derives the key that seals stored data of `subject`.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -75,12 +76,12 @@ impl Seed {
     }
 }
 
-/// Whose certificates an authority signs.
+/// The side whose certificates an authority signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Those of entries.
+    /// Certificates of entries.
     Entry,
-    /// Those of exits.
+    /// Certificates of exits.
     Exit,
 }
 
@@ -93,11 +94,13 @@ impl Purpose {
     }
 }
 
-/// When which authority of a row signs, and which are trusted. Times are seconds since 1970.
+/// Determines which authorities of a series sign and are trusted at a time. Times are seconds since
+/// 1970.
 ///
-/// Each serves for two thirds of its life; then the next one signs, and certificates of the former are good for as long
-/// as it lives. The next one is trusted a tenth of a life before it signs: by then it is in every gateway, and in the
-/// bundles of exits.
+/// An authority signs for two thirds of its lifetime. Then the next authority signs. Certificates
+/// of the previous authority stay valid until that authority expires. The next authority is trusted
+/// a tenth of a lifetime before it signs. Until then, all gateways and the bundles of exits get the
+/// authority.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     begin: i64,
@@ -105,7 +108,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The row that begins when its tunnel does. `life`: at least 60 seconds.
+    /// The series that begins with the creation of its tunnel. `life` is in seconds, at least 60.
     #[must_use]
     pub fn new(begin: i64, life: i64) -> Self {
         Self {
@@ -118,13 +121,14 @@ impl Schedule {
         self.life / 3 * 2
     }
 
-    /// The number of the one that signs at `now`.
+    /// The number of the authority that signs at `now`.
     #[must_use]
     pub fn signing(&self, now: i64) -> i64 {
         (now - self.begin).max(0) / self.step()
     }
 
-    /// The numbers of those that are trusted at `now`, the oldest first. At most three.
+    /// The numbers of the authorities that are trusted at `now`, the oldest first. There are at
+    /// most three.
     #[must_use]
     pub fn trusted(&self, now: i64) -> Vec<i64> {
         let signing = self.signing(now);
@@ -148,18 +152,18 @@ impl Schedule {
 /// The tunnel that authorities are derived for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// UID of its object: an object that is created again has other keys.
+    /// UID of the tunnel. A recreated object gets other keys.
     pub uid: String,
-    /// When it was made, in seconds since 1970.
+    /// When the object was created, in seconds since 1970.
     pub created: i64,
-    /// The join generation. Authorities of entries are others for each.
+    /// The join generation. Each generation has its own authorities of entries.
     pub generation: u32,
-    /// Life of an authority of entries, in seconds.
+    /// Lifetime of an authority of entries, in seconds.
     pub life: i64,
 }
 
 impl Subject {
-    /// `tunnel`, under a join generation.
+    /// The subject of `tunnel` with a join generation.
     #[must_use]
     pub fn of(tunnel: &MuxTunnel, generation: u32, settings: &Settings) -> Self {
         let created = tunnel.creation_timestamp();
@@ -180,7 +184,7 @@ impl Subject {
         Schedule::new(self.created, self.life.saturating_mul(lives))
     }
 
-    /// The one that signs at `now`.
+    /// The authority that signs at `now`.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -193,7 +197,7 @@ impl Subject {
         self.authority(seed, purpose, self.schedule(purpose).signing(now))
     }
 
-    /// Those that are trusted at `now`, the oldest first.
+    /// The authorities that are trusted at `now`, the oldest first.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -209,7 +213,8 @@ impl Subject {
             .collect()
     }
 
-    /// Those of entries that are, or were, in a bundle that is still good at `now`, the oldest first. At most two.
+    /// The authorities of entries in bundles that are still valid at `now`, the oldest first. At
+    /// most two.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -228,12 +233,14 @@ impl Subject {
         purpose: Purpose,
         number: i64,
     ) -> Result<Authority, CertificateError> {
-        // A revocation is of bundles, and they have the key of the entries' authority alone.
+        // A revocation concerns bundles, and a bundle contains only the key of the authority of
+        // entries.
         let generation = match purpose {
             Purpose::Entry => self.generation,
             Purpose::Exit => 0,
         };
-        // Numbers are counted by the life: with another one the same number is another time's, whose key is long known.
+        // The lifetime determines the numbering. With another lifetime, the same number means
+        // another period, and a key for this number may have been published long ago.
         let name = format!(
             "muxtunnel {} {} {generation}.{}.{number}",
             purpose.as_str(),
@@ -252,7 +259,7 @@ impl Subject {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let mut serial = seed.derive(&name, "serial number")?;
-        // Positive, and never zero (RFC 5280, section 4.1.2.2).
+        // A serial number is positive and never zero (RFC 5280, section 4.1.2.2).
         serial[0] = serial[0] & 0x7f | 0x40;
         params.serial_number = Some(SerialNumber::from_slice(&serial[..16]));
         let key = seed.derive(&name, "key")?;
@@ -276,15 +283,15 @@ impl Subject {
 
 /// One authority, with its key.
 pub struct Authority {
-    /// SHA-256 of its certificate (DER), in hexadecimal digits.
+    /// SHA-256 of the authority's certificate (DER), in hexadecimal digits.
     pub fingerprint: String,
-    /// Its certificate.
+    /// The authority's certificate, PEM.
     pub pem: String,
-    /// Its key.
+    /// The authority's private key, PEM.
     pub key_pem: Zeroizing<String>,
-    /// From when on it is trusted, in seconds since 1970.
+    /// When the authority becomes trusted, in seconds since 1970.
     pub begin: i64,
-    /// When it expires, in seconds since 1970.
+    /// When the authority expires, in seconds since 1970.
     pub end: i64,
     pub(super) issuer: Issuer<'static, KeyPair>,
 }
@@ -307,7 +314,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// The certificates of `authorities`, one after another.
+/// The concatenated certificates of `authorities`, PEM.
 #[must_use]
 pub fn pem(authorities: &[Authority]) -> String {
     let texts = authorities.iter().map(|one| one.pem.as_str());

@@ -1,4 +1,4 @@
-//! Certificates of cert-manager: what is asked of it where a tunnel names an issuer. Pure.
+//! Requests to cert-manager, for tunnels that name an issuer. Pure.
 
 use kube::CustomResource;
 use kube::core::ObjectMeta;
@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::Purpose;
 
-/// Shortest life that cert-manager gives, in seconds.
+/// Shortest lifetime that cert-manager issues, in seconds.
 const LIFE_MIN: i64 = 3600;
 
-/// A Certificate, as far as it matters here. Source: cert-manager.io, API reference, `cert-manager.io/v1`.
+/// The fields of a Certificate that the operator uses. Source: cert-manager.io, API reference,
+/// `cert-manager.io/v1`.
 #[derive(CustomResource, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "cert-manager.io",
@@ -23,59 +24,60 @@ const LIFE_MIN: i64 = 3600;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSpec {
-    /// The Secret that it is written to.
+    /// The Secret that cert-manager writes.
     pub secret_name: String,
     /// SPIFFE IDs.
     pub uris: Vec<String>,
-    /// What it is good for.
+    /// Key usages.
     pub usages: Vec<String>,
-    /// Its life, as Go writes durations.
+    /// Lifetime, in Go's notation.
     pub duration: String,
-    /// How long before its end it is renewed.
+    /// Time from the renewal to the expiry, in Go's notation.
     pub renew_before: String,
-    /// Who signs it.
+    /// The issuer that signs.
     pub issuer_ref: IssuerRef,
-    /// Its key.
+    /// How cert-manager creates the private key.
     pub private_key: PrivateKey,
 }
 
-/// The key of a Certificate.
+/// How cert-manager creates the private key of a Certificate.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PrivateKey {
-    /// ECDSA.
+    /// Always `ECDSA`.
     pub algorithm: String,
-    /// Of the curve.
+    /// Size of the curve, in bits.
     pub size: i64,
-    /// Always: a renewed certificate has a key of its own.
+    /// Always `Always`: a renewed certificate gets a new key.
     pub rotation_policy: String,
 }
 
-/// How far cert-manager is.
+/// The status of a Certificate.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// Ready, Issuing.
+    /// Types: `Ready`, `Issuing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<StatusCondition>,
 }
 
-/// A condition of a Certificate; it may lack what matters least.
+/// A condition of a Certificate.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 pub struct StatusCondition {
-    /// Its type.
+    /// The condition's type.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
-    /// What a person needs to know.
+    /// The message for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Certificate {
-    /// The one of a gateway of side `purpose` with `identity`, for `life` seconds; it is renewed as our own are, once two
-    /// thirds of that are over.
+    /// The Certificate of a gateway of side `purpose` with `identity` and a lifetime of `life`
+    /// seconds. cert-manager renews it after two thirds of the lifetime, like the operator's own
+    /// certificates.
     #[must_use]
     pub fn of(
         metadata: ObjectMeta,
@@ -109,7 +111,8 @@ impl Certificate {
         }
     }
 
-    /// Why it is not there yet, in cert-manager's words; `None`: it is.
+    /// cert-manager's message about why the certificate is not issued yet. `None` if the
+    /// certificate is issued.
     #[must_use]
     pub fn pending(&self) -> Option<String> {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
@@ -117,12 +120,12 @@ impl Certificate {
         match ready {
             Some(ready) if ready.status == "True" => None,
             Some(ready) => Some(ready.message.clone().unwrap_or_default()),
-            None => Some("cert-manager has not looked at it yet".to_owned()),
+            None => Some("cert-manager has not processed the Certificate yet".to_owned()),
         }
     }
 }
 
-/// As the API server has it back from Go: whole hours, minutes and seconds.
+/// Formats `seconds` as hours, minutes and seconds, as the API server returns durations.
 fn go_duration(seconds: i64) -> String {
     let (hours, rest) = (seconds / 3600, seconds % 3600);
     format!("{hours}h{}m{}s", rest / 60, rest % 60)

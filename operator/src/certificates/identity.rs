@@ -1,4 +1,4 @@
-//! SPIFFE IDs: the names that certificates of gateways are for.
+//! SPIFFE IDs: the identities in the gateways' certificates.
 
 /// Longest name of a trust domain (SPIFFE-ID, section 2.3).
 const TRUST_DOMAIN_LENGTH_MAX: usize = 255;
@@ -9,15 +9,15 @@ pub fn identity(trust_domain: &str, namespace: &str, name: &str, side: &str) -> 
     format!("spiffe://{trust_domain}/ns/{namespace}/mt/{name}/{side}")
 }
 
-/// Checks the name of a trust domain, as it is given by a flag.
+/// Checks the name of a trust domain, given by a flag.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence for the user.
 pub fn trust_domain(text: &str) -> Result<String, String> {
     let is_fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
     if text.is_empty() || text.len() > TRUST_DOMAIN_LENGTH_MAX || !text.chars().all(is_fine) {
         return Err(format!(
-            "{text:?} is no trust domain: lower-case letters, digits, hyphens, underscores and dots, at most \
+            "{text:?} is not a trust domain: expected lower-case letters, digits, hyphens, underscores and dots, with a length of at most \
              {TRUST_DOMAIN_LENGTH_MAX}"
         ));
     }

@@ -1,8 +1,9 @@
-//! Join bundles: what an exit's operator gives to entries elsewhere. Pure.
+//! Join bundles: the data that an exit's operator gives to remote entries. This module is pure.
 //!
-//! A bundle has the authorities that the exit's certificates come from, and one of entries with its key, which signs for
-//! that one tunnel alone: so the entry's operator issues short-lived certificates by itself, and the next bundle comes
-//! through the tunnel ([`super::offer`]). A Secret that is read here was written by anybody: all of it is checked.
+//! A bundle contains the authorities of the exit's certificates, and one authority of entries with
+//! its key, which signs certificates for this tunnel only. With this key, the entry's operator issues
+//! short-lived certificates itself, and the next bundle arrives through the tunnel
+//! ([`super::offer`]). Any user may have written the Secret, so each of its keys is checked.
 
 use std::collections::BTreeMap;
 
@@ -17,68 +18,70 @@ use zeroize::Zeroizing;
 
 use super::authority::{Authority, SKEW_SECONDS, fingerprint};
 
-/// Where the exit is, `host:port`; not there where both sides meet at a rendezvous.
+/// `host:port` of the exit. The key is absent if both sides connect to a rendezvous.
 pub const ADDRESS: &str = "address";
-/// The authorities of exits, in PEM.
+/// The certificates of the authorities of exits, PEM.
 pub const EXIT_AUTHORITIES: &str = secrets::AUTHORITIES;
-/// The authority of entries, in PEM...
+/// The certificate of the authority of entries, PEM.
 pub const ENTRY_AUTHORITY: &str = secrets::CERTIFICATE;
-/// ...and its key.
+/// The key of the authority of entries, PEM.
 pub const ENTRY_KEY: &str = secrets::KEY;
 /// The SPIFFE ID of the exit.
 pub const EXIT_IDENTITY: &str = "exit-identity";
-/// The SPIFFE ID that the exit takes for an entry.
+/// The SPIFFE ID that the exit accepts for an entry.
 pub const ENTRY_IDENTITY: &str = "entry-identity";
-/// When all this expires (RFC 3339), for people and for tools: what counts is in the certificates.
+/// When the bundle expires (RFC 3339). This value is only informational, because the certificates
+/// determine the expiry.
 pub const EXPIRES: &str = "expires";
 
-/// Longest text of a key, but for the certificates.
+/// Longest value of a key other than certificates and the private key, bytes.
 const TEXT_BYTES_MAX: usize = 512;
-/// Longest certificates and key.
+/// Longest value of certificates or of the private key, bytes.
 const PEM_BYTES_MAX: usize = 1 << 16;
-/// Most authorities of exits: three are trusted at once.
+/// Maximum number of authorities of exits in a bundle. At most three are trusted at the same time.
 const AUTHORITIES_MAX: usize = 8;
 
-/// What an entry elsewhere needs to join an exit.
+/// The data that a remote entry needs to join an exit.
 #[derive(Debug)]
 pub struct Bundle {
-    /// Where the exit is.
+    /// `host:port` of the exit, or `None` with a rendezvous.
     pub address: Option<String>,
-    /// Its authorities, in PEM.
+    /// The certificates of the exit's authorities, PEM.
     pub exit_authorities: String,
-    /// What signs for entries.
+    /// The authority that signs certificates of entries.
     pub entry_authority: Authority,
-    /// Who the exit is.
+    /// The SPIFFE ID of the exit.
     pub exit_identity: String,
-    /// Who an entry has to be.
+    /// The SPIFFE ID of the entry.
     pub entry_identity: String,
 }
 
 /// Why a bundle cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleProblem {
-    /// The class.
+    /// The code of the problem.
     pub code: Code,
-    /// What is wrong with the Secret, without its name.
+    /// A description of the fault. The description does not contain the Secret's name.
     pub what: String,
 }
 
 impl Bundle {
-    /// When it expires, in seconds since 1970.
+    /// When the first certificate of the bundle expires, in seconds since 1970.
     #[must_use]
     pub const fn expires(&self) -> i64 {
         self.entry_authority.end
     }
 
-    /// By when a newer one is published, and has come, in seconds since 1970: see [`super::authority::Schedule`], of which a bundle
-    /// shows the first and the last moment.
+    /// When a newer bundle must have been published and received, in seconds since 1970. A bundle
+    /// is valid from the begin to the end of its authority of entries. See
+    /// [`super::authority::Schedule`].
     #[must_use]
     pub const fn renewed_by(&self) -> i64 {
         let (begin, end) = (self.entry_authority.begin, self.entry_authority.end);
         end - (end - begin) / 10 * 3
     }
 
-    /// The data of its Secret.
+    /// The data of the bundle's Secret.
     #[must_use]
     pub fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = self.public();
@@ -88,26 +91,26 @@ impl Bundle {
             .collect()
     }
 
-    /// The same as text.
+    /// The data as JSON.
     #[must_use]
     pub fn text(&self) -> Zeroizing<Vec<u8>> {
-        // Texts alone: nothing of it is refused.
+        // The map contains only strings, so the serialization cannot fail.
         Zeroizing::new(serde_json::to_vec(&self.data()).unwrap_or_default())
     }
 
-    /// The bundle in what [`Self::text`] gave.
+    /// Parses the JSON that [`Self::text`] returns.
     ///
     /// # Errors
     /// [`BundleProblem`].
     pub fn parse(text: &[u8]) -> Result<Self, BundleProblem> {
         let data = serde_json::from_slice(text).map_err(|_| BundleProblem {
             code: Code::JoinBundleInvalid,
-            what: "is no bundle".to_owned(),
+            what: "is not a join bundle".to_owned(),
         })?;
         Self::of(&data)
     }
 
-    /// SHA-256 of all but the key, which its certificate stands for.
+    /// SHA-256 of the data without the private key. The certificate identifies the key.
     #[must_use]
     pub fn digest(&self) -> String {
         let parts = self.public().into_iter();
@@ -127,8 +130,8 @@ impl Bundle {
         public
     }
 
-    /// The bundle in `secret`, if it is one, whether or not it is still good. Nothing of a Secret of another type is
-    /// looked at.
+    /// Reads the bundle from `secret`, even if it has expired. A Secret of another type is rejected
+    /// unread.
     ///
     /// # Errors
     /// [`BundleProblem`].
@@ -139,7 +142,7 @@ impl Bundle {
         Self::of(secret.data.as_ref().unwrap_or(&BTreeMap::new()))
     }
 
-    /// The bundle with this data.
+    /// Reads the bundle from the data of a Secret.
     ///
     /// # Errors
     /// [`BundleProblem`].
@@ -154,10 +157,9 @@ impl Bundle {
         })
     }
 
-    /// Whether it is good at `now`.
+    /// Checks that the bundle has not expired at `now` (seconds since 1970).
     ///
-    /// # Errors
-    /// [`BundleProblem`]: it has expired.
+    /// # Errors [`BundleProblem`] if the bundle has expired.
     pub fn good_at(&self, now: i64) -> Result<(), BundleProblem> {
         if self.expires() > now {
             return Ok(());
@@ -176,13 +178,13 @@ fn invalid(what: String) -> BundleProblem {
     }
 }
 
-/// RFC 3339.
+/// `seconds` since 1970 as RFC 3339.
 #[must_use]
 pub fn date(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }
 
-/// `host:port`, as the schema has it.
+/// Whether `text` is `host:port`, as the schema defines it.
 #[must_use]
 pub fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
@@ -214,7 +216,7 @@ impl Fields<'_> {
 
     fn text(&self, key: &str) -> Result<&str, String> {
         std::str::from_utf8(self.bytes(key, TEXT_BYTES_MAX)?)
-            .map_err(|_| format!("has a key {key} that is no text"))
+            .map_err(|_| format!("has a key {key} that is not UTF-8"))
     }
 
     fn address(&self) -> Result<Option<String>, String> {
@@ -225,7 +227,9 @@ impl Fields<'_> {
         if is_address(address) {
             Ok(Some(address.to_owned()))
         } else {
-            Err(format!("has a key {ADDRESS} that is not host:port"))
+            Err(format!(
+                "has a key {ADDRESS} that is not of the form host:port"
+            ))
         }
     }
 
@@ -235,13 +239,12 @@ impl Fields<'_> {
         if identity.starts_with("spiffe://") && identity.chars().all(is_fine) {
             Ok(identity.to_owned())
         } else {
-            Err(format!("has a key {key} that is no SPIFFE ID"))
+            Err(format!("has a key {key} that is not a SPIFFE ID"))
         }
     }
 
     fn exit_authorities(&self) -> Result<String, String> {
-        let wrong =
-            || format!("has a key {EXIT_AUTHORITIES} with no authority in PEM, or a broken one");
+        let wrong = || format!("has a key {EXIT_AUTHORITIES} without a valid authority in PEM");
         let bytes = self.bytes(EXIT_AUTHORITIES, PEM_BYTES_MAX)?;
         let found: Vec<_> = Pem::iter_from_buffer(bytes)
             .take(AUTHORITIES_MAX + 1)
@@ -262,26 +265,29 @@ impl Fields<'_> {
     fn entry_authority(&self) -> Result<Authority, String> {
         let wrong = |key: &str, what: &str| format!("has a key {key} {what}");
         let bytes = self.bytes(ENTRY_AUTHORITY, PEM_BYTES_MAX)?;
-        let unreadable = || wrong(ENTRY_AUTHORITY, "that is no certificate in PEM");
+        let unreadable = || wrong(ENTRY_AUTHORITY, "that is not a certificate in PEM");
         let mut pems = Pem::iter_from_buffer(bytes);
         let pem = pems.next().and_then(Result::ok).ok_or_else(unreadable)?;
         let parsed = pem.parse_x509().map_err(|_| unreadable())?;
         if !parsed.is_ca() {
-            return Err(wrong(ENTRY_AUTHORITY, "whose certificate is no authority"));
+            return Err(wrong(
+                ENTRY_AUTHORITY,
+                "whose certificate is not an authority",
+            ));
         }
         let key = self.bytes(ENTRY_KEY, PEM_BYTES_MAX)?;
         let key_pem = Zeroizing::new(
             std::str::from_utf8(key)
-                .map_err(|_| wrong(ENTRY_KEY, "that is no text"))?
+                .map_err(|_| wrong(ENTRY_KEY, "that is not UTF-8"))?
                 .to_owned(),
         );
         let key = KeyPair::from_pem(&key_pem)
-            .map_err(|_| wrong(ENTRY_KEY, "that is no private key in PEM"))?;
+            .map_err(|_| wrong(ENTRY_KEY, "that is not a private key in PEM"))?;
         if key.public_key_raw() != &*parsed.public_key().subject_public_key.data {
-            return Err(wrong(ENTRY_KEY, "that is not the one of its certificate"));
+            return Err(wrong(ENTRY_KEY, "that does not match the certificate"));
         }
         let (begin, end) = (
-            // It is good a little before it is trusted.
+            // A certificate becomes valid shortly before the time at which it is trusted.
             parsed.validity().not_before.timestamp() + SKEW_SECONDS,
             parsed.validity().not_after.timestamp(),
         );

@@ -1,4 +1,4 @@
-//! Certificates of gateways: short-lived, each with a key of its own.
+//! Certificates of gateways: short-lived, each with its own key.
 
 use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
@@ -13,17 +13,18 @@ use super::authority::{Authority, Purpose, SKEW_SECONDS, at, fingerprint};
 pub struct Leaf {
     /// The certificate.
     pub pem: String,
-    /// Its key.
+    /// The private key of the certificate.
     pub key_pem: Zeroizing<String>,
     /// SHA-256 of the certificate (DER), in hexadecimal digits.
     pub fingerprint: String,
-    /// When it expires, in seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     pub not_after: i64,
 }
 
 impl Authority {
-    /// A certificate for `identity`, a SPIFFE ID, of a gateway of side `purpose`, from `now` on for `life` seconds, but
-    /// not beyond the authority's own end.
+    /// Issues a certificate for `identity`, a SPIFFE ID, of a gateway of side `purpose`. The
+    /// certificate is valid from `now` for `life` seconds, but not beyond the expiry of the
+    /// authority.
     ///
     /// # Errors
     /// [`CertificateError`].

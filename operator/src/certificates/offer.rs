@@ -1,9 +1,11 @@
-//! Offers: how the present bundle comes to entries elsewhere that joined by it, or by the one before. Pure.
+//! Offers: the current bundle, for remote entries that joined with the current or the previous
+//! bundle. This module is pure.
 //!
-//! The exit's operator seals it for each of them with the key that is in their bundle, and signs that as an authority of
-//! exits. Its gateways hand the offer out through the tunnel; the entry's operator opens it. Gateways and other readers
-//! of the offer see ciphertext. Who finds a bundle can open what is offered to its holders for as long as the exit
-//! trusts it, and can make no offer.
+//! The exit's operator seals the bundle for each holder with the key in the holder's bundle, and
+//! signs the result as an authority of exits. The exit's gateways pass the offer on through the
+//! tunnel, and the entry's operator opens it. Gateways and other readers of the offer see only
+//! ciphertext. An attacker who obtains a bundle can open the offers to the bundle's holders as long
+//! as the exit trusts the bundle. The attacker cannot create an offer.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +24,22 @@ use super::authority::Authority;
 use super::join::Bundle;
 use super::seal::{SealingKey, derived};
 
-/// What an offer is sealed for; it is also before all that is signed, which no certificate begins with.
+/// Context of the sealing, and prefix of the signed text. No certificate begins with this text.
 const USE: &str = "muxtunnel.dev/offer/v1";
-/// What a kept bundle is sealed for.
+/// Context of the sealing of a bundle that the entry's operator keeps.
 const KEPT: &str = "muxtunnel.dev/kept-bundle/v1";
-/// Most holders of an offer that is read: there are two at most.
+/// Maximum number of holders in an offer that this operator reads. An exit's operator writes at
+/// most two.
 const HOLDERS_MAX: usize = 8;
 
-/// One for the holders of one bundle.
+/// The offer for the holders of one bundle.
 #[derive(Serialize, Deserialize)]
 struct Sealed {
-    /// Fingerprint of the authority of entries in their bundle.
+    /// Fingerprint of the authority of entries in the holders' bundle.
     holder: String,
-    /// The bundle that is offered.
+    /// The sealed bundle.
     bundle: String,
-    /// By an authority of exits, of both.
+    /// Signature of `holder` and `bundle` by an authority of exits.
     signature: String,
 }
 
@@ -46,8 +49,8 @@ impl Sealed {
     }
 }
 
-/// `bundle` for those who have a bundle with one of `holders`, signed by `signer`, an authority of exits. The same each
-/// time.
+/// Seals `bundle` for the holders of a bundle with one of the authorities `holders`. `signer` is an
+/// authority of exits. The same input yields the same offer.
 ///
 /// # Errors
 /// [`CertificateError`].
@@ -73,16 +76,18 @@ pub fn offer(
         })
     });
     let sealed: Vec<_> = sealed.collect::<Result<_, CertificateError>>()?;
-    // Texts alone: nothing of it is refused.
+    // The structure contains only strings, so the serialization cannot fail.
     Ok(serde_json::to_string(&sealed).unwrap_or_default())
 }
 
-/// The bundle in `offer` for holders of `own`; `None`: it is the one that they have.
+/// Opens the bundle in `offer` for holders of `own`. Returns `None` if the offer contains the same
+/// bundle as `own`.
 ///
 /// # Errors
-/// A sentence: there is none for them, or not by their exit.
+/// A sentence with the reason: the offer has no entry for these holders, or their exit did not sign
+/// the offer.
 pub fn accept(offer: &str, own: &Bundle) -> Result<Option<Bundle>, String> {
-    let unreadable = || "what the exit offers is no offer of bundles".to_owned();
+    let unreadable = || "cannot parse the exit's offer of a join bundle".to_owned();
     if offer.len() > OFFER_BYTES_MAX {
         return Err(unreadable());
     }
@@ -91,20 +96,22 @@ pub fn accept(offer: &str, own: &Bundle) -> Result<Option<Bundle>, String> {
     let mut sealed = sealed.into_iter().take(HOLDERS_MAX);
     let ours = sealed.find(|one| one.holder == authority.fingerprint);
     let Some(ours) = ours else {
-        return Err("the exit offers none to holders of this one".to_owned());
+        return Err("the exit's offer has no bundle for holders of this bundle".to_owned());
     };
     if !is_by_an_exit(&ours, own) {
-        return Err("what the exit offers is not signed by an authority of exits".to_owned());
+        return Err(
+            "the exit's offer is not signed by an authority of exits in this bundle".to_owned(),
+        );
     }
     let text = holder_key(authority)
         .ok()
         .and_then(|key| key.open(USE, &ours.bundle))
-        .ok_or("what the exit offers cannot be opened")?;
-    let bundle =
-        Bundle::parse(&text).map_err(|problem| format!("what the exit offers {}", problem.what))?;
+        .ok_or("the exit's offer cannot be decrypted")?;
+    let bundle = Bundle::parse(&text)
+        .map_err(|problem| format!("the bundle that the exit offers {}", problem.what))?;
     if (&bundle.exit_identity, &bundle.entry_identity) != (&own.exit_identity, &own.entry_identity)
     {
-        return Err("what the exit offers is for another tunnel".to_owned());
+        return Err("the bundle that the exit offers is for another tunnel".to_owned());
     }
     let is_newer = bundle.digest() != own.digest() && bundle.expires() >= own.expires();
     Ok(is_newer.then_some(bundle))
@@ -125,7 +132,7 @@ fn is_by_an_exit(sealed: &Sealed, own: &Bundle) -> bool {
     })
 }
 
-/// From the key that holders have.
+/// Derives the sealing key from the key in the holders' bundle.
 fn holder_key(holder: &Authority) -> Result<SealingKey, CertificateError> {
     let (key, of) = (holder.key()?, holder.fingerprint.as_bytes());
     derived(USE.as_bytes(), key.serialized_der(), &[of])
@@ -133,17 +140,19 @@ fn holder_key(holder: &Authority) -> Result<SealingKey, CertificateError> {
         .ok_or_else(|| CertificateError::Derive(holder.fingerprint.clone()))
 }
 
-/// A bundle that came by an offer, as an entry's operator keeps it.
+/// A bundle from an offer, in the form that the entry's operator stores.
 #[derive(Serialize, Deserialize)]
 pub struct Kept {
-    /// Digest of the copied bundle that it follows: with another copy it does not count.
+    /// Digest of the copied bundle that this bundle replaces. This bundle is invalid for any other
+    /// copy.
     copy: String,
-    /// Its data.
+    /// The data of the bundle.
     bundle: BTreeMap<String, ByteString>,
 }
 
 impl Kept {
-    /// The bundle that follows `copy`, sealed by `key`. The same each time; `None`: the library refuses it.
+    /// Seals the bundle that replaces `copy`, with `key`. The same input yields the same text.
+    /// Returns `None` if the library rejects the input.
     #[must_use]
     pub fn seal(key: &SealingKey, copy: &str, bundle: &Bundle) -> Option<String> {
         let kept = Self {
@@ -154,7 +163,8 @@ impl Kept {
         key.seal(KEPT, &text)
     }
 
-    /// The bundle that follows `copy`; `None`: it follows another one, or was not sealed by `key`.
+    /// Opens the bundle that replaces `copy`. Returns `None` if the bundle replaces another copy,
+    /// or if another key sealed it.
     #[must_use]
     pub fn open(key: &SealingKey, copy: &str, sealed: &str) -> Option<Bundle> {
         let text = key.open(KEPT, sealed)?;

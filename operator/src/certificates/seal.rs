@@ -1,7 +1,8 @@
-//! Sealed texts: what stands where others can read it, and is not for them. Pure.
+//! Sealed texts: secrets that are stored where other users can read them. This module is pure.
 //!
-//! AES-256-GCM-SIV (RFC 8452): the same text under the same key comes out the same each time, so that what did not change
-//! is not written again, and no nonce has to be kept. All that this tells is whether two texts are the same.
+//! The cipher is AES-256-GCM-SIV (RFC 8452). The same text under the same key yields the same
+//! ciphertext, so unchanged objects are not written again, and no nonce has to be stored. A reader
+//! can only detect whether two texts are equal.
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
@@ -9,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// One key, wiped from memory once it is dropped.
+/// A sealing key. The key's memory is wiped on drop.
 pub struct SealingKey(pub(super) Zeroizing<[u8; 32]>);
 
 impl std::fmt::Debug for SealingKey {
@@ -19,8 +20,8 @@ impl std::fmt::Debug for SealingKey {
 }
 
 impl SealingKey {
-    /// `text` in base64, to be opened for the same `use_` alone; `None`: the library refuses it, as a text of many
-    /// gigabytes.
+    /// Seals `text`, in base64. Only [`Self::open`] with the same `use_` opens the result. Returns
+    /// `None` if the text is too long for the library (many gigabytes).
     #[must_use]
     pub fn seal(&self, use_: &str, text: &[u8]) -> Option<String> {
         let mut sealed = text.to_vec();
@@ -30,7 +31,8 @@ impl SealingKey {
         Some(STANDARD.encode(sealed))
     }
 
-    /// What was sealed; `None`: by another key, for another use, or not at all.
+    /// Opens a sealed text. Returns `None` if another key or another use sealed the text, or if
+    /// `text` is not a sealed text.
     #[must_use]
     pub fn open(&self, use_: &str, sealed: &str) -> Option<Zeroizing<Vec<u8>>> {
         let mut sealed = Zeroizing::new(STANDARD.decode(sealed).ok()?);
@@ -47,12 +49,12 @@ impl SealingKey {
     }
 }
 
-/// Always the same: texts that differ are sealed differently all the same (RFC 8452, section 1).
+/// A constant nonce. The ciphertexts of different texts still differ (RFC 8452, section 1).
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// HKDF-SHA256 (RFC 5869) of `secret`; `None`: the library refuses it.
+/// HKDF-SHA256 (RFC 5869) of `secret`. `None` if the library rejects the input.
 pub(super) fn derived(salt: &[u8], secret: &[u8], info: &[&[u8]]) -> Option<Zeroizing<[u8; 32]>> {
     struct Bytes32;
     impl KeyType for Bytes32 {

@@ -1,8 +1,9 @@
-//! Where the seed is kept. Client required.
+//! The Secret that stores the seed. This module requires a client.
 //!
-//! One Secret of the operator's own namespace, which the chart makes empty: the operator may get and update that one
-//! Secret by its name, and make none. It writes the seed once. Of two that do so at the same time one is refused, for
-//! what it read is no longer the newest, and reads the other's.
+//! The chart creates one Secret without data in the operator's namespace. The operator may get and
+//! update that Secret by its name, and may not create Secrets. The operator writes the seed once.
+//! If two operators write at the same time, the API server refuses the second write, because its
+//! resource version is old. The second operator then reads the first operator's seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,23 +21,24 @@ use crate::labels::MANAGER;
 
 /// The Secret's key.
 pub const KEY: &str = "seed";
-/// How long a seed counts without being read again: within this a seed that was exchanged is found.
+/// Time after which the operator reads the Secret again. The operator detects a replaced seed
+/// within this time.
 const READ_EVERY: Duration = Duration::from_secs(60);
-/// How often it is tried again where another operator was faster.
+/// Number of attempts if another operator writes first.
 const TRIES: usize = 3;
 
-/// Why there is no seed.
+/// Why the seed is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// Somebody has to do something about it; the sentence says what.
+    /// A user has to act. The text describes how.
     #[error("{0}")]
     Unavailable(String),
-    /// The API server does not answer, or not as it should.
+    /// The API server does not answer, or answers with an error.
     #[error("cannot read or write the Secret of the authorities: {0}")]
     Api(#[from] kube::Error),
 }
 
-/// Reads the seed, and makes it where there is none.
+/// Reads the seed, and creates a seed if the Secret has no seed.
 pub struct SeedKeeper {
     api: Api<Secret>,
     namespace: String,
@@ -46,7 +48,7 @@ pub struct SeedKeeper {
 }
 
 impl SeedKeeper {
-    /// That of the Secret `name`.
+    /// The keeper of the Secret `name`.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
@@ -58,10 +60,11 @@ impl SeedKeeper {
         }
     }
 
-    /// The seed.
+    /// Returns the seed, from memory or from the Secret.
     ///
     /// # Errors
-    /// [`SeedError`]; where it was read before, the API server's silence is none.
+    /// [`SeedError`]. After the seed was read once, a missing answer of the API server is not an
+    /// error.
     pub async fn seed(&self) -> Result<Arc<Seed>, SeedError> {
         let mut read = self.read.lock().await;
         let known = match &*read {
@@ -78,8 +81,8 @@ impl SeedKeeper {
         Ok(seed)
     }
 
-    /// Whether the seed was made here, by this very operator. What stands in a status of another one is of a seed that is
-    /// lost.
+    /// Whether this operator process created the seed. If so, a certificate in a status that
+    /// another process wrote comes from a lost seed.
     #[must_use]
     pub fn is_made_here(&self) -> bool {
         self.made.load(Ordering::Relaxed)
@@ -91,8 +94,8 @@ impl SeedKeeper {
                 Ok(secret) => secret,
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
                     return Err(self.unavailable(
-                        "cannot be read; install the chart again, which makes it and gives the operator the \
-                         right to get and update it",
+                        "cannot be read; install the chart again, which creates the Secret and grants the \
+                         operator the permission to get and update it",
                     ));
                 }
                 Err(error) => return Err(error.into()),
@@ -100,8 +103,8 @@ impl SeedKeeper {
             if let Some(ByteString(bytes)) = secret.data.as_ref().and_then(|data| data.get(KEY)) {
                 return Seed::of(bytes).ok_or_else(|| {
                     self.unavailable(&format!(
-                        "has a key {KEY} that is not {SEED_BYTES} bytes long; remove the key, and all certificates \
-                         are issued again"
+                        "has a key {KEY} that is not {SEED_BYTES} bytes long; remove the key, and the \
+                         operator issues all certificates again; every join bundle then becomes invalid"
                     ))
                 });
             }
@@ -118,18 +121,20 @@ impl SeedKeeper {
             match self.api.replace(&self.name, &how, &secret).await {
                 Ok(_) => {
                     self.made.store(true, Ordering::Relaxed);
-                    info!(secret = self.name, "the seed of all authorities is made");
+                    info!(secret = self.name, "created the seed of all authorities");
                     return Ok(seed);
                 }
-                // Another operator was faster.
+                // Another operator has written the Secret first.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(kube::Error::Api(status)) if status.code == 403 => {
-                    return Err(self.unavailable("has no seed, and the operator may not update it"));
+                    return Err(self.unavailable(
+                        "has no seed, and the operator may not update it; install the chart again",
+                    ));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(self.unavailable("is changed by somebody else all the time"))
+        Err(self.unavailable("was changed by another client at each attempt to store the seed; find the client that changes it"))
     }
 
     fn unavailable(&self, what: &str) -> SeedError {

@@ -1,8 +1,9 @@
-//! When an Event is written. Pure.
+//! Decides when an Event is written. Pure.
 //!
-//! One that has not been seen for a while begins a series; one that repeats is counted in it, and the count is written
-//! at most every [`WRITE_INTERVAL`]. An object that begins many has to wait: an object that flaps between many states
-//! fills no API server. The bounds are as client-go's, which `kubectl` users know.
+//! A new Event begins a series. A repetition is counted, and the count is written at most every
+//! [`WRITE_INTERVAL`]. The new series per object are limited, so an object that flaps between many
+//! states does not flood the API server. The bounds equal the bounds of client-go, which `kubectl`
+//! users know.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +11,20 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// A series ends this long after its last repetition.
 const SERIES_LIFE: SignedDuration = SignedDuration::from_mins(6);
-/// A series' count is written once in this time.
+/// Minimum time between two writes of a series' count.
 const WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
-/// Series that an object may begin at once.
+/// Number of new series that an object may begin in a burst.
 const BURST: u32 = 25;
-/// After which it may begin one more.
+/// Time after which an object may begin one more series.
 const REFILL: SignedDuration = SignedDuration::from_mins(5);
-/// Series that are remembered, of all objects, of some 300 bytes each. One more forgets the one not seen for longest.
+/// Maximum number of remembered series of all objects, about 300 bytes each. A further series drops
+/// the series with the oldest repetition.
 const SERIES_MAX: usize = 4096;
-/// Objects whose beginnings are counted. One more forgets the one that began none for longest.
+/// Maximum number of objects with counted series. A further object drops the object with the oldest
+/// new series.
 const OBJECTS_MAX: usize = 4096;
 
-/// What makes two Events one series.
+/// Events with the same key form one series.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     /// UID of the object.
@@ -30,35 +33,36 @@ pub(super) struct Key {
     pub(super) reason: String,
 }
 
-/// What is to be written.
+/// The API request for an Event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// An Event that begins a series.
     Begin,
-    /// The count of the Event `name`.
+    /// The new count of the Event `name`.
     Count { name: String, count: i32 },
-    /// Nothing.
+    /// No request, because the object has had too many new Events, or the count was written
+    /// recently.
     Hold,
 }
 
 #[derive(Debug)]
 struct Series {
-    /// Of the Event.
+    /// The name of the Event.
     name: String,
     count: i32,
     seen: Timestamp,
-    /// `None`: the Event has no count yet.
+    /// `None` if the Event has no count yet.
     written: Option<Timestamp>,
 }
 
-/// What an object may still begin.
+/// The number of series that an object may begin now.
 #[derive(Debug)]
 struct Bucket {
     left: u32,
     refilled: Timestamp,
 }
 
-/// The series that go on, and who began them.
+/// The active series, and the budgets of objects.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     series: BTreeMap<Key, Series>,
@@ -66,7 +70,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// What to write for one that happens `now`.
+    /// The API request for an Event that happens `now`.
     pub(super) fn step(&mut self, key: &Key, now: Timestamp) -> Step {
         self.series
             .retain(|_, series| now.duration_since(series.seen) < SERIES_LIFE);
@@ -90,7 +94,7 @@ impl Table {
         }
     }
 
-    /// The Event `name` has been written and begins the series of `key`.
+    /// Records that the Event `name` was written and begins the series of `key`.
     pub(super) fn begun(&mut self, key: Key, name: String, now: Timestamp) {
         let full = self.series.len() >= SERIES_MAX && !self.series.contains_key(&key);
         let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
@@ -107,7 +111,7 @@ impl Table {
     }
 
     fn may_begin(&mut self, object: &str, now: Timestamp) -> bool {
-        // Who would be refilled by now is as one that never began any.
+        // Drop objects whose budget is full again, because their state equals that of a new object.
         let burst = i32::try_from(BURST).unwrap_or(i32::MAX);
         self.buckets
             .retain(|_, bucket| now.duration_since(bucket.refilled) < REFILL * burst);
@@ -152,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Whether it was written, and with which count.
+    /// Whether an Event was written, and with which count.
     fn publish(table: &mut Table, key: &Key, seconds: i64) -> Option<i32> {
         match table.step(key, at(seconds)) {
             Step::Begin => {
@@ -170,7 +174,11 @@ mod tests {
         let key = key("a", "Lost");
         let written = [0, 1, 2, 30, 31, 60].map(|seconds| publish(&mut table, &key, seconds));
         assert_eq!(written, [Some(1), Some(2), None, None, Some(5), None]);
-        assert_eq!(publish(&mut table, &key, 61), Some(7), "none was lost");
+        assert_eq!(
+            publish(&mut table, &key, 61),
+            Some(7),
+            "no repetition was lost"
+        );
     }
 
     #[test]

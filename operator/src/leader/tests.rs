@@ -1,4 +1,4 @@
-//! Several electors and one API server in memory, on a clock that the test moves.
+//! Several electors and one API server in memory, with a clock that the test advances.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ fn elector(api: &FakeApi, identity: &str) -> Elector {
     Elector::new(api.client(), "mux", NAME.to_owned(), identity.to_owned())
 }
 
-/// One that runs as a process does.
+/// An elector in a task, like a process.
 struct Running {
     leadership: Leadership,
     task: JoinHandle<()>,
@@ -30,7 +30,7 @@ impl Running {
         Self { leadership, task }
     }
 
-    /// Ends it as SIGKILL does.
+    /// Ends the elector without cleanup, like SIGKILL.
     fn kill(&self) {
         self.task.abort();
     }
@@ -66,7 +66,7 @@ async fn one_leads_and_after_a_kill_the_other_does_within_twenty_seconds() {
     assert_eq!(holder(&api), "second");
     assert!(
         !first.leadership.is_held(),
-        "the old one's time is over before the new one's begins"
+        "the old leader's time ends before the new leader's time begins"
     );
     assert_eq!(api.get(PATH).unwrap()["spec"]["leaseTransitions"], 2);
 }
@@ -82,11 +82,12 @@ async fn a_lease_that_is_put_down_is_taken_at_the_next_poll() {
     let gate = first.leadership();
     let released = tokio::spawn(first.release());
     pass(SETTLE.as_secs_f64() - 0.1).await;
-    assert!(
-        !gate.is_held(),
-        "nothing is written from the first moment on"
+    assert!(!gate.is_held(), "a release stops all writes at once");
+    assert_eq!(
+        holder(&api),
+        "first",
+        "a release waits for earlier requests"
     );
-    assert_eq!(holder(&api), "first", "what was sent before is waited for");
     released.await.unwrap();
     pass(POLL_INTERVAL.as_secs_f64() + 0.1).await;
     assert!(second.leadership.is_held());
@@ -98,7 +99,8 @@ async fn a_renewal_that_meets_its_own_earlier_one_takes_nothing_away() {
     let api = FakeApi::default();
     let mut first = elector(&api, "first");
     first.turn().await;
-    // Written, and the answer lost; or the Lease was labelled meanwhile.
+    // Either the write succeeds and its answer is lost, or another client labels the Lease
+    // meanwhile.
     for failure in [Failure::After(504), Failure::Before(409)] {
         api.fail_write(0, failure);
         first.turn().await;
@@ -107,7 +109,7 @@ async fn a_renewal_that_meets_its_own_earlier_one_takes_nothing_away() {
         first.turn().await;
         assert!(first.leadership().is_held());
     }
-    // Another's name takes it away at once.
+    // A Lease with another holder's name ends the leadership immediately.
     let mut lease = api.get(PATH).unwrap();
     lease["spec"]["holderIdentity"] = json!("second");
     api.put(PATH, lease);
@@ -128,7 +130,7 @@ async fn one_that_nobody_answers_stops_writing_before_another_may_begin_and_lead
     api.go_away(false);
     tokio::time::timeout(Duration::from_secs(2), won.next())
         .await
-        .expect("it is won again");
+        .expect("the Lease is won again");
     assert_eq!(api.get(PATH).unwrap()["spec"]["leaseTransitions"], 1);
 }
 
@@ -140,7 +142,7 @@ async fn of_two_that_take_over_at_once_one_fails() {
     one.turn().await;
     other.turn().await;
     pass(f64::from(LEASE_SECONDS)).await;
-    // Both have read the same version of the Lease; the other writes first.
+    // Both electors have read the same version of the Lease, and the second elector writes first.
     api.fail_write(0, Failure::Before(409));
     one.turn().await;
     other.turn().await;
@@ -149,7 +151,7 @@ async fn of_two_that_take_over_at_once_one_fails() {
     stale["metadata"]["resourceVersion"] = json!("1");
     let stale: Lease = serde_json::from_value(stale).unwrap();
     let answer = one.api.replace(NAME, &PostParams::default(), &stale).await;
-    assert!(!won(answer).unwrap(), "the API server has a newer one");
+    assert!(!won(answer).unwrap(), "the API server has a newer Lease");
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +170,7 @@ async fn a_wrong_clock_of_another_machine_takes_nothing_away() {
     assert!(first.leadership.is_held() && !second.leadership().is_held());
 }
 
-/// A client's service that counts what reaches it and answers after a time.
+/// A client's service that counts the requests and answers after a delay.
 fn gated(
     leadership: &Leadership,
     answer_after: Duration,
@@ -180,7 +182,7 @@ fn gated(
     let counted = reached.clone();
     let service = tower::service_fn(move |_: Request<()>| {
         let counted = counted.clone();
-        // Only what is polled reaches the network.
+        // A request reaches the network only when its future is polled.
         Box::pin(async move {
             counted.fetch_add(1, Ordering::Relaxed);
             sleep(answer_after).await;
@@ -214,7 +216,7 @@ async fn a_process_that_was_stopped_past_its_lease_sends_nothing() {
     let leadership = Leadership::default();
     leadership.hold_until(Instant::now() + WRITE_FOR);
     let (mut service, reached) = gated(&leadership, Duration::ZERO);
-    // Asked for before it was stopped, and not sent yet.
+    // The request is created before the stop, but not sent yet.
     let asked = service.call(request(Method::PATCH));
     tokio::time::advance(WRITE_FOR).await;
     assert!(asked.await.unwrap_err().is::<NotLeader>());
@@ -269,7 +271,7 @@ async fn a_follower_reconciles_nothing_and_the_winner_all_that_is_known() {
     assert_eq!(reconciled.load(Ordering::Relaxed), 0);
     let mut requeues = leadership.requeues(&store);
     assert!(timeout(POLL_INTERVAL, requeues.next()).await.is_err());
-    // Won, renewed, lost and won again: twice both.
+    // The Lease is won, renewed and lost, twice.
     for wins in [1, 2] {
         leadership.hold_until(Instant::now() + WRITE_FOR);
         leadership.hold_until(Instant::now() + WRITE_FOR);

@@ -1,4 +1,4 @@
-//! How long the API server takes to answer.
+//! Response times of the API server.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub(super) struct RequestLabels {
     status: &'static str,
 }
 
-/// A request that is not answered yet.
+/// A request without an answer yet.
 #[derive(Debug)]
 pub struct Asked {
     verb: &'static str,
@@ -45,7 +45,7 @@ impl Observer for Metrics {
     }
 }
 
-/// As Kubernetes calls it.
+/// The verb in Kubernetes' terms.
 fn verb(method: &Method, uri: &Uri) -> &'static str {
     match *method {
         Method::GET if is_watch(uri) => "watch",
@@ -69,12 +69,12 @@ fn class(status: StatusCode) -> &'static str {
     }
 }
 
-/// The resource of a path such as `/apis/apps/v1/namespaces/site/deployments/office-exit`.
+/// The resource in a path such as `/apis/apps/v1/namespaces/site/deployments/office-exit`.
 pub(super) fn resource(path: &str) -> &str {
     object_of(path).0
 }
 
-/// Its resource, and whether it names one object.
+/// The resource, and whether the path names one object.
 fn object_of(path: &str) -> (&str, bool) {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     // `/api/v1` or `/apis/GROUP/VERSION`.

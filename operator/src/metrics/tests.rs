@@ -1,4 +1,4 @@
-//! The page against its documentation, and counters that restart from zero.
+//! Compares the metrics page with its documentation, and tests counters that restart from zero.
 
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
@@ -23,7 +23,7 @@ fn tunnel(name: &str) -> MuxTunnel {
     .unwrap()
 }
 
-/// Figures that follow a cache with one tunnel, `office`.
+/// Metrics of a cache with one tunnel, `office`.
 fn metrics() -> (Metrics, Feed<MuxTunnel>) {
     let mut feed = Feed::default();
     feed.take(Event::Init);
@@ -89,7 +89,7 @@ fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
         metrics.tunnels.seen("site", "office", &seen.gateways());
     }
     let page = metrics.render().unwrap();
-    // 5, then 3 more, then 2 of another process.
+    // The gateway reports 5, then 3 more, and its next process reports 2.
     assert_eq!(
         value(&page, "tunnel_streams_opened_total", "office"),
         Some(10.0)
@@ -110,7 +110,7 @@ fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
         value(&page, "tunnel_credit_wait_seconds_total", "office"),
         Some(2.5)
     );
-    // 7, then fewer since a carrier went, then 1 of another process.
+    // The gateway reports 7, then fewer because a carrier ended, and its next process reports 1.
     assert_eq!(
         value(&page, "tunnel_carrier_retransmits_total", "office"),
         Some(8.0)
@@ -206,7 +206,7 @@ fn store(tunnels: &[MuxTunnel]) -> Store<MuxTunnel> {
     store
 }
 
-/// One that works, and is not as asked.
+/// A tunnel that works but does not match its spec.
 fn judged(namespace: &str, name: &str) -> MuxTunnel {
     let condition = |type_: &str, status: &str, code: Code| {
         json!({

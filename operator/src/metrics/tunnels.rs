@@ -1,9 +1,9 @@
-//! What gateways say of themselves, added up for each tunnel.
+//! The figures of gateways, summed per tunnel.
 //!
-//! A gateway's counters restart with its process, and its carriers' with each carrier; here they
-//! continue. Only a leader asks gateways, so only it has these. Bounds: the tunnels that exist; for each
-//! [`PODS_MAX`] pods, and for each of its ends [`REASONS_MAX`] reasons, since what a gateway says may be
-//! anything.
+//! A gateway's counters restart with its process, and a carrier's counters with the carrier. The
+//! sums are not reset. Only the leader queries gateways, so only the leader has sums. Bounds: the
+//! existing tunnels, [`PODS_MAX`] pods per tunnel, and [`REASONS_MAX`] reasons per end, because a
+//! gateway may report any reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use super::{Labels, family};
 use crate::caches::Cache;
 use crate::leader::Leadership;
 
-/// Pods of a tunnel whose counters are remembered.
+/// Maximum number of pods of a tunnel whose counters are stored.
 const PODS_MAX: usize = 128;
-/// Different reasons or codes of an end; others are `other`.
+/// Maximum number of reasons or codes of an end. Further reasons are counted as `other`.
 const REASONS_MAX: usize = 32;
-/// Longest reason.
+/// Longest reason, in bytes.
 const REASON_LENGTH_MAX: usize = 64;
 
-/// All tunnels. Clones share them.
+/// The figures of all tunnels. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Tunnels(Arc<Mutex<Known>>);
 
-/// A gateway of a tunnel, as it was observed.
+/// An observation of a gateway.
 #[derive(Debug, Clone, Copy)]
 pub struct Gateway<'a> {
-    /// The end that it serves: `entry`, `exit`, ...
+    /// The end of the gateway: `entry`, `exit`, ...
     pub end: &'static str,
-    /// The name of its pod.
+    /// The name of the gateway's pod.
     pub pod: &'a str,
-    /// Its answer, if there was one.
+    /// The gateway's answer, if it answered.
     pub status: Option<&'a Status>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By namespace and name.
+    /// The tunnels, by namespace and name.
     tunnels: BTreeMap<(String, String), Tunnel>,
     caches: Vec<Cache<MuxTunnel>>,
 }
@@ -53,14 +53,14 @@ struct Known {
 #[derive(Debug)]
 struct Tunnel {
     since: Instant,
-    /// What each pod's counters were at the last observation.
+    /// The counters of each pod at the last observation.
     pods: BTreeMap<String, Counters>,
-    /// By end: `entry`, `exit`, ...
+    /// The sums, by end: `entry`, `exit`, ...
     totals: BTreeMap<&'static str, Counters>,
     now: BTreeMap<&'static str, Now>,
 }
 
-/// What only grows.
+/// Counters: values that only grow.
 #[derive(Debug, Clone, Default)]
 struct Counters {
     opened: u64,
@@ -69,31 +69,31 @@ struct Counters {
     retransmits: u64,
     credit_waits: u64,
     credit_wait_milliseconds: u64,
-    /// By reason.
+    /// Closed streams, by reason.
     closed: BTreeMap<String, u64>,
-    /// By code.
+    /// Refusals, by code.
     refused: BTreeMap<String, u64>,
-    /// Milliseconds, by what limited.
+    /// Milliseconds, by bottleneck.
     limited: BTreeMap<String, u64>,
 }
 
-/// What is, at the last observation.
+/// Values of gauges at the last observation.
 #[derive(Debug, Clone, Default)]
 struct Now {
     streams: u64,
     carriers: u64,
-    /// Of the carriers that run on TCP.
+    /// Round-trip times of the carriers that use TCP.
     rtt_seconds: Vec<f64>,
     receive_budget: u64,
 }
 
 impl Tunnels {
-    /// The tunnels of this cache exist; the figures of others go.
+    /// Keeps only figures of the tunnels in this cache.
     pub fn follow(&self, cache: Cache<MuxTunnel>) {
         self.lock().caches.push(cache);
     }
 
-    /// An observation of the gateways of a tunnel.
+    /// Records an observation of a tunnel's gateways.
     pub fn seen(&self, namespace: &str, name: &str, gateways: &[Gateway<'_>]) {
         let key = (namespace.to_owned(), name.to_owned());
         let mut known = self.lock();
@@ -122,7 +122,7 @@ impl Tunnels {
 }
 
 impl Known {
-    /// Drops the figures of tunnels that are not there any more.
+    /// Drops the figures of deleted tunnels.
     fn forget(&mut self) {
         let Self { tunnels, caches } = self;
         tunnels.retain(|(namespace, name), _| {
@@ -141,7 +141,8 @@ impl Tunnel {
         let total = self.totals.entry(gateway.end).or_default();
         match self.pods.get(gateway.pod) {
             Some(before) => total.add(&counters.since(before)),
-            // One that is older than what is known here was counted by another process.
+            // If the gateway started before this operator's record, another operator process has
+            // counted its values.
             None if status.process.uptime_seconds <= self.since.elapsed().as_secs_f64() => {
                 total.add(&counters);
             }
@@ -181,8 +182,8 @@ impl Counters {
         }
     }
 
-    /// What came since `before`. A process that counts less is another one. Carriers come and go while
-    /// it lives: where there is less than before, nothing is added.
+    /// The increase since `before`. Counters below `before` indicate a new process. Carriers may
+    /// end while the process runs, so a lower sum over carriers adds nothing.
     fn since(&self, before: &Self) -> Self {
         let is_other = self.opened < before.opened
             || self.sent < before.sent
@@ -244,7 +245,7 @@ fn add(totals: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
     }
 }
 
-/// The tunnels' part of the page.
+/// The tunnels' part of the metrics page.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) tunnels: Tunnels,
@@ -295,7 +296,7 @@ fn counters(
     totals: &[OfEnd<Counters>],
 ) -> Result<(), std::fmt::Error> {
     let counter = |value| ConstCounter::new(value);
-    let help = "Payload, from local sockets into carriers (sent) and the other way (received)";
+    let help = "Payload bytes from local sockets into carriers (sent), and from carriers into local sockets (received)";
     let payload = totals.iter().flat_map(|of| {
         [
             (labels(of, &[("direction", "sent")]), counter(of.2.sent)),
@@ -314,29 +315,29 @@ fn counters(
         let reasons = of.2.closed.iter();
         reasons.map(|(reason, count)| (labels(of, &[("reason", reason)]), counter(*count)))
     });
-    let help = "Streams ended, by reason; completed is the clean end";
+    let help = "Streams closed, by reason; completed is the normal end";
     family(encoder, ("tunnel_streams_closed", help), closed)?;
     let refused = totals.iter().flat_map(|of| {
         let codes = of.2.refused.iter();
         codes.map(|(code, count)| (labels(of, &[("code", code)]), counter(*count)))
     });
-    let help = "Opens refused or failed, by MT code";
+    let help = "Requests to open a stream that were refused or failed, by MT code";
     family(encoder, ("tunnel_opens_refused", help), refused)?;
     let again = totals
         .iter()
         .map(|of| (labels(of, &[]), counter(of.2.retransmits)));
-    let help = "Segments that carriers sent again";
+    let help = "TCP segments that carriers retransmitted";
     family(encoder, ("tunnel_carrier_retransmits", help), again)?;
     let waits = totals
         .iter()
         .map(|of| (labels(of, &[]), counter(of.2.credit_waits)));
-    let help = "Times that a stream could send and had to wait for credit";
+    let help = "Number of times that a stream had payload and waited for credit";
     family(encoder, ("tunnel_credit_waits", help), waits)?;
     let waited = totals.iter().map(|of| {
         let seconds = ConstCounter::new(of.2.credit_wait_milliseconds as f64 / 1e3);
         (labels(of, &[]), seconds)
     });
-    let help = "Time that streams which could send waited for credit, once they had it";
+    let help = "Time that streams waited for credit, added when a wait ends";
     family(encoder, ("tunnel_credit_wait_seconds", help), waited)?;
     let limited = totals.iter().flat_map(|of| {
         let limits = of.2.limited.iter();
@@ -345,7 +346,7 @@ fn counters(
             (labels(of, &[("limit", limit)]), seconds)
         })
     });
-    let help = "Time of carriers, by what limited them";
+    let help = "Time that carriers spent at each bottleneck";
     family(encoder, ("tunnel_carrier_limited_seconds", help), limited)
 }
 
@@ -357,11 +358,7 @@ fn gauges(
     let streams = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.streams)));
-    family(
-        encoder,
-        ("tunnel_streams_open", "Streams open now"),
-        streams,
-    )?;
+    family(encoder, ("tunnel_streams_open", "Open streams"), streams)?;
     let carriers = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.carriers)));
@@ -381,6 +378,6 @@ fn gauges(
     let used = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.receive_budget)));
-    let help = "Windows in use: credit granted and payload buffered, of all sessions";
+    let help = "Receive memory in use: granted credit plus buffered payload, of all sessions";
     family(encoder, ("tunnel_receive_budget_bytes", help), used)
 }

@@ -1,4 +1,4 @@
-//! Gateways in the pods of the API server in memory, that say all is well.
+//! Healthy gateways in the pods of the API server in memory.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::labels;
 use crate::tunnel_controller::build::config_map::expected_hash;
 use crate::tunnel_controller::observe::Gateways;
 
-/// Where tests put what [`Healthy`] gateways say that the exit offers.
+/// Where tests store the exit's offer for [`Healthy`] gateways.
 pub(crate) const OFFER: &str = "offers/exit";
 
-/// Gateways that run what their ConfigMaps say.
+/// Gateways that run the configuration in their ConfigMaps.
 #[derive(Clone)]
 pub(crate) struct Healthy(pub(crate) FakeApi);
 
 impl Gateways for Healthy {
-    /// What a test has put there.
+    /// The offer that a test has stored.
     async fn offer(&self, _address: &str) -> Result<String, String> {
         let offer = self.0.get(OFFER).ok_or("the exit offers nothing")?;
         Ok(offer["offer"].as_str().unwrap().to_owned())

@@ -1,5 +1,5 @@
-//! The API server on a port of loopback, for an operator in a process of its own; beside it, what the gateways in its pods
-//! say of themselves.
+//! The API server on a loopback port, for an operator in a separate process, with the status of the
+//! gateways in its pods.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::FakeApi;
 use super::kubelet::Healthy;
 use crate::tunnel_controller::observe::Gateways;
 
-/// Answers there for as long as the runtime lives. A gateway's status is at `/gateways/ADDRESS`.
+/// Serves while the runtime lives. A gateway's status is at `/gateways/ADDRESS`.
 pub(crate) async fn listen(api: &FakeApi) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

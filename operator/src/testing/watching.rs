@@ -1,4 +1,5 @@
-//! Watches of the API server in memory straight into the operator's caches, where a test decides how far behind they are.
+//! Delivers objects from the API server in memory into the operator's caches. The test decides how
+//! far the caches lag.
 
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
@@ -9,15 +10,15 @@ use crate::caches::{Caches, Feed, Feeds};
 use crate::labels;
 use crate::watches::Watched;
 
-/// Caches that a test fills by hand, as far as it wants.
+/// Caches that a test fills.
 pub(crate) struct Watches {
     feeds: Feeds,
-    /// `None`: nothing was listed yet.
+    /// `None` until the objects are listed.
     seen: Option<u64>,
 }
 
 impl Watches {
-    /// That know nothing yet.
+    /// Empty caches.
     pub(crate) fn new() -> Self {
         Self {
             feeds: Feeds::default(),
@@ -29,12 +30,12 @@ impl Watches {
         self.feeds.caches()
     }
 
-    /// Brings everything.
+    /// Delivers all changes.
     pub(crate) fn deliver(&mut self, api: &FakeApi) {
         self.deliver_until(api, u64::MAX);
     }
 
-    /// Brings what is not newer than `version`; the first time, all that is there.
+    /// Delivers all changes up to `version`. The first call delivers all existing objects.
     pub(crate) fn deliver_until(&mut self, api: &FakeApi, version: u64) {
         let feeds = &mut self.feeds;
         let range = self.seen.map(|seen| (seen, version));
@@ -88,7 +89,7 @@ impl Watches {
         });
     }
 
-    /// How far they have come.
+    /// The version up to which changes were delivered.
     pub(crate) fn seen(&self) -> u64 {
         self.seen.unwrap_or(0)
     }

@@ -1,4 +1,5 @@
-//! What the steps of a reconciliation read and write, besides the tunnel: one for all reconciliations of an operator.
+//! The inputs and outputs of the steps of a reconciliation, shared by all reconciliations of an
+//! operator.
 
 use std::sync::Arc;
 
@@ -11,24 +12,24 @@ use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watch_clock::WatchClock;
 
-/// What the steps read and write.
+/// The inputs and outputs of the steps.
 pub struct Access {
-    /// The children, and what no watch may bring.
+    /// The caches, and a client for reads without a watch.
     pub cluster: Cluster,
     /// The Services that forwards target.
     pub targets: Targets,
-    /// What other namespaces permit.
+    /// The grants of other namespaces.
     pub grants: Grants,
-    /// Where the API server is.
+    /// The API server's addresses.
     pub api_server: ApiServer,
-    /// What is remembered of certificates, and the seed.
+    /// The last issued certificates, and the seed.
     pub certifier: Certifier,
-    /// What is remembered of ends that were refused.
+    /// The ends whose pods nodes have refused.
     pub rollouts: Rollouts,
-    /// The figures of the metrics.
+    /// The sums of the gateways' figures, for the metrics.
     pub figures: Tunnels,
-    /// Which watches bring nothing.
+    /// The age of each watch.
     pub watches: Arc<WatchClock>,
-    /// How the operator was installed.
+    /// The settings of the installation.
     pub settings: Arc<Settings>,
 }

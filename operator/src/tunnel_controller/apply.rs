@@ -1,10 +1,11 @@
-//! Step 4: makes the cluster what was built.
+//! Step 4: applies the built objects.
 //!
-//! In: what was [`Built`]. Out: the children as the API server has them, and what became of certificates. The order
-//! matters: a pod does not start without its Secret ([`secrets`]), needs its account and its configuration, an autoscaler
-//! what it scales, and who reaches a pod is decided before it is there. Children of an end that the spec no longer has
-//! are deleted here. While sysctls have not passed ([`probes`]), Deployments and what goes with them stay as they are.
-//! Where children cannot be applied, what is no longer permitted is taken from gateways all the same.
+//! Input: [`Built`]. Output: the stored children, and the result for certificates. The order
+//! matters. A pod needs its Secret ([`secrets`]), its account and its configuration to start. An
+//! autoscaler needs its Deployment. The NetworkPolicy must exist before the pod. This step deletes
+//! children of ends that the spec no longer has. While the test of sysctls has not passed
+//! ([`probes`]), Deployments and the objects that belong to them stay unchanged. If children cannot
+//! be applied, targets without permission are still removed from gateways.
 
 mod cert_manager;
 mod probes;
@@ -31,30 +32,30 @@ use crate::failure::{self, Coded};
 use crate::grants;
 pub(super) use secrets::apply_secret;
 
-/// The children that status is made from.
+/// The applied children that the status depends on.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// One an end.
+    /// One object per end.
     pub config_maps: Vec<ConfigMap>,
-    /// One an end.
+    /// One object per end.
     pub services: Vec<Service>,
-    /// One an end.
+    /// One object per end.
     pub deployments: Vec<Deployment>,
-    /// What the API server refused; children are as they were from there on.
+    /// The API server's refusal. Children after the refused child are unchanged.
     pub refusal: Option<Problem>,
 }
 
-/// What came out.
+/// The result of the step.
 #[derive(Debug)]
 pub struct Reached {
-    /// What is known of certificates by now.
+    /// The state of certificates.
     pub certified: Certified,
-    /// The tunnel and its children, or why these are as they were.
+    /// The tunnel and its children, or why the children are unchanged.
     pub children: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
 }
 
-/// Writes the Secrets, then the children, and deletes those of ours that are no longer built. `failures`: reconciliations
-/// that failed in a row before.
+/// Writes the Secrets, then the children, and deletes own children that are no longer built.
+/// `failures`: failed reconciliations in a row before this one.
 pub async fn apply(
     (cluster, certifier): (&Cluster, &Certifier),
     holder: &Holder,
@@ -89,7 +90,7 @@ pub async fn apply(
     }
 }
 
-/// Applies all children. Ends whose Secret is `taken` by somebody else keep their Deployments.
+/// Applies all children. Ends whose Secret is `taken` by another owner keep their Deployments.
 async fn children(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),
@@ -115,7 +116,8 @@ async fn children(
     }
 }
 
-/// Has gateways lose what is no longer permitted, but for ConfigMaps that were made what was built meanwhile.
+/// Removes unpermitted targets from gateways, except from ConfigMaps that changed since they were
+/// read.
 async fn withdraw(
     cluster: &Cluster,
     holder: &Holder,
@@ -141,7 +143,7 @@ async fn withdraw(
     Ok(())
 }
 
-/// The children that are there.
+/// The existing children, unchanged.
 fn as_it_is(
     cluster: &Cluster,
     tunnel: &ValidatedTunnel,
@@ -185,7 +187,7 @@ async fn apply_in_order(
     })
 }
 
-/// Applies the Deployments; those of ends whose Secret is `taken` stay as they are.
+/// Applies the Deployments. Ends whose Secret is `taken` keep their Deployments.
 async fn deployments(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),
@@ -206,7 +208,7 @@ async fn deployments(
     Ok(applied)
 }
 
-/// The children of one kind as they are, one an end.
+/// The existing children of one kind, one per end.
 fn own<K: Cached>(known: &Cache<K>, tunnel: &ValidatedTunnel) -> Result<Vec<K>, NotKnown> {
     let mut found = Vec::new();
     for end in End::ALL {

@@ -1,9 +1,11 @@
-//! Step 3: renders the children of a tunnel, what they keep where they cannot be applied ([`Kept`]), and the Secrets of
-//! certificates that are due ([`certificates`]). No client; but for the keys in those Secrets it is pure.
+//! Step 3: renders the children of a tunnel, and the Secrets of certificates that are due
+//! ([`certificates`]). If the children cannot be applied, the step renders replacements of existing
+//! ConfigMaps ([`Kept`]). This step is pure, apart from the random keys in these Secrets.
 //!
-//! In: a [`ValidatedTunnel`] and the [`Settings`]. Out: [`Built`], one file a kind. Forwards go
-//! into the ConfigMaps and the Services alone, never into a pod's template, so that a change of forwards
-//! restarts nothing; only a file of users that no forward named before has to be mounted.
+//! Input: a [`ValidatedTunnel`] and the [`Settings`]. Output: [`Built`]. Each kind has its own
+//! file. Forwards are only in ConfigMaps and Services, never in a pod template, so a change of
+//! forwards does not restart pods. The exception is a file of users that no earlier forward named,
+//! because the pods have to mount this file.
 
 pub mod certificates;
 pub mod config_map;
@@ -47,38 +49,41 @@ use crate::settings::Settings;
 /// All children of a tunnel.
 #[derive(Debug, Default)]
 pub struct Resources {
-    /// One an end.
+    /// One object per end.
     pub service_accounts: Vec<ServiceAccount>,
-    /// One an end.
+    /// One object per end.
     pub config_maps: Vec<ConfigMap>,
-    /// One an end, one of the ports that exits listen on, one for users of ssh, and a headless one of the exits that our
-    /// own entries dial.
+    /// One Service per end, one for the ports that exits listen on, and one for users of ssh. Exits
+    /// that entries of this tunnel dial also have a headless Service.
     pub services: Vec<Service>,
-    /// One an end, unless the installation has none.
+    /// One object per end, if the installation enables network policies.
     pub network_policies: Vec<NetworkPolicy>,
-    /// One an end.
+    /// One object per end.
     pub deployments: Vec<Deployment>,
-    /// One for each end that has several pods.
+    /// One object per end with several pods.
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
-    /// One for each end whose number of pods follows their CPU time.
+    /// One object per end with autoscaling.
     pub autoscalers: Vec<HorizontalPodAutoscaler>,
-    /// What tries the sysctls that the spec names.
+    /// The Jobs that test the sysctls of the spec.
     pub probe_jobs: Vec<Job>,
-    /// The sysctls have not passed: Deployments, and what goes with them, stay as they are.
+    /// Whether the test of the sysctls has not passed yet. In this case, Deployments and the
+    /// objects that belong to them stay unchanged.
     pub is_held: bool,
 }
 
-/// All that is to be applied.
+/// All objects to apply.
 pub struct Built {
-    /// For certificates, whether or not there are children.
+    /// The objects for certificates. The operator applies these objects even if the children stay
+    /// unchanged.
     pub certificates: Certificates,
-    /// The tunnel and its children, or why these stay as they are.
+    /// The tunnel and its children, or why the children stay unchanged.
     pub children: Result<(Box<ValidatedTunnel>, Resources), Hindrance>,
-    /// What gateways have instead where children cannot be applied: see [`Kept`]; empty: what they have already.
+    /// Replacements of existing configurations if the children cannot be applied, see [`Kept`]. If
+    /// empty, the existing configurations stay.
     pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 }
 
-/// Renders what follows from `plan`, and from what was read.
+/// Renders the objects that follow from `plan` and from the reads.
 #[must_use]
 pub fn build_all(
     (tunnel, holder): (&MuxTunnel, &Holder),
@@ -108,16 +113,16 @@ pub fn build_all(
     }
 }
 
-/// Renders the children of a tunnel that has none yet.
+/// Renders the children of a tunnel without existing children.
 ///
 /// # Errors
-/// [`BuildError`] where the gateway's own check refuses what validation let through: a fault here, not
-/// in the object.
+/// [`BuildError`] if the gateway's check rejects a configuration that validation accepted. This
+/// error is a bug of the operator, not a fault of the object.
 pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources, BuildError> {
     children(tunnel, &Live::default(), settings)
 }
 
-/// Renders the children of one that has `live`.
+/// Renders the children of a tunnel with the existing objects `live`.
 fn children(
     tunnel: &ValidatedTunnel,
     live: &Live,
@@ -181,7 +186,7 @@ fn children(
     Ok(resources)
 }
 
-/// Name of the container that emulates the network, in the status of pods.
+/// Name of the container for WAN emulation, as in the status of pods.
 #[must_use]
 pub const fn wan_container_name() -> &'static str {
     wan::CONTAINER

@@ -1,8 +1,8 @@
-//! What the operator remembers of certificates, and the clock and the seed that they are issued by.
+//! The operator's memory of certificates, and the clock and the seed for issuing.
 //!
-//! The operator may create and patch Secrets of users' namespaces, and look at none. So it goes by the status: what was
-//! issued stands there, and a reconciliation that finds it good writes nothing. Until a watch has brought that status
-//! back, what was issued is remembered here.
+//! The operator may create and patch Secrets in users' namespaces, but not read them. The operator
+//! therefore reads the issued certificates from the status, and writes nothing if they are valid.
+//! The memory covers the time until a watch delivers the written status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,18 @@ use crate::certificates::authority::Seed;
 use crate::certificates::seed::{SeedError, SeedKeeper};
 use crate::settings::Settings;
 
-/// How long what was issued is remembered here. By then the status has it, and the watch has brought that back.
+/// How long an issued certificate is remembered, in seconds. Within this time, the watch delivers
+/// the status that lists the certificate.
 const REMEMBERED_SECONDS: i64 = 600;
-/// The longest pause between two questions for a newer join bundle, in seconds.
+/// The longest pause between two requests for a newer join bundle, in seconds.
 pub(super) const ASKED_SECONDS_MAX: i64 = 3600;
 
-/// What tells the time, in seconds since 1970.
+/// Returns the time, in seconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// What outlasts reconciliations. Bounded: tunnels of the last minutes, and of the last hours.
+/// State that outlasts reconciliations. The state contains only tunnels whose certificates were
+/// issued in the last [`REMEMBERED_SECONDS`], or whose bundle was requested in the last two
+/// [`ASKED_SECONDS_MAX`].
 pub struct Certifier {
     seeds: SeedKeeper,
     life: i64,
@@ -35,21 +38,21 @@ pub struct Certifier {
     asked: Mutex<BTreeMap<String, Asked>>,
 }
 
-/// When a newer join bundle was asked for last, and why none came.
+/// The last request for a newer join bundle, and why it failed.
 struct Asked {
     at: i64,
     failure: Option<String>,
 }
 
 impl Certifier {
-    /// One that goes by the system's clock.
+    /// A certifier with the system's clock.
     #[must_use]
     pub fn new(client: Client, settings: &Settings) -> Self {
         let clock = Arc::new(|| Timestamp::now().as_second());
         Self::with_clock(client, settings, clock)
     }
 
-    /// One that goes by `clock`.
+    /// A certifier with `clock`.
     #[must_use]
     pub fn with_clock(client: Client, settings: &Settings, clock: Clock) -> Self {
         let life = i64::try_from(settings.certificate_life.as_secs());
@@ -68,13 +71,13 @@ impl Certifier {
         (self.clock)()
     }
 
-    /// Life of a certificate, in seconds.
+    /// Lifetime of a certificate, in seconds.
     #[must_use]
     pub const fn life(&self) -> i64 {
         self.life
     }
 
-    /// What all authorities are derived from. It is made where there is none.
+    /// The seed of all authorities. Creates the seed if the Secret does not contain one.
     ///
     /// # Errors
     /// [`SeedError`].
@@ -82,13 +85,14 @@ impl Certifier {
         self.seeds.seed().await
     }
 
-    /// Whether the seed was made here, by this very operator.
+    /// Whether this operator process created the seed.
     #[must_use]
     pub fn is_seed_made_here(&self) -> bool {
         self.seeds.is_made_here()
     }
 
-    /// What was issued last: as the status says, unless that is older than what is remembered here.
+    /// The certificates that were issued last: from the status, or from the memory if the memory is
+    /// newer.
     pub(super) fn known(&self, tunnel: &MuxTunnel) -> CertificatesStatus {
         let status = tunnel.status.as_ref();
         let said = status.and_then(|status| status.certificates.clone());
@@ -110,13 +114,14 @@ impl Certifier {
         }
     }
 
-    /// What was issued at `now`.
+    /// Remembers the certificates that were issued at `now`.
     pub(super) fn remember(&self, uid: &str, status: &CertificatesStatus, now: i64) {
         let mut issued = self.issued.lock();
         issued.insert(uid.to_owned(), (now, status.clone()));
     }
 
-    /// Whether a newer bundle is to be asked for, `pause` seconds after it was the last time.
+    /// Whether `pause` seconds have passed since the last request, so that a newer bundle has to be
+    /// requested.
     pub(super) fn asks(&self, uid: &str, pause: i64) -> bool {
         let now = self.now();
         self.with_asked(now, |asked| {
@@ -125,14 +130,14 @@ impl Certifier {
         })
     }
 
-    /// A newer bundle was asked for; `failure`: why none came.
+    /// Records a request for a newer bundle. `failure` is the reason if the request failed.
     pub(super) fn asked(&self, uid: &str, failure: Option<String>) {
         let at = self.now();
         let asked = Asked { at, failure };
         self.with_asked(at, |all| all.insert(uid.to_owned(), asked));
     }
 
-    /// Why none came the last time.
+    /// Why the last request failed.
     pub(super) fn failure(&self, uid: &str) -> Option<String> {
         self.with_asked(self.now(), |asked| asked.get(uid)?.failure.clone())
     }

@@ -1,11 +1,13 @@
-//! Step 1: reads all that a reconciliation decides by: what the watches brought, what the operator remembers, and, of the
-//! API server, what no watch may bring.
+//! Step 1: reads all inputs of a reconciliation from the caches of the watches and the operator's
+//! memory. This step reads objects that the operator may not watch from the API server.
 //!
-//! In: the tunnel. Out: [`Dereferenced`]: the Services that its forwards name, as far as they exist, those that their
-//! namespace does not permit it to name, the Jobs that tried sysctls for it ([`probes`]), what there is of its gateways
-//! ([`Live`]), and what certificates follow from ([`CertificateFacts`]). What is not permitted is not looked up, so
-//! nothing that is said of it tells whether it exists. Must not judge: a missing Service is a finding of
-//! [`super::validate`]. What cannot be read is a [`Hindrance`], and what was read besides counts all the same.
+//! Input: the tunnel. Output: [`Dereferenced`], which contains the existing Services that the
+//! forwards name, and the Services that their namespace does not permit. It also contains the Jobs
+//! that test sysctls ([`probes`]), the state of the gateways ([`Live`]), and the input of
+//! certificates ([`CertificateFacts`]). A Service without permission is not looked up, so no
+//! message reveals whether it exists. This step does not report faults of the spec:
+//! [`super::validate`] reports a missing Service. A failed read is a [`Hindrance`], and the other
+//! results remain valid.
 
 mod certificates;
 mod join;
@@ -36,51 +38,52 @@ use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
 use crate::caches::Endpoints;
 
-/// Annotation: `"true"` leaves everything as it is, whatever the spec says; but what another namespace permits no more
-/// goes, and certificates are renewed.
+/// Annotation. With the value `"true"`, the operator does not apply the spec. The operator still
+/// withdraws targets whose permission was revoked, and renews certificates.
 pub const PAUSED: &str = "muxtunnel.dev/paused";
 
-/// What was read.
+/// The result of the reads.
 #[derive(Debug)]
 pub struct Found {
-    /// As far as it was.
+    /// The results of the successful reads.
     pub named: Dereferenced,
-    /// Why not all of it was.
+    /// The reason if a result is missing.
     pub hindrance: Option<Hindrance>,
-    /// The watches that bring nothing.
+    /// The paths of the stale watches.
     pub stale: Vec<String>,
 }
 
-/// What the spec names, and what is there of the tunnel.
+/// The objects that the spec names, and the objects of the tunnel.
 #[derive(Debug, Default)]
 pub struct Dereferenced {
-    /// The target Services that exist and may be named. At most one a forward.
+    /// The existing target Services that the tunnel may name, at most one per forward.
     pub services: BTreeMap<ServiceName, Service>,
-    /// What is behind them, as far as it can be known.
+    /// The known endpoints of these Services.
     pub endpoints: BTreeMap<ServiceName, Endpoints>,
-    /// The Services of other namespaces that do not permit this tunnel to name them.
+    /// The Services of other namespaces that do not permit this tunnel.
     pub forbidden: BTreeSet<ServiceName>,
-    /// Where the API server is, which exits are kept from.
+    /// The API server's addresses, which exits must not dial.
     pub api_server: Vec<IpAddr>,
-    /// What the tunnel joins by, or why it cannot; `None`: it names no bundle.
+    /// The join bundle, or why it cannot be used. `None` if the spec names no bundle.
     pub join: Option<Result<Joined, Problem>>,
-    /// The Jobs that tried, or try, sysctls.
+    /// The Jobs that test sysctls, running and ended.
     pub probes: Vec<SeenProbe>,
-    /// What there is of its gateways.
+    /// The state of the tunnel's gateways.
     pub live: Live,
-    /// What is remembered of ends that were refused.
+    /// The remembered refusals of the tunnel's ends.
     pub refusals: BTreeMap<End, Refusal>,
-    /// What certificates follow from.
+    /// The input of certificates.
     pub certificates: CertificateFacts,
 }
 
-/// Whether everything is to stay as it is.
+/// Whether the tunnel is paused.
 pub(super) fn is_paused(tunnel: &MuxTunnel) -> bool {
     let paused = tunnel.annotations().get(PAUSED);
     paused.is_some_and(|paused| paused == "true")
 }
 
-/// Reads what `tunnel` names, each object once, and what there is of it. Of a paused one only the latter.
+/// Reads the objects that `tunnel` names, each once, and the state of the tunnel. For a paused
+/// tunnel, reads only the state of the tunnel.
 pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder) -> Found {
     let mut named = Dereferenced {
         certificates: CertificateFacts::remembered(&access.certifier, tunnel),
@@ -101,7 +104,7 @@ async fn read(
     named: &mut Dereferenced,
 ) -> Result<(), Hindrance> {
     let live = live::live(access, holder);
-    // Gateways that run need certificates, whatever else is not known.
+    // Running gateways need certificates, even if other facts are not known.
     let certificates = certificates::read(access, tunnel, holder, live.as_ref().ok(), named).await;
     named.live = live?;
     certificates?;

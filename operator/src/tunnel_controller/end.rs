@@ -1,21 +1,21 @@
 //! The ends of a tunnel, and the names of their children.
 
-/// The component label of what tries sysctls.
+/// The component label of Jobs that test sysctls.
 pub const PROBE: &str = "sysctl-probe";
 
 /// One end of the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Where streams enter.
+    /// Accepts connections of clients.
     Entry,
-    /// Where targets are dialled.
+    /// Dials targets.
     Exit,
-    /// Where those two meet that are elsewhere.
+    /// Joins entries and exits of other objects.
     Rendezvous,
 }
 
 impl End {
-    /// All, the exit before the entry: it is dialled.
+    /// All ends. The exit comes before the entry, because the entry dials the exit.
     pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
 
     /// The value of the component label, and the suffix of names.

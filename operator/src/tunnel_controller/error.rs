@@ -1,4 +1,4 @@
-//! Why a reconciliation, or a step of it, ended early.
+//! Errors of a reconciliation and of its steps.
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::ConfigError;
@@ -10,19 +10,19 @@ use crate::certificates::seed::SeedError;
 use crate::failure::{self, Coded};
 use crate::grants;
 
-/// Why one reconciliation ended early; it is tried again.
+/// Why a reconciliation failed. The controller retries.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The object has no namespace or UID, which no object from an API server lacks.
+    /// The object has no namespace or UID. Every object from an API server has both.
     #[error("the object has no {0}")]
     Incomplete(&'static str),
-    /// What the spec names could not be read.
+    /// The objects that the spec names could not be read.
     #[error(transparent)]
     Dereference(#[from] DereferenceError),
-    /// The bundle that it joins by could not be read.
+    /// The join bundle could not be read.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// The certificates could not be seen to.
+    /// A certificate could not be issued or stored.
     #[error(transparent)]
     Certify(#[from] CertifyError),
     /// The children could not be rendered.
@@ -31,7 +31,7 @@ pub enum Error {
     /// The children could not be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Which pods there are cannot be known.
+    /// The caches do not contain the pods yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
     /// The status could not be written.
@@ -51,13 +51,13 @@ impl Coded for Error {
     }
 }
 
-/// What the spec names cannot be known; children stay as they are.
+/// The objects that the spec names are not known. The children stay unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum DereferenceError {
-    /// What other namespaces permit has not been heard yet.
+    /// The grants of other namespaces are not known yet.
     #[error(transparent)]
     Grants(#[from] grants::NotKnown),
-    /// Of a kind nothing has been heard yet.
+    /// The objects of a kind are not known yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
 }
@@ -66,33 +66,33 @@ pub enum DereferenceError {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot get Secret {name}: {source}")]
 pub struct JoinError {
-    /// The Secret.
+    /// The Secret's name.
     pub name: String,
     /// The client's error.
     pub source: kube::Error,
 }
 
-/// A certificate could not be seen to; it is tried again.
+/// A certificate could not be issued or stored. The operator retries.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
-    /// The API server does not answer, or not as it should.
+    /// The API server does not answer, or answers with an error.
     #[error("cannot apply Secret {name}: {source}")]
     Apply {
-        /// The Secret.
+        /// The Secret's name.
         name: String,
         /// The client's error.
         source: Box<kube::Error>,
     },
-    /// What is kept of a newer join bundle could not be written.
-    #[error("cannot keep the newer join bundle: {0}")]
+    /// The newer join bundle could not be stored.
+    #[error("cannot store the newer join bundle: {0}")]
     Keep(#[source] Box<kube::Error>),
     /// A Certificate of cert-manager could not be applied.
-    #[error("cannot ask cert-manager: {0}")]
+    #[error("cannot request a certificate from cert-manager: {0}")]
     CertManager(#[from] kube::Error),
     /// The seed could not be read.
     #[error(transparent)]
     Seed(#[from] SeedError),
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error(transparent)]
     Make(#[from] CertificateError),
 }
@@ -100,15 +100,15 @@ pub enum CertifyError {
 /// A child could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The gateway would refuse its configuration.
+    /// A gateway would reject its configuration.
     #[error("cannot render the configuration of the {component}: {source}")]
     Config {
         /// `entry`, `exit` or `rendezvous`.
         component: &'static str,
-        /// What is wrong.
+        /// The gateway's error.
         source: ConfigError,
     },
-    /// What running gateways keep depends on what other namespaces permit.
+    /// The configuration of running gateways depends on grants that are not known.
     #[error(transparent)]
     Grants(#[from] grants::NotKnown),
 }

@@ -1,4 +1,4 @@
-//! Why the children of a tunnel are not made what its spec asks for.
+//! Reasons why the operator does not apply the spec to the children of a tunnel.
 
 use muxtunnel_codes::Code;
 
@@ -6,23 +6,24 @@ use super::error::Error;
 use super::problem::Problem;
 use crate::failure::{self, Coded};
 
-/// Why children stay as they are: but what is no longer permitted goes, and certificates of gateways that run are renewed.
+/// Why children stay unchanged. Targets whose permission was revoked are still withdrawn, and
+/// certificates of running gateways are still renewed.
 #[derive(Debug)]
 pub enum Hindrance {
-    /// An annotation says that everything is to stay as it is.
+    /// The annotation [`super::dereference::PAUSED`] is set.
     Paused,
-    /// The spec can be built by nobody; the sentence names the field.
+    /// The spec is invalid. The sentence names the field.
     Invalid(String),
-    /// It cannot be built before the bundle that it joins by is there, and good.
+    /// The join bundle is missing or invalid.
     Unjoined(Problem),
-    /// Something is in the way of a child, until a person does something.
+    /// A user has to remove an obstacle first.
     Blocked(Problem),
-    /// A step failed; it is tried again.
+    /// A step failed and is retried.
     Failed(Error),
 }
 
 impl Hindrance {
-    /// What is said of it.
+    /// The problem that the status reports.
     #[must_use]
     pub fn problem(&self) -> Problem {
         match self {
@@ -42,7 +43,8 @@ impl Hindrance {
         }
     }
 
-    /// What was `reached`, now that a step besides has failed: the first failure counts.
+    /// Adds the failure of a parallel step to `reached`. An earlier failure stays. Every other
+    /// result is replaced.
     pub(super) fn failed<T, U>(
         reached: Result<T, Self>,
         error: impl Into<Error>,

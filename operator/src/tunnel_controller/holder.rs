@@ -1,4 +1,4 @@
-//! A tunnel, as its children know it.
+//! A tunnel as the owner of its children.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
@@ -7,24 +7,24 @@ use muxtunnel_crds::MuxTunnel;
 use super::error::Error;
 use crate::apply::{Children, owner_reference};
 
-/// The tunnel that children are of, whatever its spec says.
+/// The tunnel that owns children, independent of its spec.
 #[derive(Debug, Clone)]
 pub struct Holder {
     /// Name of the object.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the tunnel.
     pub namespace: String,
-    /// The reference by which it owns its children.
+    /// The owner reference for the tunnel's children.
     pub owner: OwnerReference,
-    /// Generation of its spec.
+    /// The generation of the tunnel's spec.
     pub generation: Option<i64>,
 }
 
 impl Holder {
-    /// That of `tunnel`.
+    /// The holder of `tunnel`.
     ///
     /// # Errors
-    /// Only for an object that no API server could have sent.
+    /// Only for an object that an API server cannot have sent.
     pub fn of(tunnel: &MuxTunnel) -> Result<Self, Error> {
         Ok(Self {
             name: tunnel.name_any(),
@@ -34,7 +34,7 @@ impl Holder {
         })
     }
 
-    /// Its children with one of `components`.
+    /// The tunnel's children with one of `components`.
     #[must_use]
     pub fn children<'a>(&'a self, components: &'a [&'a str]) -> Children<'a> {
         Children {

@@ -1,22 +1,23 @@
-//! Who issues the certificates of a tunnel's gateways, as its spec says. Pure.
+//! The issuer of the certificates of a tunnel's gateways, according to the spec. Pure.
 
 use muxtunnel_crds::{IssuerRef, MuxTunnelSpec, SecurityMode, Side};
 
-/// End of the names of Secrets that cert-manager writes.
+/// Suffix of the Secrets that cert-manager writes.
 pub(super) const ISSUED_SUFFIX: &str = "-issued-tls";
 
-/// Who issues, where the tunnel joins by no bundle.
+/// The issuer of a tunnel without a join bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Issuer<'a> {
-    /// Nobody: carriers are not secured, or by Noise, or a rendezvous joins those of others.
+    /// No issuer: carriers are not secured, or use Noise, or the tunnel is a rendezvous.
     Nobody,
     /// cert-manager.
     CertManager(&'a IssuerRef),
-    /// The users, who made the Secrets that the spec names.
+    /// The users created the Secrets that the spec names.
     Users,
-    /// The operator, by authorities of its own.
+    /// The operator, with its own authorities.
     Operator,
-    /// The spec does not say: the exit is another object's, and so are its authorities.
+    /// The spec does not determine the issuer, because the exit and its authorities belong to
+    /// another object.
     Unknown,
 }
 

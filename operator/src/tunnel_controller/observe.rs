@@ -1,7 +1,8 @@
-//! Step 5: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
+//! Step 5: reads the pods in the cache, and queries their gateways by HTTP.
 //!
-//! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
-//! is bounded in time and size, and is believed for its own tunnel's status alone.
+//! Input: the tunnel. Output: [`Seen`], which contains only facts. [`super::update_status`]
+//! evaluates these facts. A gateway's answer is limited in time and size, and affects only the
+//! status of its own tunnel.
 
 mod prober;
 
@@ -34,25 +35,29 @@ use crate::caches::{Cluster, NotKnown};
 use crate::metrics::tunnels::Gateway;
 use crate::pods::is_ready;
 
-/// Time for one gateway's answer, connecting included.
+/// Time limit for one gateway's answer, including the connection setup.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Longest answer of a gateway: 64 forwards and 1,024 carriers are about 900 KiB.
+/// Longest answer of a gateway, in bytes. An answer with 64 forwards and 1,024 carriers has about
+/// 900 KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Longest line of a gateway that refuses to answer.
+/// Longest error line of a gateway, in bytes.
 const REFUSAL_BYTES_MAX: usize = 1 << 10;
-/// Time for an offer, which the gateway asks for through the tunnel; it gives up itself after 10 s.
+/// Time limit for an offer, which the gateway requests through the tunnel. The gateway gives up
+/// after 10 s.
 const OFFER_TIME_MAX: Duration = Duration::from_secs(12);
-/// Entries that are asked for an offer, one after another, until one has it.
+/// Maximum number of entries that are queried for an offer, one after another, until one returns
+/// it.
 const OFFERS_ASKED: usize = 2;
-/// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
+/// Maximum number of pods of a tunnel that are read: 32 per side, and twice as many during a
+/// roll-out.
 const PODS_MAX: usize = 128;
 
-/// What was seen of a tunnel's pods.
+/// The observation of a tunnel's pods.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// The pods that are not on their way out.
+    /// The pods that are not being deleted.
     pub pods: Vec<SeenPod>,
-    /// What the exit offers, where that was asked for and an entry runs that could ask it, or why it cannot be had.
+    /// The exit's offer, if it was requested and an entry is running, or why the request failed.
     pub offer: Option<Result<String, String>>,
 }
 
@@ -68,53 +73,53 @@ impl Seen {
     }
 }
 
-/// What was seen of one pod.
+/// The observation of a pod.
 #[derive(Debug)]
 pub struct SeenPod {
-    /// Which end it serves.
+    /// The end that the pod serves.
     pub end: End,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its node, once it has one.
+    /// Node of the pod, if it is scheduled.
     pub node: Option<String>,
-    /// When it was made, in seconds since 1970.
+    /// When the pod was created, in seconds since 1970.
     pub made: Option<i64>,
-    /// Whether it has the sysctls that the spec asks for.
+    /// Whether the pod has the requested sysctls.
     pub has_sysctls: bool,
-    /// Whether its readiness probe passes.
+    /// Whether the pod's readiness probe passes.
     pub ready: bool,
-    /// Why it does not run.
+    /// Why the pod does not run.
     pub problem: Option<Problem>,
-    /// How far its emulation is.
+    /// The state of the pod's WAN emulation.
     pub wan: Wan,
-    /// What its gateway says, or why it could not be asked; `None`: it does not run.
+    /// The gateway's status, or why the query failed. `None` if the gateway does not run.
     pub answer: Option<Result<Status, String>>,
 }
 
-/// How far the emulation of a pod is.
+/// The state of a pod's WAN emulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wan {
-    /// The pod has none.
+    /// The pod has no WAN emulation.
     Absent,
-    /// It is starting.
+    /// The WAN emulation is starting.
     Pending,
-    /// It has proved itself.
+    /// The self-probe of the WAN emulation has passed.
     Proven,
-    /// It has refused.
+    /// The WAN emulation refused to start.
     Refused(Problem),
 }
 
-/// Asks gateways.
+/// Queries gateways.
 pub trait Gateways: Send + Sync + 'static {
-    /// The status of the gateway at `address`, an IP, or a sentence that says why there is none.
+    /// The status of the gateway at `address` (an IP address), or why the query failed.
     fn status(&self, address: &str) -> impl Future<Output = Result<Status, String>> + Send;
 
-    /// What the exit offers that the entry gateway at `address` is connected to, or a sentence that says why it cannot
-    /// be had.
+    /// The offer of the exit that the entry gateway at `address` is connected to, or why the
+    /// request failed.
     fn offer(&self, address: &str) -> impl Future<Output = Result<String, String>> + Send;
 }
 
-/// Asks them on their admin port.
+/// Queries gateways on their admin port.
 pub struct HttpGateways(HttpClient<HttpConnector, Empty<Bytes>>);
 
 impl Default for HttpGateways {
@@ -123,7 +128,7 @@ impl Default for HttpGateways {
         connector.set_connect_timeout(Some(ANSWER_TIME_MAX));
         Self(
             HttpClient::builder(TokioExecutor::new())
-                // A pod's address may be another pod's tomorrow.
+                // No connection stays open, because another pod may get the address later.
                 .pool_max_idle_per_host(0)
                 .build(connector),
         )
@@ -142,7 +147,7 @@ impl Gateways for HttpGateways {
         let body = self
             .get(address, "offer", OFFER_TIME_MAX, OFFER_BYTES_MAX)
             .await?;
-        String::from_utf8(body.into()).map_err(|_| "the answer is no text".to_owned())
+        String::from_utf8(body.into()).map_err(|_| "the answer is not UTF-8".to_owned())
     }
 }
 
@@ -167,7 +172,8 @@ impl HttpGateways {
             .map_err(|_| format!("no answer within {} s", within.as_secs()))?
     }
 
-    /// The body of a good answer; of another one its line is the error.
+    /// Returns the body of a successful answer. For any other answer, the error contains the first
+    /// line.
     async fn body(&self, uri: http::Uri, bytes_max: usize) -> Result<Bytes, String> {
         let response = self
             .0
@@ -183,7 +189,7 @@ impl HttpGateways {
         let body = Limited::new(response.into_body(), bytes_max)
             .collect()
             .await
-            .map_err(|error| format!("the answer breaks off: {error}"))?
+            .map_err(|error| format!("the answer ended early: {error}"))?
             .to_bytes();
         if status.is_success() {
             return Ok(body);
@@ -194,16 +200,18 @@ impl HttpGateways {
 }
 
 fn status_in(body: &[u8]) -> Result<Status, String> {
-    serde_json::from_slice(body).map_err(|error| format!("the answer is no status: {error}"))
+    serde_json::from_slice(body)
+        .map_err(|error| format!("the answer is not a valid status: {error}"))
 }
 
-/// A tunnel, its children, and what was seen of its gateways; `None`: not all have answered yet.
+/// A tunnel, its children, and the observation of its gateways. The observation is `None` while an
+/// answer is missing.
 pub type Observed = (Box<ValidatedTunnel>, Applied, Option<Seen>);
 
-/// Looks at what `reached` applied children make, if they were.
+/// Observes the children of `reached`, if they were applied.
 ///
 /// # Errors
-/// What hindered them before, and where no pod is known yet.
+/// The earlier hindrance, or [`NotKnown`].
 pub async fn observe_all<G: Gateways>(
     cluster: &Cluster,
     prober: &Prober<G>,
@@ -215,11 +223,11 @@ pub async fn observe_all<G: Gateways>(
     Ok((tunnel, applied, seen))
 }
 
-/// Looks at the pods of a tunnel and asks each gateway that runs; with `asks` also an entry for what the exit offers.
-/// `None`: not all have answered yet.
+/// Reads the pods of a tunnel and queries each running gateway; with `asks`, also queries an entry
+/// for the exit's offer. Returns `None` while an answer is missing.
 ///
 /// # Errors
-/// [`NotKnown`] where no pod is known yet; a silent gateway is a fact, not an error.
+/// [`NotKnown`] if the pods are not known yet. A gateway that does not answer is not an error.
 pub async fn observe<G: Gateways>(
     cluster: &Cluster,
     prober: &Prober<G>,
@@ -278,7 +286,8 @@ fn running_address(pod: &Pod) -> Option<&str> {
     status.pod_ip.as_deref().filter(|_| running)
 }
 
-/// What the pod's object says; `None` for one that no longer counts.
+/// The facts from the pod's object, or `None` for a pod that is being deleted, or that has ended
+/// with the sysctls of an earlier spec.
 fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     if pod.meta().deletion_timestamp.is_some() {
         return None;
@@ -286,7 +295,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     let end = end_of(pod)?;
     let status = pod.status.clone().unwrap_or_default();
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
-    // Failed pods of an earlier spec stay for as long as their ReplicaSet does.
+    // Failed pods of an earlier spec exist as long as their ReplicaSet.
     let has_sysctls = has_sysctls(pod, tunnel);
     if ended && !has_sysctls {
         return None;
@@ -333,7 +342,8 @@ fn wan(pod: &Pod) -> Wan {
         return Wan::Pending;
     };
     let state = status.state.clone().unwrap_or_default();
-    // A sidecar has started once its startup probe passes; a plain init container as soon as it runs.
+    // A sidecar has started when its startup probe has passed. A plain init container has started
+    // when it runs.
     let is_sidecar = asked.restart_policy.as_deref() == Some("Always");
     let exited = state.terminated.is_some_and(|ended| ended.exit_code == 0);
     if exited || (is_sidecar && state.running.is_some() && status.started == Some(true)) {
@@ -346,7 +356,7 @@ fn wan(pod: &Pod) -> Wan {
         .map_or(Wan::Pending, Wan::Refused)
 }
 
-/// A termination message that begins with a code is a refusal in muxwan's own words.
+/// A termination message that begins with a code is a refusal of muxwan.
 fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
     let ended = state
         .terminated
@@ -360,10 +370,10 @@ fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
     } else if message.contains(&unsupported) {
         Code::WanUnsupported
     } else {
-        // Ended for another reason, such as the node: it is begun again.
+        // The container ended for another reason, such as a node failure, and is restarted.
         return None;
     };
-    // The condition's message begins with the code already.
+    // The condition's message already begins with the code, so the detail omits the code.
     let own_words = message
         .strip_prefix(&format!("{code} "))
         .unwrap_or(message)

@@ -1,4 +1,5 @@
-//! The pods of a tunnel's gateways: which they are, and what their objects say. Pure, but for the caches.
+//! The pods of a tunnel's gateways, and the problems that their objects show. Pure, apart from the
+//! caches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
 use crate::labels;
 
-/// The init container that makes the interface for IP packets.
+/// The init container that creates the interface for IP packets.
 pub(super) const NETWORK_CONTAINER: &str = "network";
-/// How old a pod is at least of which it counts that its containers have not been begun.
+/// Age of a pod, in seconds, from which containers that have not started are reported.
 pub const WAITING_SECONDS_MIN: i64 = 10;
 
-/// The pods of the tunnel's gateways: those of ReplicaSets of its Deployments. Labels alone prove nothing, for anybody
-/// may make a pod with any.
+/// The pods of the tunnel's gateways, which belong to ReplicaSets of the tunnel's Deployments.
+/// Labels do not prove the owner, because any user may create a pod with any labels.
 ///
 /// # Errors
 /// [`NotKnown`].
@@ -49,7 +50,7 @@ pub(super) fn own_pods(
     Ok(pods)
 }
 
-/// Whether one of the objects with the UIDs `owners` controls `object`.
+/// Whether an object with one of the UIDs `owners` controls `object`.
 pub(super) fn is_of<K: Resource>(object: &K, owners: &BTreeSet<String>) -> bool {
     let mut references = object.meta().owner_references.iter().flatten();
     references.any(|owner| owner.controller == Some(true) && owners.contains(&owner.uid))
@@ -63,7 +64,7 @@ pub(super) fn end_of(pod: &Pod) -> Option<End> {
         .find(|end| end.component() == component)
 }
 
-/// Why a pod does not run, as far as its object says it.
+/// Why a pod does not run, as far as its object shows.
 pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let name = pod.name_any();
@@ -98,7 +99,7 @@ pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
         .map(|(container, text)| problem(code(container), &text))
 }
 
-/// Of a container that does not start.
+/// The code of a container that does not start.
 fn code(container: &ContainerStatus) -> Code {
     match container.name.as_str() {
         NETWORK_CONTAINER => Code::InterfaceFailed,
@@ -106,7 +107,7 @@ fn code(container: &ContainerStatus) -> Code {
     }
 }
 
-/// Why a container does not start, where that is more than a matter of time.
+/// Why a container does not start, unless it only needs more time.
 fn waiting(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;
@@ -122,7 +123,8 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
     Some(format!("container {}: {reason}: {message}", container.name))
 }
 
-/// A kubelet that waits for a volume says so in an Event alone.
+/// When the pod was created, if its containers have not started for some time. The pod may wait for
+/// a volume, such as a Secret, which the kubelet reports only in an Event.
 pub(super) fn waiting_since(pod: &Pod, now: i64) -> Option<i64> {
     let status = pod.status.as_ref()?;
     let made = pod.creation_timestamp()?.0.as_second();

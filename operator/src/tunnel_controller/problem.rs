@@ -1,12 +1,12 @@
-//! A difference from the requested state: a class and a sentence.
+//! A difference from the requested state: a code and a sentence.
 
 use muxtunnel_codes::Code;
 
-/// What is in the way, such as why a pod does not run.
+/// An obstacle, for example why a pod does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The class.
+    /// The code of the obstacle.
     pub code: Code,
-    /// The sentence.
+    /// The sentence for the condition's message.
     pub detail: String,
 }

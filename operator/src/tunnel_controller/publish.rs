@@ -1,9 +1,9 @@
-//! Step 6: what follows from what was observed, besides the status: the figures of the metrics, what is remembered of nodes
-//! that refuse ([`rollouts`]), the join bundle, whose address a Service says ([`join`]), and the next one from an exit
-//! elsewhere ([`offer`]). Client required.
+//! Step 6: publishes results other than the status. These are the metrics, the nodes that refuse
+//! pods ([`rollouts`]), the join bundle with the address from a Service ([`join`]), and the next
+//! bundle from a remote exit ([`offer`]). This module requires a client.
 //!
-//! In: what was observed, or what hindered the steps before. Out: the [`Outcome`]. What is kept here is read by the next
-//! reconciliation.
+//! Input: the observation, or the hindrance of an earlier step. Output: the [`Outcome`]. The next
+//! reconciliation reads the stored results.
 
 mod join;
 mod offer;
@@ -25,18 +25,18 @@ use super::holder::Holder;
 use super::observe::{Observed, Seen};
 use super::validate::ValidatedTunnel;
 
-/// How far a reconciliation came.
+/// The progress of a reconciliation.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Children are as they were.
+    /// Children stay unchanged.
     Hindered(Hindrance, Box<Certified>),
-    /// The children were applied, or not all of them, and the gateways have not answered yet.
+    /// Children were applied, fully or in part, and the gateways have not answered yet.
     Awaited,
-    /// All is applied, or as much as the API server takes, and this was seen.
+    /// Children were applied as far as the API server accepts them, and the gateways were observed.
     Observed(Box<ValidatedTunnel>, Applied, Seen, Box<Certified>),
 }
 
-/// Publishes what follows from `observed`.
+/// Publishes the results of `observed`.
 pub async fn publish(
     access: &Access,
     holder: &Holder,
@@ -59,7 +59,7 @@ pub async fn publish(
     }
 }
 
-/// Keeps what the exit elsewhere offers, and publishes the bundle of one's own.
+/// Keeps a remote exit's offer, and publishes the tunnel's own bundle.
 async fn certificates(
     access: &Access,
     holder: &Holder,

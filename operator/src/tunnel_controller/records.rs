@@ -1,4 +1,4 @@
-//! What the status records of the certificates of each end.
+//! The status' records on the certificates of each end.
 
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus};
 
@@ -8,9 +8,9 @@ use super::end::End;
 pub(super) trait Records {
     fn of(&self, end: End) -> Option<&CertificateStatus>;
     fn set(&mut self, end: End, record: CertificateStatus);
-    /// Drops what belongs to ends that are not the tunnel's.
+    /// Drops the records of ends that the tunnel does not have.
     fn keep(&mut self, has_entry: bool, has_exit: bool);
-    /// When the last one was issued, in seconds since 1970.
+    /// When the last certificate was issued, in seconds since 1970.
     fn newest(&self) -> Option<i64>;
 }
 

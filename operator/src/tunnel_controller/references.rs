@@ -1,9 +1,10 @@
-//! What a tunnel refers to in other namespaces. Pure.
+//! References of a tunnel to objects of other namespaces. This module is pure.
 //!
-//! Every field of the spec that can name an object is looked at here or said to name none of another namespace: the
-//! patterns have no rest, so a field that is added does not compile until it is decided. Gateways run in the tunnel's
-//! own namespace with no rights, so a user who may create a MuxTunnel reaches what a pod there reaches. A name of another
-//! namespace's Service is believed only once that namespace permits it.
+//! This module handles every field of the spec that can name an object, or states why the field
+//! cannot name an object of another namespace. The patterns have no `..`, so a new field causes a
+//! compile error until the field is handled here. Gateways run in the tunnel's own namespace
+//! without permissions, so a user who may create a MuxTunnel reaches the same addresses as a pod of
+//! this namespace. A Service of another namespace is used only if that namespace permits it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,25 +20,26 @@ pub use crate::service_name::ServiceName;
 /// Longest DNS name, without a dot at its end.
 const HOST_BYTES_MAX: usize = 253;
 
-/// What the spec of a tunnel in `namespace` names.
+/// The objects that the spec of a tunnel names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// Services that are looked up: targets that are Services, or DNS names of Services.
+    /// Services to look up: targets that are Services, or DNS names of Services.
     pub services: BTreeSet<ServiceName>,
-    /// Services of other namespaces, by whatever field: each has to be permitted there. The name [`EVERY`] is that of all.
+    /// Services of other namespaces, from any field. Each needs a permission there. The name
+    /// [`EVERY`] means all Services.
     pub foreign: BTreeSet<ServiceName>,
 }
 
-/// Reads all references out of `spec`.
+/// Collects all references of `spec`.
 #[must_use]
 pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
     let MuxTunnelSpec {
         side,
-        // Settings of Deployments and Services in the tunnel's namespace; their Secrets pull images there, and let users of
-        // ssh log in.
+        // These are settings of Deployments and Services in the tunnel's namespace. The Secrets of
+        // these settings are in the same namespace.
         entry: _,
         exit: _,
-        // Its Secret is of the tunnel's namespace.
+        // The rendezvous' Secret is in the tunnel's namespace.
         rendezvous: _,
         forwards,
         carrier,
@@ -45,7 +47,7 @@ pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
         timeouts: _,
         tuning: _,
         wan: _,
-        // Networks and addresses, and no Services.
+        // The field contains networks and addresses, and no Services.
         network: _,
     } = spec;
     let mut found = References::default();
@@ -61,7 +63,7 @@ pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
     found
 }
 
-/// What clients may name themselves. What is denied names nothing that would have to be permitted.
+/// Collects the targets that clients may name. Denied targets need no permission.
 fn of_policy(policy: &Policy, namespace: &str, found: &mut References) {
     let Policy {
         allow,
@@ -71,7 +73,7 @@ fn of_policy(policy: &Policy, namespace: &str, found: &mut References) {
     for rule in allow {
         let PolicyRule {
             host,
-            // Raw addresses are the matter of NetworkPolicies.
+            // NetworkPolicies restrict raw addresses.
             cidr: _,
             port: _,
             end_port: _,
@@ -91,7 +93,7 @@ fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut Refere
         direction: _,
         listen: _,
         target,
-        // A Secret of the tunnel's namespace.
+        // The Secret is in the tunnel's namespace.
         auth: _,
         proxy_protocol: _,
         priority: _,
@@ -117,8 +119,8 @@ fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut Refere
     }
 }
 
-/// Nothing of other namespaces: the other side has to be given what it is dialled for, its keys are Secrets of the
-/// tunnel's namespace.
+/// A carrier names no object of another namespace. The address of the other side is literal, and
+/// the Secrets are in the tunnel's namespace.
 fn of_carrier(carrier: &Carrier) {
     let Carrier {
         protocol: _,
@@ -134,12 +136,13 @@ fn of_carrier(carrier: &Carrier) {
     } = carrier;
 }
 
-/// Whether its streams begin at the exit.
+/// Whether streams of the forward begin at the exit.
 pub(super) fn is_reverse(forward: &Forward) -> bool {
     forward.direction == Some(ForwardDirection::ExitToEntry)
 }
 
-/// Whether gateways of this very tunnel dial the forward's target; else those of another cluster, by other names.
+/// Whether gateways of this tunnel dial the forward's target. Otherwise gateways of another cluster
+/// dial it, with that cluster's names.
 #[must_use]
 pub fn is_dialled_here(forward: &Forward, side: Side) -> bool {
     if is_reverse(forward) {
@@ -163,10 +166,11 @@ pub fn service_name(target: &ServiceTarget, namespace: &str) -> ServiceName {
     }
 }
 
-/// The Services that the host of `target` may be the DNS name of, where a pod of `namespace` resolves it: `NAME`,
-/// `NAME.NAMESPACE` of the own one, `NAME.NAMESPACE.svc`; whatever is before it (a pod's own name) or behind it (the
-/// cluster's domain, which may have a label `svc`, too). Shorter names of other namespaces' Services are none:
-/// [`canonical_host`] lets nothing complete them.
+/// The Services that the host of `target` may name, if a pod of `namespace` resolves the host. The
+/// forms are `NAME`, `NAME.NAMESPACE` of the pod's own namespace, and `NAME.NAMESPACE.svc`. The
+/// last two forms may have any prefix (a pod's name), and the last form may have any suffix (the
+/// cluster's domain, which may also have a label `svc`). Shorter names do not reach Services of
+/// other namespaces, because [`canonical_host`] prevents their completion.
 #[must_use]
 pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<ServiceName> {
     let AddressTarget { host, port: _ } = target;
@@ -198,20 +202,22 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
         .collect()
 }
 
-/// The name that stands for all Services of a namespace, or for all namespaces.
+/// Means all Services of a namespace, or all namespaces.
 pub const EVERY: &str = "*";
-/// The domain of the cluster, as nearly all have it.
+/// The cluster's domain in nearly all clusters.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// The Services that the host of a rule of `policy.allow` may be the name of, where a pod of `namespace` resolves what a
-/// client names: as [`services_of_host`]; of a pattern within the cluster's domain [`EVERY`] Service that it covers. The
-/// pattern `*` has every address, too, which is the matter of NetworkPolicies, so it names none.
+/// The Services that the host of a rule of `policy.allow` may name, if a pod of `namespace`
+/// resolves a client's target. For a name, returns the result of [`services_of_host`]. For a
+/// pattern within the cluster's domain, returns [`EVERY`] Service that the pattern covers. The
+/// pattern `*` also covers all addresses. NetworkPolicies restrict addresses, so `*` names no
+/// Service.
 #[must_use]
 pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let Some(domain) = host.strip_prefix("*.") else {
         let target = AddressTarget {
             host: host.to_owned(),
-            // It is not looked at.
+            // The port does not matter here.
             port: 0,
         };
         return match host {
@@ -255,7 +261,7 @@ pub(super) fn services_of_config(
     hosts.flat_map(|host| foreign(&host, namespace)).collect()
 }
 
-/// The host that a target of a configuration is dialled by.
+/// The host of a configuration's target.
 pub(super) fn host_of_target(target: &config::Target) -> Option<&str> {
     match target {
         config::Target::Tcp { host, .. } => Some(host),
@@ -263,7 +269,7 @@ pub(super) fn host_of_target(target: &config::Target) -> Option<&str> {
     }
 }
 
-/// The name or the pattern of names in a rule of a configuration.
+/// The host name, or the pattern of host names, in a rule of a configuration.
 pub(super) fn host_of_rule(host: &config::HostPattern) -> Option<String> {
     match host {
         config::HostPattern::Name(name) => Some(name.clone()),
@@ -272,15 +278,15 @@ pub(super) fn host_of_rule(host: &config::HostPattern) -> Option<String> {
     }
 }
 
-/// The Services of other namespaces that `host` may be the name of.
+/// The Services of other namespaces that `host` may name.
 pub(super) fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let mut services = services_of_rule(host, namespace);
     services.retain(|service| service.namespace != namespace);
     services
 }
 
-/// The one spelling of the host of a rule, as [`canonical_host`]. The patterns `*` and `*.svc` stay as they are: the names
-/// of Services that they cover are completed.
+/// The canonical form of a rule's host, see [`canonical_host`]. The patterns `*` and `*.svc` stay
+/// unchanged, because the resolver completes the names of the Services that they cover.
 #[must_use]
 pub fn canonical_rule(host: &str, namespace: &str) -> String {
     match host {
@@ -289,11 +295,11 @@ pub fn canonical_rule(host: &str, namespace: &str) -> String {
     }
 }
 
-/// The one spelling of a host that is dialled by pods of `namespace`.
+/// The canonical form of a host that pods of `namespace` dial.
 ///
-/// A resolver of a pod completes names with few dots, and so `web.shop` would be the Service `web` of the namespace
-/// `shop`, which nobody has asked for. A dot at the end keeps it from doing so; names that it has to complete are those
-/// of the own namespace, and those that end in `svc`.
+/// A pod's resolver completes names with few dots, so `web.shop` would reach the Service `web` of
+/// namespace `shop`, although the spec does not name it. A dot at the end prevents the completion.
+/// Only names of the pod's own namespace, and names that end in `svc`, may still be completed.
 #[must_use]
 pub fn canonical_host(host: &str, namespace: &str) -> String {
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -306,7 +312,7 @@ pub fn canonical_host(host: &str, namespace: &str) -> String {
         [.., of] => of == namespace,
         [] => true,
     };
-    // Nothing can be put behind one of the greatest length.
+    // A name of the maximum length has no room for the dot.
     match is_completed || host.len() >= HOST_BYTES_MAX {
         true => host,
         false => host + ".",

@@ -1,13 +1,17 @@
-//! What becomes of an end whose pods a node refuses, because a kubelet or a kernel does not take a sysctl of theirs.
+//! Handles ends whose pods a node refuses, because a kubelet or a kernel does not accept one of
+//! their sysctls.
 //!
-//! Where a pod of the tunnel runs with the same sysctls, or a Job has run with them, the node is at fault: the end's pods
-//! avoid it, and an annotation of the Deployment keeps its name. Otherwise the spec may be at fault: a ReplicaSet would
-//! make failed pods without end (kubernetes#72593), so the end goes back to what its ready pods run, or has no pods where
-//! there are none, and the spec is tried again later, each time after a longer pause. Nothing is deleted for a refusal.
+//! If a pod of the tunnel runs with the same sysctls, or a Job ran with them, the node is at fault.
+//! The end's pods then avoid the node, and an annotation of the Deployment stores the node's name.
+//! Otherwise the spec may be at fault. A ReplicaSet would keep creating failed pods
+//! (kubernetes#72593). The end therefore returns to the template of its ready pods, or gets no pods
+//! if no pod is ready. The operator tries the spec again after a pause that grows. A refusal
+//! deletes no object.
 //!
-//! Here is what the operator remembers of it, and the [`Rollout`] that follows for each end: `dereference` asks what is
-//! remembered, `validate` decides, `build` follows that, and `publish` takes in what was seen.
-//! Bounds: an entry an end that was refused, at most [`REFUSED_MAX`]; one more drops any, which costs a try.
+//! This module stores the refusals in memory, and derives the [`Rollout`] of each end from them.
+//! `dereference` reads the memory, `validate` decides, `build` applies the decision, and `publish`
+//! records new observations. Bounds: one entry per refused end, at most [`REFUSED_MAX`]. A further
+//! entry replaces an arbitrary entry, which costs one more attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,111 +24,113 @@ use parking_lot::{Mutex, MutexGuard};
 use super::end::End;
 use super::problem::Problem;
 
-/// Annotation of a Deployment: what its pods ask of a node, hashed, and the names of the nodes that they avoid, which
-/// refused it.
+/// Annotation of a Deployment. The value contains the hash of the requests that its pods make to a
+/// node, and the names of the nodes that the pods avoid, because these nodes refused the requests.
 pub const AVOIDED_NODES: &str = "muxtunnel.dev/avoided-nodes";
-/// Annotation of a Deployment without pods: they were refused, and there were no others.
+/// Annotation of a Deployment without pods. Nodes refused its pods, and no earlier pod was ready.
 pub const STOPPED: &str = "muxtunnel.dev/stopped";
 
-/// Nodes that an end avoids at most. One more is a matter of the cluster, and is only reported.
+/// Maximum number of nodes that an end avoids. The operator only reports further nodes.
 pub(super) const NODES_AVOIDED_MAX: usize = 8;
-/// Ends that are refused at once.
+/// Maximum number of refused ends in memory.
 const REFUSED_MAX: usize = 10_000;
-/// The first pause before a refused spec is tried again, and up to as much more by chance.
+/// The first pause before a refused spec is tried again, without the jitter of up to 100 %.
 const FIRST: Duration = Duration::from_secs(20);
-/// The longest, and up to as much more by chance: ten minutes.
+/// The longest pause, without the jitter of up to 100 %. With the jitter, the pause is at most ten
+/// minutes.
 const LONGEST: Duration = Duration::from_mins(5);
 
 /// How an end is rolled out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rollout {
-    /// Hash of what its pods ask of a node.
+    /// Hash of the requests that the end's pods make to a node.
     pub asked: String,
-    /// The nodes that its pods avoid.
+    /// The nodes that the end's pods avoid.
     pub avoided: BTreeSet<String>,
-    /// Configurations that its ready gateways started with, as YAML, by the hash of what they cannot take over.
+    /// The configurations that the end's ready gateways started with, as YAML. The key is the hash
+    /// of the fields that need a restart.
     pub kept: BTreeMap<String, String>,
-    /// Its pods are refused: the spec is not applied to it for now.
+    /// The refusal, if the spec is not applied to the end for now.
     pub held: Option<Held>,
-    /// Its Deployment has no pods, because they were refused.
+    /// Whether the end's Deployment has no pods, because nodes refused them.
     pub is_stopped: bool,
 }
 
-/// Why a spec is not applied to an end, and what it has meanwhile.
+/// Why a spec is not applied to an end, and the state of the end meanwhile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
-    /// What was refused.
+    /// The refusal.
     pub problem: Problem,
-    /// What it has meanwhile.
+    /// The state of the end meanwhile.
     pub fallback: Fallback,
 }
 
-/// What an end has while its spec is refused.
+/// The state of an end while its spec is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fallback {
-    /// The template of its newest ReplicaSet with ready pods.
+    /// The template of the end's newest ReplicaSet with ready pods.
     Template(Box<PodTemplateSpec>),
     /// A Deployment without pods.
     Stopped,
-    /// No Deployment, as before.
+    /// No Deployment, because the end had no Deployment before.
     Nothing,
 }
 
-/// What is remembered of an end that was refused.
+/// The remembered refusal of an end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
-    /// Hash of what its pods asked of a node.
+    /// Hash of the requests that the end's pods make to a node.
     pub asked: String,
-    /// What was refused.
+    /// The problem.
     pub problem: Problem,
     /// The nodes at fault.
     pub nodes: BTreeSet<String>,
-    /// The spec is not tried for now.
+    /// Whether the operator pauses before it tries the spec again.
     pub rests: bool,
 }
 
-/// What an end has shown that is tried.
+/// An observation of an end whose spec is being tried.
 #[derive(Debug)]
 pub(super) struct Shown<'a> {
-    /// Its pods that a node refused, less those of nodes that it avoids.
+    /// The end's pods that a node refused, except pods on avoided nodes.
     pub(super) refused: Vec<RefusedPod<'a>>,
-    /// A pod of it is ready with its sysctls.
+    /// Whether at least one of the end's pods is ready with the end's sysctls.
     pub(super) runs: bool,
-    /// It is the nodes that are at fault, not the spec.
+    /// Whether the nodes are at fault, not the spec.
     pub(super) is_node_at_fault: bool,
 }
 
 /// A pod that a node refused.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefusedPod<'a> {
-    /// When it was made, in seconds since 1970.
+    /// When the pod was created, in seconds since 1970.
     pub(super) made: Option<i64>,
-    /// Its node.
+    /// The node that refused the pod.
     pub(super) node: Option<&'a String>,
-    /// What was refused.
+    /// The problem.
     pub(super) problem: &'a Problem,
 }
 
-/// What was refused, and when it is tried again.
+/// A refusal, and when the spec is tried again.
 struct Refused {
     asked: String,
     problem: Problem,
-    /// Those at fault.
+    /// The nodes at fault.
     nodes: BTreeSet<String>,
     pauses: ExponentialBackoff,
-    /// Until when nothing is tried, in seconds since 1970.
+    /// The end of the pause, in seconds since 1970.
     until: Option<i64>,
-    /// Since when it is tried: pods from before say nothing new.
+    /// Start of the attempt, in seconds since 1970. Pods that were created earlier are ignored.
     tried: i64,
 }
 
-/// What nodes have refused of all tunnels, by UID and end. Bounded: see the module.
+/// The refusals of all tunnels, by UID and end. The module's documentation states the bounds.
 #[derive(Default)]
 pub struct Rollouts(Mutex<BTreeMap<(String, End), Refused>>);
 
 impl Rollouts {
-    /// What is remembered of the ends of the tunnel with that UID. A pause that is over at `now`, in seconds since 1970,
-    /// ends here: from now on the spec is tried.
+    /// Returns the refusals of the ends of the tunnel with this UID. Ends each pause that has
+    /// expired at `now` (seconds since 1970), so that the operator tries the spec again.
     pub(super) fn refusals(&self, uid: &str, now: i64) -> BTreeMap<End, Refusal> {
         let mut table = self.table();
         let mut refusals = BTreeMap::new();
@@ -147,7 +153,7 @@ impl Rollouts {
         refusals
     }
 
-    /// Takes in what an end has shown at `now`. What was remembered of another spec is forgotten.
+    /// Records an observation of an end at `now`. Drops refusals of an earlier spec.
     pub(super) fn learn(
         &self,
         (uid, end): (&str, End),
@@ -171,7 +177,7 @@ impl Rollouts {
             .collect();
         let Some(first) = refused.first() else {
             if shown.runs {
-                // The Deployment's annotation has the nodes by now.
+                // The Deployment's annotation now contains the nodes.
                 table.remove(&key);
             }
             return;
@@ -193,7 +199,8 @@ impl Rollouts {
         }
     }
 
-    /// In how many seconds from `now` something is to be done for the tunnel with that UID; `None`: nothing waits.
+    /// The seconds from `now` until the tunnel with this UID needs a reconciliation. `None` if no
+    /// end is waiting.
     #[must_use]
     pub fn due(&self, uid: &str, rollouts: &BTreeMap<End, Rollout>, now: i64) -> Option<u64> {
         let table = self.table();
@@ -201,7 +208,7 @@ impl Rollouts {
             let entry = table.get(&(uid.to_owned(), *end))?;
             match entry.until {
                 _ if entry.asked != rollout.asked => None,
-                // It was learned only now.
+                // The refusal is new, so the tunnel is reconciled at once.
                 Some(_) if rollout.held.is_none() => Some(0),
                 Some(until) => Some(u64::try_from(until - now).unwrap_or(0)),
                 None if !entry.nodes.is_subset(&rollout.avoided) => Some(0),

@@ -1,7 +1,8 @@
-//! Why the sandbox of a pod cannot be set up. Client required; [`problem`] is the pure part.
+//! Finds why the sandbox of a pod failed. This module requires a client, and [`problem`] is the
+//! pure part.
 //!
-//! A pod whose sandbox fails waits, and nothing of it says why: only the kubelet's Events do. They are listed for
-//! such a pod alone.
+//! A pod whose sandbox fails stays pending. Only the kubelet's Events contain the reason. The
+//! operator lists Events only for such a pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
@@ -12,13 +13,14 @@ use tracing::warn;
 
 use super::problem::Problem;
 
-/// What the kubelet calls it.
+/// The reason of the kubelet's Event.
 const REASON: &str = "FailedCreatePodSandBox";
-/// Events of one object that are looked at; the kubelet counts equal ones in one.
+/// Maximum number of Events of an object that are read. The kubelet counts equal Events in one
+/// Event.
 const EVENTS_MAX: u32 = 8;
 
-/// Why the sandbox of `pod` failed; `None` where it did not, or nobody says so. An API server that refuses the
-/// question is logged: the pod is judged by what it says itself then.
+/// Why the sandbox of `pod` failed. `None` if the sandbox did not fail, or if no Event reports the
+/// failure. A refusal of the API server is logged, and the pod's own status is used instead.
 pub(super) async fn failure(client: &Client, namespace: &str, pod: &Pod) -> Option<Problem> {
     if !waits_for_sandbox(pod) {
         return None;
@@ -27,7 +29,7 @@ pub(super) async fn failure(client: &Client, namespace: &str, pod: &Pod) -> Opti
     problem(pod, &events(client, namespace, &uid, REASON).await)
 }
 
-/// The Events of that reason that speak of the object with that UID.
+/// The Events with that reason on the object with that UID.
 pub(super) async fn events(
     client: &Client,
     namespace: &str,
@@ -40,13 +42,13 @@ pub(super) async fn events(
     match api.list(&params).await {
         Ok(events) => events.items,
         Err(error) => {
-            warn!(uid, reason, %error, "cannot list the events of what does not start");
+            warn!(uid, reason, %error, "cannot list the Events of an object that does not start");
             Vec::new()
         }
     }
 }
 
-/// It has a node, and no sandbox there yet.
+/// Whether the pod has a node, but no sandbox yet.
 fn waits_for_sandbox(pod: &Pod) -> bool {
     let Some(status) = &pod.status else {
         return false;
@@ -60,8 +62,8 @@ fn waits_for_sandbox(pod: &Pod) -> bool {
         && !is_true("PodReadyToStartContainers")
 }
 
-/// The newest of `events` that speaks of `pod`. A sysctl is the cause where one of the pod's is named in it, or the
-/// file that stands for it.
+/// The problem in the newest of `events` on `pod`. A sysctl is the cause if the Event names a
+/// sysctl of the pod, or its file in /proc.
 fn problem(pod: &Pod, events: &[Event]) -> Option<Problem> {
     let own = events.iter().filter(|event| {
         let regarding = event.regarding.as_ref();
@@ -91,7 +93,7 @@ fn problem(pod: &Pod, events: &[Event]) -> Option<Problem> {
     })
 }
 
-/// The longest name of those that are in `note`: one may begin as another does.
+/// The longest sysctl name in `note`, because one name may be the prefix of another.
 fn sysctl_of<'a>(pod: &'a Pod, note: &str) -> Option<&'a str> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     let names = context

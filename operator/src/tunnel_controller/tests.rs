@@ -1,6 +1,7 @@
-//! Whole reconciliations against the API server of [`crate::testing`], and what else needs private items: all other tests
-//! are in `tests/operator/tunnel`. The fixture is called `office`, not `muxtunnel`, so that a label that is mixed up with
-//! another shows.
+//! Whole reconciliations against the API server of [`crate::testing`], and tests that need private
+//! items. All other tests are in `tests/operator/tunnel`. The fixture is called `office`, not
+//! `muxtunnel`, so that a label with the product's name in place of the object's name makes a test
+//! fail.
 
 mod certify;
 mod drift;

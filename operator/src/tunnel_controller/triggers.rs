@@ -1,4 +1,5 @@
-//! What makes tunnels be reconciled: their own changes, those of their children and targets, and grants.
+//! The triggers of tunnels' reconciliations: changes of tunnels, of their children and targets, and
+//! of grants.
 
 use std::sync::Arc;
 
@@ -22,28 +23,28 @@ use crate::grants::Grants;
 use crate::watch_clock::WatchClock;
 use crate::watches;
 
-/// Tunnels that may have changed.
+/// Tunnels to reconcile.
 type Triggers = BoxStream<'static, ObjectRef<MuxTunnel>>;
 
-/// What the watches fill.
+/// The feeds of the caches.
 pub struct Feeds {
-    /// The tunnels themselves.
+    /// The MuxTunnel objects.
     pub tunnels: Feed<MuxTunnel>,
     /// Children.
     pub deployments: Feed<Deployment>,
-    /// Of children.
+    /// Objects that belong to children.
     pub replica_sets: Feed<ReplicaSet>,
     /// Children and targets.
     pub services: Feed<Service>,
-    /// What is behind targets.
+    /// Endpoints of targets.
     pub endpoint_slices: Feed<EndpointSlice>,
     /// Children.
     pub config_maps: Feed<ConfigMap>,
     /// Children.
     pub service_accounts: Feed<ServiceAccount>,
-    /// Of children.
+    /// Objects that belong to children.
     pub pods: Feed<Pod>,
-    /// Children, and those of benchmarks.
+    /// Children of tunnels and of benchmarks.
     pub jobs: Feed<Job>,
     /// Children.
     pub network_policies: Feed<NetworkPolicy>,
@@ -54,7 +55,7 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// Those of tunnels, and that of benchmarks.
+    /// Splits the feeds into the feeds of tunnels and the feed of benchmarks.
     #[must_use]
     pub fn split(all: caches::Feeds) -> (Self, Feed<MuxBenchmark>) {
         let of_tunnels = Self {
@@ -75,7 +76,7 @@ impl Feeds {
     }
 }
 
-/// The tunnels themselves, their children and their targets, as the watches bring them.
+/// Tunnels whose object, children or targets have changed.
 pub(super) fn all(
     client: &Client,
     namespace: Option<&str>,
@@ -113,7 +114,7 @@ pub(super) fn granted(grants: &Grants, known: &Store<MuxTunnel>) -> Triggers {
     grants.changes().flat_map(concerned).boxed()
 }
 
-/// The tunnels with a forward to the Service `name` of the namespace of `object`.
+/// The tunnels with a forward to the Service `name` in the namespace of `object`.
 pub(super) fn tunnels_naming<K: Resource>(
     known: &Store<MuxTunnel>,
     name: &str,
@@ -131,11 +132,11 @@ pub(super) fn tunnels_naming<K: Resource>(
     })
 }
 
-/// Those that a grant is a matter for.
+/// The tunnels that depend on grants.
 pub(super) fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
     references_to(known, |tunnel| {
         let own = tunnel.namespace().unwrap_or_default();
-        // What the gateways of a paused one have may be of an earlier spec.
+        // The gateways of a paused tunnel may have an earlier spec's targets.
         let foreign = references::references(&tunnel.spec, &own).foreign;
         is_paused(tunnel) || !foreign.is_empty()
     })

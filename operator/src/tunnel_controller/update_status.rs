@@ -1,8 +1,8 @@
-//! Step 7: says in the status how near the tunnel is to what was asked. Client required.
+//! Step 7: writes the status of the tunnel. This module requires a client.
 //!
-//! In: the [`Outcome`] of the steps before. Out: the status as written. `status` is the pure part. Nothing
-//! is written when nothing changed; telemetry is rounded and rarely written, because every write wakes
-//! everybody who watches.
+//! Input: the [`Outcome`] of the earlier steps. Output: the written status. `status` is the pure
+//! part. An unchanged status is not written. Telemetry is rounded and rarely written, because every
+//! write wakes all watchers.
 
 pub mod bottleneck;
 mod certificates;
@@ -31,17 +31,18 @@ use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
 
-/// The status as it was written and seen before, so that figures that always move are rarely written.
+/// Delays writes of figures that change continuously.
 #[derive(Debug, Default)]
 pub struct StatusDebounce {
     telemetry: TelemetryClock,
     bottlenecks: BottleneckHold,
 }
 
-/// Writes the status of `outcome`, unless it stands there already. `stale`: the watches that bring nothing. Returns it.
+/// Writes and returns the status of `outcome`, unless it is unchanged. `stale`: the paths of the
+/// stale watches.
 ///
 /// # Errors
-/// [`UpdateStatusError`] where the API server refuses, or does not answer.
+/// [`UpdateStatusError`] if the API server refuses the write or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     tunnel: &MuxTunnel,
@@ -82,12 +83,12 @@ pub async fn update_status(
 }
 
 fn whole_second() -> k8s_openapi::jiff::Timestamp {
-    // Kubernetes' times have whole seconds; a finer one would differ from its own echo.
+    // Kubernetes stores whole seconds, so a finer time would differ from the stored time.
     let now = k8s_openapi::jiff::Timestamp::now();
     k8s_openapi::jiff::Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// The status that follows from `outcome`. Pure.
+/// The status for `outcome`. Pure.
 fn status(
     tunnel: &MuxTunnel,
     (outcome, stale): (&Outcome, &[String]),
@@ -96,7 +97,7 @@ fn status(
 ) -> MuxTunnelStatus {
     let generation = tunnel.metadata.generation;
     let (mut verdicts, mut status) = match outcome {
-        // Nothing new is known.
+        // There is no new observation, so the status stays.
         Outcome::Awaited => return old.clone(),
         Outcome::Hindered(hindrance, certified) => {
             let before = MuxTunnelStatus {
@@ -121,7 +122,8 @@ fn status(
     status
 }
 
-/// What is said of a tunnel that only a person can bring on, and of the certificates of gateways that run.
+/// The verdicts for a tunnel that requires a user's action, and for the certificates of running
+/// gateways.
 fn hindered(hindrance: &Hindrance, problem: &Problem, certified: &Certified) -> Vec<Verdict> {
     let mut verdicts = blocked(problem.code, &problem.detail);
     let certificates = verdicts
@@ -137,7 +139,7 @@ fn hindered(hindrance: &Hindrance, problem: &Problem, certified: &Certified) -> 
     verdicts
 }
 
-/// There only where it does not hold.
+/// The verdict that a watch is stale. `None` if all watches are current.
 fn watches_current(stale: &[String]) -> Option<Verdict> {
     (!stale.is_empty()).then(|| {
         let detail = format!(
@@ -148,7 +150,7 @@ fn watches_current(stale: &[String]) -> Option<Verdict> {
     })
 }
 
-/// The certificates as they are by now; none where there were none.
+/// The current certificates, or `None` if no certificate was issued.
 fn certificates_of(renewed: &Certified, old: &MuxTunnelStatus) -> Option<CertificatesStatus> {
     let is_there = old.certificates.is_some() || renewed.status != CertificatesStatus::default();
     is_there.then(|| renewed.status.clone())
@@ -160,8 +162,8 @@ fn not_renewed(renewed: &Certified) -> Option<Verdict> {
     Some(Verdict::no(condition::CERTIFICATES_VALID, code, detail))
 }
 
-/// As it was, but that `Ready` says why nothing happens, and that certificates are renewed. Nobody looked, so no other
-/// verdict and no generation moves.
+/// The old status with a new `Ready` and the renewed certificates. There is no observation, so the
+/// other verdicts and the generation stay unchanged.
 fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnelStatus {
     let mut status = old.clone();
     let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
@@ -191,7 +193,7 @@ fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnel
     status
 }
 
-/// As it was, but that `Ready` says what the API server refused for this generation.
+/// The old status with a `Ready` that names the API server's refusal for this generation.
 fn refused(
     problem: &Problem,
     old: &MuxTunnelStatus,
@@ -213,7 +215,7 @@ fn refused(
     }
 }
 
-/// Nothing was done: what runs, if anything, runs as before, and nobody looked.
+/// The verdicts if the operator changed and observed nothing.
 fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
     let unknown = |type_| Verdict::unknown(type_, code, sentence);
     vec![

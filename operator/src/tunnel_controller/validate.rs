@@ -1,9 +1,10 @@
-//! Step 2: from what was written to what can be built. Pure, no client.
+//! Step 2: turns the spec into a tunnel that can be built. Pure, no client.
 //!
-//! In: the tunnel and what was read. Out: a [`ValidatedTunnel`] with every default decided, which nothing changes any
-//! more, and is the only thing that builders of children read; or the [`Hindrance`] that says why nothing can be built.
-//! The schema's rules have refused most of what is wrong before; what was stored under an older schema comes here first. A
-//! forward whose Service is missing is left out and named, the others work.
+//! Input: the tunnel and the results of the reads. Output: a [`ValidatedTunnel`] with all defaults
+//! set, which is the only input of the builders of children, or the [`Hindrance`] that prevents
+//! building. The schema rejects most faults earlier. An object that was stored under an older
+//! schema is checked here for the first time. A forward whose Service is missing is omitted and
+//! reported. All other forwards still work.
 
 mod benchmark;
 mod carrier;
@@ -50,88 +51,93 @@ use crate::settings::Settings;
 
 use forward::{Missing, limits, resolve};
 
-/// Carriers that a rendezvous joins unless the spec says another number: at most 512 MiB of pipes.
+/// Default for the number of carriers that a rendezvous joins. The pipes of that many carriers use
+/// at most 512 MiB.
 const VISITS_DEFAULT: u32 = 256;
 
-/// A tunnel that can be built, with every default decided.
+/// A tunnel that can be built, with all defaults set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedTunnel {
-    /// Name of the object.
+    /// Name of the tunnel.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the tunnel.
     pub namespace: String,
-    /// The reference by which it owns its children.
+    /// The owner reference for the tunnel's children.
     pub owner: OwnerReference,
-    /// The entry gateways, unless they are elsewhere.
+    /// The entry gateways, unless the entry is remote.
     pub entry: Option<ValidatedGateway>,
-    /// The exit gateways, unless they are elsewhere.
+    /// The exit gateways, unless the exit is remote.
     pub exit: Option<ValidatedGateway>,
-    /// The gateway where others meet, if that is what it is.
+    /// The gateway of a tunnel of side Rendezvous.
     pub rendezvous: Option<ValidatedRendezvous>,
-    /// Every port that is listened on, so that Services outlast their targets.
+    /// All ports of the forwards, including forwards whose target is missing. The gateways'
+    /// Services keep these ports.
     pub listen_ports: Vec<ListenPort>,
-    /// Which targets may be dialled beside those of the forwards.
+    /// Rules for targets, in addition to the targets of the forwards.
     pub policy: config::Policy,
-    /// The forwards whose targets are known, or named by each client.
+    /// The forwards with known targets, and the forwards whose clients name the target.
     pub forwards: Vec<ValidatedForward>,
-    /// A sentence for each forward whose target Service, or its port, does not exist.
+    /// A sentence for each forward whose target Service, or the port of this Service, is missing.
     pub unresolved: Vec<String>,
-    /// A sentence for each forward whose target Service is there without a ready endpoint.
+    /// A sentence for each forward whose target Service has no ready endpoint.
     pub unready: Vec<String>,
-    /// A sentence for each forward, and each rule of the policy, that another namespace does not permit. It is left out.
+    /// A sentence for each omitted forward or policy rule that another namespace does not permit.
     pub forbidden: Vec<String>,
-    /// What those forwards would dial: open streams to it end, since the permission may have been there before.
+    /// The targets of the forbidden forwards. Open streams to these targets are closed, because the
+    /// permission may have been revoked.
     pub denied: Vec<DeniedTarget>,
-    /// The MuxBenchmark that it is an environment of.
+    /// The MuxBenchmark that created this tunnel as an environment.
     pub benchmark: Option<OwningBenchmark>,
-    /// `host:port` that entries dial, and with `leaf` exits, too.
+    /// The `host:port` that entries dial. If `leaf` is set, exits also dial this address.
     pub connect: String,
-    /// `host:port` that entries dial where no address of the first answers.
+    /// The `host:port` that entries dial if no address of `connect` answers.
     pub connect_fallback: Option<String>,
-    /// What they show at the rendezvous that `connect` then is.
+    /// The name and the secret for the rendezvous at `connect`.
     pub leaf: Option<ValidatedLeaf>,
-    /// Where entries elsewhere dial the exits, with or without a port, where the spec says it.
+    /// The address at which remote entries dial the exits, with or without a port, if the spec sets
+    /// it.
     pub advertised: Option<String>,
-    /// Whose the certificates of the gateways are.
+    /// The source of the gateways' certificates.
     pub certificates: ValidatedCertificates,
-    /// What the exits give to entries elsewhere that joined: see [`crate::certificates::offer`]. Not of the spec.
+    /// The exits' offer to remote entries: see [`crate::certificates::offer`]. This field does not
+    /// come from the spec.
     pub offer: Option<String>,
-    /// Carriers are WebSocket connections.
+    /// The settings of carriers over WebSocket.
     pub web_socket: Option<WebSocket>,
-    /// What carriers run on.
+    /// The transport of carriers.
     pub transport: Transport,
     /// The mux protocol of the carriers.
     pub protocol: Protocol,
-    /// How the kernel paces the carriers.
+    /// The congestion control of carriers.
     pub congestion_control: CongestionControl,
-    /// Carriers of a session.
+    /// The number of carriers of a session.
     pub pool: Pool,
     /// Whether streams outlive their carrier.
     pub resume: bool,
-    /// When streams that nothing happens on are reset.
+    /// When idle streams are reset.
     pub timeouts: Timeouts,
-    /// Sysctls that were asked for, by name.
+    /// The requested sysctls, by name.
     pub tuning: BTreeMap<String, String>,
-    /// IP packets between the networks of both sides.
+    /// The settings for IP packets between the networks of both sides.
     pub network: Option<ValidatedNetwork>,
-    /// Emulation that was asked for and is allowed.
+    /// The WAN emulation, if it is requested and permitted.
     pub wan: Option<ValidatedWan>,
-    /// Emulation was asked for and is switched off.
+    /// Whether WAN emulation is requested and not permitted.
     pub wan_disabled: bool,
-    /// The spec names sysctls itself: they are tried before gateways get them.
+    /// Whether the spec names sysctls. A Job tests the sysctls before gateways get them.
     pub is_probed: bool,
-    /// The Jobs that tried some.
+    /// The Jobs that test sysctls, running and ended.
     pub probes: Vec<SeenProbe>,
-    /// What roll-outs of the ends have come to. Not of the spec.
+    /// The state of each end's roll-out. This field does not come from the spec.
     pub rollouts: BTreeMap<End, Rollout>,
 }
 
 /// A target that another namespace does not permit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeniedTarget {
-    /// The rule that denies it.
+    /// The rule that denies the target.
     pub rule: config::Rule,
-    /// The entry would dial it.
+    /// Whether the entry, not the exit, would dial the target.
     pub reverse: bool,
 }
 
@@ -140,45 +146,45 @@ pub struct DeniedTarget {
 pub struct ValidatedGateway {
     /// Number of pods.
     pub replicas: Replicas,
-    /// Seconds from SIGTERM until what is still open is reset.
+    /// Seconds from SIGTERM until open streams are reset.
     pub drain_seconds: u32,
-    /// The Service in front of them.
+    /// The Service for these gateways.
     pub service: GatewayService,
-    /// Of an exit: the Service of what it listens for.
+    /// For an exit: the Service for the ports that the exit listens on.
     pub reverse_service: GatewayService,
-    /// The load balancers whose PROXY headers count.
+    /// The load balancers whose PROXY headers are accepted.
     pub trusted_proxies: Vec<Cidr>,
-    /// Of an exit: where users of ssh log in.
+    /// For an exit: the ssh server.
     pub ssh: Option<ValidatedSsh>,
-    /// How their carriers are secured.
+    /// The security settings of the carriers.
     pub security: ValidatedSecurity,
     /// Settings of the pods.
     pub template: PodTemplate,
 }
 
-/// The gateway where entries and exits meet.
+/// The gateway that joins entries and exits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedRendezvous {
-    /// As any other.
+    /// The gateway itself.
     pub gateway: ValidatedGateway,
-    /// The Secret with the secrets of all names.
+    /// The Secret with the names and secrets.
     pub secret: String,
-    /// Carriers that it joins at once.
+    /// Maximum number of carriers that the gateway joins at the same time.
     pub visits: u32,
 }
 
 /// Emulation of a wide-area network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedWan {
-    /// In each direction.
+    /// The delay in each direction.
     pub one_way_delay: Duration,
-    /// By up to how much a packet takes more or less.
+    /// Largest deviation of a packet's delay, in both directions.
     pub jitter: Option<Duration>,
-    /// The share of packets that are lost, as muxwan reads it.
+    /// The share of lost packets, in muxwan's notation.
     pub loss: Option<String>,
-    /// What the narrowest link carries, as muxwan reads it.
+    /// The rate of the narrowest link, in muxwan's notation.
     pub rate: Option<String>,
-    /// What makes it.
+    /// The mechanism of the emulation.
     pub backend: Backend,
     /// Which packets are delayed.
     pub scope: Scope,
@@ -191,17 +197,17 @@ impl ValidatedTunnel {
         all_sysctls(&self.tuning)
     }
 
-    /// Whether both ends of the carriers are ours.
+    /// Whether both ends of the carriers belong to this tunnel.
     #[must_use]
     pub const fn has_both_sides(&self) -> bool {
         self.entry.is_some() && self.exit.is_some()
     }
 }
 
-/// Judges a tunnel by what was read.
+/// Validates a tunnel with the results of the reads.
 ///
 /// # Errors
-/// Why it cannot be built.
+/// The [`Hindrance`] that prevents building the tunnel.
 pub fn validate(
     tunnel: &MuxTunnel,
     named: &Dereferenced,
@@ -289,7 +295,7 @@ fn valid(
     })
 }
 
-/// The gateways that are this object's.
+/// The gateways of this tunnel.
 struct Ends {
     entry: Option<ValidatedGateway>,
     exit: Option<ValidatedGateway>,
@@ -317,7 +323,7 @@ impl Ends {
         })
     }
 
-    /// How each is rolled out, whose pods have `sysctls`.
+    /// The roll-out of each end. `sysctls`: the sysctls of the gateways' pods.
     fn rollouts(
         &self,
         sysctls: &BTreeMap<String, String>,
@@ -338,7 +344,7 @@ impl Ends {
     }
 }
 
-/// Those of `tuning`, and what every gateway needs.
+/// The sysctls of `tuning`, and the sysctls that every gateway needs.
 fn all_sysctls(tuning: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let (name, value) = sysctls::UNPRIVILEGED_PORT_START;
     let mut sysctls = tuning.clone();
@@ -346,7 +352,7 @@ fn all_sysctls(tuning: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     sysctls
 }
 
-/// The forwards, and what of their targets is not there or not permitted.
+/// The forwards, and the problems of their targets.
 #[derive(Default)]
 struct ResolvedForwards {
     forwards: Vec<ValidatedForward>,
@@ -388,7 +394,7 @@ fn resolve_forwards(
     Ok(found)
 }
 
-/// `None`: a path that does nothing to packets is none that would have to be emulated.
+/// `None`: a path without delay, jitter, loss or rate needs no emulation.
 fn wan(asked: Option<&Wan>) -> Option<ValidatedWan> {
     let wan = asked?;
     let emulates = !wan.delay.is_zero() || wan.loss.is_some() || wan.rate.is_some();
@@ -412,7 +418,7 @@ fn listen_ports(forwards: &[Forward]) -> Vec<ListenPort> {
     ports.collect()
 }
 
-/// Whole seconds, a part of one counted as one: 0 would be never.
+/// Converts to whole seconds. Rounds up, because 0 means never.
 fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String> {
     let asked = asked.unwrap_or_default();
     let seconds = |field: &str, asked: Option<Duration>, default: u32| {
@@ -422,7 +428,11 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
         u32::try_from(asked.as_millis().div_ceil(1000))
             .ok()
             .filter(|seconds| *seconds <= TIMEOUT_SECONDS_MAX)
-            .ok_or_else(|| format!("timeouts.{field} {asked} is more than 720h"))
+            .ok_or_else(|| {
+                format!(
+                    "timeouts.{field} {asked} is out of range: use 1s to 720h, or 0s for no time-out"
+                )
+            })
     };
     let default = Timeouts::default();
     Ok(Timeouts {
@@ -431,7 +441,7 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
     })
 }
 
-/// `end`: its name in the spec.
+/// `end`: the name of the end in the spec.
 fn gateway(
     asked: Option<&Gateway>,
     security: ValidatedSecurity,

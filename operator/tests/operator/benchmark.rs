@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::fixtures::benchmark::{benchmark, settings};
 
-/// All objects that are made for a benchmark of everything.
+/// All objects of a benchmark that uses every feature.
 pub(crate) fn objects() -> Vec<Value> {
     let spec = "
 tunnel: {carrier: {security: {mode: None}}}

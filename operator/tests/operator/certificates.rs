@@ -1,4 +1,5 @@
-//! What authorities sign and who takes it, proved by handshakes; and bundles from one operator to another.
+//! Tests by handshakes which gateways accept which certificates. Tests join bundles that one
+//! operator passes to another operator.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -43,7 +44,7 @@ fn ca(subject: &Subject, purpose: Purpose, now: i64) -> String {
     pems(&subject.trusted(&seed(), purpose, now).unwrap())
 }
 
-/// What a gateway of `subject` has at `now`.
+/// The files of a gateway of `subject` at `now`.
 fn files(subject: &Subject, purpose: Purpose, now: i64) -> Files {
     let (own, peer, other) = match purpose {
         Purpose::Entry => ("entry", "exit", Purpose::Exit),
@@ -66,7 +67,7 @@ fn refused(result: Result<(), Error>) -> CertificateError {
     }
 }
 
-/// What is wrong with an expired one is said in several ways.
+/// An expired certificate has several error messages.
 fn is_expired(error: &CertificateError) -> bool {
     matches!(
         error,
@@ -81,7 +82,7 @@ fn both_sides_of_a_tunnel_take_each_other() {
         files(&subject(), Purpose::Exit, MADE),
     );
     shake_hands(&entry, &exit, MADE).unwrap();
-    // Clocks differ.
+    // The clocks of the gateways may differ.
     shake_hands(&entry, &exit, MADE - 299).unwrap();
     shake_hands(&entry, &exit, MADE + DAY).unwrap();
 }
@@ -96,7 +97,7 @@ fn a_certificate_of_another_tunnel_is_worth_nothing() {
         files(&subject(), Purpose::Entry, MADE),
         files(&subject(), Purpose::Exit, MADE),
     );
-    // Even where it has the right name.
+    // A certificate of another authority is rejected even if its name is correct.
     let foreign = files(&other, Purpose::Entry, MADE);
     let foreign = Files {
         ca: entry.ca.clone(),
@@ -130,7 +131,7 @@ fn a_side_cannot_play_the_other_one() {
     };
     let error = refused(shake_hands(&entry, &posing, MADE));
     assert!(format!("{error:?}").contains("Purpose"), "{error:?}");
-    // Who has a bundle has the authority of entries, which may write into a certificate what it likes.
+    // A holder of a bundle has the authority of entries, and may issue any certificate with it.
     let authority = subject().signing(&seed(), Purpose::Entry, MADE).unwrap();
     let leaf = authority.issue(&name("exit"), Purpose::Exit, MADE, DAY);
     let leaf = leaf.unwrap();
@@ -190,7 +191,8 @@ fn a_raised_generation_shuts_out_the_entries_of_former_ones_and_no_exit() {
     assert_eq!(exits(&raised), exits(&subject()));
 }
 
-/// An upgrade that changed these would make every bundle worthless, and every gateway a stranger to its peer.
+/// A version with other values would invalidate every bundle, and its gateways would not accept
+/// each other.
 #[test]
 fn what_is_derived_from_a_seed_is_the_same_for_ever() {
     let entry = subject().signing(&seed(), Purpose::Entry, MADE).unwrap();
@@ -236,7 +238,7 @@ fn seeds_tunnels_sides_generations_and_turns_all_have_keys_of_their_own() {
             MADE,
         ),
         signing(&seed(), &subject(), Purpose::Entry, MADE + YEAR),
-        // One that was there before is not there again because lives have become longer.
+        // Longer lifetimes do not bring back an earlier authority.
         signing(
             &seed(),
             &Subject {
@@ -287,7 +289,8 @@ fn the_next_authority_is_trusted_before_it_signs_and_the_last_one_for_as_long_as
 
 #[test]
 fn whoever_is_trusted_at_any_moment_takes_whoever_signed_within_the_last_day() {
-    // Gateways get new files at different times; two thirds of a life of a certificate is the longest that one has its own.
+    // Gateways get new files at different times, at most two thirds of a certificate's lifetime
+    // apart.
     let short = Subject {
         life: 10 * DAY,
         ..subject()
@@ -302,7 +305,7 @@ fn whoever_is_trusted_at_any_moment_takes_whoever_signed_within_the_last_day() {
     }
 }
 
-/// A good one.
+/// A valid bundle.
 pub(crate) fn any_bundle() -> Bundle {
     bundle(&subject(), MADE)
 }
@@ -450,7 +453,7 @@ fn a_broken_bundle_is_refused_and_what_is_wrong_is_said_without_its_contents() {
             spoilt(EXIT_AUTHORITIES, Some(b"hunter2")),
             MADE,
             invalid,
-            "no authority in PEM",
+            "without a valid authority in PEM",
         ),
         (
             spoilt(EXIT_AUTHORITIES, Some(&long)),
@@ -462,55 +465,55 @@ fn a_broken_bundle_is_refused_and_what_is_wrong_is_said_without_its_contents() {
             spoilt(EXIT_AUTHORITIES, Some(leaf.pem.as_bytes())),
             MADE,
             invalid,
-            "no authority in PEM",
+            "without a valid authority in PEM",
         ),
         (
             spoilt(ENTRY_AUTHORITY, Some(b"hunter2")),
             MADE,
             invalid,
-            "no certificate in PEM",
+            "not a certificate in PEM",
         ),
         (
             spoilt(ENTRY_AUTHORITY, Some(leaf.pem.as_bytes())),
             MADE,
             invalid,
-            "is no authority",
+            "is not an authority",
         ),
         (
             spoilt(ENTRY_KEY, Some(b"hunter2")),
             MADE,
             invalid,
-            "no private key in PEM",
+            "is not a private key in PEM",
         ),
         (
             spoilt(ENTRY_KEY, Some(b"hunter2\xff")),
             MADE,
             invalid,
-            "that is no text",
+            "that is not UTF-8",
         ),
         (
             spoilt(ENTRY_KEY, Some(other.entry_authority.key_pem.as_bytes())),
             MADE,
             invalid,
-            "not the one of its certificate",
+            "does not match the certificate",
         ),
         (
             spoilt("exit-identity", Some(b"hunter2")),
             MADE,
             invalid,
-            "no SPIFFE ID",
+            "not a SPIFFE ID",
         ),
         (
             spoilt("entry-identity", Some(b"spiffe://a\nb")),
             MADE,
             invalid,
-            "no SPIFFE ID",
+            "not a SPIFFE ID",
         ),
         (
             spoilt("address", Some(b"hunter2")),
             MADE,
             invalid,
-            "not host:port",
+            "not of the form host:port",
         ),
         (
             secret(&good),
@@ -529,7 +532,7 @@ fn a_broken_bundle_is_refused_and_what_is_wrong_is_said_without_its_contents() {
     assert_eq!(unaddressed.address, None);
 }
 
-/// What the exit of `subject` offers at `now`.
+/// The exit's offer of `subject` at `now`.
 fn offered(subject: &Subject, now: i64) -> String {
     let holders = subject.published(&seed(), now).unwrap();
     let signer = subject.signing(&seed(), Purpose::Exit, now).unwrap();
@@ -576,7 +579,8 @@ fn an_offer_is_the_same_each_time_and_shows_nothing_of_what_is_in_it() {
         let value = STANDARD.encode(&value.0);
         assert!(!offer.contains(&value[..value.len().min(20)]), "{key}");
     }
-    // One for holders of the present bundle, one for those of the former.
+    // One signature is for holders of the current bundle, and one for holders of the previous
+    // bundle.
     assert_eq!(offer.matches("signature").count(), 2);
 }
 
@@ -587,7 +591,7 @@ fn an_offer_is_taken_from_the_own_exit_alone_by_holders_of_a_bundle_that_is_good
     let good = offered(&subject(), late);
     assert!(accept(&good, &own).unwrap().is_some());
     assert!(accept(&good, &bundle(&subject(), late)).unwrap().is_none());
-    // An older one than the own.
+    // The offered bundle is older than the entry's own bundle.
     assert!(accept(&offered(&subject(), MADE), &bundle(&subject(), late)).is_err());
     let revoked = Subject {
         generation: 1,
@@ -598,21 +602,30 @@ fn an_offer_is_taken_from_the_own_exit_alone_by_holders_of_a_bundle_that_is_good
         ..subject()
     };
     for (offer, says) in [
-        (String::new(), "no offer of bundles"),
-        ("[".repeat(OFFER_BYTES_MAX + 1), "no offer of bundles"),
-        ("[]".to_owned(), "none to holders of this one"),
-        (offered(&revoked, late), "none to holders of this one"),
-        (offered(&other, late), "none to holders of this one"),
-        // Two years later the former bundle has expired.
+        (String::new(), "cannot parse the exit's offer"),
+        (
+            "[".repeat(OFFER_BYTES_MAX + 1),
+            "cannot parse the exit's offer",
+        ),
+        ("[]".to_owned(), "no bundle for holders of this bundle"),
+        (
+            offered(&revoked, late),
+            "no bundle for holders of this bundle",
+        ),
+        (
+            offered(&other, late),
+            "no bundle for holders of this bundle",
+        ),
+        // Two years later, the previous bundle has expired.
         (
             offered(&subject(), MADE + 2 * YEAR),
-            "none to holders of this one",
+            "no bundle for holders of this bundle",
         ),
     ] {
         let error = accept(&offer, &own).unwrap_err();
         assert!(error.contains(says), "{says}: {error}");
     }
-    // A finder of the bundle knows the key that it is sealed with, and signs by the authority that is in it.
+    // An attacker with the bundle has the sealing key, and signs with the bundle's authority.
     let holders = [subject().signing(&seed(), Purpose::Entry, MADE).unwrap()];
     let forged = offer(&bundle(&other, late), &holders, &holders[0]).unwrap();
     let error = accept(&forged, &own).unwrap_err();
@@ -620,7 +633,7 @@ fn an_offer_is_taken_from_the_own_exit_alone_by_holders_of_a_bundle_that_is_good
         error.contains("not signed by an authority of exits"),
         "{error}"
     );
-    // The exit itself offers another tunnel's.
+    // The exit itself offers the bundle of another tunnel.
     let exit = subject().signing(&seed(), Purpose::Exit, late).unwrap();
     let foreign = Bundle {
         exit_identity: name("elsewhere"),
@@ -628,7 +641,7 @@ fn an_offer_is_taken_from_the_own_exit_alone_by_holders_of_a_bundle_that_is_good
     };
     let error = accept(&offer(&foreign, &holders, &exit).unwrap(), &own).unwrap_err();
     assert!(error.contains("for another tunnel"), "{error}");
-    // Each byte matters.
+    // A change of any byte is detected.
     let mut sealed: serde_json::Value = serde_json::from_str(&good).unwrap();
     for part in ["bundle", "signature"] {
         let whole = sealed[0][part].clone();
@@ -691,7 +704,7 @@ fn a_trust_domain_is_what_spiffe_takes() {
         assert!(
             trust_domain(bad)
                 .unwrap_err()
-                .contains("is no trust domain")
+                .contains("is not a trust domain")
         );
     }
 }

@@ -1,6 +1,7 @@
-//! Tests of what the Helm chart renders, read from its golden files (`charts/tests/run` proves that these are what helm
-//! renders): that each document is what its kind has, what the operator may do, and that whatever the chart names
-//! exists; and what the admission policies refuse. `UPDATE_GOLDEN=1` and `UPDATE_DOCS=1` write what is generated.
+//! Tests of the rendered Helm chart, from its golden files (`charts/tests/run` proves that helm
+//! renders these files). The tests check that each document is valid for its kind, and that all
+//! objects exist that the chart names. They also check the operator's permissions and the refusals
+//! of the admission policies. `UPDATE_GOLDEN=1` and `UPDATE_DOCS=1` write the generated files.
 
 mod admission;
 mod documents;
@@ -25,7 +26,7 @@ fn documents_of(text: &str) -> Vec<Value> {
     documents.filter(|document| !document.is_null()).collect()
 }
 
-/// What is rendered: with the default values, and with all of them changed.
+/// The rendered documents: with the default values, and with all values changed.
 fn golden(name: &str) -> Vec<Value> {
     let documents = documents_of(&read(&format!("charts/tests/golden/{name}.yaml")));
     assert!(documents.len() >= 5, "{name}");

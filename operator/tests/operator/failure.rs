@@ -1,4 +1,4 @@
-//! Which code a failure has.
+//! The code of each failure.
 
 use kube::core::Status;
 use muxtunnel_codes::Code;

@@ -1,4 +1,4 @@
-//! What tests here and those of private items, in `src`, begin with.
+//! Fixtures of these tests and of the tests of private items in `src`.
 
 pub(crate) mod benchmark;
 pub(crate) mod tunnel;

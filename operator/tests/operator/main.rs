@@ -1,4 +1,4 @@
-//! Tests of the operator that need none of its private items, a module for each of its parts, in one program.
+//! Tests of the operator without private items, in one program with a module per part.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Amounts as Kubernetes spells them.
+//! Quantities in Kubernetes' notation.
 
 use muxtunnel_operator::quantity::are_equal;
 

@@ -1,5 +1,6 @@
-//! YAML -> validate -> build -> assert, and judgements of made-up facts. The fixture is called `office`, not `muxtunnel`, so
-//! that a label that is mixed up with another shows.
+//! YAML -> validate -> build -> assert, and verdicts on constructed observations. The fixture is
+//! called `office`, not `muxtunnel`, so that a label with the product's name in place of the
+//! object's name makes a test fail.
 
 mod build;
 mod carriers;
@@ -62,7 +63,7 @@ fn built(spec: &str) -> Resources {
     build(&valid(spec), &settings()).unwrap()
 }
 
-/// The child of that name, as JSON.
+/// The child with that name, as JSON.
 fn child<K: serde::Serialize>(children: &[K], name: &str) -> Value {
     children
         .iter()

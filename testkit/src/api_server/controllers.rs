@@ -1,5 +1,5 @@
-//! What other controllers, the scheduler and the kubelets do, at once: a pod for each replica, which
-//! runs.
+//! Does the work of other controllers, the scheduler and the kubelets at once: creates a running
+//! pod for each replica.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::FakeApi;
 
 impl FakeApi {
-    /// Brings the pods of all Deployments up that have none yet.
+    /// Creates running pods for all Deployments without pods.
     pub fn run_pods(&self) {
         let deployments: Vec<Value> = {
             let world = self.lock();
@@ -42,7 +42,7 @@ impl FakeApi {
 }
 
 impl FakeApi {
-    /// Puts a pod there that the ReplicaSet of a Deployment's newest template has made.
+    /// Stores a pod of the ReplicaSet of a Deployment's newest template.
     pub fn put_pod_of(&self, deployment: &str, path: &str, mut pod: Value) {
         let set = self.replica_set(deployment);
         pod["metadata"]["ownerReferences"] = json!([{
@@ -50,7 +50,7 @@ impl FakeApi {
             "uid": set["metadata"]["uid"], "controller": true,
         }]);
         self.put(path, pod);
-        // Its ready pods.
+        // Count the ready pods of the ReplicaSet.
         let mut set = self.replica_set(deployment);
         let ready = {
             let world = self.lock();
@@ -70,7 +70,7 @@ impl FakeApi {
         }
     }
 
-    /// The pod with that address.
+    /// The pod with the IP address `address`.
     pub fn pod_at(&self, address: &str) -> Option<Value> {
         let world = self.lock();
         let is_it = |object: &&Value| object["status"]["podIP"] == address;
@@ -78,7 +78,7 @@ impl FakeApi {
         objects.find(is_it).cloned()
     }
 
-    /// The ReplicaSet of a Deployment's newest template, as its controller makes it.
+    /// The ReplicaSet of a Deployment's newest template, created if necessary.
     fn replica_set(&self, deployment: &str) -> Value {
         let deployment = self.get(&format!("deployments/{deployment}")).unwrap();
         let mut template = deployment["spec"]["template"].clone();
@@ -118,7 +118,7 @@ impl FakeApi {
 }
 
 impl FakeApi {
-    /// Autoscalers that see no load: as few pods as they may leave.
+    /// Runs the autoscalers without load: they set the least number of pods.
     pub fn run_autoscalers(&self) {
         let autoscalers: Vec<Value> = {
             let world = self.lock();
@@ -139,7 +139,7 @@ impl FakeApi {
         }
     }
 
-    /// Ends all Jobs that are not over well.
+    /// Completes all Jobs that have not succeeded.
     pub fn run_jobs(&self) {
         let jobs: Vec<(String, Value)> = {
             let world = self.lock();

@@ -1,13 +1,14 @@
-//! What objects are stored under.
+//! The keys of stored objects.
 
-/// The namespace of paths that name none.
+/// The namespace of paths without a namespace.
 pub(super) const NAMESPACE: &str = "site";
 
-/// What an object is stored under: `configmaps/web-exit`, and behind it `@` and the namespace, unless that is `site`.
+/// The key of an object: `configmaps/web-exit`, followed by `@` and the namespace, unless the
+/// namespace is `site`.
 pub(super) fn key(namespace: Option<&str>, path: &str) -> String {
     match namespace {
         Some(namespace) if namespace != NAMESPACE => {
-            // Before a subresource.
+            // The key has only the parts before a subresource.
             let mut parts = path.splitn(3, '/');
             let (resource, name) = (parts.next().unwrap(), parts.next());
             match (name, parts.next()) {
@@ -26,12 +27,12 @@ pub(super) fn name_in(key: &str) -> (&str, &str) {
     name.split_once('@').unwrap_or((name, NAMESPACE))
 }
 
-/// Whether the object with that key is in `namespace`; `None`: in any.
+/// Whether the object with that key is in `namespace`. `None`: the object may be in any namespace.
 pub(super) fn is_in(key: &str, namespace: Option<&str>) -> bool {
     namespace.is_none_or(|namespace| name_in(key).1 == namespace)
 }
 
-/// Whether the object with that key is in no namespace.
+/// Whether the object with that key is cluster-wide.
 pub(super) fn is_cluster_wide(key: &str) -> bool {
     let resources = ["customresourcedefinitions/", "namespaces/", "nodes/"];
     resources.iter().any(|resource| key.starts_with(resource))

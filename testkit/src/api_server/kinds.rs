@@ -1,11 +1,11 @@
-//! What the API server makes of objects of some kinds: defaults, quantities in its own spelling, and
-//! fields that do not change once they are set.
+//! The API server's treatment of some kinds: defaults, the canonical form of quantities, and
+//! immutable fields.
 
 use serde_json::{Value, json};
 
 use super::quantity::{nanos, spelled};
 
-/// What of a body is applied: its fields, quantities in the server's spelling.
+/// The applied part of a body: its fields, with quantities in the server's form.
 pub(super) fn appliable(body: &Value, subresource: &str) -> Value {
     let mut applied = body.clone();
     if let Some(fields) = applied.as_object_mut() {
@@ -35,7 +35,7 @@ pub(super) fn complete(path: &str, object: &mut Value) {
             let spec = &mut object["spec"];
             default(spec, "type", json!("ClusterIP"));
             default(spec, "sessionAffinity", json!("None"));
-            // Any address, the same for each name.
+            // An arbitrary address that depends only on the name.
             let number = name
                 .bytes()
                 .fold(7_u8, |sum, byte| sum.wrapping_mul(31) ^ byte);
@@ -69,7 +69,7 @@ fn complete_pod(pod: &mut Value) {
             json!("/dev/termination-log"),
         );
         default(container, "terminationMessagePolicy", json!("File"));
-        // A limit is requested where nothing else is.
+        // A limit without a request also sets the request.
         let limits = container["resources"]["limits"].clone();
         for (name, amount) in limits.as_object().into_iter().flatten() {
             default(
@@ -87,7 +87,7 @@ fn default(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// Why `new` cannot follow `old`.
+/// Returns the reason if `new` cannot replace `old`.
 pub(super) fn refusal(path: &str, old: &Value, new: &Value) -> Option<String> {
     let (resource, name) = path.split_once('/')?;
     let fixed = match resource {
@@ -111,7 +111,7 @@ pub(super) fn refusal(path: &str, old: &Value, new: &Value) -> Option<String> {
     })
 }
 
-/// What the server says of a quantity that is none.
+/// The server's message for an invalid quantity.
 pub(super) fn bad_quantity(value: &Value, quantities: bool) -> Option<String> {
     match value {
         Value::Object(fields) => fields.iter().find_map(|(name, value)| {
@@ -126,8 +126,8 @@ pub(super) fn bad_quantity(value: &Value, quantities: bool) -> Option<String> {
     }
 }
 
-/// Writes quantities as the server does: with the largest suffix of their own sort that leaves a whole
-/// number. Drops what is null or an empty text.
+/// Writes quantities like the server: with the largest suffix of their own kind that gives a whole
+/// number. Removes nulls and empty strings.
 fn spell(value: &mut Value, quantities: bool) {
     match value {
         Value::Object(fields) => {

@@ -9,12 +9,12 @@ use http::Request;
 use super::{Answer, FakeApi};
 
 impl FakeApi {
-    /// Answers whatever is asked for.
+    /// The routes of the server.
     pub fn router(&self) -> Router {
         Router::new().fallback(any).with_state(self.clone())
     }
 
-    /// Answers on a port of loopback, from a thread of its own, which ends with the test's process.
+    /// Serves on a loopback port, in its own thread, which ends with the test's process.
     #[must_use]
     pub fn listen(&self) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

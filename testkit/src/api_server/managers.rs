@@ -1,29 +1,31 @@
-//! Who manages which field, and what server-side apply makes of it.
+//! Field managers, and server-side apply.
 //!
-//! As the real one: a field that its manager no longer applies goes, unless another manages it as well;
-//! to apply another's field with another value is a conflict, unless forced; an update by other means
-//! takes a field from all others. Lists with keys are merged by item, other lists as a whole.
+//! The rules are the rules of the real server. A field that its manager no longer applies is
+//! removed, unless another manager also owns the field. An apply of another manager's field with a
+//! different value is a conflict, unless it is forced. A write without apply that changes a field
+//! removes it from all other managers. Lists with keys are merged item by item. Every other list is
+//! one value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// One step down: a field, or an item of a list with keys.
+/// One step of a path: a field, or an item of a list with keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Field(String),
-    /// The list's keys as JSON, as `fieldsV1` has them.
+    /// The list's keys as JSON, as in `fieldsV1`.
     Item(String),
 }
 
 type Path = Vec<Step>;
 
-/// By manager, operation and subresource.
+/// Fields by manager, operation and subresource.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Managers(BTreeMap<(String, &'static str, String), BTreeSet<Path>>);
 
 impl Managers {
-    /// Merges what `manager` applies into `object`, or says with whom it is in conflict.
+    /// Merges the fields that `manager` applies into `object`, or returns the conflicting managers.
     pub(super) fn apply(
         &mut self,
         manager: &str,
@@ -59,7 +61,7 @@ impl Managers {
         Ok(())
     }
 
-    /// `manager` wrote `new` over `old` in another way than by applying.
+    /// Records that `manager` replaced `old` by `new` without apply.
     pub(super) fn updated(&mut self, manager: &str, subresource: &str, old: &Value, new: &Value) {
         let (had, has) = (leaves(old), leaves(new));
         let changed: BTreeSet<Path> = has
@@ -80,7 +82,7 @@ impl Managers {
         self.0.retain(|_, theirs| !theirs.is_empty());
     }
 
-    /// As `metadata.managedFields`.
+    /// The value of `metadata.managedFields`.
     pub(super) fn fields(&self) -> Value {
         let entry = |((manager, operation, subresource), paths): (
             &(String, &'static str, String),
@@ -134,7 +136,7 @@ fn keys(field: &str, item: &Value) -> Option<String> {
     Some(Value::Object(keys).to_string())
 }
 
-/// Every field that holds a value.
+/// The path of every field with a value.
 fn leaves(object: &Value) -> BTreeSet<Path> {
     let mut found = BTreeSet::new();
     for field in [
@@ -223,12 +225,12 @@ fn at<'a>(object: &'a Value, path: &[Step]) -> Option<&'a Value> {
     Some(place)
 }
 
-/// Removes a field, and what is empty then.
+/// Removes a field, and its parents that become empty.
 fn remove(object: &mut Value, path: &[Step]) {
     remove_below(object, path, "");
 }
 
-/// Whether nothing is left of it.
+/// Removes the rest of a path below `field`. Returns whether the object is then empty.
 fn remove_below(object: &mut Value, path: &[Step], field: &str) -> bool {
     let Some((step, rest)) = path.split_first() else {
         return true;

@@ -1,8 +1,8 @@
-//! Quantities (`64Mi`, `1.5G`, `500m`, `1e3`) as the API server reads and writes them.
+//! Quantities (`64Mi`, `1.5G`, `500m`, `1e3`): parsing and the API server's canonical form.
 
-/// Thousand-millionths, the finest that a quantity can be.
+/// The number one in thousand-millionths, the smallest unit of a quantity.
 const ONE: i128 = 1_000_000_000;
-/// Suffixes by what they are worth, the largest first.
+/// Suffixes with their values, the largest first.
 const BINARY: [(&str, i128); 6] = [
     ("Ei", ONE << 60),
     ("Pi", ONE << 50),
@@ -26,7 +26,7 @@ const SMALL: [(&str, i128); 4] = [
     ("n", 1),
 ];
 
-/// What a quantity is worth, in thousand-millionths; `None` where it is none.
+/// The value of a quantity in thousand-millionths; `None` if the text is not a quantity.
 pub(super) fn nanos(text: &str) -> Option<i128> {
     let is_number = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '+' | '-');
     let end = text.find(|letter| !is_number(letter)).unwrap_or(text.len());
@@ -47,11 +47,11 @@ pub(super) fn nanos(text: &str) -> Option<i128> {
     let digits: i128 = format!("{whole}{part}").parse().ok()?;
     let divisor = 10_i128.checked_pow(u32::try_from(part.len()).ok()?)?;
     let worth = digits.checked_mul(unit)?;
-    // Away from zero.
+    // The value is rounded away from zero.
     Some(worth / divisor + worth.signum() * i128::from(worth % divisor != 0))
 }
 
-/// With the largest suffix of its own sort that leaves a whole number.
+/// The canonical form: the largest suffix of its own kind that gives a whole number.
 pub(super) fn spelled(text: &str) -> Option<String> {
     let worth = nanos(text)?;
     let large = if text.ends_with('i') { BINARY } else { DECIMAL };

@@ -20,7 +20,7 @@ pub(super) fn refused(code: u16, reason: &str, message: &str) -> (StatusCode, Va
     (StatusCode::from_u16(code).unwrap(), status)
 }
 
-/// As a server that is told to.
+/// The answer to a request that a test denies.
 pub(super) fn denied(code: u16) -> (StatusCode, Value) {
     let reason = match code {
         403 => "Forbidden",

@@ -1,4 +1,4 @@
-//! Selectors, as far as our programs use them: of labels `key=value` and `key in (a,b)`, of fields `a.b=value`.
+//! The selectors that the programs use: labels `key=value` and `key in (a,b)`, fields `a.b=value`.
 
 use serde_json::Value;
 

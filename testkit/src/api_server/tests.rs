@@ -1,4 +1,4 @@
-//! The API server in memory against what the real one is known to do.
+//! Compares the API server in memory with the known behaviour of the real one.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node};
@@ -67,7 +67,7 @@ async fn another_managers_value_is_a_conflict_unless_forced() {
     apply(&api, "two", true, json!({"replicas": 4}))
         .await
         .unwrap();
-    // It is no longer the first one's to lose.
+    // The first manager no longer owns the field.
     apply(&api, "one", false, json!({})).await.unwrap();
     assert_eq!(spec(&api, "/replicas"), Some(json!(4)));
 }
@@ -83,7 +83,7 @@ async fn who_scales_takes_the_field_from_those_who_applied_it() {
     assert_eq!(spec(&api, "/replicas"), Some(json!(7)));
 }
 
-/// As an autoscaler does.
+/// Scales like an autoscaler.
 async fn scale(api: &FakeApi, replicas: i32) {
     let scale = json!({"metadata": {"name": "x"}, "spec": {"replicas": replicas}});
     let request = http::Request::put("/apis/apps/v1/namespaces/site/deployments/x/scale")

@@ -1,4 +1,4 @@
-//! Watches over HTTP, as clients begin them.
+//! Watches over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl FakeApi {
         Response::new(StreamBody::new(events.boxed()).boxed_unsync())
     }
 
-    /// The first change after `from` that a watch is told of.
+    /// The first event of a watch after the version `from`.
     fn next_event(
         &self,
         (resource, namespace): (&str, Option<&str>),
@@ -70,7 +70,7 @@ impl FakeApi {
         if from < world.forgotten {
             let text = format!("too old resource version: {from} ({})", world.forgotten);
             let (_, status) = refused(410, "Expired", &text);
-            // The watch is at its end with that.
+            // This event ends the watch.
             return Some((u64::MAX, json!({"type": "ERROR", "object": status})));
         }
         let begin = world

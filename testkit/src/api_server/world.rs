@@ -1,4 +1,4 @@
-//! What the server knows, and what requests make of it.
+//! The state of the server, and the effects of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::managers::Managers;
 use super::refusal::{conflict, denied, refused};
 use super::{Failure, Recorded, Trouble, kinds, selector};
 
-/// Where clients ask for their rights.
+/// The resource for reviews of a client's rights.
 const REVIEWS: &str = "selfsubjectaccessreviews";
 
 #[derive(Default)]
 pub(super) struct World {
-    /// By [`key`].
+    /// The objects by their [`key`].
     pub(super) objects: BTreeMap<String, Stored>,
     pub(super) changes: Vec<Change>,
     pub(super) requests: Vec<Recorded>,
     /// Failures by the number of the writing request, counted from 0.
     pub(super) failures: BTreeMap<usize, Failure>,
-    /// The share of writes that fail by chance.
+    /// The share of writes that fail at random.
     pub(super) chaos: Option<(StdRng, f64)>,
     pub(super) troubles: BTreeMap<String, Trouble>,
-    /// Paths that every request is refused with this.
+    /// Denied paths, with the status of the refusal.
     pub(super) denied: BTreeMap<String, u16>,
-    /// `verb resource` that reviews say no to.
+    /// `verb resource` pairs that reviews deny.
     pub(super) rights_missing: BTreeSet<String>,
-    /// By resource: what a webhook sets at each write.
+    /// Webhooks: the resource, the JSON pointer of a field, and the value that each write sets.
     pub(super) webhooks: Vec<(String, String, Value)>,
-    /// Nobody answers.
+    /// Whether the server does not answer.
     pub(super) away: bool,
     pub(super) writes: usize,
     pub(super) version: u64,
-    /// Changes up to this version are forgotten: a watch from before is answered 410.
+    /// Changes up to this version are discarded. An earlier watch gets 410.
     pub(super) forgotten: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// As clients see it.
+    /// The object in the form that clients receive.
     pub(super) fn shown(&self) -> Value {
         let mut object = self.object.clone();
         object["metadata"]["managedFields"] = self.managers.fields();
@@ -56,7 +56,7 @@ impl Stored {
     }
 }
 
-/// One step in the life of an object, for watches.
+/// A change of an object, for watches.
 pub(super) struct Change {
     pub(super) version: u64,
     pub(super) path: String,
@@ -65,12 +65,12 @@ pub(super) struct Change {
 }
 
 impl World {
-    /// An error: there is no answer.
+    /// Returns an error if the server does not answer.
     pub(super) fn handle(
         &mut self,
         request: &Recorded,
     ) -> Result<(StatusCode, Value), std::io::Error> {
-        let gone = || std::io::Error::other("nobody answers");
+        let gone = || std::io::Error::other("the server does not answer");
         if self.away {
             return Err(gone());
         }
@@ -78,7 +78,7 @@ impl World {
             self.requests.push(request.clone());
             return Ok(denied(code));
         }
-        // Writes nothing, and is recorded as little.
+        // A review writes no object, so it is not recorded.
         if request.path == REVIEWS {
             return Ok(self.review(&request.body));
         }
@@ -115,7 +115,7 @@ impl World {
             .map(|(_, code)| *code)
     }
 
-    /// Whether somebody has a right.
+    /// Answers a review of a right.
     fn review(&self, asked: &Value) -> (StatusCode, Value) {
         let right = &asked["spec"]["resourceAttributes"];
         let [verb, resource] = ["verb", "resource"].map(|field| right[field].as_str().unwrap());
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// An object that is nothing but new.
+    /// A new object with only the metadata that the server sets.
     fn born(&self, request: &Recorded, path: &str) -> Stored {
         let (name, _) = name_in(path);
         let object = json!({
@@ -237,7 +237,7 @@ impl World {
         self.finish(&request.path, Some(old), new)
     }
 
-    /// What an autoscaler does.
+    /// Applies a write of an autoscaler.
     pub(super) fn scale(&mut self, path: &str, scale: &Value) -> (StatusCode, Value) {
         let Some(old) = self.objects.get(path).cloned() else {
             return refused(404, "NotFound", "not found");
@@ -309,7 +309,7 @@ impl World {
         self.finish(path, old, new)
     }
 
-    /// Checks, completes and stores what a write made of `old`.
+    /// Checks, completes and stores the result of a write to `old`.
     fn finish(&mut self, path: &str, old: Option<Stored>, mut new: Stored) -> (StatusCode, Value) {
         for (resource, pointer, value) in &self.webhooks {
             if path.starts_with(&format!("{resource}/")) {
@@ -370,7 +370,7 @@ impl World {
         (StatusCode::OK, status)
     }
 
-    /// Removes an object, and what nobody owns any more then.
+    /// Removes an object, and the objects that lose their last owner.
     pub(super) fn forget(&mut self, path: &str) {
         let Some(stored) = self.objects.remove(path) else {
             return;
@@ -415,7 +415,7 @@ impl World {
     }
 }
 
-/// What the server says of itself.
+/// The server's version document.
 fn version() -> Value {
     let mut info = json!({"gitVersion": "v1.33.1"});
     for field in [
@@ -433,7 +433,7 @@ fn version() -> Value {
     info
 }
 
-/// The refusal of a write that asks for another version of `old` than it has.
+/// The refusal of a write if its resource version differs from the version of `old`.
 fn stale(wanted: &Value, old: &Stored) -> Option<(StatusCode, Value)> {
     let wanted = &wanted["resourceVersion"];
     let is_stale = !wanted.is_null() && *wanted != old.object["metadata"]["resourceVersion"];

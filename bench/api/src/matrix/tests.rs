@@ -10,6 +10,7 @@ fn seeds() -> Matrix {
         duration_s: 5,
         warm_up_s: 2,
         rounds: 3,
+        udp_rate_kbit_s: 100_000,
     }
 }
 
@@ -82,6 +83,27 @@ fn ip_packets_have_one_route_by_the_protocol_that_carries_them() {
 }
 
 #[test]
+fn datagrams_are_of_the_network_and_of_the_direct_path_next_to_it() {
+    let measured = |matrix: &Matrix| -> Vec<String> {
+        let routes = matrix.routes().into_iter();
+        let measured = routes.filter(|route| matrix.measures_datagrams(route));
+        measured.map(|route| route.to_string()).collect()
+    };
+    assert_eq!(measured(&seeds()), [""; 0]);
+    let native = Matrix {
+        paths: vec![Path::Direct, Path::Tunnel, Path::Network],
+        ..seeds()
+    };
+    assert_eq!(measured(&native), ["direct", "network"]);
+    assert_eq!(native.datagram_bytes(), 1400);
+    let quic = Matrix {
+        protocols: vec!["QUIC".into()],
+        ..native
+    };
+    assert_eq!(quic.datagram_bytes(), 1372);
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_with_the_value() {
     let check = |change: fn(&mut Matrix), message: &str| {
         let mut matrix = seeds();
@@ -90,43 +112,50 @@ fn what_cannot_be_run_is_refused_with_the_value() {
     };
     check(
         |m| m.connections.clear(),
-        "connections has 0 values; 1 to 8 are possible",
+        "connections has 0 values: use 1 to 8",
     );
     check(
         |m| m.connections = (1..10).collect(),
-        "connections has 9 values; 1 to 8 are possible",
+        "connections has 9 values: use 1 to 8",
     );
-    check(|m| m.connections = vec![2, 2], "connections has 2 twice");
+    check(
+        |m| m.connections = vec![2, 2],
+        "connections has 2 twice: remove one of them",
+    );
     check(
         |m| m.connections = vec![129],
-        "connections is 129; 1 to 128 are possible",
+        "connections 129 is out of range: use 1 to 128",
     );
     check(
         |m| m.duration_s = 0,
-        "duration (seconds) is 0; 1 to 3600 are possible",
+        "duration (seconds) 0 is out of range: use 1 to 3600",
     );
-    check(|m| m.rounds = 10, "rounds is 10; 1 to 9 are possible");
+    check(|m| m.rounds = 10, "rounds 10 is out of range: use 1 to 9");
+    check(
+        |m| m.udp_rate_kbit_s = 99,
+        "udp.rate (kbit) 99 is out of range: use 100 to 10000000",
+    );
     check(
         |m| m.warm_up_s = 5,
-        "a warm-up of 5 s leaves nothing of a run of 5 s",
+        "warmUp 5s must be shorter than duration 5s, which includes it",
     );
     check(
         |m| {
             m.paths = vec![Path::Network];
             m.protocols = vec!["Jmux".into()];
         },
-        "paths has Network, which needs one of the protocols Native and QUIC; protocols has 0 of them",
+        "paths has Network, which needs exactly one of the protocols Native and QUIC; protocols has 0 of them",
     );
     check(
         |m| {
             m.paths = vec![Path::Network];
             m.protocols = vec!["Native".into(), "QUIC".into()];
         },
-        "paths has Network, which needs one of the protocols Native and QUIC; protocols has 2 of them",
+        "paths has Network, which needs exactly one of the protocols Native and QUIC; protocols has 2 of them",
     );
     check(
         |m| m.tunings = vec!["a b".into()],
-        "tunings has \"a b\"; names are 1 to 32 letters, digits and dashes",
+        "tunings has \"a b\": use names of 1 to 32 letters, digits and dashes",
     );
     check(
         |m| {
@@ -134,6 +163,6 @@ fn what_cannot_be_run_is_refused_with_the_value() {
             m.one_way_delays_ms = (1..=8).collect();
             m.tunings = (1..=5).map(|n| format!("t{n}")).collect();
         },
-        "the matrix has 640 cells; at most 512 are possible",
+        "the matrix has 640 cells: reduce them to at most 512",
     );
 }

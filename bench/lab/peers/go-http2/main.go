@@ -1,9 +1,9 @@
-// go-http2 is a peer of muxgate made of Go's net/http: TCP in HTTP/2 CONNECT.
+// go-http2 is a peer of muxgate that uses Go's net/http. It carries TCP in HTTP/2 CONNECT.
 //
-//	go-http2 exit LISTEN                 ends CONNECTs, and dials what each names
+//	go-http2 exit LISTEN                 accepts CONNECTs, and dials their targets
 //	go-http2 entry EXIT LISTEN=TARGET... forwards each connection to TARGET by a CONNECT at EXIT
 //
-// With -certificate FILE -key FILE -ca FILE -name NAME over mutual TLS 1.3: NAME is the other end's; without, h2c.
+// With -certificate FILE -key FILE -ca FILE -name NAME it uses mutual TLS 1.3, and NAME is the peer's name. Without these flags it uses h2c.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// security is nil without TLS.
+// security returns the TLS configuration, or nil without TLS.
 func security() (*tls.Config, error) {
 	if *certificate == "" {
 		return nil, nil
@@ -80,7 +80,7 @@ func protocols(secured *tls.Config) *http.Protocols {
 	return protocols
 }
 
-// The largest windows and frames that its documentation names as fit for a proxy.
+// The largest windows and frames that the documentation of net/http recommends for a proxy.
 var options = &http.HTTP2Config{
 	MaxReceiveBufferPerConnection: 64 << 20,
 	MaxReceiveBufferPerStream:     16 << 20,
@@ -199,7 +199,7 @@ func tunnel(transport *http.Transport, client net.Conn, scheme, target string) {
 	<-sends.ended
 }
 
-// body is what a client sends; the transport closes it once it has read all.
+// body is the data of the client. The transport closes the body at the end of the request.
 type body struct {
 	net.Conn
 	once  sync.Once
@@ -211,7 +211,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// abort has the other end see a reset.
+// abort closes the connection with a RST.
 func abort(conn net.Conn) {
 	conn.(*net.TCPConn).SetLinger(0)
 	conn.Close()

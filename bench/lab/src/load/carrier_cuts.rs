@@ -1,8 +1,9 @@
-//! Streams whose carriers are cut, one after the other: what is lost, what is wrong, and how long
-//! each stream waits.
+//! Cuts carriers one after the other, and measures lost streams, wrong bytes, and the stalls of
+//! streams.
 //!
-//! A cut hits the carrier that has carried most, at the entry and at the exit in turn. The next one
-//! follows as soon as all carriers are there again and every stream has received something since.
+//! Each cut hits the carrier with the most transferred bytes, at the entry and at the exit in turn.
+//! The next cut follows as soon as all carriers are up again and every stream has received bytes
+//! after the cut.
 
 use std::{
     net::SocketAddr,
@@ -23,12 +24,12 @@ use super::{
 };
 use crate::metric::{Figures, Metric};
 
-/// The pause between two looks at what is waited for.
+/// The interval between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How often a carrier may be gone before it is cut, in a row.
+/// Maximum number of attempts per cut. A carrier can end before its cut.
 const ATTEMPTS_MAX: u32 = 10;
 
-/// Carries streams while carriers are cut.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct CarrierCuts {
     #[arg(long)]
@@ -37,10 +38,10 @@ pub(super) struct CarrierCuts {
     streams: u32,
     #[arg(long)]
     cuts: u32,
-    /// Carriers of the session.
+    /// Number of carriers of the session.
     #[arg(long)]
     carriers: u32,
-    /// The exit's port of them.
+    /// The exit's port for carriers.
     #[arg(long)]
     carrier_port: u16,
     /// The namespace of the entry.
@@ -51,7 +52,7 @@ pub(super) struct CarrierCuts {
     exit_namespace: PathBuf,
 }
 
-/// What cuts have cost: the most of all.
+/// The effects of a cut on the streams: the greatest values of several cuts.
 #[derive(Debug, Default)]
 struct Cost {
     stall: Duration,
@@ -111,7 +112,7 @@ impl CarrierCuts {
         })
     }
 
-    /// Cuts a carrier and waits until all is well again.
+    /// Cuts a carrier and waits until all carriers and streams have recovered.
     fn cut_once(&self, tally: &Tally, namespace: &Namespace, end: End) -> Result<Cost> {
         let list = || carriers::list(namespace, end, self.carrier_port);
         let (victim, cut) = self.hit(tally, namespace, end)?;
@@ -121,7 +122,10 @@ impl CarrierCuts {
             Ok(others >= self.carriers as usize)
         };
         while !is_back()? {
-            ensure!(cut.elapsed() < PATIENCE, "the carriers did not come back");
+            ensure!(
+                cut.elapsed() < PATIENCE,
+                "the carriers did not reconnect in time"
+            );
             thread::sleep(POLL_INTERVAL);
         }
         let reconnect = cut.elapsed();
@@ -135,19 +139,19 @@ impl CarrierCuts {
         })
     }
 
-    /// Cuts the carrier that has carried most. Returns it, and when that was.
+    /// Cuts the carrier with the most bytes. Returns the carrier and the time.
     fn hit(&self, tally: &Tally, namespace: &Namespace, end: End) -> Result<(Carrier, Instant)> {
         for _ in 0..ATTEMPTS_MAX {
             let all = carriers::list(namespace, end, self.carrier_port)?;
             let most = all.into_iter().max_by_key(|carrier| carrier.bytes);
-            let victim = most.context("there is no carrier")?;
+            let victim = most.context("the session has no carrier")?;
             tally.watch();
             let cut = Instant::now();
             if carriers::cut(namespace, end, self.carrier_port, victim)? {
                 return Ok((victim, cut));
             }
         }
-        bail!("`ss -K` ended no carrier (a kernel without CONFIG_INET_DIAG_DESTROY?)")
+        bail!("`ss -K` ended no carrier: the kernel may lack CONFIG_INET_DIAG_DESTROY")
     }
 }
 

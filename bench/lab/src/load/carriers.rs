@@ -1,31 +1,30 @@
-//! The carriers of a session, as `ss` lists them inside the namespace of one of the gateways, and how
-//! one of them is cut: `ss -K` has the kernel end a connection with an error at this end and a RST to
-//! the other, whatever was on its way.
+//! Lists the carriers of a session with `ss` in the namespace of a gateway, and cuts them. After
+//! `ss -K` the kernel ends a connection at once: this end gets an error, and the other end an RST.
 
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use muxtunnel_testkit::namespace::Namespace;
 
-/// Which end of the carriers a namespace has.
+/// The gateway at whose end a carrier is listed or cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It has dialled them.
+    /// The gateway that dialled the carriers.
     Entry,
-    /// They were dialled here.
+    /// The gateway that accepted the carriers.
     Exit,
 }
 
 /// A carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Carrier {
-    /// The entry's port of it: its name at both ends.
+    /// The entry's port, which identifies the carrier at both ends.
     pub(super) port: u16,
-    /// Bytes that it has carried, in both directions.
+    /// Transferred bytes in both directions.
     pub(super) bytes: u64,
 }
 
-/// The carriers that are established. `port`: the exit's.
+/// The established carriers. `port`: the exit's port for carriers.
 pub(super) fn list(namespace: &Namespace, end: End, port: u16) -> Result<Vec<Carrier>> {
     let of_port = match end {
         End::Entry => format!("dport = :{port}"),
@@ -37,10 +36,11 @@ pub(super) fn list(namespace: &Namespace, end: End, port: u16) -> Result<Vec<Car
         .collect()
 }
 
-/// Cuts a carrier at this end; `false` when it was gone already. `port`: the exit's.
+/// Cuts a carrier at this end. Returns `false` if the carrier had already ended. `port`: the exit's
+/// port for carriers.
 ///
 /// # Errors
-/// When `ss` fails. A kernel without `CONFIG_INET_DIAG_DESTROY` cuts nothing and says nothing.
+/// If `ss` fails. Without `CONFIG_INET_DIAG_DESTROY`, the kernel cuts nothing and reports no error.
 pub(super) fn cut(namespace: &Namespace, end: End, port: u16, carrier: Carrier) -> Result<bool> {
     let name = carrier.port;
     let ports = match end {
@@ -56,8 +56,8 @@ fn ss(namespace: &Namespace, line: &str) -> Result<String> {
     said.context("`ss` (Debian: iproute2)")
 }
 
-/// `line`: the queues, the local and the peer's address, then facts such as `bytes_acked:17`; a
-/// connection that has carried nothing has none of those.
+/// `line`: the queues, the local and the peer's address, then facts such as `bytes_acked:17`. The
+/// fact is missing for a connection that has not transferred bytes.
 fn parse(line: &str, end: End) -> Option<Carrier> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let entrys = match end {

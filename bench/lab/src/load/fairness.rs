@@ -1,5 +1,6 @@
-//! Nine bulk streams and one that begins small: it exchanges small messages first, then wants as much
-//! as the others. Jain's index is taken over what each of the ten receives from then on.
+//! Nine bulk streams, and one stream that exchanges small messages first and then sends bulk too.
+//! The figure is Jain's index over the bytes that each of the ten streams receives while all
+//! streams send bulk.
 
 use std::{
     io::{Read, Write},
@@ -21,18 +22,18 @@ use crate::{
     statistics::jain,
 };
 
-/// Reads with a number of streams of which one begins small.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct Fairness {
     #[arg(long)]
     connect: SocketAddr,
-    /// All streams, the one that begins small included.
+    /// Number of streams, including the stream that begins with small messages.
     #[arg(long)]
     streams: u32,
-    /// Seconds that count.
+    /// Measured seconds.
     #[arg(long)]
     seconds: u32,
-    /// Seconds of small messages, and of bulk after them, before.
+    /// Seconds of small messages, and again of bulk, before the measured seconds.
     #[arg(long)]
     warm_up_seconds: u32,
 }
@@ -69,7 +70,7 @@ impl Fairness {
         while Instant::now() < end {
             stream.write_all(&message)?;
             let read = stream.read_exact(&mut message);
-            read.context("waiting for the echo")?;
+            read.context("no echo")?;
         }
         message[0] = Request::Send as u8;
         stream.write_all(&message)?;

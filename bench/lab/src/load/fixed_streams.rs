@@ -1,5 +1,5 @@
-//! Streams of a fixed size, all at once, there and back: how many of them fail, and how long the last
-//! one takes.
+//! Opens streams of a fixed size at once to an echo server. Counts failed streams, and measures the
+//! time until the last stream is complete.
 
 use std::{
     net::SocketAddr,
@@ -12,17 +12,17 @@ use clap::Args;
 use super::{Outcome, mirror::Streams};
 use crate::metric::{Figures, Metric};
 
-/// Carries a number of bytes on each of a number of streams.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct FixedStreams {
     #[arg(long)]
     connect: SocketAddr,
     #[arg(long)]
     streams: u32,
-    /// Bytes of each stream, there and back.
+    /// Bytes of each stream in each direction.
     #[arg(long)]
     bytes: u64,
-    /// Seconds after which a stream that is not complete is lost.
+    /// Time-out of a stream in seconds. A stream that is not complete by then is lost.
     #[arg(long)]
     patience_seconds: u32,
 }

@@ -1,5 +1,5 @@
-//! Full duplex: one stream towards the server alone, then one in both directions at once, whose
-//! progress is looked at every second in each direction.
+//! Full duplex: first a stream to the server, then a stream in both directions at once. The load
+//! checks the progress of each direction every second.
 
 use std::{
     net::SocketAddr,
@@ -17,21 +17,21 @@ use super::{
 };
 use crate::metric::{Figures, Metric};
 
-/// Sends one way, then both ways.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct FullDuplex {
     #[arg(long)]
     connect: SocketAddr,
-    /// The server past the system under test: it says what it received.
+    /// The server's direct address, for the count of received bytes.
     #[arg(long)]
     server: SocketAddr,
-    /// Seconds of one way that count.
+    /// Measured seconds of the stream in one direction.
     #[arg(long)]
     one_way_seconds: u32,
-    /// Seconds of both ways that count.
+    /// Measured seconds of the stream in both directions.
     #[arg(long)]
     seconds: u32,
-    /// Seconds before each.
+    /// Seconds of warm-up before each of the two measurements.
     #[arg(long)]
     warm_up_seconds: u32,
 }
@@ -46,7 +46,7 @@ impl FullDuplex {
         let one_way = rate_mbit_s(Duration::from_secs(self.one_way_seconds.into()), || {
             counter.bytes()
         })?;
-        ensure!(one_way > 0.0, "no byte arrived one way");
+        ensure!(one_way > 0.0, "no byte arrived in one direction");
         drop(writer);
         let stream = open(self.connect, Request::Both)?;
         let down = Moving::reader(stream.try_clone()?)?;

@@ -1,5 +1,5 @@
-//! Many streams at once that are idle after one exchange each, or whose server sends while nobody
-//! reads: what they cost a gateway in memory.
+//! Holds many streams at once, to measure the memory of gateways. The streams are idle after one
+//! exchange, or the server sends and the client does not read.
 
 use std::{
     io::{Read, Write},
@@ -14,17 +14,17 @@ use clap::Args;
 use super::{Outcome, streams::open, wire::Request};
 use crate::metric::{Figures, Metric};
 
-/// Opens streams and holds them.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct Hold {
     #[arg(long)]
     connect: SocketAddr,
     #[arg(long)]
     streams: u32,
-    /// The server sends on each, and nobody reads.
+    /// The server sends on each stream, and the client does not read.
     #[arg(long)]
     stalled: bool,
-    /// Seconds to hold them.
+    /// Seconds to hold the streams.
     #[arg(long)]
     seconds: u32,
 }
@@ -39,11 +39,9 @@ impl Hold {
             .collect::<Result<_>>()?;
         if self.stalled {
             for stream in &streams {
-                // It stays unread, but it has come.
-                let peeked = stream
-                    .peek(&mut [0])
-                    .context("waiting for the first byte")?;
-                ensure!(peeked == 1, "a stream has ended");
+                // A peek shows that the byte has arrived, and does not read it.
+                let peeked = stream.peek(&mut [0]).context("no first byte")?;
+                ensure!(peeked == 1, "a stream ended early");
             }
         }
         thread::sleep(Duration::from_secs(self.seconds.into()));
@@ -60,7 +58,7 @@ impl Hold {
         let mut stream = open(self.connect, Request::Echo)?;
         stream.write_all(b"x")?;
         let read = stream.read_exact(&mut [0]);
-        read.context("waiting for the echo")?;
+        read.context("no echo")?;
         Ok(stream)
     }
 }

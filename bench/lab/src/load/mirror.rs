@@ -1,8 +1,9 @@
-//! Streams whose server sends back what comes, and that know what has to come: each byte is compared,
-//! and a stream that ends before its bytes are complete is lost.
+//! Streams to an echo server. The client compares each byte. A stream that ends before all its
+//! bytes have returned is lost.
 //!
-//! The streams run on a runtime of their own. The holder of [`Streams`] reads their [`Tally`]
-//! meanwhile. What is lost or wrong is counted and said on standard error, the others go on.
+//! The streams run on a separate runtime. Meanwhile the owner of [`Streams`] reads their [`Tally`].
+//! The module counts lost streams and wrong bytes, and prints them to standard error. All other
+//! streams continue.
 
 use std::{
     net::SocketAddr,
@@ -30,15 +31,15 @@ use muxbench::pattern::Pattern;
 
 use super::wire::{MIRROR_BYTES, Request};
 
-/// Bytes of a stream that may be on their way, there and back. Of 1,000 streams 64 MiB: more than the
-/// gateways keep, less than would hide in the sockets' buffers that nothing moves.
+/// Maximum number of bytes in flight per stream, both directions together. For 1,000 streams these
+/// are 64 MiB: more than the gateways retain, and too little to hide a stall in socket buffers.
 const ON_THE_WAY_BYTES_MAX: u64 = 64 << 10;
 
-/// What the streams have moved.
+/// The progress of the streams.
 #[derive(Debug)]
 pub(super) struct Tally {
     start: Instant,
-    /// Bytes received, a stream.
+    /// Bytes that each stream has received.
     received: Vec<AtomicU64>,
     ended: Vec<AtomicBool>,
     wrong_bytes: AtomicU64,
@@ -46,7 +47,7 @@ pub(super) struct Tally {
     last_ns: Vec<AtomicU64>,
     /// When [`Tally::watch`] was called, nanoseconds since the start.
     watched_ns: AtomicU64,
-    /// The longest time of any stream between two of its bytes since then, nanoseconds.
+    /// The longest pause of a stream between two received bytes since `watched_ns`, in nanoseconds.
     longest_ns: AtomicU64,
 }
 
@@ -63,23 +64,23 @@ impl Tally {
         }
     }
 
-    /// Payload so far, there and back.
+    /// Payload bytes so far, both directions together.
     pub(super) fn bytes(&self) -> u64 {
         2 * self.counts().iter().sum::<u64>()
     }
 
-    /// Bytes that were not the ones that were sent.
+    /// Number of received bytes that differed from the sent bytes.
     pub(super) fn wrong_bytes(&self) -> u64 {
         self.wrong_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes received, a stream.
+    /// Bytes that each stream has received.
     pub(super) fn counts(&self) -> Vec<u64> {
         let counts = self.received.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// The streams, by number, that have received nothing since they had `counts` and have not ended.
+    /// The numbers of the streams that have not ended and have received nothing since `counts`.
     pub(super) fn waiting_since(&self, counts: &[u64]) -> Vec<usize> {
         let now = self.counts();
         let waits = |number: &usize| {
@@ -88,14 +89,14 @@ impl Tally {
         (0..now.len()).filter(waits).collect()
     }
 
-    /// From here on the longest stall counts.
+    /// Begins to measure the longest stall.
     pub(super) fn watch(&self) {
         self.watched_ns.store(self.now_ns(), Ordering::Relaxed);
         self.longest_ns.store(0, Ordering::Relaxed);
     }
 
-    /// The longest time since [`Tally::watch`] in which one of the streams received nothing, those that
-    /// still wait included; a stream that has ended waits for nothing.
+    /// The longest time since [`Tally::watch`] in which a stream received nothing, including
+    /// streams that still receive nothing. Ended streams are ignored.
     pub(super) fn stall(&self) -> Duration {
         let now = self.now_ns();
         let open = self.ended.iter().enumerate().filter_map(|(number, ended)| {
@@ -106,7 +107,8 @@ impl Tally {
         Duration::from_nanos(open.fold(longest, u64::max))
     }
 
-    /// For how long a stream has received nothing, of the time since [`Tally::watch`].
+    /// Time since a stream last received bytes. If [`Tally::watch`] was called later: time since
+    /// that call.
     fn since_last_ns(&self, number: usize, now: u64) -> u64 {
         let last = self.last_ns[number].load(Ordering::Relaxed);
         now.saturating_sub(last.max(self.watched_ns.load(Ordering::Relaxed)))
@@ -126,7 +128,7 @@ impl Tally {
     }
 }
 
-/// Streams that run.
+/// The running streams.
 #[derive(Debug)]
 pub(super) struct Streams {
     runtime: Runtime,
@@ -134,12 +136,12 @@ pub(super) struct Streams {
     shared: Arc<Shared>,
 }
 
-/// What all streams have in common.
+/// The state that all streams share.
 #[derive(Debug)]
 struct Shared {
     pattern: Pattern,
     tally: Tally,
-    /// Bytes that a stream sends unless it is finished before.
+    /// Bytes that a stream sends, unless [`Streams::finish`] ends it earlier.
     bytes: u64,
     is_finished: AtomicBool,
 }
@@ -148,7 +150,7 @@ impl Streams {
     /// Opens `count` streams, each of which sends up to `bytes` bytes.
     ///
     /// # Errors
-    /// When the runtime cannot be made; a stream that cannot be opened is lost.
+    /// If the runtime cannot be created. A stream that cannot be opened counts as lost.
     pub(super) fn open(to: SocketAddr, count: u32, bytes: u64) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -169,19 +171,20 @@ impl Streams {
         })
     }
 
-    /// What they have moved.
+    /// The progress of the streams.
     pub(super) fn tally(&self) -> &Tally {
         &self.shared.tally
     }
 
-    /// Lets all of them end, and waits up to `patience` until what they sent is complete. Returns how
-    /// many were lost.
+    /// Ends all streams, and waits up to `patience` until all sent bytes have returned. Returns the
+    /// number of lost streams.
     pub(super) fn finish(&mut self, patience: Duration) -> u32 {
         self.shared.is_finished.store(true, Ordering::Relaxed);
         self.complete(patience)
     }
 
-    /// Waits up to `patience` until all have sent and received their bytes. Returns how many were lost.
+    /// Waits up to `patience` until all streams have sent and received all their bytes. Returns the
+    /// number of lost streams.
     pub(super) fn complete(&mut self, patience: Duration) -> u32 {
         let deadline = Instant::now() + patience;
         let mut lost = 0;
@@ -189,12 +192,14 @@ impl Streams {
             let left = deadline.saturating_duration_since(Instant::now());
             let ended = self.runtime.block_on(async { timeout(left, task).await });
             let received = self.shared.tally.received[number].load(Ordering::Relaxed);
-            // A stream that ended early has said so itself.
+            // A stream that ended early has already printed its error.
             lost += match ended {
                 Ok(Ok(Ok(()))) => 0,
                 Ok(_) => 1,
                 Err(_) => {
-                    eprintln!("stream {number} is not complete, with {received} bytes received");
+                    eprintln!(
+                        "stream {number} is lost: not complete in time, {received} bytes received"
+                    );
                     1
                 }
             };
@@ -219,7 +224,7 @@ impl Shared {
 
     async fn carry_all(&self, number: usize, to: SocketAddr) -> Result<()> {
         let stream = TcpStream::connect(to).await;
-        let mut stream = stream.with_context(|| format!("connecting to {to}"))?;
+        let mut stream = stream.with_context(|| format!("cannot connect to {to}"))?;
         stream.set_nodelay(true)?;
         stream.write_u8(Request::Mirror as u8).await?;
         let (mut input, mut output) = stream.split();
@@ -237,13 +242,13 @@ impl Shared {
     }
 }
 
-/// What the halves of a stream tell each other.
+/// The state that the halves of a stream share.
 struct Half<'a> {
     shared: &'a Shared,
     number: usize,
-    /// A byte was received.
+    /// Notifies the sender of received bytes.
     progress: Notify,
-    /// Bytes sent, once no more will be.
+    /// The total of sent bytes, set when the stream has sent its last byte.
     all: AtomicU64,
 }
 
@@ -273,7 +278,10 @@ impl Half<'_> {
             let bytes = input.read(&mut buffer).await?;
             if bytes == 0 {
                 let is_all = offset == self.all.load(Ordering::Relaxed);
-                ensure!(is_all, "it ended before all that was sent had come back");
+                ensure!(
+                    is_all,
+                    "the stream ended before all sent bytes had returned"
+                );
                 return Ok(());
             }
             let wrong = shared.pattern.wrong(number, offset, &buffer[..bytes]);
@@ -334,7 +342,7 @@ mod tests {
             tally.add(0, 1, 0);
         }
         assert!(tally.stall() >= MS_5);
-        // It still was one when that stream goes on.
+        // The pause counts as a stall even after the stream continues.
         tally.add(1, 1, 0);
         tally.add(0, 1, 0);
         assert!(tally.stall() >= MS_5);

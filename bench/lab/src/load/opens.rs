@@ -1,5 +1,6 @@
-//! Opens a second: connect, exchange one byte, close, again and again, a bounded number at once, from
-//! several source addresses, or the ports would run out within seconds.
+//! Opens per second: connects, exchanges one byte and closes, with a fixed number of concurrent
+//! connections. The load uses several source addresses, because the ports of one address would run
+//! out within seconds.
 
 use std::{
     cell::Cell,
@@ -22,21 +23,21 @@ use tokio::{
 use super::{Outcome, streams::PATIENCE, wire::Request};
 use crate::metric::{Figures, Metric};
 
-/// Opens, uses and closes connections.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct Opens {
     #[arg(long)]
     connect: SocketAddr,
-    /// Where connections come from, in turn.
+    /// Source addresses of connections, used in turn.
     #[arg(long, value_delimiter = ',', required = true)]
     sources: Vec<Ipv4Addr>,
-    /// Connections at once.
+    /// Number of concurrent connections.
     #[arg(long)]
     concurrency: u32,
-    /// Seconds that count.
+    /// Measured seconds.
     #[arg(long)]
     seconds: u32,
-    /// Seconds before them.
+    /// Seconds of warm-up.
     #[arg(long)]
     warm_up_seconds: u32,
 }
@@ -65,7 +66,7 @@ impl Opens {
                 tokio::task::spawn_local(async move {
                     while Instant::now() < end {
                         let opened = timeout(PATIENCE, open_and_close(source, to)).await;
-                        opened.context("an open has no answer")??;
+                        opened.context("a connection got no answer in time")??;
                         if (warm..end).contains(&Instant::now()) {
                             counted.set(counted.get() + 1);
                         }
@@ -83,12 +84,12 @@ impl Opens {
 
 async fn open_and_close(source: Ipv4Addr, to: SocketAddr) -> Result<()> {
     let socket = TcpSocket::new_v4()?;
-    // The port is chosen when the peer is known, so one port serves several peers.
+    // With this option the kernel selects the port at connect(2), so one port serves several peers.
     setsockopt(&socket.as_fd(), IpBindAddressNoPort, &true)?;
     socket.bind(SocketAddr::from((source, 0)))?;
     let mut stream = socket.connect(to).await.context("connecting")?;
     stream.set_nodelay(true)?;
     stream.write_all(&[Request::Echo as u8, b'x']).await?;
-    stream.read_u8().await.context("waiting for the echo")?;
+    stream.read_u8().await.context("no echo")?;
     Ok(())
 }

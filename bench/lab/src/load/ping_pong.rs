@@ -1,5 +1,5 @@
-//! The 64-byte ping-pong: one exchange after the other on one connection, each timed, while a number
-//! of bulk streams go the same way.
+//! The 64-byte ping-pong: measures one exchange after the other on one connection, while bulk
+//! streams use the same system.
 
 use std::{
     io::{Read, Write},
@@ -19,24 +19,24 @@ use super::{
 };
 use crate::metric::{Figures, Metric};
 
-/// Exchanges at the start that do not count.
+/// Number of exchanges at the start that are not measured.
 const WARM_UP_EXCHANGES: u32 = 10;
 
-/// Times one exchange after the other.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct PingPong {
     #[arg(long)]
     connect: SocketAddr,
-    /// The server past the system under test: it says what it received.
+    /// The server's direct address, for the count of received bytes.
     #[arg(long)]
     server: SocketAddr,
-    /// Bulk streams towards the server meanwhile.
+    /// Number of concurrent bulk streams to the server.
     #[arg(long)]
     bulk: u32,
-    /// Seconds of exchanges that count, and before them of bulk alone.
+    /// Measured seconds of exchanges. Bulk runs alone for as many seconds before the exchanges.
     #[arg(long)]
     seconds: u32,
-    /// Seconds of bulk before both.
+    /// Seconds of bulk as warm-up, before all measurements.
     #[arg(long)]
     warm_up_seconds: u32,
 }
@@ -61,7 +61,8 @@ impl PingPong {
         })
     }
 
-    /// Also says what bulk had beside the exchanges, and of what it had alone just before.
+    /// Measures the exchanges, and the rate of bulk during the exchanges relative to its rate just
+    /// before them.
     fn exchange_beside_bulk(&self, figures: &mut Figures) -> Result<Histogram<u64>> {
         thread::sleep(Duration::from_secs(self.warm_up_seconds.into()));
         let mut counter = Counter::open(self.server)?;
@@ -76,7 +77,8 @@ impl PingPong {
         Ok(times)
     }
 
-    /// A histogram of nanoseconds, 3 digits exact: 190 KiB.
+    /// Measures the exchanges. Returns a histogram of nanoseconds with three exact digits, which
+    /// takes 190 KiB.
     fn exchange(&self) -> Result<Histogram<u64>> {
         let mut times = Histogram::new_with_bounds(1, PATIENCE.as_nanos() as u64, 3)?;
         let mut stream = open(self.connect, Request::Echo)?;
@@ -85,7 +87,7 @@ impl PingPong {
             let start = Instant::now();
             stream.write_all(&message)?;
             let read = stream.read_exact(&mut message);
-            read.context("waiting for the echo")?;
+            read.context("no echo")?;
             Ok(start.elapsed())
         };
         for _ in 0..WARM_UP_EXCHANGES {

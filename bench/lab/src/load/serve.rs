@@ -1,4 +1,5 @@
-//! `muxlab serve`: the server of the load. One task a connection; a buffer only while bytes move.
+//! `muxlab serve`: the server of the load. Each connection has a task, and has a buffer only while
+//! bytes move.
 
 use std::{
     io,
@@ -21,33 +22,33 @@ use tokio::{
 
 use super::wire::{BULK_BYTES, MESSAGE_BYTES, MIRROR_BYTES, Request};
 
-/// Bytes of an echo's buffer: there may be 10,000 of them.
+/// Bytes of an echo's buffer, which is small because there may be 10,000 echoes.
 const ECHO_BYTES: usize = 1 << 10;
 
-/// What `muxlab serve` is told.
+/// Flags of `muxlab serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen.
+    /// Listen address.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: SocketAddr,
 }
 
-/// Serves until the process is ended.
+/// Serves until the process is killed.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// If the server cannot listen on the address.
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_io()
         .build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(args.listen).await;
-        let listener = listener.with_context(|| format!("listening on {}", args.listen))?;
+        let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
         let discarded = Arc::new(AtomicU64::new(0));
         loop {
             let (stream, _) = listener.accept().await?;
             let discarded = Arc::clone(&discarded);
-            // A connection that breaks is its client's to report.
+            // The client reports a broken connection.
             tokio::spawn(async move { serve(stream, &discarded).await });
         }
     })

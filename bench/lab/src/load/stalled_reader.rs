@@ -1,8 +1,8 @@
-//! A stalled reader beside readers: what the others get while one stream is not read, of what they get
-//! without it.
+//! A stalled reader next to other readers. The figure is the rate of the other readers, relative to
+//! their rate without a stalled reader.
 //!
-//! The readers are measured before, beside and after; before and after are averaged, so that a machine
-//! that becomes slower or faster meanwhile does not count.
+//! The load measures the readers before, during and after the stall. The baseline is the average of
+//! before and after, so that a drift of the machine's speed cancels out.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -16,18 +16,18 @@ use super::{
 };
 use crate::metric::{Figures, Metric};
 
-/// Reads with a number of streams, without and with a stalled one.
+/// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct StalledReader {
     #[arg(long)]
     connect: SocketAddr,
-    /// Streams that are read.
+    /// Number of streams that the client reads.
     #[arg(long)]
     readers: u32,
-    /// Seconds of each of the three phases that count.
+    /// Measured seconds of each of the three phases.
     #[arg(long)]
     seconds: u32,
-    /// Seconds before each of them.
+    /// Seconds of warm-up before each phase.
     #[arg(long)]
     warm_up_seconds: u32,
 }

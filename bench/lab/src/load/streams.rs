@@ -1,4 +1,4 @@
-//! Streams of a load: connections with a thread each, counted by the byte.
+//! Streams of a load: each connection has a thread, which counts bytes.
 
 use std::{
     io::{self, Read, Write},
@@ -15,19 +15,19 @@ use anyhow::{Context, Result};
 
 use super::wire::{BULK_BYTES, Request};
 
-/// How long one operation may take before a load gives up.
+/// Time-out of an operation of a load.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connects and asks for something.
+/// Connects and sends a request.
 pub(super) fn open(to: SocketAddr, request: Request) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    let mut stream = TcpStream::connect(to).with_context(|| format!("cannot connect to {to}"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(&[request as u8])?;
     Ok(stream)
 }
 
-/// What a thread has moved so far, and the connection by which it is ended.
+/// A thread's byte count, and the connection with which the thread is ended.
 #[derive(Debug)]
 pub(super) struct Moving {
     stream: TcpStream,
@@ -35,7 +35,7 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// Reads and discards all that comes, on a thread.
+    /// Reads and discards all bytes, on a thread.
     pub(super) fn reader(stream: TcpStream) -> Result<Self> {
         Self::start(stream, |stream, bytes| {
             let mut buffer = vec![0; BULK_BYTES];
@@ -48,7 +48,7 @@ impl Moving {
         })
     }
 
-    /// Writes without an end, on a thread.
+    /// Writes without end, on a thread.
     pub(super) fn writer(stream: TcpStream) -> Result<Self> {
         Self::start(stream, |stream, bytes| {
             let buffer = vec![0x5a; BULK_BYTES];
@@ -65,12 +65,13 @@ impl Moving {
     ) -> Result<Self> {
         let bytes = Arc::new(AtomicU64::new(0));
         let (mut own, counter) = (stream.try_clone()?, Arc::clone(&bytes));
-        // It ends with the connection; that one ended too early shows in the count.
+        // The thread ends with the connection. If the connection ends too early, the byte count
+        // shows it.
         thread::spawn(move || work(&mut own, &counter));
         Ok(Self { stream, bytes })
     }
 
-    /// Bytes so far.
+    /// Bytes that the thread has read or written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -78,12 +79,12 @@ impl Moving {
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        // An error says that it has ended already.
+        // An error means that the connection has already ended.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// What `count` counted within `time`, as 10^6 bit/s.
+/// The rate of `count` over `time`, in 10^6 bit/s.
 pub(super) fn rate_mbit_s(time: Duration, mut count: impl FnMut() -> Result<u64>) -> Result<f64> {
     let (start, before) = (Instant::now(), count()?);
     thread::sleep(time);
@@ -91,7 +92,7 @@ pub(super) fn rate_mbit_s(time: Duration, mut count: impl FnMut() -> Result<u64>
     Ok(bytes as f64 * 8.0 / start.elapsed().as_secs_f64() / 1e6)
 }
 
-/// A connection past the system under test, by which the server says what it received.
+/// A direct connection on which the server reports its received bytes.
 #[derive(Debug)]
 pub(super) struct Counter(TcpStream);
 
@@ -100,13 +101,13 @@ impl Counter {
         open(server, Request::Count).map(Self)
     }
 
-    /// Bytes that the server has discarded since it began, of all connections together.
+    /// Bytes that the server has received and discarded since its start, over all connections.
     pub(super) fn bytes(&mut self) -> Result<u64> {
         let mut answer = [0; 8];
         self.0.write_all(&[0])?;
         self.0
             .read_exact(&mut answer)
-            .context("asking the server for its count")?;
+            .context("cannot read the server's count")?;
         Ok(u64::from_le_bytes(answer))
     }
 }

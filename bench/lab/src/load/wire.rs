@@ -1,31 +1,33 @@
-//! What a client of `muxlab serve` asks for: the first byte of each connection.
+//! The requests of clients to `muxlab serve`: the first byte of each connection.
 
 /// Bytes of one read or write of bulk data.
 pub(crate) const BULK_BYTES: usize = 128 << 10;
 
-/// Bytes of one read or write of a mirrored stream, of which there may be a thousand.
+/// Bytes of one read or write of a mirrored stream, small because there may be a thousand such
+/// streams.
 pub(crate) const MIRROR_BYTES: usize = 16 << 10;
 
 /// Bytes of a small message.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
-/// A request.
+/// A request: the first byte of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Request {
-    /// Send back what comes.
+    /// Return received bytes.
     Echo = b'e',
-    /// Send back what comes, in pieces of up to [`MIRROR_BYTES`].
+    /// Return received bytes, in pieces of up to [`MIRROR_BYTES`].
     Mirror = b'm',
     /// Send until the connection ends.
     Send = b's',
-    /// Discard what comes, and count it.
+    /// Discard received bytes, and count them.
     Receive = b'r',
-    /// Both at once.
+    /// Send and receive at once.
     Both = b'b',
-    /// Send back messages of [`MESSAGE_BYTES`] until one begins with [`Request::Send`]; then obey it.
+    /// Return messages of [`MESSAGE_BYTES`] until a message begins with [`Request::Send`]; then
+    /// send like that request.
     Turn = b't',
-    /// For each byte that comes, send how many bytes were discarded so far: 8 bytes, little-endian.
+    /// For each received byte, send the number of bytes discarded so far: 8 bytes, little-endian.
     Count = b'c',
 }
 
@@ -40,7 +42,7 @@ impl Request {
         Self::Count,
     ];
 
-    /// The request that a byte stands for.
+    /// The request that `byte` encodes.
     pub(crate) fn parse(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|request| *request as u8 == byte)
     }

@@ -1,4 +1,4 @@
-//! The JSON lines: a row each, with its figures by the names of [`Metric`].
+//! The JSON lines: one for each row. The fields of figures have the names of [`Metric`].
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -13,13 +13,13 @@ use serde::Serialize;
 use super::{Report, Row};
 use crate::{metric::Metric, system::System};
 
-/// Digits behind the point: enough for the smallest figures, CPU seconds a gigabyte.
+/// Decimal places: enough for the smallest figure, CPU seconds per gigabyte.
 const DIGITS: u32 = 4;
 
 #[derive(Serialize)]
 struct Line<'a> {
     r#type: &'static str,
-    system: &'static str,
+    system: String,
     scenario: &'static str,
     topology: &'static str,
     congestion_control: &'a str,
@@ -38,7 +38,7 @@ struct Line<'a> {
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-    /// Of the figure that the scenario is about.
+    /// The main figure of the scenario divided by the figure of the direct connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio_to_direct: Option<f64>,
     #[serde(flatten)]
@@ -47,14 +47,14 @@ struct Line<'a> {
     iperf: &'a str,
 }
 
-/// Writes the lines, replacing those of an earlier run.
+/// Writes the lines. They replace the lines of an earlier run.
 pub(crate) fn write(report: &Report, path: &Path) -> Result<()> {
     let mut text = String::new();
     for row in &report.rows {
         text.push_str(&serde_json::to_string(&line(report, row))?);
         text.push('\n');
     }
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn line<'a>(report: &'a Report, row: &'a Row) -> Line<'a> {

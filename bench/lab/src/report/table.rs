@@ -1,36 +1,36 @@
-//! The tables of at most 100 columns: one a topology, congestion control and scenario.
+//! The tables, at most 100 columns wide: one for each topology, congestion control and scenario.
 
 use std::fmt::Write as _;
 
 use super::{Report, Row};
 use crate::{metric::Metric, scenario::Scenario, system::System};
 
-/// A column.
+/// A column of a table.
 #[derive(Debug, Clone, Copy)]
 enum Column {
-    /// Median, least and most.
+    /// Median, minimum and maximum of a figure.
     Range(Metric),
-    /// The median.
+    /// Median of a figure.
     Median(Metric),
-    /// The most.
+    /// Maximum of a figure.
     Most(Metric),
-    /// The median, divided by that of the direct connection...
+    /// The median divided by the median of the direct connection.
     OfDirect(Metric),
-    /// ...and by that of our gateways without encryption and without splicing.
+    /// The median divided by the median of muxgate without encryption and without splicing.
     OfCopy(Metric),
-    /// The median, less that of the direct connection.
+    /// The median minus the median of the direct connection.
     Added(Metric),
 }
 
-/// Cells of a range, and of every other column.
+/// Width of a column with a range. Other columns are narrower.
 const RANGE_WIDTH: usize = 26;
 const WIDTH: usize = 13;
-/// Names of systems are not shorter; the longest of a table sets its width.
+/// Least width of the column with the systems' names. A longer name makes the column wider.
 const NAME_WIDTH_MIN: usize = 14;
-/// The longest reason that fits beside connections and system.
+/// Greatest length of a reason, which is next to connections and system.
 const REASON_CHARACTERS: usize = 67;
 
-/// Every table, in the order of the rows.
+/// All tables, in the order of the rows.
 pub(crate) fn tables(report: &Report) -> String {
     let mut text = String::new();
     let mut done: Vec<(usize, usize)> = Vec::new();
@@ -185,7 +185,7 @@ fn columns(scenario: Scenario) -> &'static [Column] {
     }
 }
 
-/// The systems that the table of a scenario sets its rows against.
+/// The systems with which the table of a scenario compares its rows.
 #[cfg(test)]
 pub(crate) fn controls(scenario: Scenario) -> Vec<System> {
     let columns = columns(scenario).iter();
@@ -193,7 +193,7 @@ pub(crate) fn controls(scenario: Scenario) -> Vec<System> {
 }
 
 impl Column {
-    /// What it sets a row against.
+    /// The system with which this column compares a row.
     #[cfg(test)]
     fn control(self) -> Option<System> {
         match self {
@@ -220,7 +220,7 @@ impl Column {
         }
     }
 
-    /// `-` where there is no figure.
+    /// The text of a cell; `-` if the row has no figure.
     fn cell(self, report: &Report, row: &Row) -> String {
         let is_direct = row.key.system == System::Direct;
         let text = match self {
@@ -246,7 +246,7 @@ fn part(ratio: Option<f64>) -> Option<String> {
     ratio.map(|ratio| format!("{ratio:.2}"))
 }
 
-/// A figure with as many digits as it is worth.
+/// Formats a figure with its significant digits.
 fn shown(metric: Metric, value: f64) -> String {
     match metric {
         Metric::MbitS if value < 1e3 => format!("{:.3}", value / 1e3),
@@ -259,7 +259,7 @@ fn shown(metric: Metric, value: f64) -> String {
     }
 }
 
-/// The first line of a reason, cut to what fits beside the row's name.
+/// The first line of a reason, cut to the width that is left in the row.
 fn short(reason: &str) -> String {
     let first = reason.lines().next().unwrap_or_default();
     first.chars().take(REASON_CHARACTERS).collect()

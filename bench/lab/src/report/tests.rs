@@ -15,7 +15,7 @@ fn key(scenario: Scenario, connections: u32, system: System) -> Key {
     }
 }
 
-/// Of runs of a few seconds.
+/// Conditions of runs of a few seconds.
 pub(crate) fn conditions(rounds: u32) -> Conditions {
     Conditions {
         iperf2: "2.1.8".to_owned(),
@@ -30,7 +30,7 @@ pub(crate) fn conditions(rounds: u32) -> Conditions {
     }
 }
 
-/// Bulk and ping-pong of direct and ours; jetsocat is not installed.
+/// Bulk and ping-pong of a direct connection and of muxgate; jetsocat is not installed.
 fn report() -> Report {
     let mut report = Report {
         conditions: conditions(3),
@@ -100,7 +100,7 @@ fn the_tables_set_every_system_against_direct_within_100_columns() {
 fn other_work_on_the_machine_is_named_and_warned_of() {
     let said = report().foreign_work().unwrap();
     assert!(
-        said.starts_with("other programs took 2 % of the processors"),
+        said.starts_with("other programs used 2 % of the processors"),
         "{said}"
     );
     let mut busy = report();

@@ -1,7 +1,7 @@
-//! Bulk by iperf 2: its receiver's seconds after the warm-up.
+//! Bulk by iperf 2. The figures come from the receiver, after the warm-up.
 //!
-//! Lines are read by `muxbench::iperf`, the warm-up is left out by `muxbench::statistics`, as in the
-//! benchmarks in Kubernetes.
+//! As in the benchmarks in Kubernetes, `muxbench::iperf` parses the output, and
+//! `muxbench::statistics` removes the warm-up.
 
 use std::{
     io::{BufRead, BufReader},
@@ -23,11 +23,12 @@ use crate::{
     topology::Place,
 };
 
-/// How long iperf may take to listen, and its streams to end after the client has; a stalled one
-/// otherwise never ends. Where frames are lost, megabytes that wait in sockets take half a minute.
+/// Time-out for iperf to listen, and for its streams to end after the client, because a stalled
+/// stream never ends. On a path that loses frames, it takes half a minute to deliver the megabytes
+/// in the sockets.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Lines of output that wait to be read; iperf waits when there are more.
+/// Capacity of the queue of output lines. iperf waits while the queue is full.
 const LINES_MAX: usize = 1024;
 
 impl Run<'_> {
@@ -46,7 +47,8 @@ impl Run<'_> {
     fn run_client(&self) -> Result<()> {
         let addresses = self.bench.network.topology.addresses();
         let to = self.running.system.address(Service::Iperf2, &addresses);
-        // A little more than counts: the receiver's last interval is cut.
+        // Slightly longer than the measured seconds, because the receiver's last interval is
+        // incomplete.
         let seconds = self.window().duration_s;
         let line = format!(
             "-c {} -p {} -t {seconds}.3 -P {}",
@@ -73,13 +75,13 @@ impl Run<'_> {
 /// The first line that `iperf -v` prints, without the program's name.
 ///
 /// # Errors
-/// When iperf is not installed or is not version 2.
+/// If iperf is not installed or is not version 2.
 pub(crate) fn version(iperf: &Path) -> Result<String> {
     let output = Command::new(iperf).arg("-v").output();
-    let output = output.context("starting `iperf` (Debian: iperf, version 2)")?;
-    // iperf 2.1.8 prints it to its standard output, older ones to standard error.
+    let output = output.context("cannot start `iperf` (Debian: iperf, version 2)")?;
+    // iperf 2.1.8 prints the version to standard output, older versions to standard error.
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    parse_version(&text).with_context(|| format!("this is no iperf 2: {}", text.trim()))
+    parse_version(&text).with_context(|| format!("not iperf 2: {}", text.trim()))
 }
 
 fn parse_version(text: &str) -> Option<String> {
@@ -92,7 +94,7 @@ fn parse_version(text: &str) -> Option<String> {
     }
 }
 
-/// An iperf server; it ends with this value.
+/// An iperf server, which ends when this value is dropped.
 struct Server {
     _process: Process,
     lines: Lines<String>,
@@ -112,7 +114,7 @@ impl Server {
         let output = output.context("the iperf server has no output")?;
         let (sender, lines) = sync_channel(LINES_MAX);
         thread::spawn(move || {
-            // Ends with the process, or when nobody reads the lines any more.
+            // The thread ends with the process, or when the receiver of the lines is dropped.
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
                     break;
@@ -135,7 +137,7 @@ impl Server {
             match self.lines.recv_timeout(left) {
                 Ok(line) => self.receiver.handle_line(&line),
                 Err(error) => bail!(
-                    "the iperf server: {error}; it said: {}",
+                    "the iperf server failed: {error}; its output: {}",
                     self.receiver.tail()
                 ),
             }

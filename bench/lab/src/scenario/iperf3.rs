@@ -1,4 +1,5 @@
-//! Bulk by iperf 3: what its receiver says in the client's JSON, the warm-up left out by iperf itself.
+//! Bulk by iperf 3. The client's JSON has the figures of the receiver. iperf itself omits the
+//! warm-up.
 
 use std::{process::Stdio, time::Duration};
 
@@ -13,10 +14,10 @@ use crate::{
     topology::Place,
 };
 
-/// How long iperf may take to listen, and to end.
+/// Time-out for iperf to listen, and for iperf to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The part of the client's JSON that is read.
+/// The fields of the client's JSON that the lab reads.
 #[derive(Debug, Deserialize)]
 struct Output {
     #[serde(default)]
@@ -66,7 +67,8 @@ impl Run<'_> {
         let patience = PATIENCE + Duration::from_secs(window.duration_s.into());
         let finished = client.finish(patience).context("the iperf3 client")?;
         let received = parse(&finished.output)?;
-        // The CPU time is that of the warm-up too, so its bytes are estimated at the same rate.
+        // The CPU time includes the warm-up. So the bytes of the warm-up are added, estimated at
+        // the same rate.
         let whole = f64::from(window.duration_s) / f64::from(seconds);
         Ok(Outcome {
             bytes: (received.bytes as f64 * whole) as u64,
@@ -79,13 +81,13 @@ pub(super) fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// What the client's JSON says of its receiver.
+/// Parses the receiver's figures in the client's JSON.
 pub(super) fn parse(output: &str) -> Result<Sum> {
-    let parsed: Output = serde_json::from_str(output).context("reading iperf3's JSON")?;
+    let parsed: Output = serde_json::from_str(output).context("cannot parse iperf3's JSON")?;
     match (parsed.error, parsed.end.sum_received) {
         (Some(error), _) => bail!("iperf3: {error}"),
         (None, Some(sum)) if sum.bytes > 0 => Ok(sum),
-        _ => bail!("iperf3's receiver got nothing"),
+        _ => bail!("the iperf3 server received no byte"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The scenarios of our own load: the command line of each, and the server.
+//! The scenarios with the lab's own load: their command lines, and the server.
 
 use std::{env, fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
@@ -13,11 +13,12 @@ use crate::{
     topology::Place,
 };
 
-/// How long the server may take to listen.
+/// Time-out for the server to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How much longer than it was told a load may take.
+/// Time that a load may take beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long a run with cuts may take: those of a gateway that stalls for seconds are still counted.
+/// Time-out of a run with cuts in seconds. It is long, so that the lab can count the cuts of a
+/// gateway that stalls for seconds.
 const CUTS_SECONDS: u32 = 600;
 
 /// Starts `muxlab serve` on the server's side.
@@ -31,7 +32,7 @@ pub(crate) fn serve(network: &Network, log: &Path) -> Result<Process> {
     let server = network.namespace(Place::Server);
     let mut process = Process::start(server, &env::current_exe()?, &arguments, log)?;
     wait_until(START_PATIENCE, "the load's server", || {
-        ensure!(!process.has_ended(), "it has ended");
+        ensure!(!process.has_ended(), "the server has ended");
         network.listens(Place::Server, port)
     })
     .with_context(|| format!("see {}", log.display()))?;
@@ -43,7 +44,7 @@ impl Run<'_> {
         self.ping_pong_after(self.times.warm_up_seconds)
     }
 
-    /// `warm_up_seconds`: of the bulk beside it.
+    /// `warm_up_seconds`: warm-up of the concurrent bulk.
     pub(super) fn ping_pong_after(&self, warm_up_seconds: u32) -> Result<Outcome> {
         let seconds = self.times.seconds;
         self.load(
@@ -145,7 +146,7 @@ impl Run<'_> {
         )
     }
 
-    /// The load's server, past the system.
+    /// The direct address of the load's server.
     fn server(&self) -> SocketAddr {
         let addresses = self.bench.network.topology.addresses();
         System::Direct.address(Service::Load, &addresses)
@@ -156,8 +157,8 @@ impl Run<'_> {
         format!(" --seconds {seconds} --warm-up-seconds {warm_up}")
     }
 
-    /// Runs `muxlab load` on the client's side. `seconds`: about how long it takes; `line`: its kind
-    /// and flags but where to connect to.
+    /// Runs `muxlab load` on the client's side. `seconds`: the estimated duration of the load.
+    /// `line`: the kind of load and its flags, without the address.
     fn load(&self, seconds: u32, line: &str) -> Result<Outcome> {
         let network = &self.bench.network;
         let addresses = network.topology.addresses();
@@ -174,8 +175,8 @@ impl Run<'_> {
         let finished = process.finish(patience).context("the load")?;
         let log = self.bench.folder(self.running.system).join("load.log");
         let written = fs::write(&log, &finished.errors);
-        written.with_context(|| format!("writing {}", log.display()))?;
-        // Before its error it may have told of cuts and streams.
+        written.with_context(|| format!("cannot write {}", log.display()))?;
+        // Standard error may have lines about cuts and streams before the error.
         let told = finished.errors.rsplit_once("Error: ");
         let error = told.map_or(finished.errors.as_str(), |(_, error)| error);
         ensure!(finished.succeeded, "the load failed: {error}");

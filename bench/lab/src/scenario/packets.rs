@@ -1,7 +1,8 @@
-//! What systems that carry IP packets are asked: TCP by iperf 2, exchanges beside it, UDP by iperf 3.
+//! The scenarios of systems that carry IP packets: TCP by iperf 2, exchanges during bulk, and UDP
+//! by iperf 3.
 //!
-//! What came out of the interface is counted by the kernel of the receiver's namespace, so that what iperf itself does with it does
-//! not count.
+//! The kernel counts the packets that arrive in the receiver's namespace, so iperf itself does not
+//! affect the figures.
 
 use std::{process::Stdio, thread, time::Duration};
 
@@ -20,16 +21,17 @@ use crate::{
     topology::Place,
 };
 
-/// Payload of a TCP segment where the MTU is 1,500: without the headers of IPv4 and TCP, and TCP's time stamps.
+/// Payload of a TCP segment with an MTU of 1,500, without the headers of IPv4 and TCP and without
+/// TCP timestamps.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// Of each datagram.
+/// Payload of each datagram.
 const DATAGRAM_BYTES: u32 = 1400;
-/// What datagrams that are on their way at the end may take.
+/// Waiting time at the end, for datagrams that are still in flight.
 const ON_THE_WAY: Duration = Duration::from_millis(500);
-/// Arrivals out of order are told as of so many.
+/// The unit of arrivals out of order: per 100,000 arrivals.
 const OF: f64 = 1e5;
 
-/// The part of the receiver's JSON that is read.
+/// The fields of the receiver's JSON that the lab reads.
 #[derive(Debug, Deserialize)]
 struct Received {
     end: End,
@@ -51,7 +53,7 @@ struct Udp {
 }
 
 impl Run<'_> {
-    /// Bulk by iperf 2, with what TCP had to put in order.
+    /// Bulk by iperf 2, with the segments that TCP had to reorder.
     pub(super) fn bulk_packets(&self) -> Result<Outcome> {
         let queued = || self.counters(Place::Server)?.get("TcpExt", "TCPOFOQueue");
         let before = queued()?;
@@ -62,17 +64,17 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// The ping-pong, once the windows of the bulk beside it have grown.
+    /// The ping-pong, after the windows of the concurrent bulk have grown.
     pub(super) fn ping_packets(&self) -> Result<Outcome> {
         self.ping_pong_after(self.window().warm_up_s)
     }
 
-    /// Datagrams at 1 Gbit/s.
+    /// Sends datagrams at 1 Gbit/s.
     pub(super) fn udp_packets(&self) -> Result<Outcome> {
         let system = self.running.system;
         ensure!(
             system == System::Direct || system.carries_packets(),
-            "this system carries no UDP"
+            "this system does not carry UDP"
         );
         let before = UdpCounters::read(self)?;
         let (sent_by, received) = self.iperf3_udp()?;
@@ -89,7 +91,7 @@ impl Run<'_> {
         })
     }
 
-    /// Returns what the client and the server of iperf 3 printed.
+    /// Runs iperf 3 with UDP. Returns the output of the client and the output of the server.
     fn iperf3_udp(&self) -> Result<(String, String)> {
         let network = &self.bench.network;
         let port = Service::Iperf3.port();
@@ -122,11 +124,11 @@ impl Run<'_> {
     }
 }
 
-/// Datagrams of the client's and the server's namespace so far.
+/// Datagram counters of the client's and the server's namespace.
 #[derive(Debug, Clone, Copy)]
 struct UdpCounters {
     sent: u64,
-    /// Whatever became of them then.
+    /// Datagrams that arrived, including datagrams for which the socket had no room.
     arrived: u64,
     no_room: u64,
 }
@@ -162,7 +164,7 @@ impl UdpCounters {
 /// `output`: the receiver's JSON.
 fn parse_out_of_order(output: &str) -> Result<u64> {
     let received: Received =
-        serde_json::from_str(output).context("reading the JSON of iperf3's server")?;
+        serde_json::from_str(output).context("cannot parse the JSON of iperf3's server")?;
     Ok(received
         .end
         .streams

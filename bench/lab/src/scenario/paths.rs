@@ -1,7 +1,8 @@
-//! Bulk by iperf 2 over paths that do not stay as they were: one whose delay changes, one on which somebody
-//! else's connection fills the buffer in front of the narrowest link.
+//! Bulk by iperf 2 over paths that change: the delay changes, or a foreign connection fills the
+//! buffer in front of the narrowest link.
 //!
-//! What counts is the rate long after, so that it says whether the windows have followed the path.
+//! The figure is the rate long after the change. It shows whether the windows have adapted to the
+//! path.
 
 use std::{process::Stdio, thread, time::Duration};
 
@@ -14,11 +15,11 @@ use crate::{
     topology::{Place, Topology},
 };
 
-/// Where the other connection's server listens.
+/// Port of the foreign connection's server.
 const CROSS_PORT: u16 = 5999;
-/// How long that server may take to listen.
+/// Time-out for the foreign connection's server to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Seconds that the other connection lasts longer than the measured one.
+/// Seconds by which the foreign connection outlasts the measured connection.
 const LONGER_SECONDS: u32 = 30;
 
 impl Run<'_> {
@@ -26,7 +27,7 @@ impl Run<'_> {
         let network = &self.bench.network;
         ensure!(
             network.topology == Topology::WanChanging,
-            "the delay of {} does not change; choose --topologies wan-changing",
+            "the delay of {} does not change: use --topologies wan-changing",
             network.topology.name()
         );
         let result = thread::scope(|scope| {
@@ -35,15 +36,15 @@ impl Run<'_> {
                 network.change_delay(true)
             });
             let outcome = self.bulk_iperf2()?;
-            let changed = change.join().ok().context("changing the delay")?;
+            let changed = change.join().ok().context("cannot change the delay")?;
             changed.map(|()| outcome)
         });
         network.change_delay(false)?;
         result
     }
 
-    /// The other connection shares the delayed link: between the gateways, or for `direct` between client
-    /// and server.
+    /// Measures bulk while a foreign connection shares the delayed link. The foreign connection
+    /// runs between the gateways, or for `direct` between client and server.
     pub(super) fn cross_traffic(&self) -> Result<Outcome> {
         let network = &self.bench.network;
         let addresses = network.topology.addresses();
@@ -60,13 +61,13 @@ impl Run<'_> {
             Process::spawn(network.namespace(place), &mut command)
         };
         let _server = start(to, &format!("-s -p {CROSS_PORT}"))?;
-        wait_until(PATIENCE, "the other connection's server", || {
+        wait_until(PATIENCE, "the foreign connection's server", || {
             network.listens(to, CROSS_PORT)
         })?;
         let seconds = self.window().duration_s + LONGER_SECONDS;
         let mut client = start(from, &format!("-c {address} -p {CROSS_PORT} -t {seconds}"))?;
         let outcome = self.bulk_iperf2()?;
-        ensure!(!client.has_ended(), "the other connection has ended early");
+        ensure!(!client.has_ended(), "the foreign connection ended early");
         Ok(outcome)
     }
 }

@@ -1,4 +1,4 @@
-//! Bulk over UDP: by iperf 2 through gateways, and from process to process over bare quinn.
+//! Bulk over UDP: with iperf 2 through gateways, and from process to process over bare quinn.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! chisel: a server at the exit, a client at the entry, one connection of SSH over HTTP between them.
-//! It always encrypts and has no settings of its data path.
+//! chisel: a server at the exit, a client at the entry, and one connection of SSH over HTTP between
+//! them. chisel always encrypts and has no settings of its data path.
 
 use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
 use crate::topology::Place;

@@ -1,7 +1,8 @@
-//! A pair of Envoys: TCP in HTTP/2 CONNECT, as Istio's gateways carry it; one worker each.
+//! Two Envoys, which carry TCP in HTTP/2 CONNECT as Istio's gateways do. Each Envoy has one worker.
 //!
-//! Settings by its documentation (configuration/best_practices, and the HTTP/2 options of its API): windows of 16 MiB a stream and 64 MiB
-//! a connection, 4 MiB of buffer a connection. Two workers were no faster than one.
+//! The settings follow Envoy's documentation (configuration/best_practices, and the HTTP/2 options
+//! of its API): a window of 16 MiB per stream and 64 MiB per connection, and a buffer of 4 MiB per
+//! connection. Two workers were not faster than one.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::topology::{Place, at};
 const TYPES: &str = "type.googleapis.com/envoy.extensions";
 const BUFFER_BYTES: u32 = 4 << 20;
 
-/// `tls`: mutual, as HBONE has it.
+/// `tls`: whether the Envoys use mutual TLS, as HBONE does.
 pub(super) fn launches(setup: &Setup<'_>, tls: bool) -> Result<Vec<Launch>> {
     let keys = if tls {
         Some(certificates(setup.folder)?)
@@ -36,7 +37,8 @@ fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result
     Ok(Launch::new(place, &format!("envoy {flags} -c {path}")))
 }
 
-/// Leads each service by a CONNECT to its target.
+/// The configuration of the entry: it forwards the connections of each service to the service's
+/// target by CONNECT.
 fn entry(setup: &Setup<'_>, tls: Option<&Certified>) -> Result<Value> {
     let addresses = &setup.addresses;
     let listeners = Service::ALL.map(|service| {
@@ -66,7 +68,8 @@ fn entry(setup: &Setup<'_>, tls: Option<&Certified>) -> Result<Value> {
     Ok(static_resources(listeners, vec![cluster]))
 }
 
-/// Ends CONNECTs, and leads each to the target that it names.
+/// The configuration of the exit: it accepts CONNECT requests and connects each request to the
+/// target that the request names.
 fn exit(setup: &Setup<'_>, tls: Option<&Certified>) -> Result<Value> {
     let addresses = &setup.addresses;
     let hosts = Service::ALL.map(|service| {

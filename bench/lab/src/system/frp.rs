@@ -1,16 +1,17 @@
-//! frp: `frps` stands at the entry, where visitors come, `frpc` at the exit, where the targets are. With
-//! `stcp` there is a second `frpc` at the entry, that of the visitor, and `frps` only stands between them.
+//! frp: `frps` runs at the entry, where clients connect, and `frpc` at the exit, where the targets
+//! are. With `stcp`, a second `frpc` at the entry accepts the clients as a visitor, and `frps` only
+//! relays between the two `frpc`.
 //!
-//! Settings by its documentation: TLS, which is on by default, only where it is asked for; `tcpMux` left on, its
-//! default, for a mux is what is compared here. What `stcp` encrypts (`transport.useEncryption`) frps cannot
-//! read.
+//! The settings follow frp's documentation. TLS, which is on by default, is on only if a row needs
+//! it. `tcpMux` stays on, as by default, because the lab compares muxes. With
+//! `transport.useEncryption`, `stcp` encrypts the payload so that `frps` cannot read it.
 
 use anyhow::Result;
 
 use super::{CARRIER_PORT, Launch, Service, Setup};
 use crate::topology::Place;
 
-/// `tls`: between frps and frpc, as it comes.
+/// `tls`: whether frps and frpc use TLS, with frp's default settings.
 pub(super) fn launches(setup: &Setup<'_>, tls: bool) -> Result<Vec<Launch>> {
     let proxies = Service::ALL.map(|service| {
         format!(
@@ -28,7 +29,8 @@ pub(super) fn launches(setup: &Setup<'_>, tls: bool) -> Result<Vec<Launch>> {
     ])
 }
 
-/// `stcp`; `encrypted`: past frps too.
+/// The processes of `stcp`. `encrypted`: whether the payload is encrypted, so that frps cannot read
+/// it.
 pub(super) fn visitor_launches(setup: &Setup<'_>, encrypted: bool) -> Result<Vec<Launch>> {
     let of_both = |service: Service, table: &str| {
         format!(
@@ -72,7 +74,7 @@ fn server(setup: &Setup<'_>) -> Result<Launch> {
     Ok(launch.called("frps").listening(CARRIER_PORT))
 }
 
-/// `tables`: what it offers or visits.
+/// `tables`: the proxies that the client offers, or the visitors that it runs.
 fn client(
     setup: &Setup<'_>,
     place: Place,

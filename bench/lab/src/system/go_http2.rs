@@ -1,4 +1,4 @@
-//! A pair of programs made of Go's net/http (`bench/lab/peers/go-http2`): TCP in HTTP/2 CONNECT.
+//! Two programs that use Go's net/http (`bench/lab/peers/go-http2`): TCP in HTTP/2 CONNECT.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use super::muxgate::{Certified, certificates};
 use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
 use crate::topology::{Place, at};
 
-/// `tls`: mutual.
+/// `tls`: whether the programs use mutual TLS.
 pub(super) fn launches(setup: &Setup<'_>, tls: bool) -> Result<Vec<Launch>> {
     let addresses = &setup.addresses;
     let (mut accepts, mut dials) = (String::new(), String::new());

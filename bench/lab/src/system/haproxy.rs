@@ -1,16 +1,18 @@
-//! HAProxy, two in a row, in TCP mode: spliced, one thread a process, pipes of 1 MiB.
+//! Two HAProxy processes in a row, in TCP mode: they splice, with one thread per process and pipes
+//! of 1 MiB.
 //!
-//! Settings by its configuration manual: `option splice-request` and `splice-response` (section 4.2),
-//! `nbthread` and `tune.pipesize` (section 3). `option splice-auto` did not splice a byte of bulk (2.6.12:
-//! strace shows `recvfrom` and `sendto` alone) and gave a third of the rate; the default of a thread a
-//! processor was no faster than one.
+//! The settings follow HAProxy's configuration manual: `option splice-request` and
+//! `splice-response` (section 4.2), `nbthread` and `tune.pipesize` (section 3). With `option
+//! splice-auto`, HAProxy 2.6.12 did not splice bulk (strace shows only `recvfrom` and `sendto`) and
+//! reached a third of the rate. The default, one thread per processor, was not faster than one
+//! thread.
 
 use anyhow::Result;
 
 use super::{Launch, Service, Setup, entry_at, target_at};
 use crate::topology::{Place, at};
 
-/// The exit's listeners are a thousand ports above the entry's.
+/// The exit listens on the entry's ports plus this offset.
 const EXIT_OFFSET: u16 = 1000;
 
 const COMMON: &str = "\

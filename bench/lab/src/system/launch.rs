@@ -1,4 +1,4 @@
-//! What a system's processes are started with.
+//! The processes of a system, and the input for their command lines.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 
 use crate::topology::{Addresses, Place};
 
-/// What our gateways are allowed in a scenario; the peers run with their own limits.
+/// The limits of our gateways in a scenario. The peers run with their own limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Streams of one session.
+    /// Maximum number of streams of one session.
     pub(crate) streams: u32,
     /// `memory.receive`, bytes.
     pub(crate) receive_bytes: u64,
@@ -17,12 +17,12 @@ pub(crate) struct Limits {
     pub(crate) retain_bytes: u64,
 }
 
-/// What a system's processes are made of.
+/// The input for the command lines and configuration files of a system.
 pub(super) struct Setup<'a> {
     pub(super) addresses: Addresses,
     pub(super) muxgate: &'a Path,
     pub(super) limits: Limits,
-    /// For configuration files.
+    /// Folder for configuration files.
     pub(super) folder: &'a Path,
 }
 
@@ -30,25 +30,29 @@ impl Setup<'_> {
     /// Writes a configuration file and returns its path.
     pub(super) fn file(&self, name: &str, text: &str) -> Result<String> {
         let path = self.folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path.display().to_string())
     }
 }
 
-/// The TUN interface of a system that carries IP packets, as its process makes it in its own namespace.
+/// The TUN interface of a system that carries IP packets. The system's process creates it in the
+/// namespace of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// Bytes.
+    /// MTU in bytes.
     pub(super) mtu: u16,
-    /// Packets that wait for the process; the kernel's default where not given.
+    /// Greatest number of packets that wait for the process. `None`: the kernel's default.
     pub(super) queue_packets: Option<u32>,
+    /// Number of queues that the process opens. The interface may be moved when all queues are
+    /// open.
+    pub(super) queues: u16,
 }
 
 impl Interface {
-    /// Its name, in each namespace.
+    /// The name of the interface, the same in each namespace.
     pub(super) const NAME: &'static str = "lab0";
 
-    /// What `ip link set` is told.
+    /// The settings as arguments of `ip link set`.
     pub(super) fn settings(self) -> String {
         let queue = self
             .queue_packets
@@ -57,17 +61,17 @@ impl Interface {
     }
 }
 
-/// One process to be started.
+/// A process of a system, before its start.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) place: Place,
-    /// Of its log.
+    /// Name of the log file.
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     /// The port that listens when the next process may start.
     pub(super) listens: Option<u16>,
-    /// The interface that it makes.
+    /// The interface that the process creates.
     pub(super) interface: Option<Interface>,
 }
 
@@ -88,19 +92,19 @@ impl Launch {
         }
     }
 
-    /// The same, with an interface for IP packets.
+    /// Returns a copy whose process creates an interface for IP packets.
     pub(super) fn making(mut self, interface: Interface) -> Self {
         self.interface = Some(interface);
         self
     }
 
-    /// The same, to be waited for.
+    /// Returns a copy that is ready only when `port` listens.
     pub(super) fn listening(mut self, port: u16) -> Self {
         self.listens = Some(port);
         self
     }
 
-    /// The same under another name: there are two of them at its place.
+    /// Returns a copy with another name, because two processes run at the same place.
     pub(super) fn called(mut self, name: &'static str) -> Self {
         self.name = name;
         self

@@ -1,7 +1,8 @@
-//! A pair of our gateways, each with one worker: one session. Visitors have a rendezvous between them.
+//! Two of our gateways, each with one worker, so with one session. In the system `visitor`, both
+//! gateways dial a rendezvous.
 //!
-//! The gateway that dials carriers is at the entry, where clients connect to; with reverse forwards it is at
-//! the exit, where the targets are.
+//! The gateway that dials carriers is at the entry, to which clients connect. With reverse forwards
+//! it is at the exit, where the targets are.
 
 use std::{
     fs,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use muxtunnel_gateway_config::MTU_DEFAULT;
+use muxtunnel_gateway_config::{MTU_DEFAULT, QUIC_MTU_DEFAULT};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
@@ -20,11 +21,11 @@ use super::{
 };
 use crate::topology::{Place, TUNNEL, at};
 
-/// The names in the certificates.
+/// The names in the certificates of the dialling and of the accepting gateway.
 const DIALS: &str = "dials.example.com";
 const ACCEPTS: &str = "accepts.example.com";
 
-/// What visitor and visited show at the rendezvous.
+/// The name and the secrets with which exit and entry authenticate to the rendezvous.
 const MEETING: &str = "lab";
 const SECRET: &str = "exit-secret-of-the-lab-16-bytes-at-least";
 const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
@@ -35,69 +36,103 @@ pub(super) enum Security {
     None,
     MutualTls,
     Noise,
-    /// SSH's own.
+    /// SSH's own encryption and authentication.
     Ssh,
 }
 
-/// How a stream comes from the client to its target.
+/// How a stream reaches its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As `ssh -L`.
+    /// A forward of the entry, as with `ssh -L`.
     Forward,
-    /// As `ssh -D`: clients ask a proxy at the entry.
+    /// Clients use a proxy at the entry, as with `ssh -D`.
     Dynamic(Proxy),
-    /// As `ssh -R`.
+    /// A reverse forward, as with `ssh -R`.
     Reverse,
-    /// As `ssh -L`, where both gateways dial a rendezvous.
+    /// A forward of the entry, as with `ssh -L`; both gateways dial a rendezvous.
     Visitor,
 }
 
 /// How IP packets are carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packets {
-    /// Whether the kernel hands over TCP and UDP uncut.
+    /// Whether the kernel passes TCP and UDP super-packets without segmentation.
     pub(super) offloads: bool,
+    /// Queues of the interface, each with a worker and a session.
+    pub(super) queues: u16,
+    /// MTU of the interface, bytes.
+    pub(super) mtu: u16,
 }
 
 impl Packets {
-    /// As they are carried by default.
-    pub(super) const USUAL: Self = Self { offloads: true };
-
-    /// The interface as `muxgate tun create` makes it.
-    const INTERFACE: Interface = Interface {
+    /// The defaults of the configuration field `network`.
+    pub(super) const USUAL: Self = Self {
+        offloads: true,
+        queues: 1,
         mtu: MTU_DEFAULT,
-        queue_packets: Some(10_000),
     };
+
+    /// The MTU for packets in QUIC datagrams.
+    pub(super) const IN_DATAGRAMS: Self = Self {
+        mtu: QUIC_MTU_DEFAULT,
+        ..Self::USUAL
+    };
+
+    /// The defaults, with this number of queues.
+    pub(super) const fn in_queues(queues: u16) -> Self {
+        Self {
+            queues,
+            ..Self::USUAL
+        }
+    }
+
+    /// The interface with the settings of `muxgate tun create`.
+    const fn interface(self) -> Interface {
+        Interface {
+            mtu: self.mtu,
+            queue_packets: Some(10_000),
+            queues: self.queues,
+        }
+    }
 
     fn config(self) -> Value {
         let [entry, exit] = TUNNEL;
-        json!({
+        let mut config = json!({
             "device": Interface::NAME,
             "entryCIDRs": [entry],
             "exitCIDRs": [exit],
             "offloads": self.offloads,
-        })
+        });
+        // Gateways of earlier commits do not know the field `queues`.
+        if self.queues > 1 {
+            config["queues"] = json!(self.queues);
+        }
+        if self.mtu != MTU_DEFAULT {
+            config["mtu"] = json!(self.mtu);
+        }
+        config
     }
 }
 
-/// What our gateways are told; all else is their default.
+/// The settings of our gateways that a system changes. All other settings have their defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gateways {
-    /// As the configuration file names it.
+    /// Mux protocol, as the configuration file names it.
     pub(super) protocol: &'static str,
-    /// The same of what carriers run on; `None`: it is not named, as older gateways do not know that field.
+    /// Transport of the carriers, as the configuration file names it. With `None` the file omits
+    /// the field, because older gateways do not know it.
     pub(super) transport: Option<&'static str>,
-    /// The same, where the gateway does it by itself.
+    /// Congestion control of the carriers, as the configuration file names it.
     pub(super) congestion_control: &'static str,
-    /// Of the session.
+    /// Number of carriers of the session.
     pub(super) carriers: u8,
-    /// Whether streams outlive them.
+    /// Whether streams survive the end of their carrier.
     pub(super) resume: bool,
-    /// Whether the kernel moves payload by itself.
+    /// Whether the kernel moves the payload, without a copy through the gateway.
     pub(super) splice: bool,
     pub(super) security: Security,
     pub(super) way: Way,
-    /// Instead of forwards.
+    /// IP packets, which the gateways carry instead of forwards.
     pub(super) packets: Option<Packets>,
 }
 
@@ -115,7 +150,7 @@ impl Gateways {
         packets: None,
     };
 
-    /// The same with encryption.
+    /// The native protocol over one carrier with this security.
     pub(super) const fn secured(security: Security) -> Self {
         Self {
             security,
@@ -123,17 +158,17 @@ impl Gateways {
         }
     }
 
-    /// The same with another protocol.
+    /// Returns a copy with another mux protocol.
     pub(super) const fn speaking(self, protocol: &'static str) -> Self {
         Self { protocol, ..self }
     }
 
-    /// The same another way.
+    /// Returns a copy whose streams reach their targets in another way.
     pub(super) const fn by(self, way: Way) -> Self {
         Self { way, ..self }
     }
 
-    /// The same with IP packets instead of forwards.
+    /// Returns a copy that carries IP packets instead of forwards.
     pub(super) const fn carrying(self, packets: Packets) -> Self {
         Self {
             packets: Some(packets),
@@ -141,7 +176,7 @@ impl Gateways {
         }
     }
 
-    /// The same over another transport.
+    /// Returns a copy with another transport.
     pub(super) const fn over(self, transport: &'static str) -> Self {
         Self {
             transport: Some(transport),
@@ -208,15 +243,15 @@ impl Gateways {
             _ => accepts.listening(CARRIER_PORT),
         });
         launches.push(launch(setup, dials_at, "entry", &entry)?);
-        if self.packets.is_some() {
+        if let Some(packets) = self.packets {
             for launch in &mut launches {
-                launch.interface = Some(Packets::INTERFACE);
+                launch.interface = Some(packets.interface());
             }
         }
         Ok(launches)
     }
 
-    /// What both ends are told.
+    /// Adds the settings that are equal at both ends.
     fn complete(self, own: &mut Value, security: &Value, setup: &Setup<'_>) {
         own["protocol"] = json!(self.protocol);
         if let Some(transport) = self.transport {
@@ -229,7 +264,7 @@ impl Gateways {
             "retain": setup.limits.retain_bytes.to_string(),
         });
         own["limits"] = json!({"streams": setup.limits.streams});
-        own["workers"] = json!(1);
+        own["workers"] = json!(self.packets.map_or(1, |packets| packets.queues));
         own["resume"] = json!(self.resume);
         own["splice"] = json!(self.splice);
     }
@@ -280,15 +315,15 @@ impl Gateways {
     }
 }
 
-/// The `security` of both ends.
+/// The field `security` of the dialling and of the accepting gateway.
 struct Keys {
     dials: Value,
     accepts: Value,
 }
 
-/// `name`: of the configuration file and the log.
+/// `name`: a part of the configuration file's name.
 fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result<Launch> {
-    // YAML takes JSON as it is.
+    // JSON is valid YAML.
     let text = serde_json::to_string_pretty(config)?;
     let path = setup.file(&format!("muxgate-{name}.yaml"), &text)?;
     let program = setup.muxgate.display();
@@ -298,7 +333,7 @@ fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result
     ))
 }
 
-/// The files of one end that shows a certificate, and the name in its peer's.
+/// The files of an end with a certificate, and the name in the certificate of its peer.
 pub(super) struct Certified {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
@@ -318,22 +353,23 @@ impl Certified {
     }
 }
 
-/// Those of both ends.
+/// The files of the dialling and of the accepting end.
 pub(super) struct Certificates {
     pub(super) dials: Certified,
     pub(super) accepts: Certified,
 }
 
-/// An authority, and a certificate of each end.
+/// Creates an authority, and a certificate for each end.
 pub(super) fn certificates(folder: &Path) -> Result<Certificates> {
     let write = |name: &str, pem: String| {
         let path = folder.join(name);
-        fs::write(&path, pem).with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, pem).with_context(|| format!("cannot write {}", path.display()))?;
         Ok::<_, anyhow::Error>(path)
     };
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // What has the authority's name is taken for its own issuer by some.
+    // The authority has its own name, because some TLS libraries treat a certificate with the name
+    // of its issuer as self-signed.
     (authority.distinguished_name).push(DnType::CommonName, "authority of the lab");
     let key = KeyPair::generate()?;
     let ca = write("ca.pem", authority.self_signed(&key)?.pem())?;
@@ -356,7 +392,7 @@ pub(super) fn certificates(folder: &Path) -> Result<Certificates> {
     })
 }
 
-/// A key of each end, made by ssh-keygen.
+/// Creates a key for each end with ssh-keygen.
 fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
     let make = |name: &str| {
         let path = setup.folder.join(name);
@@ -365,7 +401,7 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
         }
         let public = setup.folder.join(format!("{name}.pub"));
         let text = fs::read_to_string(&public);
-        let text = text.with_context(|| format!("reading {}", public.display()))?;
+        let text = text.with_context(|| format!("cannot read {}", public.display()))?;
         Ok::<_, anyhow::Error>((path, public, text))
     };
     let ((dials, dials_public, _), (accepts, _, accepts_text)) =
@@ -383,16 +419,16 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
     })
 }
 
-/// A key pair of each end, made by `muxgate keygen`.
+/// Creates a key pair for each end with `muxgate keygen`.
 fn noise_keys(setup: &Setup<'_>) -> Result<Keys> {
     let pair = |name: &str| {
         let path = setup.folder.join(name);
         if path.is_file() {
-            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
         let mut command = Command::new(setup.muxgate);
         let output = command.arg("keygen").arg(&path).output();
-        let output = output.context("starting muxgate keygen")?;
+        let output = output.context("cannot start muxgate keygen")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
         let public = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -1,8 +1,9 @@
-//! Forwards of OpenSSH: an `sshd` of its own, with keys made for the run; on the exit for `ssh -L` and
-//! `ssh -D`, on the entry for `ssh -R`.
+//! Forwards of OpenSSH, with a separate `sshd` and keys that are created for the run. `sshd` runs
+//! at the exit for `ssh -L` and `ssh -D`, at the entry for `ssh -R`.
 //!
-//! It always encrypts; `aes128-gcm@openssh.com` is the cipher with the least work where the processor
-//! has AES instructions. Compression is off, and so is everything that a forward does not need.
+//! OpenSSH always encrypts. The lab uses `aes128-gcm@openssh.com`, the cipher that needs the least
+//! CPU time on processors with AES instructions. Compression and all features that a forward does
+//! not need are off.
 
 use std::{fs, path::Path, process::Command};
 
@@ -15,19 +16,19 @@ use crate::{
 };
 
 const CIPHER: &str = "aes128-gcm@openssh.com";
-/// `sshd` wants this folder for its separation of privileges; distributions make it at boot.
+/// `sshd` needs this folder for its privilege separation. Distributions create it at boot.
 const PRIVILEGE_SEPARATION: &str = "/run/sshd";
 /// `sshd` executes itself again for each connection, so it needs an absolute path.
 pub(super) const SSHD: &str = "/usr/sbin/sshd";
 
-/// Which forwards.
+/// The kind of forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forwards {
-    /// `-L`.
+    /// Forwards with `ssh -L`.
     Local,
-    /// `-D`, and `-L` beside it.
+    /// Forwards with `ssh -D`, and also with `-L`.
     Dynamic,
-    /// `-R`.
+    /// Forwards with `ssh -R`.
     Remote,
 }
 
@@ -62,7 +63,7 @@ pub(super) fn launches(setup: &Setup<'_>, forwards: Forwards) -> Result<Vec<Laun
     );
     let config = setup.file("openssh-sshd.conf", &config)?;
     fs::create_dir_all(PRIVILEGE_SEPARATION)
-        .with_context(|| format!("making {PRIVILEGE_SEPARATION}"))?;
+        .with_context(|| format!("cannot create {PRIVILEGE_SEPARATION}"))?;
     let flag = match forwards {
         Forwards::Remote => "-R",
         _ => "-L",
@@ -90,13 +91,13 @@ pub(super) fn launches(setup: &Setup<'_>, forwards: Forwards) -> Result<Vec<Laun
     ])
 }
 
-/// One key serves as the host's and the user's.
+/// Creates a key that serves as the host's key and as the user's key.
 pub(super) fn make_key(path: &Path) -> Result<()> {
     let output = Command::new(find(Path::new("ssh-keygen"))?)
         .args(["-q", "-t", "ed25519", "-N", "", "-f"])
         .arg(path)
         .output()
-        .context("starting ssh-keygen")?;
+        .context("cannot start ssh-keygen")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "ssh-keygen: {}", said.trim());
     Ok(())

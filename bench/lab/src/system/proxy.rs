@@ -1,4 +1,5 @@
-//! How a client that knows no proxy comes through one: proxychains4 has its connections made there.
+//! Runs clients that do not support proxies: proxychains4 directs their connections to the entry's
+//! proxy.
 
 use std::path::Path;
 
@@ -7,10 +8,10 @@ use anyhow::{Context, Result};
 use super::{PROXY_PORT, Setup};
 use crate::process::find;
 
-/// The program; Debian: proxychains4.
+/// The program; Debian package proxychains4.
 const PROXYCHAINS: &str = "proxychains4";
 
-/// What the entry's proxy speaks.
+/// The protocol of the entry's proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proxy {
     /// SOCKS 5 (RFC 1928).
@@ -19,10 +20,10 @@ pub(crate) enum Proxy {
     Http,
 }
 
-/// What stands before a client's own command line.
+/// The command that precedes a client's own command line.
 ///
 /// # Errors
-/// It is not installed, or its file cannot be written.
+/// If proxychains4 is not installed, or its configuration file cannot be written.
 pub(super) fn prefix(setup: &Setup<'_>, proxy: Proxy) -> Result<Vec<String>> {
     let program = find(Path::new(PROXYCHAINS));
     let program = program.context("proxychains4 (Debian: proxychains4)")?;
@@ -31,7 +32,8 @@ pub(super) fn prefix(setup: &Setup<'_>, proxy: Proxy) -> Result<Vec<String>> {
         Proxy::Socks5 => "socks5",
         Proxy::Http => "http",
     };
-    // What the loads ask the server itself goes past the system that is measured, where there is another way.
+    // The direct requests of the loads to the server bypass the proxy if the server has another
+    // address for them.
     let around = if addresses.server == addresses.target {
         String::new()
     } else {

@@ -1,4 +1,5 @@
-//! Bare quinn: bulk between the places of the gateways, with no connection of a client's. See [`crate::bare_quinn`].
+//! Bare quinn: bulk between the places of the gateways, without client connections. See
+//! [`crate::bare_quinn`].
 
 use std::env;
 

@@ -1,7 +1,8 @@
-//! rathole: its server stands at the entry, where visitors come, its client at the exit, where the
-//! targets are. Plain TCP with `nodelay` for transport and services, as its configuration reference
-//! advises for latency; or Noise with the pattern of its reference (NK: the client knows the server's key)
-//! and the cipher for which processors have instructions. It has no mux: a connection a stream, out of a pool.
+//! rathole: its server runs at the entry, where clients connect, its client at the exit, where the
+//! targets are. Transport and services use plain TCP with `nodelay`, as rathole's configuration
+//! reference advises for latency. With Noise, they use the pattern of the reference (NK: the client
+//! knows the server's key) and a cipher for which processors have instructions. rathole has no mux:
+//! each stream has its own connection, which comes from a pool.
 
 use std::{path::Path, process::Command};
 
@@ -68,25 +69,25 @@ pub(super) fn launches(setup: &Setup<'_>, noise: bool) -> Result<Vec<Launch>> {
     ])
 }
 
-/// Those of the server, in base64.
+/// The keys of the server, in base64.
 #[derive(Debug, PartialEq, Eq)]
 struct Keys {
     private: String,
     public: String,
 }
 
-/// Made by `rathole --genkey`.
+/// Creates the keys with `rathole --genkey`.
 fn keys() -> Result<Keys> {
     let rathole = find(Path::new("rathole"))?;
     let output = Command::new(rathole).arg("--genkey").output();
-    let output = output.context("starting rathole")?;
+    let output = output.context("cannot start rathole")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "rathole --genkey: {}", said.trim());
     let said = String::from_utf8_lossy(&output.stdout);
     parse(&said).with_context(|| format!("rathole --genkey printed {said:?}"))
 }
 
-/// Each key stands below its name.
+/// Each key is on the line below its name.
 fn parse(said: &str) -> Option<Keys> {
     let below = |name: &str| {
         let mut lines = said.lines().skip_while(|line| !line.starts_with(name));

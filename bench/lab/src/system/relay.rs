@@ -1,4 +1,5 @@
-//! Our own relay without a mux, two in a row: what this machine can give. See [`crate::relay`].
+//! Two of our own relays in a row, without a mux. They show the limit of the machine. See
+//! [`crate::relay`].
 
 use std::env;
 
@@ -7,7 +8,7 @@ use anyhow::Result;
 use super::{Launch, Service, Setup, entry_at, target_at};
 use crate::topology::{Place, at};
 
-/// The exit's relays listen a thousand ports above the entry's.
+/// The exit's relays listen on the entry's ports plus this offset.
 const EXIT_OFFSET: u16 = 1000;
 
 /// `mode`: `copy` or `splice`.

@@ -1,21 +1,21 @@
-//! What runs on the server's side of a system.
+//! The servers on the server's side of a system.
 
-/// What runs on the server's side.
+/// A server on the server's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// iperf, version 2.
+    /// A server of iperf 2.
     Iperf2,
-    /// `muxlab serve`.
+    /// `muxlab serve`, the server of the lab's own load.
     Load,
-    /// iperf, version 3.
+    /// A server of iperf 3.
     Iperf3,
 }
 
 impl Service {
-    /// All of them; each system forwards each.
+    /// All services. Each system forwards every service.
     pub(crate) const ALL: [Self; 3] = [Self::Iperf2, Self::Load, Self::Iperf3];
 
-    /// Where the server listens.
+    /// The port on which the server listens.
     pub(crate) fn port(self) -> u16 {
         match self {
             Self::Iperf2 => muxtunnel_bench_api::IPERF_PORT,
@@ -24,12 +24,12 @@ impl Service {
         }
     }
 
-    /// Where the entry listens for it.
+    /// The port on which the entry listens for the clients of this service.
     pub(crate) fn entry_port(self) -> u16 {
         self.port() + 1000
     }
 
-    /// A name for configuration files.
+    /// The name in configuration files.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Iperf2 => "iperf2",

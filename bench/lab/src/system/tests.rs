@@ -168,11 +168,13 @@ fn the_servers_of_rathole_and_frp_stand_where_visitors_come() {
 
 #[test]
 fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forwards() {
-    for (system, offloads) in [
-        (System::MuxgateTun, true),
-        (System::MuxgateTunTls, true),
-        (System::MuxgateTunQuic, true),
-        (System::MuxgateTunNoOffload, false),
+    for (system, offloads, queues) in [
+        (System::MuxgateTun, true, 1),
+        (System::MuxgateTunTls, true, 1),
+        (System::MuxgateTunQuic, true, 1),
+        (System::MuxgateTunNoOffload, false, 1),
+        (System::MuxgateTunQueues2, true, 2),
+        (System::MuxgateTunQueues4, true, 4),
     ] {
         let (folder, _) = lines(system);
         for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
@@ -180,7 +182,13 @@ fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forward
             let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
             let network = config.network.unwrap();
             assert_eq!(network.device, Interface::NAME);
-            assert_eq!(network.offloads, offloads);
+            assert_eq!((network.offloads, network.queues), (offloads, queues));
+            let mtu = if system == System::MuxgateTunQuic {
+                1400
+            } else {
+                1500
+            };
+            assert_eq!(network.mtu, mtu);
             assert!(config.forwards.is_empty());
         }
         let addresses = Topology::Veth.addresses();
@@ -209,6 +217,7 @@ fn the_interface_of_a_peer_keeps_the_kernels_queue() {
     let with = |queue_packets| Interface {
         mtu: 1420,
         queue_packets,
+        queues: 1,
     };
     assert_eq!(with(None).settings(), "mtu 1420");
     assert_eq!(with(Some(9)).settings(), "mtu 1420 txqueuelen 9");
@@ -230,4 +239,17 @@ fn ports_of_all_services_and_carriers_are_different() {
     ports.sort_unstable();
     ports.dedup();
     assert_eq!(ports.len(), 11);
+}
+
+#[test]
+fn names_are_those_of_the_published_tables() {
+    for (system, name) in [
+        (System::Direct, "direct"),
+        (System::MuxgateNativeX4, "muxgate-native-x4"),
+        (System::MuxgateHttp2Reverse, "muxgate-http2-reverse"),
+        (System::MuxgateTunQueues2, "muxgate-tun-queues-2"),
+        (System::FrpStcpEncrypted, "frp-stcp-encrypted"),
+    ] {
+        assert_eq!(system.name(), name);
+    }
 }

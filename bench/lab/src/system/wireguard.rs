@@ -1,7 +1,9 @@
-//! WireGuard in user space: two processes of wireguard-go, with keys of `wg`. The program has no settings of its data path.
+//! WireGuard in user space: two processes of wireguard-go, with keys of `wg`. wireguard-go has no
+//! settings of its data path.
 //!
-//! `wg` finds a process by a socket in `/var/run/wireguard` that has the interface's name alone, so each end has its own file system
-//! there. The process that is started stays the same all along, so that it ends with muxlab.
+//! `wg` finds a process by a socket in `/var/run/wireguard`, whose name depends only on the
+//! interface's name. So each end has its own file system at `/var/run`. A shell starts wireguard-go
+//! with `exec`, so the process id stays the same and the process ends with muxlab.
 
 use std::{
     io::Write,
@@ -18,13 +20,14 @@ use crate::{
     topology::{Place, TUNNEL, at},
 };
 
-/// Debian: wireguard-tools.
+/// The program; Debian package wireguard-tools.
 const TOOL: &str = "wg";
 
-/// Its own default: what fits into packets of 1,500 bytes.
+/// The default MTU of wireguard-go, which fits into packets of 1,500 bytes.
 const INTERFACE: Interface = Interface {
     mtu: 1420,
     queue_packets: None,
+    queues: 1,
 };
 
 /// `program`: the build of wireguard-go.
@@ -57,7 +60,8 @@ pub(super) fn launches(setup: &Setup<'_>, program: &str) -> Result<Vec<Launch>> 
     ])
 }
 
-/// What `own` is told of `peer`, which has the address `inner` in the tunnel and `outer` outside.
+/// The configuration of `own` for `peer`, which has the address `inner` in the tunnel and `outer`
+/// outside.
 fn config(own: &Keys, peer: &Keys, inner: Ipv4Addr, outer: Ipv4Addr) -> String {
     format!(
         "[Interface]\n\
@@ -73,10 +77,12 @@ fn config(own: &Keys, peer: &Keys, inner: Ipv4Addr, outer: Ipv4Addr) -> String {
     )
 }
 
-/// The interface's name until the process is ready: one that is moved before that is lost to it, and it ends.
+/// The interface's name until wireguard-go is ready. If the interface is moved earlier,
+/// wireguard-go loses it and ends.
 const NEW: &str = "lab-new";
 
-/// Starts `program`, and gives it its configuration once it listens for that; then the interface gets its name.
+/// A script that starts `program`, configures it as soon as it accepts the configuration, and then
+/// renames the interface.
 fn script(program: &str, config: &str) -> String {
     let device = Interface::NAME;
     format!(
@@ -88,7 +94,7 @@ fn script(program: &str, config: &str) -> String {
     )
 }
 
-/// Of one end.
+/// The keys of one end.
 struct Keys {
     private: String,
     public: String,
@@ -109,15 +115,15 @@ fn tool(argument: &str, input: &str) -> Result<String> {
         .arg(argument)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().context("starting wg")?;
+    let mut child = command.spawn().context("cannot start wg")?;
     let stdin = child.stdin.take().context("wg has no input")?;
-    write_all(stdin, input).context("writing to wg")?;
+    write_all(stdin, input).context("cannot write to wg")?;
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "wg {argument} failed");
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Closes it at the end.
+/// Writes `text` and closes the pipe.
 fn write_all(mut pipe: impl Write, text: &str) -> std::io::Result<()> {
     pipe.write_all(text.as_bytes())
 }
@@ -141,7 +147,7 @@ mod tests {
         );
     }
 
-    /// A shell that stays would leave it behind when muxlab is killed.
+    /// A shell that stays would leave wireguard-go running when muxlab is killed.
     #[test]
     fn the_shell_that_starts_it_becomes_it() {
         let script = script("/bin/wireguard-go", "/folder/wireguard-exit.conf");

@@ -1,7 +1,7 @@
-//! The targets, as data: what of them is JMUX's, what is the native protocol's as it comes, and what is
-//! its with four carriers, or with streams that end with their carrier.
+//! The targets as data: for JMUX, for the native protocol with its defaults, with four carriers,
+//! and with streams that end with their carrier.
 //!
-//! All of them hold on the usual congestion control but those that name another.
+//! Targets apply to the usual congestion control, unless they name another congestion control.
 
 use super::{
     Bound::{self, AtLeast, AtMost, Below},
@@ -28,14 +28,14 @@ use System::{
 };
 use Topology::{Loopback, Veth, Wan, Wan20, Wan20Tuned, WanLoss1, WanLoss5, WanTuned};
 
-/// Memory of a gateway beside what it may buffer, MiB.
+/// Memory of a gateway in addition to its buffers, MiB.
 const BESIDE_BUFFERS_MIB: u64 = 16;
 
-/// From a cut until all carriers are there again and every stream has received something: a second for the
-/// reconnect, and one beyond it.
+/// Greatest time from a cut until all carriers are up and every stream has received bytes: one
+/// second for the reconnect, and one more second.
 const RECOVERED_MS: f64 = 2_000.0;
 
-/// All of them.
+/// All targets.
 pub(super) fn all() -> Vec<Target> {
     let mut all = Vec::new();
     all.extend(bulk_jmux());
@@ -61,7 +61,7 @@ pub(super) fn all() -> Vec<Target> {
     all
 }
 
-/// A rate of at least `least` times another system's.
+/// A target: a rate of at least `least` times the rate of another system.
 fn rate(system: System, topology: Topology, connections: u32, to: System, least: f64) -> Target {
     Target {
         topology,
@@ -83,7 +83,7 @@ fn rates(system: System, topology: Topology, to: System, least: [f64; 2]) -> [Ta
     ]
 }
 
-/// CPU time a byte on loopback, with one connection and with ten, of a jetsocat pair's.
+/// CPU time per byte on loopback, with one connection and with ten, relative to a jetsocat pair.
 fn cpu(system: System, most: f64) -> [Target; 2] {
     rates(system, Loopback, Jetsocat, [0.0; 2]).map(|target| Target {
         measure: Ratio(Metric::CpuSPerGb, Jetsocat),
@@ -102,7 +102,8 @@ fn bulk_jmux() -> Vec<Target> {
     .concat()
 }
 
-/// As it comes: streams outlive their carrier, so bytes are copied in.
+/// The native protocol with its defaults: streams survive their carrier, so the gateway copies
+/// their bytes.
 fn bulk_native() -> Vec<Target> {
     let rates = |topology, to, least| rates(MuxgateNative, topology, to, least);
     [
@@ -115,7 +116,7 @@ fn bulk_native() -> Vec<Target> {
     .concat()
 }
 
-/// With streams that end with their carrier, so bytes need not be copied at all.
+/// The native protocol without `resume`: streams end with their carrier, so bytes are not copied.
 fn bulk_no_resume() -> Vec<Target> {
     let rates = |topology, to, least| rates(MuxgateNoResume, topology, to, least);
     let on_bbr = rates(Loopback, Jetsocat, [2.5, 3.5]).map(|target| Target {
@@ -135,7 +136,7 @@ fn bulk_no_resume() -> Vec<Target> {
     .concat()
 }
 
-/// Of one direct connection, with one stream.
+/// One stream over the WAN, relative to one direct connection.
 fn bulk_over_the_wan() -> Vec<Target> {
     let tuned = rate(MuxgateNative, WanTuned, 1, Direct, 1.0);
     let lossy = |congestion_control| Target {
@@ -146,7 +147,7 @@ fn bulk_over_the_wan() -> Vec<Target> {
         rate(MuxgateJmux, Wan, 1, Direct, 0.95),
         rate(MuxgateJmux, WanTuned, 1, Direct, 0.90),
         rate(MuxgateNative, Wan, 1, Direct, 0.95),
-        // 4 Gbit/s, or what the machine can do.
+        // 4 Gbit/s, or less on a slow machine.
         Target {
             measure: OfLower(Metric::MbitS, 4_000.0, 0.90, Direct),
             ..tuned
@@ -157,7 +158,8 @@ fn bulk_over_the_wan() -> Vec<Target> {
     ]
 }
 
-/// A rate of at least `least` times another system's, with one connection and with ten.
+/// Targets: a rate of at least `least` times the rate of another system, with one connection and
+/// with ten.
 fn ways(system: System, to: System, least: f64) -> [Target; 2] {
     rates(system, Loopback, to, [least; 2]).map(|target| Target {
         scenario: Scenario::BulkWays,
@@ -165,7 +167,8 @@ fn ways(system: System, to: System, least: f64) -> [Target; 2] {
     })
 }
 
-/// The protocols of others, beside what is copied or sealed of our own, and beside the best that others speak.
+/// Other protocols, relative to the native protocol with copying or encryption, and to the best
+/// other program with that protocol.
 fn bulk_by_protocols() -> Vec<Target> {
     let protocols = |system, to, least| {
         rates(system, Loopback, to, [least; 2]).map(|target| Target {
@@ -190,13 +193,14 @@ fn bulk_by_protocols() -> Vec<Target> {
     .concat()
 }
 
-/// To an exchange with a direct connection, at the median.
+/// Target of the time that a protocol adds to the median exchange of a direct connection.
 fn added_by_a_protocol(system: System) -> Target {
     let added = Added(Metric::P50Us, Direct);
     on_loopback(system, Scenario::PingPong, Some(0), added, AtMost(150.0))
 }
 
-/// Beside quinn alone on a path with packets of 1,500 bytes, and beside one carrier over TCP where packets are lost.
+/// Bulk over UDP. Targets are relative to bare quinn on a path with packets of 1,500 bytes, and
+/// relative to one carrier over TCP on a path that loses packets.
 fn bulk_over_udp() -> Vec<Target> {
     let udp = |system, topology, to, least| Target {
         scenario: Scenario::BulkUdp,
@@ -214,7 +218,7 @@ fn bulk_over_udp() -> Vec<Target> {
     ]
 }
 
-/// TCP through the interfaces.
+/// TCP through the TUN interfaces.
 fn bulk_of_packets() -> Vec<Target> {
     let packets = |system, topology, connections, measure, least| Target {
         scenario: Scenario::BulkPackets,
@@ -223,7 +227,7 @@ fn bulk_of_packets() -> Vec<Target> {
     };
     let of = |other| Ratio(Metric::MbitS, other);
     let rate = Value(Metric::MbitS);
-    // 14 Gbit/s where the direct path has 34, and as much of it elsewhere.
+    // 14 Gbit/s, or 40 % of the direct path's rate if that is lower.
     let of_direct = OfLower(Metric::MbitS, 14_000.0, 0.4, Direct);
     vec![
         packets(MuxgateTun, Veth, 1, of_direct, 1.0),
@@ -237,7 +241,8 @@ fn bulk_of_packets() -> Vec<Target> {
     ]
 }
 
-/// What arrives out of order or not at all, and what an exchange beside one bulk connection takes.
+/// Packets that arrive out of order or are lost, and the time of an exchange next to one bulk
+/// connection.
 fn packets_in_order_and_in_time() -> Vec<Target> {
     let target = |topology, scenario, connections, measure, bound| Target {
         topology,
@@ -270,7 +275,8 @@ fn packets_in_order_and_in_time() -> Vec<Target> {
     .concat()
 }
 
-/// Beside what copies without encryption, and beside the peers that encrypt: each `ssh` with the same way.
+/// Encrypted bulk, relative to muxgate with copying and without encryption, and to peers with
+/// encryption. Each `ssh` system is compared with the same kind of forward.
 fn bulk_encrypted() -> Vec<Target> {
     let all = [
         (MuxgateTls, Openssh),
@@ -292,7 +298,8 @@ fn bulk_encrypted() -> Vec<Target> {
     all.into_iter().flat_map(of).collect()
 }
 
-/// Proxies beside a plain forward, in bulk and in exchanges; visitors beside frp's.
+/// Proxies relative to a plain forward, in bulk and in exchanges. Visitors are relative to the
+/// visitors of frp.
 fn bulk_by_other_ways() -> Vec<Target> {
     let proxy = |system| {
         let ping_pong = on_loopback(
@@ -332,7 +339,7 @@ fn on_loopback(
     }
 }
 
-/// Latency, opens, and streams beside streams.
+/// Latency, opens, and the effects of streams on one another.
 fn beside_rates(system: System) -> Vec<Target> {
     let all = [
         (
@@ -379,7 +386,7 @@ fn beside_rates(system: System) -> Vec<Target> {
     all.into_iter().map(target).collect()
 }
 
-/// Latency beside bulk, and what that leaves of the bulk.
+/// Latency next to bulk, and the remaining rate of the bulk.
 fn beside_bulk() -> Vec<Target> {
     let ping_pong = |bulk, measure, bound| {
         on_loopback(
@@ -397,7 +404,7 @@ fn beside_bulk() -> Vec<Target> {
     ]
 }
 
-/// Peak memory of each of the two gateways. JMUX retains nothing.
+/// Peak memory of each gateway. JMUX retains no payload.
 fn memory(system: System) -> Vec<Target> {
     let retain = match system {
         MuxgateJmux => 0,
@@ -417,7 +424,7 @@ fn memory(system: System) -> Vec<Target> {
     .concat()
 }
 
-/// `mib`: of each gateway, in every round.
+/// `mib`: peak memory of each gateway, in every round.
 fn on_loopback_each(
     system: System,
     scenario: Scenario,
@@ -430,8 +437,8 @@ fn on_loopback_each(
     })
 }
 
-/// Both directions together carry nearly twice what one carries: on a long path it is windows that
-/// limit, not processors.
+/// Both directions together reach nearly twice the rate of one direction, because windows, not
+/// processors, limit the rate of a long path.
 fn both_ways_over_the_wan(system: System) -> Vec<Target> {
     let target = |topology| Target {
         topology,
@@ -446,8 +453,9 @@ fn both_ways_over_the_wan(system: System) -> Vec<Target> {
     vec![target(Wan), target(WanTuned)]
 }
 
-/// Cuts of carriers: no stream lost, no byte wrong, no stall of any stream of more than a second; where
-/// there is no other carrier, beyond the reconnect. Every stream goes on within [`RECOVERED_MS`].
+/// Cuts of carriers: no lost stream, no wrong byte, and no stall of more than a second. With only
+/// one carrier, the time of the reconnect is subtracted from the stall. Every stream continues
+/// within [`RECOVERED_MS`].
 fn outliving_carriers(system: System) -> Vec<Target> {
     let stall = match system.resumed_carriers() {
         Some(1) => Metric::BeyondReconnectMs,
@@ -472,7 +480,7 @@ fn outliving_carriers(system: System) -> Vec<Target> {
     all
 }
 
-/// Streams of a fixed size where one frame of twenty is lost.
+/// Streams of a fixed size on a path that loses one frame in twenty.
 fn complete_in_spite_of_loss(system: System) -> Vec<Target> {
     let none = |metric, congestion_control| Target {
         topology: WanLoss5,

@@ -6,10 +6,10 @@ use crate::{
     report::{Key, tests::conditions},
 };
 
-/// What a system showed in one round.
+/// The figures of a system in one round.
 type Round = (Scenario, System, Figures);
 
-/// A report of these rounds, each with `connections`.
+/// A report of these rounds. Each round has `connections` connections.
 fn report(topology: Topology, control: &str, connections: u32, rounds: &[Round]) -> Report {
     let mut report = Report {
         conditions: conditions(1),
@@ -37,10 +37,10 @@ fn texts(report: &Report) -> Vec<String> {
     verdicts.map(|verdict| verdict.text).collect()
 }
 
-/// The only verdict.
+/// The only verdict of the report.
 fn only(report: &Report) -> String {
     let [text] = &texts(report)[..] else {
-        panic!("not one verdict: {:?}", texts(report));
+        panic!("expected one verdict: {:?}", texts(report));
     };
     text.clone()
 }
@@ -171,7 +171,8 @@ fn exchanges_beside_bulk_may_add_little_and_cost_the_bulk_a_fifth() {
         missed.collect::<Vec<bool>>()
     };
     let native = System::MuxgateNative;
-    // The 99th percentile itself, what is added to it, and the bulk.
+    // The three verdicts are: the 99th percentile itself, its difference to the direct path, and
+    // the rate of bulk.
     assert_eq!(missed(native, 1, 1_700.0, 80.0), [false, false, false]);
     assert_eq!(missed(native, 1, 1_701.0, 79.0), [false, true, true]);
     assert_eq!(missed(native, 10, 4_700.0, 10.0), [false]);
@@ -295,7 +296,8 @@ fn an_exchange_beside_packets_may_take_5_ms_and_the_round_trip_time() {
     assert!(judged(45_501.0).contains(": MISSED"));
 }
 
-/// A target whose row, or what it is compared with, is in no cell of the whole run is never judged.
+/// A target would never be judged if no cell of the whole run has its row or the system for
+/// comparison.
 #[test]
 fn the_whole_run_judges_every_target() {
     let environments = environments(&Selection {

@@ -1,4 +1,4 @@
-# serve.pl PORT COMMAND...: runs COMMAND for each connection, with the connection as its input and output.
+# serve.pl PORT COMMAND...: runs COMMAND for each connection, with the connection as stdin and stdout.
 use strict;
 use warnings;
 use IO::Socket::IP;
@@ -6,7 +6,7 @@ use IO::Socket::IP;
 my $port = shift @ARGV;
 $SIG{CHLD} = 'IGNORE';
 my @listen = (LocalPort => $port, Listen => 64, ReuseAddr => 1);
-# Both families, or IPv4 where the kernel has no IPv6.
+# Listens on IPv6 and IPv4, or only on IPv4 if the kernel has no IPv6.
 my $listener = IO::Socket::IP->new(LocalHost => '::', V6Only => 0, @listen)
     || IO::Socket::IP->new(LocalHost => '0.0.0.0', @listen)
     or die "cannot listen on port $port: $!\n";

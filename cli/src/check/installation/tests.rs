@@ -51,7 +51,7 @@ fn fields_values_and_rules_that_differ_are_named() {
     assert!(
         lacking
             .cause
-            .starts_with("it lacks v1alpha1.spec.policy, v1alpha1.spec.policy.allow"),
+            .starts_with("the definition lacks v1alpha1.spec.policy, v1alpha1.spec.policy.allow"),
         "{lacking:?}"
     );
     assert!(lacking.cause.contains(" more"), "{lacking:?}");
@@ -63,7 +63,10 @@ fn fields_values_and_rules_that_differ_are_named() {
             .push(json!("Middle"));
     });
     let more = finding(compare("d".into(), Some(&with_value), &ours(), "i"));
-    assert_eq!(more.cause, "it also has v1alpha1.spec.side=\"Middle\"");
+    assert_eq!(
+        more.cause,
+        "the definition also has v1alpha1.spec.side=\"Middle\""
+    );
 
     let without_rule = changed(spec, |spec| {
         spec["x-kubernetes-validations"]
@@ -73,7 +76,8 @@ fn fields_values_and_rules_that_differ_are_named() {
     });
     let rule = finding(compare("d".into(), Some(&without_rule), &ours(), "i"));
     assert!(
-        rule.cause.starts_with("it lacks v1alpha1.spec (the rule "),
+        rule.cause
+            .starts_with("the definition lacks v1alpha1.spec (the rule "),
         "{rule:?}"
     );
 }
@@ -149,6 +153,9 @@ fn a_leader_renews_its_lease() {
         "a holds the Lease l and does not renew it (last at 2030-01-01T00:00:10Z)"
     );
     let free = finding(judge(Some(&lease("", "2030-01-01T00:00:50.000000Z")), true));
-    assert_eq!(free.cause, "nobody holds the Lease l");
-    assert_eq!(finding(judge(None, false)).cause, "there is no Lease l");
+    assert_eq!(free.cause, "no operator holds the Lease l");
+    assert_eq!(
+        finding(judge(None, false)).cause,
+        "the Lease l does not exist"
+    );
 }

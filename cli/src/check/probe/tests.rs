@@ -35,7 +35,7 @@ fn pods_are_on_the_node_have_our_images_and_do_not_outlive_us() {
         let wanted = if is_gateways { "gateway:1" } else { "netem:1" };
         assert_eq!(spec.containers[0].image.as_deref(), Some(wanted));
     }
-    // What asks for no device and no delay fits into the level restricted, as gateways do.
+    // Pods without a device and without a delay fit the level restricted, like gateways.
     for question in [Question::Sysctls, Question::UdpBuffers] {
         let pod = pod(question, "n", &images());
         let restricted = &pod["spec"]["containers"][0]["securityContext"];
@@ -50,14 +50,14 @@ fn an_exit_status_or_a_started_delay_line_is_an_answer() {
         container(json!({"terminated": {"exitCode": code, "message": message}}))
     };
     assert_eq!(seen(Question::Netem, ended(0, "")), Some(Answer::Yes));
-    let refused = "MT0404 WanUnsupported: no path can be emulated here";
+    let refused = "MT0404 WanUnsupported: no backend can emulate a path in this network namespace";
     assert_eq!(
         seen(Question::Netem, ended(3, refused)),
         Some(Answer::No(refused.into()))
     );
     assert_eq!(
         seen(Question::Tun, ended(2, "")),
-        Some(Answer::No("it ended with status 2".into()))
+        Some(Answer::No("the pod ended with status 2".into()))
     );
     let running = container(json!({"running": {}}));
     assert_eq!(seen(Question::Nfqueue, running.clone()), Some(Answer::Yes));
@@ -124,7 +124,7 @@ fn one_way_to_emulate_a_wan_is_enough_and_neither_buffers_nor_tun_are_needed() {
     assert_eq!(
         kinds(&[
             unknown.clone(),
-            // An older gateway.
+            // A gateway of an older version gives this answer.
             Answer::No("error: unrecognized subcommand 'udp-buffers'".into()),
             kept_out.clone(),
             kept_out,

@@ -1,4 +1,5 @@
-//! `security` as it is written: the fields of all modes, so that what is wrong with one is said of that one.
+//! The serialized form of `security`: the fields of all modes, so that an error names the field and
+//! its mode.
 
 use std::path::PathBuf;
 
@@ -94,14 +95,14 @@ impl TryFrom<Fields> for Security {
             }),
         };
         match fields.left() {
-            Some(name) => Err(format!("`{name}` is no field of mode {}", mode.name())),
+            Some(name) => Err(format!("`{name}` is not a field of mode {}", mode.name())),
             None => Ok(security),
         }
     }
 }
 
 impl Fields {
-    /// A field that its mode has not taken.
+    /// Returns the name of a field that is set but does not belong to the mode.
     fn left(&self) -> Option<&'static str> {
         let all = [
             ("certificate", self.certificate.is_some()),

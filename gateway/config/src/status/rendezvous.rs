@@ -1,23 +1,23 @@
-//! What a rendezvous knows of itself.
+//! The state of a rendezvous.
 
 use serde::{Deserialize, Serialize};
 
-/// Who meets at a rendezvous. Refusals are with the streams', by code.
+/// The state of a rendezvous. Refusals are in [`super::Status::streams`], by code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rendezvous {
-    /// Names that have a secret.
+    /// Number of names that have a secret.
     pub names: u64,
-    /// Those whose exit is there and waits for visitors.
+    /// Names whose exit is registered and waits for visitors.
     pub registered: Vec<String>,
-    /// Connections that have not proved anything yet.
+    /// Connections that have not authenticated yet.
     pub strangers: u64,
-    /// Visitors whose exit is on its way.
+    /// Visitors that wait for a connection from their exit.
     pub waiting: u64,
-    /// Pairs of connections that are one now.
+    /// Pairs of connections that are joined now.
     pub meeting: u64,
-    /// The same, since the start.
+    /// Pairs joined since the start.
     pub met: u64,
-    /// Passed on since the start, in both directions.
+    /// Bytes forwarded since the start, in both directions.
     pub bytes: u64,
 }

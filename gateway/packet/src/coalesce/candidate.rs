@@ -1,4 +1,4 @@
-//! Which packets may be joined, and to which.
+//! Decides which packets may be joined.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ pub(super) const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// A packet that may be joined to others of its flow.
+/// A packet that may be joined with other packets of its flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) ipv6: bool,
@@ -22,16 +22,17 @@ pub(super) struct Candidate {
     pub(super) payload_offset: usize,
     /// Bytes of payload, at least 1.
     pub(super) payload: usize,
-    /// Of TCP; else 0.
+    /// Sequence number of TCP. 0 for UDP.
     sequence: u32,
     pub(super) push: bool,
-    /// Identification of IPv4, where it means something: a packet that may be fragmented (RFC 6864).
+    /// Identification of an IPv4 packet that may be fragmented. Other packets do not use it (RFC
+    /// 6864).
     id: Option<u16>,
 }
 
 impl Candidate {
-    /// The packet as a candidate: TCP with payload and no flags but ACK and PSH, or UDP, of a plain IP
-    /// header, with a right checksum. `None` of all others.
+    /// Converts a packet to a candidate. It must be TCP with payload and only the flags ACK and
+    /// PSH, or UDP with payload. It must have an IP header without options, and a correct checksum.
     pub(super) fn of(packet: &[u8], checked: &Packet, with_udp: bool) -> Option<Self> {
         let ipv6 = checked.is_ipv6();
         let header_length = if ipv6 { 40 } else { 20 };
@@ -45,7 +46,7 @@ impl Candidate {
         let flags = checked.tcp_flags;
         let is_joined = match checked.protocol {
             TCP => flags & !PSH == ACK && payload > 0,
-            // Without a checksum of its own it would get one.
+            // Joining would add a checksum to a datagram that has no checksum.
             UDP => {
                 let is_exact = usize::from(word_at(transport, 4)) == transport.len();
                 with_udp && is_exact && payload > 0 && word_at(transport, 6) != 0
@@ -85,14 +86,14 @@ impl Candidate {
         tuple(self) == tuple(other)
     }
 
-    /// The packet may be of the same flow: it has no ports, or the same.
+    /// Whether the packet may belong to the same flow: it has the same ports, or no ports.
     pub(super) fn may_be_flow_of(&self, packet: &Packet) -> bool {
         self.addresses == (packet.source, packet.destination)
             && self.protocol == packet.protocol
             && packet.ports.is_none_or(|ports| ports == self.ports)
     }
 
-    /// Others may follow it: it has no PSH, and is as long as a segment has to be.
+    /// Whether other packets may follow: the packet has no PSH, and is long enough for a segment.
     pub(super) fn may_begin(&self) -> bool {
         let least = if self.protocol == TCP {
             GSO_SIZE_MIN_TCP
@@ -102,7 +103,7 @@ impl Candidate {
         !self.push && self.payload >= usize::from(least)
     }
 
-    /// The sequence number of what follows.
+    /// The sequence number of the next packet.
     pub(super) fn sequence_after(&self) -> u32 {
         let payload = u32::try_from(self.payload).unwrap_or_default();
         if self.protocol == TCP {
@@ -112,7 +113,8 @@ impl Candidate {
         }
     }
 
-    /// It comes next behind `segments` packets that begin with `first`, whose next has `sequence`.
+    /// Whether this is the next packet after `segments` packets that begin with `first`.
+    /// `sequence` is the expected sequence number.
     pub(super) fn follows(&self, first: &Self, segments: usize, sequence: u32) -> bool {
         let passed = u16::try_from(segments).unwrap_or_default();
         self.payload <= first.payload
@@ -121,8 +123,9 @@ impl Candidate {
             && self.id == first.id.map(|id| id.wrapping_add(passed))
     }
 
-    /// All that segments of one super-packet share is the same: of IP all but lengths, identification and
-    /// checksum; of TCP acknowledgement, window, urgent pointer, options and flags but PSH.
+    /// Whether the fields that segments of one super-packet share are equal. These are the IP
+    /// header without lengths, identification and checksum, and in TCP the acknowledgement, window,
+    /// urgent pointer, options, and flags except PSH.
     pub(super) fn has_same_headers(&self, packet: &[u8], held: &[u8]) -> bool {
         let same = |from: usize, to: usize| packet.get(from..to) == held.get(from..to);
         let is_ip_same = if self.ipv6 {
@@ -133,7 +136,7 @@ impl Candidate {
         if !is_ip_same || self.protocol != TCP {
             return is_ip_same;
         }
-        // Flags: a candidate has ACK, and PSH is at most the last's.
+        // The flags need no comparison: a candidate has only ACK, and PSH only on the last packet.
         let at = self.header_length;
         same(at + 8, at + 13) && same(at + 14, at + 16) && same(at + 18, self.payload_offset)
     }

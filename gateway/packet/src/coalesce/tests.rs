@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{Build, super_packet};
 use crate::{Gso, Segments, check, check_plain};
 
-/// What the device is given: framed packets.
+/// The framed packets that the device receives.
 fn joined(coalescer: &mut Coalescer, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let mut emit = |framed: &[u8]| out.push(framed.to_vec());
@@ -63,7 +63,7 @@ fn what_may_not_be_fragmented_is_joined_whatever_its_identification() {
     ];
     assert_eq!(all_joined(&packets).len(), 1);
     let packets = packets.map(|mut packet| {
-        // The same, but it may be fragmented.
+        // Clears "don't fragment".
         packet[6] = 0;
         let checksum = Sum::default()
             .bytes(&packet[..10])
@@ -84,7 +84,7 @@ fn a_push_ends_a_super_packet_at_once() {
     ));
     assert_eq!(joined(&mut coalescer, &packets).len(), 1);
     assert_eq!(coalescer.held, 0);
-    // Alone it is not held either.
+    // A single packet with PSH is not held.
     assert_eq!(joined(&mut coalescer, &packets[2..]).len(), 1);
     assert_eq!(coalescer.held, 0);
 }

@@ -1,4 +1,4 @@
-//! The IPv4 header: RFC 791, RFC 1122 3.2.1.
+//! The IPv4 header (RFC 791, RFC 1122 3.2.1).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use crate::checksum::{Sum, word_at};
 
 /// Bytes of a header without options.
 const HEADER_BYTES: usize = 20;
-/// Loose and strict source route (RFC 791, 3.1): a destination beyond the one that is judged.
+/// Options for loose and strict source routes (RFC 791, 3.1). They hide the final destination.
 const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
 /// Reads the header of a packet whose version is 4.
@@ -70,14 +70,14 @@ fn read_fragment(packet: &[u8], header_length: usize, protocol: u8) -> Result<Fr
     if !more && offset == 0 {
         return Ok(Fragment::None);
     }
-    // One that begins within the TCP header would change the ports or flags of the first (RFC 3128).
+    // This fragment would overwrite the TCP header of the first fragment (RFC 3128).
     if protocol == TCP && offset == 8 {
         return Err(Malformed::Fragment);
     }
     fragment(offset, more, packet.len() - header_length)
 }
 
-/// Walks the options: each within the header, none that routes.
+/// Checks that each option fits into the header, and that no option is a source route.
 fn check_options(mut options: &[u8]) -> Result<(), Malformed> {
     while let [kind, rest @ ..] = options {
         match kind {

@@ -1,4 +1,4 @@
-//! The IPv6 header and its extension headers: RFC 8200 3 and 4, RFC 7112.
+//! The IPv6 header and its extension headers (RFC 8200 3 and 4, RFC 7112).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,9 +6,9 @@ use super::network::{Network, fragment};
 use super::{Fragment, Malformed};
 use crate::checksum::word_at;
 
-/// Bytes of the header itself.
+/// Bytes of the header without extension headers.
 const HEADER_BYTES: usize = 40;
-/// Extension headers that are walked: RFC 8200 4.1 has each of six at most once, one of them twice.
+/// Most extension headers of a packet. RFC 8200 4.1 lists six kinds, of which one may occur twice.
 pub(super) const EXTENSIONS_MAX: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -17,7 +17,7 @@ const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// What the walk of the extension headers ended at.
+/// The end of the chain of extension headers.
 struct Chain {
     protocol: u8,
     header_length: usize,
@@ -55,9 +55,11 @@ pub(super) fn read(packet: &[u8]) -> Result<Network, Malformed> {
     })
 }
 
-/// Walks the extension headers up to what is not one, or to a fragment that is not the first.
+/// Walks the extension headers, up to the first header of another kind or to the fragment header of
+/// a later fragment.
 ///
-/// Others than these five (mobility, HIP, Shim6, ESP) end the walk: nothing behind them is believed.
+/// Other extension headers (mobility, HIP, Shim6, ESP) end the walk. Bytes after them are not
+/// parsed.
 fn walk(packet: &[u8], first: u8) -> Result<Chain, Malformed> {
     let mut chain = Chain {
         protocol: first,
@@ -77,7 +79,7 @@ fn walk(packet: &[u8], first: u8) -> Result<Chain, Malformed> {
         };
         let header = header.get(..length).ok_or_else(misplaced)?;
         match chain.protocol {
-            // Segments left: the packet is for one more than the destination that is judged.
+            // Segments are left, so the packet has a later destination than the checked one.
             ROUTING if header.get(3) != Some(&0) => return Err(Malformed::SourceRoute),
             AUTHENTICATION => chain.authenticated = true,
             FRAGMENT if chain.fragment != Fragment::None => return Err(Malformed::Fragment),
@@ -93,7 +95,7 @@ fn walk(packet: &[u8], first: u8) -> Result<Chain, Malformed> {
     Err(misplaced())
 }
 
-/// The length of an extension header: (its second byte, and `more`) times `unit` bytes.
+/// The length of an extension header in bytes: (its second byte + `more`) * `unit`.
 fn length_of(header: &[u8], unit: usize, more: usize) -> Result<usize, Malformed> {
     let length = header.get(1).ok_or_else(misplaced)?;
     Ok((usize::from(*length) + more) * unit)

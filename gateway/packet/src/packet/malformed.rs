@@ -1,13 +1,13 @@
-//! Why bytes are no packet that the tunnel carries.
+//! Why the tunnel does not carry a packet.
 
 use std::net::IpAddr;
 
 use crate::DropReason;
 
-/// Why bytes are no packet that the tunnel carries.
+/// Why the tunnel does not carry a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Fewer bytes than the virtio header and the least IP header.
+    /// Fewer bytes than the virtio header and the shortest IP header.
     #[error("the packet has {0} bytes, fewer than its headers")]
     Short(usize),
     /// More bytes than an IP packet may have.
@@ -19,12 +19,12 @@ pub enum Malformed {
     /// The IPv4 header is longer than the packet, or shorter than 20 bytes.
     #[error("the IPv4 header has {0} bytes, more than the packet or fewer than 20")]
     HeaderLength(usize),
-    /// The length that the IP header has is not that of the packet.
-    #[error("the IP header has a length of {header} bytes, the packet has {packet}")]
+    /// The length in the IP header differs from the length of the packet.
+    #[error("the IP header has a length of {header} bytes, but the packet has {packet} bytes")]
     Length {
-        /// IPv4: total length. IPv6: payload length and 40.
+        /// Total length of IPv4, or payload length of IPv6 plus 40.
         header: usize,
-        /// Bytes there are.
+        /// Actual bytes of the packet.
         packet: usize,
     },
     /// The checksum of the IPv4 header is wrong.
@@ -33,65 +33,72 @@ pub enum Malformed {
     /// An IPv4 option that does not fit into the header.
     #[error("an IPv4 option does not fit into the header")]
     Option,
-    /// Source routing, or an IPv6 routing header with segments left: the destination is not the last.
-    #[error("the packet has a source route, which hides its destination")]
+    /// Source routing, or an IPv6 routing header with segments left. Either hides the final
+    /// destination.
+    #[error("the packet has a source route, which hides its final destination")]
     SourceRoute,
-    /// An IPv6 extension header that is cut, misplaced, or one too many.
-    #[error("an IPv6 extension header is cut, misplaced, or one of more than {0}")]
+    /// An IPv6 extension header is truncated or misplaced, or the packet has too many of them.
+    #[error("an IPv6 extension header is truncated, misplaced, or one of more than {0}")]
     Extension(usize),
-    /// A fragment that no sender makes.
-    #[error("the fragment overlaps the transport header, is cut, or ends beyond 65,535 bytes")]
+    /// A fragment that no correct sender produces.
+    #[error(
+        "the fragment overlaps the transport header, is truncated, or ends beyond 65,535 bytes"
+    )]
     Fragment,
-    /// The TCP or UDP header is cut, or its length is not the packet's.
-    #[error("the TCP or UDP header is cut, or its length is not that of the packet")]
+    /// The TCP, UDP or ICMP header is truncated, or its length does not fit the packet.
+    #[error("the TCP, UDP or ICMP header is truncated, or its length does not fit the packet")]
     Transport,
-    /// The source cannot be that of a packet between networks.
-    #[error("the source {0} is not carried")]
+    /// Routers do not forward packets from this source address.
+    #[error("packets from {0} are not carried between networks")]
     Source(IpAddr),
-    /// The destination cannot be that of a packet between networks, or is a multicast group.
-    #[error("the destination {0} is not carried")]
+    /// Routers do not forward packets to this destination address, or it is a multicast group.
+    #[error("packets to {0} are not carried between networks")]
     Destination(IpAddr),
     /// Source and destination are the same.
     #[error("source and destination are both {0}")]
     SameAddress(IpAddr),
-    /// An ICMP redirect, or neighbour discovery: for hosts of one link.
+    /// An ICMP redirect, or neighbour discovery, which is only for hosts of one link.
     #[error("ICMP type {0} is for hosts of one link and is not carried")]
     LinkMessage(u8),
-    /// A flag other than NEEDS_CSUM.
-    #[error("the virtio header has the flags {0:#04x}")]
+    /// The virtio header has a flag other than NEEDS_CSUM.
+    #[error("the virtio header has the flags {0:#04x}, expected only NEEDS_CSUM")]
     Flags(u8),
-    /// A checksum is to be completed where that of the transport header is not.
-    #[error("the virtio header has a checksum at {start}+{offset}, the packet does not")]
+    /// The virtio header places the incomplete checksum outside the transport header's field.
+    #[error(
+        "the virtio header names the offset {start}+{offset}, where the packet has no checksum"
+    )]
     ChecksumPlace {
         /// `checksum_start`.
         start: u16,
         /// `checksum_offset`.
         offset: u16,
     },
-    /// The field of a checksum to be completed does not hold the sum of the pseudo header.
+    /// The incomplete checksum is not the sum of the pseudo header.
     #[error("the checksum field does not hold the sum of the pseudo header")]
     PartialChecksum,
-    /// Not the type of a super-packet of this IP version and protocol.
-    #[error("the virtio header has the GSO type {0:#04x}, which the packet is not")]
+    /// The GSO type does not match the packet's IP version and protocol.
+    #[error("the virtio header has the GSO type {0:#04x}, which does not match the packet")]
     GsoType(u8),
-    /// A segment size that is too small, not smaller than the payload, or makes too many segments.
-    #[error("the virtio header has a GSO size of {size} for {payload} bytes of payload")]
+    /// The segment size is too small, not smaller than the payload, or yields too many segments.
+    #[error(
+        "the virtio header has a GSO size of {size} bytes, invalid for {payload} payload bytes"
+    )]
     GsoSize {
         /// `gso_size`.
         size: u16,
-        /// Bytes behind the transport header.
+        /// Bytes after the transport header.
         payload: usize,
     },
-    /// Not the length of the headers of a super-packet, or one where there is none.
-    #[error("the virtio header has a header length of {0}, the packet does not")]
+    /// The header length differs from the super-packet's, or is not 0 for a single packet.
+    #[error("the virtio header has a header length of {0}, which does not match the packet")]
     VirtioHeaderLength(u16),
-    /// A super-packet of TCP with SYN or RST.
-    #[error("a super-packet has SYN or RST")]
+    /// A TCP super-packet has SYN or RST.
+    #[error("a TCP super-packet has SYN or RST")]
     GsoFlags,
 }
 
 impl Malformed {
-    /// The reason that metrics have for it.
+    /// The reason under which metrics count the packet.
     #[must_use]
     pub fn reason(&self) -> DropReason {
         match self {

@@ -1,32 +1,35 @@
-//! The IP header of either version: what the transport and the virtio header are checked against.
+//! The fields of an IP header of either version. The transport header and the virtio header are
+//! checked against them.
 
 use std::net::IpAddr;
 
 use super::{Fragment, Malformed};
 
-/// What an IP header says, checked against the packet's length.
+/// The fields of an IP header, checked against the packet's length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
     pub(super) protocol: u8,
-    /// Bytes in front of the transport header, options and extension headers among them.
+    /// Bytes before the transport header, including options and extension headers.
     pub(super) header_length: usize,
     pub(super) fragment: Fragment,
     pub(super) hop_limit: u8,
     pub(super) traffic_class: u8,
-    /// An authentication header covers the transport header, which nobody may complete.
+    /// Whether an authentication header covers the transport header. Its checksum must then remain
+    /// unchanged.
     pub(super) authenticated: bool,
 }
 
-/// The longest datagram that fragments may make, without its IPv4 header.
+/// Bytes of the longest datagram that fragments may form, without its IP header.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// A fragment's place. `offset` and `length` in bytes, `length` without headers in front of it.
+/// Classifies a fragment. `offset` and `length` are in bytes, and `length` excludes the headers
+/// before the payload.
 ///
 /// # Errors
-/// A middle fragment that is not a multiple of 8 bytes (RFC 791, RFC 8200 4.5), an empty one, or one that
-/// ends beyond the longest datagram.
+/// The fragment is empty or ends beyond the longest datagram. Or its length is not a multiple of 8
+/// bytes, although it is not the last fragment (RFC 791, RFC 8200 4.5).
 pub(super) fn fragment(offset: usize, more: bool, length: usize) -> Result<Fragment, Malformed> {
     let cut = length == 0 || more && !length.is_multiple_of(8);
     if cut || offset + length > DATAGRAM_BYTES_MAX {
@@ -39,7 +42,7 @@ pub(super) fn fragment(offset: usize, more: bool, length: usize) -> Result<Fragm
     })
 }
 
-/// Checks that both addresses are those of hosts in networks.
+/// Checks that routers forward packets between both addresses.
 pub(super) fn check_addresses(source: IpAddr, destination: IpAddr) -> Result<(), Malformed> {
     if !is_carried(source) {
         return Err(Malformed::Source(source));
@@ -53,8 +56,9 @@ pub(super) fn check_addresses(source: IpAddr, destination: IpAddr) -> Result<(),
     Ok(())
 }
 
-/// Not one of those that no router forwards: RFC 1122 3.2.1.3, RFC 3927 2.7, RFC 4291 2.5; nor a group,
-/// nor an IPv4 address within IPv6, which would pass by the networks of IPv4.
+/// Whether routers forward packets from and to an address (RFC 1122 3.2.1.3, RFC 3927 2.7, RFC 4291
+/// 2.5). Excludes multicast, and IPv4-mapped IPv6 addresses, which would bypass the rules for IPv4
+/// networks.
 fn is_carried(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,4 @@
-//! The virtio header against the packet behind it.
+//! Checks a virtio header against its packet.
 
 use super::network::Network;
 use super::transport::Transport;
@@ -6,20 +6,21 @@ use super::{Fragment, GSO_SIZE_MIN_TCP, Gso, Malformed, TCP, UDP, UDP_SEGMENTS_M
 use crate::VirtioHeader;
 use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 
-/// The field of the checksum within a TCP header (RFC 9293) and a UDP header (RFC 768).
+/// Offset of the checksum within a TCP header (RFC 9293) and a UDP header (RFC 768).
 pub(crate) const TCP_CHECKSUM_OFFSET: u16 = 16;
 pub(crate) const UDP_CHECKSUM_OFFSET: u16 = 6;
-/// SYN and RST: a super-packet would have them in each of its segments.
+/// SYN and RST. Segmentation would copy them to each segment, so a super-packet must not have them.
 const TCP_SYN_RST: u8 = 0x02 | 0x04;
 
-/// A packet's headers, as far as the virtio header is about them.
+/// The headers that a virtio header is checked against.
 pub(super) struct Headers<'a> {
     pub(super) network: &'a Network,
     pub(super) transport: &'a Transport,
 }
 
 impl Headers<'_> {
-    /// Where a checksum may be completed: start and offset; `None` if nowhere.
+    /// Start and offset of a checksum that may be completed. `None` if the packet has no such
+    /// checksum.
     fn checksum_place(&self) -> Option<(u16, u16)> {
         let Network {
             protocol,
@@ -68,9 +69,10 @@ impl Headers<'_> {
     }
 }
 
-/// What a virtio header that fits to its packet asks for: segmentation, and a checksum.
+/// Checks a virtio header. Returns the segmentation that it requests, and whether the checksum is
+/// incomplete.
 ///
-/// Only one form is taken: fields that are of no use are 0.
+/// Only the canonical form is accepted, in which unused fields are 0.
 pub(super) fn check(
     header: VirtioHeader,
     packet: &[u8],
@@ -135,11 +137,11 @@ fn check_gso(header: VirtioHeader, packet: &[u8], headers: &Headers<'_>) -> Resu
     Ok(gso)
 }
 
-/// Brings what the kernel wrote into the one form that [`check`] takes.
+/// Converts the kernel's virtio header to the canonical form that [`check`] accepts.
 ///
-/// The kernel's `header_length` is a hint (the length of its linear buffer), DATA_VALID says that it has
-/// seen the checksum, and a forwarded tunnel may leave a checksum within its inner packet, which is
-/// completed here.
+/// The kernel's `header_length` is only a hint (the length of its linear buffer). The flag
+/// DATA_VALID is removed. If the incomplete checksum belongs to an inner packet of a forwarded
+/// tunnel, this function completes it.
 pub(super) fn canonical(
     header: VirtioHeader,
     packet: &mut [u8],
@@ -156,7 +158,7 @@ pub(super) fn canonical(
         } else {
             let summed = packet.get(usize::from(place.0)..).unwrap_or_default();
             let checksum = Sum::default().bytes(summed).checksum();
-            // 0 would be none (RFC 768); of TCP the two are the same.
+            // In UDP, 0 means no checksum (RFC 768). In TCP, 0 and 0xffff are equivalent.
             set_word(packet, at, if checksum == 0 { u16::MAX } else { checksum });
         }
     }

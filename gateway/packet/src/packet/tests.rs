@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::oracle::assert_sound;
 use crate::testing::{Build, framed, has_right_checksum, partial, super_packet};
 
 fn builds() -> Vec<Build> {
@@ -111,7 +112,8 @@ fn what_no_router_forwards_is_refused() {
 fn a_virtio_header_has_to_fit_its_packet() {
     let good = super_packet(&Build::tcp4().payload(5000).bytes(), 1000);
     assert!(check(&good).is_ok());
-    // flags, GSO type, header length, GSO size, checksum start and offset, each little endian.
+    // Offsets of flags, GSO type, header length, GSO size, checksum start and checksum offset,
+    // which are little endian.
     let changes: [(usize, u8); 12] = [
         (0, 0),
         (0, 3),
@@ -151,7 +153,7 @@ fn a_virtio_header_has_to_fit_its_packet() {
 #[test]
 fn a_checksum_is_completed_in_the_transport_header_alone() {
     let good = partial(&Build::udp4(500).bytes());
-    // Where the field of a checksum may be by its contents, but is not.
+    // The bytes at these places look like an incomplete checksum, but are not a checksum field.
     let sum = [good[10 + 26], good[10 + 27]];
     for start in [0_u16, 12, 28, 100] {
         let mut bytes = good.clone();
@@ -168,7 +170,7 @@ fn a_checksum_is_completed_in_the_transport_header_alone() {
 #[test]
 fn what_the_kernel_writes_becomes_what_the_peer_takes() {
     let mut bytes = super_packet(&Build::tcp6().payload(5000).bytes(), 1000);
-    // Its header length is that of a linear buffer.
+    // The kernel sets the header length to the length of its linear buffer.
     bytes[2..4].copy_from_slice(&300_u16.to_le_bytes());
     let packet = from_device(&mut bytes).unwrap();
     assert_eq!(check(&bytes), Ok(packet));
@@ -178,7 +180,7 @@ fn what_the_kernel_writes_becomes_what_the_peer_takes() {
     assert_eq!((seen[0], check(&seen)), (0, Ok(packet)));
     let mut one = super_packet(&Build::tcp4().payload(1000).bytes(), 1000);
     assert_eq!(from_device(&mut one).unwrap().gso, Gso::None);
-    // The checksum of a message within ICMP, say, is completed here.
+    // A checksum outside TCP and UDP headers, here of ICMP, is completed.
     let mut odd = framed(&Build::icmp4(8).bytes());
     odd[0] = VirtioHeader::NEEDS_CSUM;
     odd[6] = 20;
@@ -188,37 +190,7 @@ fn what_the_kernel_writes_becomes_what_the_peer_takes() {
     assert_eq!(odd[10..], Build::icmp4(8).bytes());
 }
 
-/// What passes has to agree with what another reading of the same bytes finds.
-fn is_sound(bytes: &[u8], packet: &Packet) {
-    let (header, ip) = bytes.split_at(10);
-    let number = |at: usize| usize::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
-    let little = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-    let length = match ip[0] >> 4 {
-        4 => number(2),
-        _ => number(4) + 40,
-    };
-    assert_eq!((length, packet.length), (ip.len(), ip.len()));
-    assert!(packet.header_length <= packet.payload_offset && packet.payload_offset <= ip.len());
-    assert!(header[0] <= 1, "only NEEDS_CSUM");
-    if header[0] == 1 {
-        let (start, offset) = (little(6), little(8));
-        assert_eq!(start, packet.header_length);
-        assert_eq!(offset, if packet.protocol == 6 { 16 } else { 6 });
-        assert!(start + offset + 2 <= packet.payload_offset);
-    } else {
-        assert_eq!(
-            (header[1], little(4)),
-            (0, 0),
-            "a super-packet has no checksum yet"
-        );
-    }
-    if header[1] != 0 {
-        assert!(little(4) > 0 && ip.len() - packet.payload_offset > little(4));
-        assert!(packet.segments() > 1 && packet.ports.is_some() && !packet.is_fragment());
-    }
-}
-
-/// A packet of some kind with some bytes changed.
+/// A valid packet with up to three changed bytes.
 fn mangled() -> impl Strategy<Value = Vec<u8>> {
     let wholes: Vec<Vec<u8>> = builds()
         .iter()
@@ -247,7 +219,7 @@ proptest! {
     #[test]
     fn nothing_forged_passes(bytes in mangled()) {
         if let Ok(packet) = check(&bytes) {
-            is_sound(&bytes, &packet);
+            assert_sound(&bytes, &packet);
         }
     }
 
@@ -261,7 +233,7 @@ proptest! {
     #[test]
     fn any_bytes_are_judged(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = check(&bytes) {
-            is_sound(&bytes, &packet);
+            assert_sound(&bytes, &packet);
         }
         let _ = from_device(&mut bytes);
     }

@@ -1,4 +1,4 @@
-//! The transport header: ports, and where the payload begins.
+//! The transport header: ports, and the offset of the payload.
 
 use super::network::Network;
 use super::{Fragment, ICMPV4, ICMPV6, Malformed, TCP, UDP};
@@ -8,25 +8,27 @@ use crate::checksum::word_at;
 pub(crate) const TCP_HEADER_BYTES: usize = 20;
 /// Bytes of a UDP header (RFC 768).
 pub(crate) const UDP_HEADER_BYTES: usize = 8;
-/// ICMP of one link: redirect (RFC 792).
+/// ICMP type for one link only: redirect (RFC 792).
 const ICMPV4_REDIRECT: u8 = 5;
-/// ICMPv6 of one link: router and neighbour solicitation and advertisement, redirect (RFC 4861).
+/// ICMPv6 types for one link only: router and neighbour solicitation and advertisement, and
+/// redirect (RFC 4861).
 const ICMPV6_NEIGHBOUR: std::ops::RangeInclusive<u8> = 133..=137;
 
-/// What a transport header says.
+/// The fields of a transport header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transport {
     pub(super) ports: Option<(u16, u16)>,
-    /// Offset in the IP packet of what is behind the transport header.
+    /// Offset in the IP packet of the bytes after the transport header.
     pub(super) payload_offset: usize,
     pub(super) tcp_flags: u8,
-    /// The length of the UDP header is that of the packet.
+    /// Whether the UDP datagram fills the packet. True for other protocols.
     pub(super) is_exact: bool,
 }
 
 /// Reads the header that follows the IP header.
 ///
-/// A first fragment has to have all of it (RFC 7112, RFC 3128), later ones have none; no fragment has ports.
+/// A first fragment must contain the whole transport header (RFC 7112, RFC 3128). Later fragments
+/// have no transport header. For any fragment, the result has no ports.
 pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malformed> {
     let none = Transport {
         ports: None,
@@ -73,7 +75,7 @@ fn tcp(bytes: &[u8]) -> Result<Transport, Malformed> {
     })
 }
 
-/// Behind a datagram there may be options of UDP (RFC 9868), so its length may be less than the packet's.
+/// UDP options (RFC 9868) may follow a datagram, so its length may be less than the packet's.
 fn udp(bytes: &[u8], fragment: Fragment) -> Result<Transport, Malformed> {
     let header: &[u8; UDP_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Transport)?;
     let length = usize::from(word_at(header, 4));

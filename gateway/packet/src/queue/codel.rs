@@ -1,15 +1,16 @@
-//! `CoDel` of one flow: RFC 8289, section 5, as a verdict on each packet that leaves.
+//! `CoDel` of one flow (RFC 8289, section 5). It decides on each packet that leaves the queue.
 
 use std::time::{Duration, Instant};
 
-/// Dropping that ended less than this many intervals ago goes on at its rate (RFC 8289, 5.4).
+/// If dropping ended less than this many intervals ago, it resumes at its former rate (RFC 8289,
+/// 5.4).
 const INTERVALS_REMEMBERED: u32 = 16;
 
-/// What is to become of a packet.
+/// The decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Send,
-    /// Drop it, or mark it and send it.
+    /// Drop the packet, or mark and send it.
     Drop,
 }
 
@@ -18,12 +19,14 @@ pub(super) enum Verdict {
 pub(super) struct Codel {
     target: Duration,
     interval: Duration,
-    /// When packets will have waited too long for an interval, while they do.
+    /// The time at which the delay will have exceeded the target for a whole interval. `None` while
+    /// the delay does not exceed the target.
     first_above: Option<Instant>,
     dropping: bool,
-    /// Of the state of dropping.
+    /// Time of the next drop in the dropping state.
     drop_next: Option<Instant>,
-    /// Drops since the state of dropping was entered, and when it was entered last.
+    /// Number of drops in the dropping state. `last_count` is the number with which the state was
+    /// last entered.
     count: u32,
     last_count: u32,
 }
@@ -41,7 +44,8 @@ impl Codel {
         }
     }
 
-    /// Judges a packet that has waited for `waited`. `is_short`: what waits behind it is no queue.
+    /// Decides on a packet that has waited for `waited`. `is_short`: too few packets wait behind it
+    /// for a standing queue.
     pub(super) fn judge(&mut self, now: Instant, waited: Duration, is_short: bool) -> Verdict {
         if !self.is_above(now, waited, is_short) {
             self.dropping = false;
@@ -61,13 +65,13 @@ impl Codel {
         }
     }
 
-    /// The flow has no packets any more.
+    /// Resets the state after the flow's last packet has left.
     pub(super) fn emptied(&mut self) {
         self.first_above = None;
         self.dropping = false;
     }
 
-    /// Whether packets have waited too long for an interval.
+    /// Whether the delay has exceeded the target for a whole interval.
     fn is_above(&mut self, now: Instant, waited: Duration, is_short: bool) -> bool {
         if waited < self.target || is_short {
             self.first_above = None;
@@ -77,7 +81,7 @@ impl Codel {
         now >= *self.first_above.get_or_insert_with(|| now + interval)
     }
 
-    /// Begins to drop, at the rate at which it ended where that is not long ago.
+    /// Enters the dropping state. Resumes the former rate if dropping ended recently.
     fn enter(&mut self, now: Instant) {
         let remembered = self.interval * INTERVALS_REMEMBERED;
         let is_recent = self.drop_next.is_some_and(|last| now < last + remembered);
@@ -88,7 +92,8 @@ impl Codel {
         self.drop_next = Some(self.after(now));
     }
 
-    /// When the next packet is dropped: ever sooner, so that the rate of a TCP falls in proportion.
+    /// The time of the next drop. The gaps shrink with the square root of the count, so that the
+    /// rate of a TCP connection falls linearly.
     fn after(&self, last: Instant) -> Instant {
         last + self.interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }
@@ -102,7 +107,8 @@ mod tests {
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Milliseconds at which packets, one each, that wait for `waited` are dropped.
+    /// Feeds one packet per millisecond that has waited for `waited` ms. Returns the times of
+    /// drops.
     fn drops(
         codel: &mut Codel,
         start: Instant,
@@ -122,7 +128,7 @@ mod tests {
     fn packets_that_wait_for_an_interval_are_dropped_ever_sooner() {
         let (mut codel, start) = (Codel::new(TARGET, INTERVAL), Instant::now());
         let dropped = drops(&mut codel, start, 0..500, 6);
-        // 100 ms, then 100 / sqrt(count) behind each.
+        // The first drop is at 100 ms. Each gap after it is 100 / sqrt(count) ms.
         assert_eq!(dropped, [100, 200, 271, 329, 379, 424, 464]);
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The hash of a flow: those of small numbers are of one queue.
+/// The hash of a flow. The shift gives small numbers different queues.
 fn flow(number: u32) -> u32 {
     number << 28
 }
@@ -12,7 +12,7 @@ fn queue(bytes_max: usize) -> FqCodel<(u32, u32)> {
     })
 }
 
-/// None can be marked.
+/// Pops a packet. No packet can be marked.
 fn pop(queue: &mut FqCodel<(u32, u32)>, now: Instant) -> Option<(u32, u32)> {
     queue.pop(now, &mut |_| false)
 }
@@ -63,7 +63,7 @@ fn a_full_queue_drops_from_the_head_of_the_flow_that_has_most() {
         assert!(queue.push(now, flow(1), 11_000, (1, number)).is_empty());
     }
     let dropped = queue.push(now, flow(3), 5_000, (3, 0));
-    assert_eq!(dropped, [(1, 0)], "no more than has to be");
+    assert_eq!(dropped, [(1, 0)], "only one packet must be dropped");
     assert!(queue.bytes() <= 100_000);
     assert_eq!(queue.counters().dropped_overlimit, 1);
 }

@@ -1,4 +1,4 @@
-//! Anything, read as the native protocol.
+//! Fuzzes the native codec.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 #![allow(
     clippy::disallowed_types,
@@ -10,6 +10,6 @@ use muxtunnel_proto_fuzz::sim::oracles;
 
 fuzz_target!(|input: &[u8]| oracles::codec_native(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

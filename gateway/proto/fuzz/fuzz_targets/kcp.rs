@@ -1,9 +1,10 @@
-//! Datagrams of a peer, each behind its length and a pause, to a connection that writes and reads.
+//! Fuzzes a KCP connection that writes and reads. The input contains the peer's datagrams. The two
+//! bytes before each datagram are its length and a pause.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
-    reason = "the macro of libFuzzer uses files, and the clock is where it begins"
+    reason = "the macro of libFuzzer uses files, and the test reads the clock once"
 )]
 
 use std::io::IoSlice;
@@ -39,11 +40,11 @@ fn run(mut input: &[u8]) {
         let mut datagrams = 0;
         while connection.poll_transmit(now, &mut out) {
             datagrams += 1;
-            assert!(datagrams < 10_000, "it sends without end");
+            assert!(datagrams < 10_000, "the connection sends without end");
         }
     }
 }
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,4 +1,5 @@
-//! Two honest sessions; the input decides what happens.
+//! Fuzzes two sessions that comply with the protocol. The input selects the events of the
+//! simulation.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 #![allow(
     clippy::disallowed_types,
@@ -10,6 +11,6 @@ use muxtunnel_proto_fuzz::sim::oracles;
 
 fuzz_target!(|input: &[u8]| oracles::pair(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

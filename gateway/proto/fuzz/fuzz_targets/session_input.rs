@@ -1,4 +1,4 @@
-//! A session whose peer says anything.
+//! Fuzzes a session with a peer that sends arbitrary bytes.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 #![allow(
     clippy::disallowed_types,
@@ -10,6 +10,6 @@ use muxtunnel_proto_fuzz::sim::oracles;
 
 fuzz_target!(|input: &[u8]| oracles::session_input(input));
 
-/// Without libFuzzer it is compiled alone.
+/// Without libFuzzer the target is only compiled.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,8 +1,8 @@
-//! What the fuzz targets run: the simulation that `cargo test` runs too.
+//! The simulation that the fuzz targets run. `cargo test` also runs it.
 #![allow(
     dead_code,
     unused_imports,
-    reason = "the tests of muxtunnel-proto use the rest"
+    reason = "only the tests of muxtunnel-proto use the other items"
 )]
 
 #[path = "../../tests/simulation/sim/mod.rs"]

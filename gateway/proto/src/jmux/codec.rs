@@ -1,60 +1,60 @@
-//! JMUX on the wire, as Devolutions' jetsocat speaks it.
+//! The wire format of JMUX, compatible with Devolutions' jetsocat.
 //!
-//! Every message: `type u8 | size u16 (whole message) | flags u8`, then the body; integers are big
-//! endian. Source: JMUX-spec.md and `jmux-proto` in Devolutions/devolutions-gateway. jetsocat sends
-//! flags 0 and ignores what it reads there, so flags carry our extensions: offered in OPEN, echoed
-//! in OPEN SUCCESS, used only when echoed.
+//! Every message is `type u8 | size u16 (whole message) | flags u8`, then the body. Integers are
+//! big endian. Source: JMUX-spec.md and `jmux-proto` in Devolutions/devolutions-gateway. jetsocat
+//! sends flags 0 and ignores received flags, so the flags can carry our extensions. OPEN offers an
+//! extension and OPEN SUCCESS echoes it; both sides then use it.
 
 use crate::session::TARGET_LENGTH_MAX;
 
-/// A channel's number as one side of a carrier assigned it.
+/// A channel's number, assigned by one side of a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
-/// A frame that is not payload. `recipient` is the receiver's own number of the channel, `sender`
-/// the sender's.
+/// A frame without payload. `recipient` is the receiver's number for the channel. `sender` is the
+/// sender's number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Asks for a new stream to `target`.
+    /// Requests a stream to `target`.
     Open {
         /// The opener's number.
         sender: ChannelId,
-        /// Initial credit offered, bytes.
+        /// Offered initial credit in bytes.
         window: u32,
-        /// Largest frame the opener takes, header included, bytes.
+        /// Largest frame that the opener accepts, header included, in bytes.
         packet_max: u16,
-        /// Extension bits offered.
+        /// Offered extension bits.
         extensions: u8,
-        /// Destination URL.
+        /// Target URL.
         target: String,
     },
-    /// Answers an open: the stream is there.
+    /// Answers an OPEN: the stream is open.
     Opened {
         /// The opener's number.
         recipient: ChannelId,
         /// The acceptor's number.
         sender: ChannelId,
-        /// Initial credit of both directions, bytes.
+        /// Initial credit of both directions in bytes.
         window: u32,
-        /// Largest frame of both directions, header included, bytes.
+        /// Largest frame of both directions, header included, in bytes.
         packet_max: u16,
-        /// Extension bits agreed.
+        /// Agreed extension bits.
         extensions: u8,
     },
-    /// Answers an open: there will be no stream.
+    /// Answers an OPEN: the stream is refused.
     OpenFailed {
         /// The opener's number.
         recipient: ChannelId,
         /// SOCKS5 reply number (RFC 1928, section 6).
         reason: u32,
-        /// For people.
+        /// A human-readable text.
         description: String,
     },
     /// Adds `increment` bytes of credit.
     Credit {
         /// The receiver's number.
         recipient: ChannelId,
-        /// Bytes added.
+        /// Number of bytes added.
         increment: u32,
     },
     /// The sender has no more payload.
@@ -62,33 +62,34 @@ pub enum Control {
         /// The receiver's number.
         recipient: ChannelId,
     },
-    /// The sender is done with the channel.
+    /// The sender no longer uses the channel.
     Close {
         /// The receiver's number.
         recipient: ChannelId,
-        /// The stream was cut: the receiver resets its socket. Only where the extension was agreed.
+        /// The stream was cut: the receiver resets its socket. Only if the extension was agreed.
         abort: bool,
     },
 }
 
-/// What the unread bytes of a carrier begin with.
+/// The first frame of a carrier's unread bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// Not a whole header or control frame yet: at least `needed` bytes in all are.
+    /// The header or control frame is incomplete.
     Incomplete {
-        /// Bytes, counted from the first unread one.
+        /// Number of bytes needed, counted from the first unread byte.
         needed: usize,
     },
     /// A whole control frame of `consumed` bytes.
     Control {
         /// The frame.
         control: Control,
-        /// Its bytes.
+        /// Size of the frame in bytes.
         consumed: usize,
     },
-    /// The header of a payload frame; `length` bytes of payload follow the `consumed` ones.
+    /// The header of a payload frame. `length` bytes of payload follow the header's `consumed`
+    /// bytes.
     Data {
-        /// The receiver's number of the channel.
+        /// The receiver's number for the channel.
         recipient: ChannelId,
         /// Payload bytes.
         length: usize,
@@ -97,20 +98,20 @@ pub enum Decoded {
     },
 }
 
-/// `type u8 | size u16 | flags u8`.
+/// Size of the header `type u8 | size u16 | flags u8` in bytes.
 pub const HEADER_SIZE: usize = 1 + 2 + 1;
-/// Header and channel: all of a DATA message that is not payload.
+/// Size of a DATA message without its payload: header and channel.
 pub const DATA_OVERHEAD: usize = HEADER_SIZE + 4;
-/// The least `maximum packet size` with which payload can be sent at all.
+/// Smallest `maximum packet size` that leaves room for payload.
 pub const PACKET_SIZE_MIN: u16 = DATA_OVERHEAD as u16 + 1;
-/// jetsocat's maximum packet size, header included; the default for a peer that we do not know.
+/// jetsocat's maximum packet size, header included. It is the default for an unknown peer.
 pub const PACKET_SIZE_DEFAULT: u16 = 4096;
-/// The largest message: its size is a u16.
+/// Largest message in bytes. The size field is a u16.
 pub const MESSAGE_SIZE_MAX: usize = u16::MAX as usize;
-/// Longest description in an OPEN FAILURE of ours, bytes.
+/// Longest description that this side sends in an OPEN FAILURE, in bytes.
 pub const DESCRIPTION_LENGTH_MAX: usize = 256;
 
-/// Extension bit: a CLOSE with this flag says that the stream was cut ([`Control::Close`]).
+/// Extension bit: a CLOSE with this flag reports that the stream was cut ([`Control::Close`]).
 pub const EXTENSION_ABORT: u8 = 0x01;
 
 const OPEN: u8 = 100;
@@ -121,32 +122,32 @@ const DATA: u8 = 104;
 const EOF: u8 = 105;
 const CLOSE: u8 = 106;
 
-/// Bytes that are not JMUX. The carrier cannot be used any more: frame boundaries are lost.
+/// The bytes are not JMUX. The carrier is unusable, because frame boundaries are lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The first byte names no message; is the peer something else than a JMUX proxy?
-    #[error("message type {0} is not JMUX (100 to 106); is the other end a JMUX peer?")]
+    /// The first byte is not a message type. The peer may not be a JMUX proxy.
+    #[error("message type {0} is not JMUX (100 to 106); is the peer a JMUX proxy?")]
     UnknownType(u8),
-    /// The size cannot hold, or is not exactly, what the message needs.
+    /// The size is too small for the message, or differs from its fixed size.
     #[error("message type {message_type} with a size of {size} bytes, expected {expected}")]
     BadSize {
-        /// First byte.
+        /// The message type.
         message_type: u8,
-        /// Its size field.
+        /// The value of its size field.
         size: usize,
-        /// What the size should be.
+        /// The expected size.
         expected: &'static str,
     },
-    /// A text is not UTF-8.
+    /// The message contains a text that is not UTF-8.
     #[error("message type {0} with a text that is not UTF-8")]
     NotUtf8(u8),
 }
 
-/// Reads what `bytes` begin with. Never panics, allocates at most the size of one message and only
-/// when all of it is there.
+/// Decodes the first frame of `bytes`. Never panics. Allocates at most the size of one message, and
+/// only once the message is complete.
 ///
 /// # Errors
-/// [`DecodeError`]: the carrier must be given up.
+/// [`DecodeError`]: the caller must close the carrier.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_SIZE>() else {
         if let Some(&message_type) = bytes.first() {
@@ -245,7 +246,7 @@ fn check_size(message_type: u8, size: usize) -> Result<(), DecodeError> {
     }
 }
 
-/// Fields of a body whose length [`check_size`] has vouched for; what is missing reads as zero.
+/// The fields of a body. [`check_size`] has checked its length; missing bytes read as zero.
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
@@ -289,8 +290,8 @@ pub fn data_header(recipient: ChannelId, length: u16) -> [u8; DATA_OVERHEAD] {
     header
 }
 
-/// The bytes of a control message. Texts are cut at [`TARGET_LENGTH_MAX`] and
-/// [`DESCRIPTION_LENGTH_MAX`]; [`crate::Session::open`] refuses longer targets before.
+/// Encodes a control message. Texts are cut at [`TARGET_LENGTH_MAX`] and
+/// [`DESCRIPTION_LENGTH_MAX`]. [`crate::Session::open`] refuses longer targets earlier.
 #[must_use]
 pub fn encode(control: &Control) -> Vec<u8> {
     let mut out = vec![0; HEADER_SIZE];

@@ -1,33 +1,36 @@
-//! Receive windows and the budget they share.
+//! Receive windows and their common budget.
 //!
-//! A window is `credit` (the peer may still send it) + `buffered` (received, not taken) + `owed`
-//! (taken, not given back yet). All three together stay reserved in the session's [`Budget`], so
-//! memory is bounded whatever the peer does.
+//! A window is the sum of `credit` (bytes that the peer may still send), `buffered` (bytes received
+//! but not yet taken) and `owed` (bytes taken but not yet returned as credit). The session's
+//! [`Budget`] reserves the sum, so memory is bounded regardless of the peer.
 
 use std::time::Instant;
 
 use crate::session::share::{BulkShare, StreamShare};
 
-/// Least window of a stream, bytes. jetsocat gives credit back in steps of over 4 KiB, so a window
-/// must be well above that.
+/// Smallest window of a stream in bytes. jetsocat returns credit in steps of over 4 KiB, so a
+/// window must be well above that.
 pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
-/// Largest window of a stream, bytes: jetsocat's initial one, and 4 Gbit/s at an RTT of 130 ms.
+/// Largest window of a stream in bytes. It equals jetsocat's initial window, and suffices for
+/// 4 Gbit/s at an RTT of 130 ms.
 pub const WINDOW_BYTES_MAX: u32 = 64 << 20;
-/// Credit goes back once it is this part of the window...
+/// Credit is returned once it reaches the window divided by this number, or [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
-/// ...or this many bytes.
+/// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
-/// A new stream is offered this part of what is not set aside.
+/// The initial window of a stream is the spare bytes of the [`Budget`] divided by this number.
 const INITIAL_SHARE: u64 = 8;
 
-/// Bytes that all bulk streams together always have: 200 Mbit/s at an RTT of 100 ms, for where
-/// something on the way ends connections, so that the transport's RTT is not the path's.
+/// Bytes that all bulk streams together may always have in flight: 200 Mbit/s at an RTT of 100 ms.
+/// The bound by measured RTT can be too small: if an intermediary terminates connections, the
+/// transport's RTT is shorter than the path's RTT.
 pub(super) const BULK_BYTES_MIN: u64 = 5 << 19;
 
 /// The bytes of one session that may be granted as credit.
 ///
-/// The least window of every stream that the table can still take is set aside; of the rest a new
-/// stream gets an eighth, and a window that was used up doubles, if half of the rest has room for it.
+/// The budget sets aside the smallest window for every stream that the table can still hold. A new
+/// stream gets an eighth of the remaining bytes. A window that was used up doubles if the increase
+/// fits into half of the remaining bytes.
 #[derive(Debug)]
 pub(super) struct Budget {
     total: u64,
@@ -50,7 +53,7 @@ impl Budget {
         self.reserved
     }
 
-    /// Bytes beyond what is reserved and what is set aside for streams to come.
+    /// Bytes that are neither reserved nor set aside for later streams.
     fn spare(&self, streams_to_come: u64) -> u64 {
         let set_aside = streams_to_come * u64::from(WINDOW_BYTES_MIN);
         self.total
@@ -58,7 +61,7 @@ impl Budget {
             .saturating_sub(set_aside)
     }
 
-    /// Reserves the window of one more stream; `None`: there is no room.
+    /// Reserves the window of one more stream. `None`: the budget has no room.
     pub(super) fn reserve_initial(&mut self) -> Option<u32> {
         let to_come = self.streams_max.saturating_sub(self.streams + 1);
         let share = self.spare(to_come) / INITIAL_SHARE;
@@ -71,7 +74,7 @@ impl Budget {
         u32::try_from(bytes).ok()
     }
 
-    /// Reserves up to `wanted` bytes more for a stream; returns how many.
+    /// Reserves up to `wanted` more bytes for a stream. Returns how many it reserved.
     fn grow(&mut self, wanted: u64) -> u64 {
         let to_come = self.streams_max.saturating_sub(self.streams);
         let bytes = wanted.min(self.spare(to_come) / 2);
@@ -79,13 +82,13 @@ impl Budget {
         bytes
     }
 
-    /// A window became smaller.
+    /// Releases `bytes` of a window that became smaller.
     fn shrink(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.reserved);
         self.reserved = self.reserved.saturating_sub(bytes);
     }
 
-    /// A stream is gone, with all it had reserved.
+    /// Releases the `bytes` that a removed stream had reserved.
     pub(super) fn release(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.reserved && self.streams > 0);
         self.reserved = self.reserved.saturating_sub(bytes);
@@ -93,7 +96,7 @@ impl Budget {
     }
 }
 
-/// The peer sent more than it had credit for.
+/// The peer sent more bytes than its credit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CreditExceeded;
 
@@ -104,7 +107,8 @@ pub(super) struct RecvWindow {
     received: u64,
     buffered: u64,
     owed: u64,
-    /// Offered in our OPEN, but not counted by the acceptor's smaller answer: accepted if it comes.
+    /// The excess of the credit in our OPEN over the acceptor's smaller answer, in bytes. The peer
+    /// may still send these bytes.
     slack: u64,
     /// Bytes taken since the window last grew.
     taken: u64,
@@ -128,7 +132,7 @@ impl RecvWindow {
         self.credit + self.buffered + self.owed
     }
 
-    /// What it holds of the budget.
+    /// Bytes that the window has reserved in the budget.
     pub(super) fn reserved(&self) -> u64 {
         self.window() + self.slack
     }
@@ -141,13 +145,14 @@ impl RecvWindow {
         self.owed
     }
 
-    /// Credit the peer may use now.
+    /// Credit that the peer may use now.
     pub(super) fn credit(&self) -> u64 {
         self.credit
     }
 
-    /// As acceptor: at most the opener's window may be answered, since it counts for both
-    /// directions (jetsocat keeps one figure for both). What is reserved beyond it is granted later.
+    /// Limits the acceptor's answer to the opener's window, because the answer is the initial
+    /// window of both directions (jetsocat has one figure for both). The rest of the reservation is
+    /// granted later.
     pub(super) fn limit_to_offer(&mut self, offered: u32) -> u32 {
         let answered = self.credit.min(u64::from(offered));
         self.owed += self.credit - answered;
@@ -155,19 +160,20 @@ impl RecvWindow {
         u32::try_from(answered).unwrap_or(u32::MAX)
     }
 
-    /// As opener: the acceptor answered `answered`, which counts for both directions.
+    /// Limits the opener's window to the acceptor's answer, which is the initial window of both
+    /// directions.
     pub(super) fn limit_to_answer(&mut self, answered: u32) {
         let counted = self.credit.min(u64::from(answered));
         self.slack = self.credit - counted;
         self.credit = counted;
     }
 
-    /// What has come, bytes from the stream's beginning.
+    /// Bytes received since the stream's beginning.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Payload is about to arrive. Checked before a byte of it is stored.
+    /// Checks announced payload against the credit, before the payload is stored.
     pub(super) fn ingest(&mut self, length: u64) -> Result<(), CreditExceeded> {
         let beyond = length.saturating_sub(self.credit);
         if beyond > self.slack {
@@ -180,7 +186,7 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// The local socket took `length` bytes.
+    /// Records that the local socket took `length` bytes.
     pub(super) fn take(&mut self, length: u64) {
         debug_assert!(length <= self.buffered);
         let length = length.min(self.buffered);
@@ -189,18 +195,18 @@ impl RecvWindow {
         self.taken += length;
     }
 
-    /// What is buffered will never be taken.
+    /// Accounts for buffered payload that is dropped.
     pub(super) fn drop_buffered(&mut self) {
         self.owed += std::mem::take(&mut self.buffered);
     }
 
-    /// Whether enough is owed to be worth a frame.
+    /// Whether enough credit is owed to send a credit frame.
     pub(super) fn return_due(&self) -> bool {
         self.owed > 0 && self.owed >= (self.window() / RETURN_SHARE).min(RETURN_BYTES_MAX)
     }
 
-    /// The local socket took `length` bytes, at `now`. Doubles a window that was used up once, as far
-    /// as the budget and the bulk streams' share go, and keeps back what is beyond the share.
+    /// Records that the local socket took `length` bytes at `now`. Doubles a window that was used
+    /// up, within the budget and the bulk share, and withholds credit beyond that share.
     pub(super) fn resize(
         &mut self,
         now: Instant,
@@ -222,7 +228,7 @@ impl RecvWindow {
         self.owed += budget.grow(window.min(room));
     }
 
-    /// Gives back all that is owed; returns the increment, zero if none is due.
+    /// Returns the increment for all owed credit. Zero: no frame is needed.
     pub(super) fn return_credit(&mut self) -> u32 {
         if !self.return_due() {
             return 0;
@@ -239,7 +245,7 @@ impl RecvWindow {
 #[cfg(test)]
 #[allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 mod tests {
     use std::time::Duration;

@@ -1,15 +1,15 @@
-//! Which numbers new streams get.
+//! The numbers of new streams.
 //!
-//! jetsocat frees its ids at once when a stream ends abnormally, and goes on sending to ours until
-//! it has closed; so numbers ascend through all of 32 bits, and one whose CLOSE has not come back
-//! is not given out again.
+//! When a stream ends abnormally, jetsocat frees its own id at once. It continues to send to our id
+//! until it receives CLOSE. Therefore, numbers ascend through all 32 bits, and a number is not
+//! assigned again before its CLOSE has arrived.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::session::StreamId;
 
-/// Most ids remembered as waiting for the peer's CLOSE. Beyond it the oldest is forgotten: by then
-/// 65,536 newer streams have closed, and numbers only come round after 2^32.
+/// Maximum number of ids that wait for the peer's CLOSE. Beyond this number, the oldest id is
+/// removed. By then, 65,536 newer streams have closed, and numbers repeat only after 2^32 streams.
 pub(super) const QUARANTINE_MAX: usize = 65_536;
 
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// The next number that is neither in use nor in quarantine. `in_use` holds for fewer than 2^32
-    /// numbers, so there is one.
+    /// The next number that is neither in use nor in quarantine. Such a number exists, because
+    /// fewer than 2^32 numbers are in use or in quarantine.
     pub(super) fn allocate(&mut self, in_use: impl Fn(StreamId) -> bool) -> StreamId {
         loop {
             self.last = self.last.wrapping_add(1);
@@ -32,7 +32,7 @@ impl Ids {
         }
     }
 
-    /// The peer may still send to `id`.
+    /// Quarantines `id`, because the peer may still send frames to it.
     pub(super) fn quarantine(&mut self, id: StreamId) {
         if self.quarantined.insert(id) {
             self.order.push_back(id);
@@ -44,7 +44,7 @@ impl Ids {
         }
     }
 
-    /// The peer's CLOSE has come; `order` forgets it when it gets there.
+    /// The peer's CLOSE for `id` has arrived. The entry in `order` is removed later.
     pub(super) fn release(&mut self, id: StreamId) {
         if self.quarantined.remove(&id) {
             while self

@@ -1,4 +1,4 @@
-//! What arrives on the carrier: one frame a call, each arm one decision.
+//! Handles arriving frames, one frame per call.
 
 use super::codec::{self, ChannelId, Control};
 use super::stream::{CloseMeaning, Offer, Stream};
@@ -14,7 +14,7 @@ impl From<codec::DecodeError> for SessionError {
 }
 
 impl JmuxSession {
-    /// Judges a payload frame against credit before a byte of it is stored.
+    /// Checks a payload frame against credit, before the payload is stored.
     pub(super) fn announce(
         &mut self,
         carrier: CarrierId,
@@ -127,7 +127,8 @@ impl JmuxSession {
             .get_mut(&stream)
             .filter(|state| matches!(state.phase, Phase::Opening { .. }));
         let Some(state) = waiting else {
-            // Too late, or never asked for: the peer holds a channel that nobody here wants.
+            // The success is late or unsolicited, so the peer has a channel that this side does not
+            // need.
             self.orphans.push_back(Control::Close {
                 recipient: sender,
                 abort: extensions & EXTENSION_ABORT != 0,
@@ -140,7 +141,7 @@ impl JmuxSession {
         state.opened(sender, offer.window, offer.packet_max, extensions);
         if offer.packet_max < PACKET_SIZE_MIN {
             let text = format!(
-                "the peer takes packets of at most {} bytes, which leaves no room for data",
+                "the peer accepts packets of at most {} bytes, which leaves no room for data",
                 offer.packet_max
             );
             self.reset(stream, ResetCode::Cancelled);
@@ -150,7 +151,7 @@ impl JmuxSession {
             });
             return;
         }
-        // An end of file may have been waiting for the answer.
+        // The local end of file may have waited for the answer.
         if state.finishing() {
             self.control_ready.push(stream);
         }
@@ -167,7 +168,7 @@ impl JmuxSession {
                 let refusal = Refusal::new(Reason::from_code(reason), description);
                 self.events.push_back(Event::OpenFailed { stream, refusal });
             }
-            // A late failure: the peer knows no more of the number.
+            // For a late failure: the peer no longer uses the number.
             _ => self.ids.release(stream),
         }
     }
@@ -222,7 +223,8 @@ impl JmuxSession {
         self.retire_if_done(stream);
     }
 
-    /// Ends a stream whose peer broke the rules. What had come is accounted until it is delivered.
+    /// Ends a stream whose peer broke the rules. Received payload counts in the budget until it is
+    /// delivered.
     fn cut(&mut self, stream: StreamId, cause: Outcome) {
         match self.streams.get_mut(&stream) {
             Some(state) if state.phase == Phase::Open => {

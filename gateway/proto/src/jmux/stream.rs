@@ -1,8 +1,9 @@
 //! The life of one stream.
 //!
-//! Owns both directions' ends, the batch waiting to be sent and the dirty bits for control frames.
-//! The closing rules are JMUX's: A sends EOF; B, when done too, sends CLOSE; A answers CLOSE. A CLOSE
-//! before our own EOF is an abort.
+//! The stream owns the state of both directions, the batch that waits to be sent, and the dirty
+//! bits for control frames. JMUX closes a stream in three steps. Side A sends EOF. Side B sends
+//! CLOSE when its own half has ended, too. Side A answers with CLOSE. A CLOSE before this side's
+//! EOF is an abort.
 
 use std::time::Instant;
 
@@ -11,32 +12,33 @@ use super::credit::{Budget, RecvWindow};
 use crate::session::share::BulkShare;
 use crate::session::{CreditView, Payload, SendCapacity, StreamId, Token};
 
-/// How far the stream has come.
+/// The state of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// We asked; the answer is due at `deadline`. `sent`: the OPEN has been transmitted.
+    /// This side opened the stream. The answer must arrive by `deadline`. `sent`: the OPEN has been
+    /// transmitted.
     Opening { deadline: Instant, sent: bool },
-    /// The peer asked; the application decides.
+    /// The peer sent the open, and the application has not answered yet.
     Accepting,
-    /// Payload may flow, until both ends are closed.
+    /// Payload may flow until both ends are closed.
     Open,
 }
 
-/// Our end.
+/// The state of what this side sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LocalEnd {
     Streaming,
-    /// The source has ended; EOF or CLOSE follows the last batch.
+    /// The source has ended. EOF or CLOSE follows the last batch.
     Finishing,
     EofSent,
-    /// CLOSE is to be sent, as an abort or as an answer.
+    /// CLOSE must be sent, as an abort or as an answer.
     Closing {
         abort: bool,
     },
     CloseSent,
 }
 
-/// The peer's end.
+/// The state of what the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RemoteEnd {
     Streaming,
@@ -44,10 +46,11 @@ enum RemoteEnd {
     Closed,
 }
 
-/// What a CLOSE of the peer's means.
+/// The meaning of the peer's CLOSE.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CloseMeaning {
-    /// Nothing new: the peer had ended before, or we had given the stream up.
+    /// No new information, because the peer had already ended the stream, or this side had given it
+    /// up.
     Confirmed,
     /// The peer's end of file.
     Finished,
@@ -62,17 +65,17 @@ struct Batch {
     offset: usize,
 }
 
-/// One stream.
+/// The state of one stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     id: StreamId,
-    /// The peer's number of it; meaningless before the answer to our OPEN.
+    /// The peer's number for the stream. The number is meaningless before the answer to our OPEN.
     pub(super) peer: ChannelId,
     pub(super) phase: Phase,
     pub(super) recv: RecvWindow,
-    /// To be sent with OPEN.
+    /// The target of an OPEN that must be sent.
     target: Option<String>,
-    /// Window, packet size and extensions to be sent with OPEN or OPEN SUCCESS.
+    /// Window, packet size and extensions for OPEN or OPEN SUCCESS.
     offer: Offer,
     opened_due: bool,
     send_credit: u64,
@@ -83,12 +86,12 @@ pub(super) struct Stream {
     remote: RemoteEnd,
 }
 
-/// Our number of a stream on the wire; [`super::ids`] gives out 32 bits.
+/// This side's number of a stream on the wire. [`super::ids`] assigns 32 bits.
 fn channel(id: StreamId) -> ChannelId {
     ChannelId(id.0 as u32)
 }
 
-/// What an OPEN or OPEN SUCCESS says of our side.
+/// The parameters of this side in an OPEN or OPEN SUCCESS.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer {
     pub(super) window: u32,
@@ -118,7 +121,8 @@ impl Stream {
         }
     }
 
-    /// `offer` is what will be answered: never more than the opener's, and the credit both ways.
+    /// `offer` is the answer of this side. It never exceeds the opener's offer, and its credit
+    /// applies to both directions.
     pub(super) fn accepting(
         id: StreamId,
         peer: ChannelId,
@@ -152,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// The application took the stream up; returns whether OPEN SUCCESS is due.
+    /// The application accepted the stream. Returns whether OPEN SUCCESS must be sent.
     pub(super) fn accept(&mut self) -> bool {
         if self.phase != Phase::Accepting {
             return false;
@@ -162,7 +166,7 @@ impl Stream {
         true
     }
 
-    /// OPEN SUCCESS came: its window and packet size count for both directions.
+    /// Handles OPEN SUCCESS. Its window and packet size apply to both directions.
     pub(super) fn opened(&mut self, peer: ChannelId, window: u32, packet_max: u16, extensions: u8) {
         self.phase = Phase::Open;
         self.peer = peer;
@@ -200,7 +204,7 @@ impl Stream {
         usize::from(self.packet_max).saturating_sub(DATA_OVERHEAD)
     }
 
-    /// Returns whether the stream took it.
+    /// Queues a batch. Returns whether the stream accepted the batch.
     pub(super) fn queue_batch(&mut self, length: usize, token: Token) -> bool {
         debug_assert!(self.batch.is_none() && length as u64 <= self.send_credit && length > 0);
         let taken = self.local == LocalEnd::Streaming && length > 0;
@@ -215,8 +219,8 @@ impl Stream {
         taken
     }
 
-    /// Adds peer credit of `increment` bytes. Returns whether there was none before; `Err`: the sum
-    /// exceeds 32 bits.
+    /// Adds `increment` bytes of credit from the peer. Returns whether the credit was zero before.
+    /// `Err`: the sum exceeds 32 bits.
     pub(super) fn add_credit(&mut self, increment: u32) -> Result<bool, ()> {
         let sum = self.send_credit + u64::from(increment);
         if sum > u64::from(u32::MAX) {
@@ -227,7 +231,7 @@ impl Stream {
         Ok(was_empty)
     }
 
-    /// Returns whether a credit frame is due.
+    /// Records that the local socket took payload. Returns whether a credit frame must be sent.
     pub(super) fn sink_took(
         &mut self,
         now: Instant,
@@ -243,7 +247,7 @@ impl Stream {
         self.recv.return_due()
     }
 
-    /// The peer may still send payload that we want.
+    /// Whether the peer may still send payload that this side delivers.
     fn gives_credit(&self) -> bool {
         self.remote == RemoteEnd::Streaming && !self.closing()
     }
@@ -258,18 +262,18 @@ impl Stream {
         self.local == LocalEnd::Finishing
     }
 
-    /// CLOSE has been sent or is about to be: nothing more is sent or delivered.
+    /// Whether CLOSE has been or will be sent. After that, no payload is sent or delivered.
     pub(super) fn closing(&self) -> bool {
         matches!(self.local, LocalEnd::Closing { .. } | LocalEnd::CloseSent)
     }
 
-    /// Gives the stream up. What is buffered counts as dropped.
+    /// Gives up the stream and drops its buffered payload.
     pub(super) fn abort(&mut self) {
         self.recv.drop_buffered();
         self.cut();
     }
 
-    /// Nothing more is sent or received. What is buffered still waits for the local socket.
+    /// Ends both directions. Buffered payload remains until the local socket takes it.
     pub(super) fn cut(&mut self) {
         self.batch = None;
         if self.local != LocalEnd::CloseSent {
@@ -277,7 +281,7 @@ impl Stream {
         }
     }
 
-    /// The peer's EOF. Returns whether it is news.
+    /// Handles the peer's EOF. Returns whether it is new.
     pub(super) fn handle_eof(&mut self) -> bool {
         if self.remote != RemoteEnd::Streaming {
             return false;
@@ -289,7 +293,7 @@ impl Stream {
         !self.gave_up()
     }
 
-    /// The peer's CLOSE; `abort` as decoded.
+    /// Handles the peer's CLOSE, with `abort` as decoded.
     pub(super) fn handle_close(&mut self, abort: bool) -> CloseMeaning {
         let before = std::mem::replace(&mut self.remote, RemoteEnd::Closed);
         let gave_up = self.gave_up();
@@ -310,13 +314,13 @@ impl Stream {
         }
     }
 
-    /// We aborted: the application knows already.
+    /// Whether this side aborted the stream, so that the application needs no notice.
     fn gave_up(&self) -> bool {
         matches!(self.local, LocalEnd::Closing { abort: true })
     }
 
-    /// All is said in both directions as far as we are concerned: CLOSE is sent and nothing that was
-    /// received still waits for the local socket.
+    /// Whether the stream is complete: CLOSE is sent and no received payload waits for the local
+    /// socket.
     pub(super) fn done(&self) -> bool {
         self.local == LocalEnd::CloseSent && self.recv.buffered() == 0
     }
@@ -325,12 +329,12 @@ impl Stream {
         self.remote == RemoteEnd::Closed
     }
 
-    /// Whether payload that arrives now is for the local socket.
+    /// Whether arriving payload is for the local socket.
     pub(super) fn wants_payload(&self) -> bool {
         self.phase == Phase::Open && self.remote == RemoteEnd::Streaming && !self.closing()
     }
 
-    /// The next control frame that is due.
+    /// The next control frame to send.
     pub(super) fn next_control(&mut self) -> Option<Control> {
         if let Phase::Opening { sent, .. } = &mut self.phase {
             let target = self.target.take()?;

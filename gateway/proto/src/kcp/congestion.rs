@@ -1,43 +1,48 @@
-//! How much is sent, and when: by the rate at which the other end acknowledges and the least round trip, after BBR
-//! (draft-cardwell-iccrg-bbr-congestion-control-00; the rate after draft-cheng-iccrg-delivery-rate-estimation-00).
+//! Congestion control: determines how much is sent and when, from the rate of acknowledgements and
+//! the shortest round trip. It follows BBR (draft-cardwell-iccrg-bbr-congestion-control-00); the
+//! rate follows draft-cheng-iccrg-delivery-rate-estimation-00.
 //!
-//! KCP itself has a window that begins again at one segment after each time-out, which random loss keeps down, or none
-//! (`nc`), which fills any queue on the path. A lost segment says little here: what counts is whether more arrives
-//! when more is sent.
+//! KCP's own window restarts at one segment after each timeout, so random loss keeps it small.
+//! Without that window (`nc`), KCP fills any queue on the path. Here, a lost segment is only weak
+//! evidence of congestion. The path is full if the delivery rate does not grow when more is sent.
 
 use super::SEGMENT_PAYLOAD_BYTES;
 
 /// Bytes of a segment.
 const SEGMENT: u64 = SEGMENT_PAYLOAD_BYTES as u64;
-/// Round trips in which the greatest rate counts.
+/// Number of round trips over which the greatest rate is taken.
 const ROUNDS: usize = 10;
-/// Parts of a thousand: doubles what is sent with each round trip.
+/// In thousandths. This gain doubles the sending rate with each round trip.
 const GAIN_STARTUP: u64 = 2885;
 const GAIN_DRAIN: u64 = 347;
-/// Of each eight round trips one probes for more, and one drains what that has queued. What is probed with has to be more than
-/// what is lost of it, or the rate falls for ever: BBR has 1.25, which is as much as 20 % of loss.
+/// In thousandths. Of eight round trips, one probes for a higher rate, and the next drains the
+/// queue that the probe caused. The probe must exceed its own loss, otherwise the rate falls
+/// continuously. BBR uses 1.25, which is sufficient up to 20 % of loss.
 const GAINS_CRUISE: [u64; 8] = [1400, 600, 1000, 1000, 1000, 1000, 1000, 1000];
-/// Of what the path holds: room for acknowledgements that come in bursts.
+/// The window in thousandths of the path's bandwidth-delay product. It leaves room for
+/// acknowledgements that arrive in bursts.
 const GAIN_WINDOW: u64 = 2000;
-/// The rate has not grown by a quarter in so many rounds: the path is full.
+/// The path is full when the rate has not grown by a quarter within this many round trips.
 const ROUNDS_FULL: u8 = 3;
-/// Before anything is measured (RFC 6928 has 10; KCP's own window is 32).
+/// The window before any measurement (RFC 6928 has 10; KCP's own window is 32).
 const WINDOW_FIRST: u64 = 32 * SEGMENT;
-/// What one turn of the event loop may have to send at once.
+/// Smallest window. One iteration of the event loop may have to send this many bytes at once.
 const WINDOW_MIN: u64 = 64 * SEGMENT;
-/// After time-outs without an acknowledgement.
+/// The window after timeouts without an acknowledgement.
 const WINDOW_LOST: u64 = 4 * SEGMENT;
-/// Timers and two event loops: a shorter round trip says nothing of the path.
+/// The delay of timers and two event loops, in microseconds. A shorter round trip does not measure
+/// the path.
 const RTT_MIN: u64 = 2_000;
-/// How long the least round trip is believed.
+/// The shortest round trip is valid for this time, in microseconds.
 const RTT_EXPIRES: u64 = 10_000_000;
-/// How long less is sent to measure it again.
+/// Duration, in microseconds, of a reduced sending rate that measures the shortest round trip
+/// again.
 const RTT_PROBE: u64 = 200_000;
-/// Of the rate, what is sent at once after a pause; timers are as exact as that.
+/// Duration of a burst at the current rate after a pause, in microseconds: the precision of timers.
 const BURST: u64 = 2_000;
 const BURST_MIN: u64 = 16 * SEGMENT;
 
-/// What was known when a segment was sent.
+/// The delivery state at the time when a segment was sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sent {
     pub(super) at: u64,
@@ -55,21 +60,21 @@ enum Phase {
         index: usize,
         since: u64,
     },
-    /// `until`: set once little enough is on its way.
+    /// `until` is set once few enough bytes are in flight.
     ProbeRtt {
         until: Option<u64>,
     },
 }
 
-/// Of one connection; bytes of payload and microseconds.
+/// The state of one connection, in bytes of payload and microseconds.
 #[derive(Debug)]
 pub(super) struct Congestion {
     phase: Phase,
     delivered: u64,
     delivered_at: u64,
     first_at: u64,
-    /// Until more than that is delivered, rates are of a time when less was offered than the path could take; 0: they
-    /// are not.
+    /// Samples are marked as limited by the application until more bytes than this are delivered.
+    /// 0: samples are not limited by the application.
     app_limited_until: u64,
     rates: [u64; ROUNDS],
     round: usize,
@@ -77,13 +82,13 @@ pub(super) struct Congestion {
     full_rate: u64,
     full_rounds: u8,
     filled: bool,
-    /// Bytes that arrived and that were lost in this round.
+    /// Bytes that arrived in this round trip. `round_lost` counts the lost bytes.
     round_arrived: u64,
     round_lost: u64,
     rtt_least: Option<u64>,
     rtt_least_at: u64,
     window: u64,
-    /// Bytes that may be sent now; below zero after what did not have to wait.
+    /// Bytes that may be sent now. Negative after transmissions that did not wait for tokens.
     tokens: i64,
     tokens_at: u64,
     app_limited: bool,
@@ -114,12 +119,12 @@ impl Congestion {
         }
     }
 
-    /// Bytes a second that the path takes; 0: not known.
+    /// Bytes per second that the path carries; 0: unknown.
     pub(super) fn rate(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
 
-    /// Bytes on their way at once.
+    /// Maximum number of bytes in flight.
     pub(super) fn window(&self) -> u64 {
         match self.phase {
             Phase::ProbeRtt { .. } => self
@@ -137,7 +142,7 @@ impl Congestion {
         self.rtt_least.unwrap_or(RTT_MIN).max(RTT_MIN)
     }
 
-    /// Bytes that the path holds, times `gain` parts of a thousand.
+    /// The path's bandwidth-delay product in bytes, times `gain` thousandths.
     fn path_holds(&self, gain: u64) -> u64 {
         let bytes = u128::from(self.rate()) * u128::from(self.rtt()) * u128::from(gain);
         u64::try_from(bytes / 1_000_000_000).unwrap_or(u64::MAX)
@@ -152,10 +157,10 @@ impl Congestion {
         }
     }
 
-    /// Bytes a second that are sent.
+    /// The sending rate in bytes per second.
     fn pace(&self) -> u64 {
         let known = match self.rate() {
-            // The first window in the first round trip, or in 10 ms where that is not known either.
+            // The first window per round trip, or per 10 ms if no round trip has been measured yet.
             0 => self.window * 1_000_000 / self.rtt_least.unwrap_or(10_000).max(RTT_MIN),
             rate => rate,
         };
@@ -169,14 +174,14 @@ impl Congestion {
         let pace = u128::from(self.pace());
         let burst = u128::from(BURST_MIN).max(pace * u128::from(BURST) / 1_000_000);
         let more = (pace * u128::from(passed) / 1_000_000).min(burst);
-        // Both are below 2^63 for any rate that a clock of microseconds can measure.
+        // `burst` and `more` are below 2^63 for any rate that a clock of microseconds can measure.
         let burst = i64::try_from(burst).unwrap_or(i64::MAX);
         let more = i64::try_from(more).unwrap_or(i64::MAX);
         self.tokens = self.tokens.saturating_add(more).min(burst);
     }
 
-    /// Whether a segment may be sent while `in_flight` bytes are on their way; else when, unless only an acknowledgement
-    /// makes room.
+    /// Whether a segment may be sent while `in_flight` bytes are in flight. Otherwise returns the
+    /// time at which it may be sent. `None`: only an acknowledgement makes room.
     pub(super) fn may_send(&mut self, now: u64, in_flight: u64) -> Result<(), Option<u64>> {
         if in_flight >= self.window() {
             return Err(None);
@@ -191,7 +196,7 @@ impl Congestion {
         Err(Some(now.saturating_add(wait.max(1))))
     }
 
-    /// `bytes` are sent, while `in_flight` others are on their way.
+    /// Records a transmission of `bytes` while `in_flight` other bytes are in flight.
     pub(super) fn sent(&mut self, now: u64, bytes: u64, in_flight: u64) -> Sent {
         if in_flight == 0 {
             self.first_at = now;
@@ -207,12 +212,12 @@ impl Congestion {
         }
     }
 
-    /// There is nothing more to send, though more might be sent.
+    /// Records that the sender has no more data, although the path could carry more.
     pub(super) fn ran_dry(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// `bytes` have arrived.
+    /// Records that `bytes` have arrived.
     pub(super) fn delivered(&mut self, now: u64, bytes: u64) {
         self.delivered += bytes;
         self.delivered_at = now;
@@ -221,13 +226,14 @@ impl Congestion {
         }
     }
 
-    /// `bytes` were overtaken by others.
+    /// Records that `bytes` were overtaken and are considered lost.
     pub(super) fn lost(&mut self, bytes: u64) {
         self.round_lost += bytes;
     }
 
-    /// A datagram with acknowledgements is handled: of all segments that it names, `newest` was sent last; `bytes`
-    /// arrived in all, and `in_flight` are still on their way.
+    /// Handles the result of one datagram of acknowledgements. `newest` is the acknowledged segment
+    /// that was sent last, `bytes` is the total number of acknowledged bytes, and `in_flight` bytes
+    /// remain in flight.
     pub(super) fn acknowledged(
         &mut self,
         now: u64,
@@ -239,7 +245,7 @@ impl Congestion {
         let is_round = newest.delivered >= self.round_ends;
         if is_round {
             self.round_ends = self.delivered;
-            // What was measured while there was enough to send is believed until there is enough again.
+            // While the application limits the rate, rates measured before this limit remain valid.
             if !self.app_limited {
                 self.round = (self.round + 1) % ROUNDS;
                 if let Some(rate) = self.rates.get_mut(self.round) {
@@ -275,7 +281,7 @@ impl Congestion {
         let arriving = now.saturating_sub(newest.delivered_at);
         self.first_at = self.first_at.max(newest.at);
         let time = sending.max(arriving);
-        // In less time than the path takes, what is measured is how acknowledgements were gathered.
+        // A sample over less time than a round trip only measures the batching of acknowledgements.
         if time == 0 || time < self.rtt_least.unwrap_or(0) {
             return;
         }
@@ -303,7 +309,7 @@ impl Congestion {
     }
 
     fn check_filled(&mut self) {
-        // Whatever the path loses besides, it is full.
+        // More than half of the bytes are lost, so the path is full.
         if self.round_lost > self.round_arrived {
             self.filled = true;
             return;
@@ -345,7 +351,7 @@ impl Congestion {
         }
     }
 
-    /// Nothing was acknowledged for several time-outs.
+    /// Reduces the window after several timeouts without an acknowledgement.
     pub(super) fn lost_all(&mut self) {
         self.window = WINDOW_LOST;
     }

@@ -1,41 +1,41 @@
-//! What is said between an acceptor and those of whom it knows nothing yet, without a state: what a first datagram is,
-//! and the two answers to it.
+//! The stateless exchange between an acceptor and unknown peers. This module classifies a first
+//! datagram and encodes the two possible answers.
 
 use super::segment::{Command, Header, Segments};
 
-/// The serial of a challenge: that of the segment before the first one.
+/// The serial of a challenge. It precedes the serial of the first segment.
 pub const CHALLENGE: u32 = u32::MAX;
 /// The serial of a reset.
 pub const RESET: u32 = u32::MAX - 1;
 
-/// What a datagram of an unknown conversation is.
+/// The classification of a datagram of an unknown conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// It begins one, and answers no challenge.
+    /// The datagram begins a conversation and answers no challenge.
     Begins {
-        /// Its number.
+        /// The conversation's number.
         conversation: u32,
     },
-    /// It begins one, and answers a challenge.
+    /// The datagram begins a conversation and answers a challenge.
     Answers {
-        /// Its number.
+        /// The conversation's number.
         conversation: u32,
-        /// What the challenge said.
+        /// The secret that the challenge carried.
         answer: u32,
     },
-    /// It goes on with one.
+    /// The datagram belongs to a conversation that has already begun.
     GoesOn {
-        /// Its number.
+        /// The conversation's number.
         conversation: u32,
     },
 }
 
-/// Reads a datagram of a conversation that is not known; `None`: it is none of KCP's.
+/// Classifies a datagram of an unknown conversation. `None`: it is not KCP.
 #[must_use]
 pub fn opening(datagram: &[u8]) -> Option<Opening> {
     let (first, _) = Segments(datagram).next()?;
     let conversation = first.conversation;
-    // Who has had something of the acceptor's is not beginning.
+    // A peer that has received a segment from the acceptor is not beginning a conversation.
     if first.next != 0 {
         return Some(Opening::GoesOn { conversation });
     }
@@ -52,13 +52,14 @@ pub fn opening(datagram: &[u8]) -> Option<Opening> {
     })
 }
 
-/// Has the other end show that it receives where it says it is. No longer than what it answers.
+/// Encodes a challenge, which requests proof that the peer receives datagrams at its address. The
+/// challenge is no longer than the peer's datagram.
 #[must_use]
 pub fn challenge(conversation: u32, secret: u32) -> Vec<u8> {
     segment(conversation, CHALLENGE, secret)
 }
 
-/// Tells the other end that its connection is not known.
+/// Encodes a reset, which informs the peer that its connection is unknown.
 #[must_use]
 pub fn reset(conversation: u32) -> Vec<u8> {
     segment(conversation, RESET, 0)

@@ -1,11 +1,11 @@
-//! What has come: payload in order, payload that came early, and what is to be acknowledged.
+//! The receiving half: ordered payload, early payload, and acknowledgements to send.
 
 use std::collections::VecDeque;
 
 use super::segment::{PAYLOAD_BYTES_MAX, expand};
 
-/// Acknowledgements that wait to be sent. Where there are more, segments come again, or the serial of the next one says
-/// it for them.
+/// Maximum number of queued acknowledgements. Beyond this number, the peer sends the segments
+/// again, or the next cumulative serial acknowledges them.
 const ACKS_MAX: usize = 8192;
 
 /// The receiving half of a connection.
@@ -13,19 +13,19 @@ const ACKS_MAX: usize = 8192;
 pub(super) struct Receiver {
     /// The serial of the next segment in order.
     next: u64,
-    /// Bytes of all that is held.
+    /// Size of the buffer in bytes: the maximum of ordered and early payload together.
     limit: usize,
-    /// Payload in order that nobody has read.
+    /// Ordered payload that has not been read.
     ready: VecDeque<u8>,
-    /// Payload of the segments from `next` on that came early.
+    /// Payload of the segments from `next` on that arrived early.
     early: VecDeque<Option<Box<[u8]>>>,
-    /// The direction has ended behind `ready`.
+    /// The direction has ended after `ready`.
     ended: bool,
-    /// Serials and times as they came.
+    /// Serials and times of the acknowledgements to send, in order of arrival.
     acks: VecDeque<(u32, u32)>,
-    /// The window that was said last.
+    /// The window that was last sent to the peer.
     told: u16,
-    /// The window is to be said, whether or not anything else is.
+    /// Whether the window must be sent, even without another segment.
     tell: bool,
 }
 
@@ -47,25 +47,25 @@ impl Receiver {
         self.next
     }
 
-    /// Segments that there is room for. What it adds to [`Self::next`] never falls: a segment takes no more room than it
-    /// is counted for here.
+    /// Number of segments that fit into the buffer. The sum of this number and [`Self::next`] never
+    /// decreases, because this calculation assumes the largest segment size.
     fn room(&self) -> u64 {
         let free = self.limit.saturating_sub(self.ready.len());
         (free / PAYLOAD_BYTES_MAX) as u64
     }
 
-    /// The same, as it is said to the peer.
+    /// The number of segments that fit into the buffer, as the window on the wire.
     pub(super) fn window(&self) -> u16 {
         u16::try_from(self.room()).unwrap_or(u16::MAX)
     }
 
-    /// The peer is told `window`.
+    /// Records that `window` has been sent to the peer.
     pub(super) fn told(&mut self, window: u16) {
         self.told = window;
         self.tell = false;
     }
 
-    /// A segment of payload has come. Returns whether it was of use.
+    /// Handles a payload segment. Returns whether it was new and fitted into the buffer.
     pub(super) fn push(&mut self, serial: u32, time: u32, payload: &[u8]) -> bool {
         let Some(at) = expand(self.next, serial) else {
             return false;
@@ -90,7 +90,7 @@ impl Receiver {
                 true
             }
             Some(ahead) => {
-                // Below the room, so below 2^32.
+                // `ahead` is below the room, so below 2^32.
                 let ahead = ahead as usize;
                 if self.early.len() <= ahead {
                     self.early.resize_with(ahead + 1, || None);
@@ -106,7 +106,7 @@ impl Receiver {
         }
     }
 
-    /// The next segment in order.
+    /// Accepts the next segment in order.
     fn take(&mut self, payload: &[u8]) {
         self.next += 1;
         if payload.is_empty() {
@@ -117,7 +117,7 @@ impl Receiver {
         }
     }
 
-    /// Reads what is ready; `None`: nothing is; 0: the direction has ended.
+    /// Reads ordered payload. `None`: no payload has arrived. 0: the direction has ended.
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> Option<usize> {
         if self.ready.is_empty() {
             return self.ended.then_some(0);
@@ -129,7 +129,7 @@ impl Receiver {
         begin.copy_from_slice(&first[..of_first]);
         end.copy_from_slice(&second[..length - of_first]);
         self.ready.drain(..length);
-        // A peer that believes the window to be small hears that it is not.
+        // The window that was last sent to the peer is small, so the larger window must be sent.
         if self.room() > 2 * u64::from(self.told)
             && self.room() * 2 >= (self.limit / PAYLOAD_BYTES_MAX) as u64
         {
@@ -142,7 +142,7 @@ impl Receiver {
         self.ended || !self.ready.is_empty()
     }
 
-    /// Holds as many bytes, and no fewer than before.
+    /// Raises the size of the buffer to `bytes`. A lower value has no effect.
     pub(super) fn receive_up_to(&mut self, bytes: usize) {
         if bytes > self.limit {
             self.limit = bytes;
@@ -150,12 +150,12 @@ impl Receiver {
         }
     }
 
-    /// The peer asks for the window.
+    /// Handles the peer's request for the window.
     pub(super) fn asked(&mut self) {
         self.tell = true;
     }
 
-    /// The serial that nobody has is acknowledged: `time` alone matters to its sender.
+    /// Queues an acknowledgement. The sender of a challenge uses only `time`.
     pub(super) fn acknowledge(&mut self, serial: u32, time: u32) {
         if self.acks.len() < ACKS_MAX {
             self.acks.push_back((serial, time));
@@ -166,12 +166,12 @@ impl Receiver {
         self.acks.pop_front()
     }
 
-    /// Whether the window is to be said alone, where nothing says it besides.
+    /// Whether the window must be sent without another segment.
     pub(super) fn is_to_tell(&self) -> bool {
         self.tell
     }
 
-    /// Bytes that are held.
+    /// Number of held bytes.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         let early = self.early.iter().flatten().map(|payload| payload.len());
@@ -200,7 +200,7 @@ mod tests {
         assert!(receiver.push(u32::MAX - 1, 0, b"one "));
         assert_eq!(read(&mut receiver), b"one two ");
         assert!(receiver.push(0, 0, b"three "));
-        assert!(!receiver.push(0, 0, b"three "), "it was read");
+        assert!(!receiver.push(0, 0, b"three "), "read before");
         assert_eq!(read(&mut receiver), b"three four");
         assert_eq!(receiver.next(), (1 << 32) + 2);
         assert!(receiver.push(2, 0, b""));
@@ -237,7 +237,7 @@ mod tests {
             receiver.push(serial, 0, &full);
             assert!(receiver.held() <= limit);
             let now = receiver.next() + u64::from(receiver.window());
-            assert!(now >= edge, "the window's end went back");
+            assert!(now >= edge, "the window's end decreased");
             edge = now;
         }
         assert_eq!((receiver.next(), receiver.window()), (10, 0));
@@ -245,7 +245,7 @@ mod tests {
         assert!(!receiver.is_to_tell());
         let mut bytes = vec![0; 6 * PAYLOAD_BYTES_MAX];
         assert_eq!(receiver.read(&mut bytes), Some(bytes.len()));
-        assert!(receiver.is_to_tell(), "it was said to be closed");
+        assert!(receiver.is_to_tell(), "the last window sent was 0");
         assert_eq!(receiver.window(), 6);
         receiver.told(6);
         assert!(!receiver.is_to_tell());

@@ -1,14 +1,14 @@
-//! The round trip, and how long an acknowledgement is waited for (RFC 6298, with the bounds of KCP's `nodelay`).
+//! The round trip and the retransmission timeout (RFC 6298, with the bounds of KCP's `nodelay`).
 
-/// Before anything is measured, microseconds (`IKCP_RTO_DEF`).
+/// The timeout before any measurement, in microseconds (`IKCP_RTO_DEF`).
 const WAIT_FIRST: u64 = 200_000;
-/// `IKCP_RTO_NDL`.
+/// Shortest timeout in microseconds (`IKCP_RTO_NDL`).
 const WAIT_MIN: u64 = 30_000;
-/// A processor may be away for as long.
+/// Allowance for a processor that is busy with other work, in microseconds.
 const SLACK: u64 = 10_000;
 const WAIT_MAX: u64 = 10_000_000;
 
-/// Of one connection; microseconds.
+/// The round trips of one connection in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rtt {
     smoothed: Option<u64>,
@@ -35,7 +35,7 @@ impl Rtt {
         }
     }
 
-    /// `None`: nothing is measured yet.
+    /// The smoothed round trip. `None`: no measurement exists yet.
     pub(super) fn smoothed(&self) -> Option<u64> {
         self.smoothed
     }
@@ -44,7 +44,8 @@ impl Rtt {
         self.least
     }
 
-    /// Without an acknowledgement for so long, what was sent last is sent again, for the `attempt`th time in a row.
+    /// The time without an acknowledgement after which the oldest segments are sent again, for the
+    /// `attempt`th time in a row.
     pub(super) fn wait(&self, attempt: u32) -> u64 {
         let first = self.smoothed.map_or(WAIT_FIRST, |smoothed| {
             smoothed.saturating_add((4 * self.variation).max(SLACK))
@@ -56,7 +57,8 @@ impl Rtt {
         wait
     }
 
-    /// So long after it was sent, a segment that a later one overtook is lost (RFC 9002, section 6.1.2).
+    /// The time after which a segment is considered lost if a later segment has arrived (RFC 9002,
+    /// section 6.1.2).
     pub(super) fn overtaken(&self) -> u64 {
         let rtt = self.smoothed.unwrap_or(WAIT_FIRST).max(self.latest);
         rtt.saturating_add((rtt / 8).max(1000))

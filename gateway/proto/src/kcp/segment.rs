@@ -1,21 +1,23 @@
-//! The wire of KCP: segments behind each other in a datagram, all integers little endian (ikcp.c, `ikcp_encode_seg`).
+//! The wire format of KCP: consecutive segments in a datagram, integers little endian (ikcp.c,
+//! `ikcp_encode_seg`).
 
-/// Bytes in front of each payload.
+/// Size of a segment's header in bytes.
 pub const HEADER_BYTES: usize = 24;
-/// Most payload of a segment that is taken: what a datagram of 1,500 bytes (Ethernet) holds at most. It bounds what a
-/// window of segments can hold in memory.
+/// Largest accepted payload of a segment in bytes: the payload that fits into a datagram of 1,500
+/// bytes (Ethernet). It bounds the memory of a window of segments.
 pub const PAYLOAD_BYTES_MAX: usize = 1500 - 28 - HEADER_BYTES;
 
-/// What a segment is for.
+/// The purpose of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Payload. Without any, it ends the direction: a sender in stream mode has no empty segment for anything else.
+    /// Payload. An empty segment ends the direction; a sender in stream mode has no other use for
+    /// it.
     Push,
-    /// One segment has come, by its serial and its time.
+    /// Acknowledges one segment, by its serial and its time.
     Ack,
-    /// How large is the window?
+    /// Requests the window.
     Ask,
-    /// The window is as large as this says.
+    /// Announces the window.
     Tell,
 }
 
@@ -40,28 +42,30 @@ impl Command {
     }
 }
 
-/// What stands in front of a payload, but for its length.
+/// The header of a segment, except for its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The conversation, chosen by who begins it.
+    /// The conversation's number. The side that begins the conversation chooses the number.
     pub conversation: u32,
-    /// What it is for.
+    /// The segment's purpose.
     pub command: Command,
-    /// Segments that its sender's other end has room for.
+    /// Number of segments that the sender can receive.
     pub window: u16,
-    /// Milliseconds of its sender's clock; of an [`Command::Ack`], those of the segment that has come.
+    /// Milliseconds of the sender's clock. In an [`Command::Ack`], the time of the acknowledged
+    /// segment.
     pub time: u32,
-    /// Of a [`Command::Push`] or an [`Command::Ack`]: which one it is.
+    /// In a [`Command::Push`] or [`Command::Ack`]: the serial of the segment.
     pub serial: u32,
-    /// All segments before this one have come to its sender.
+    /// The sender has received all segments before this serial.
     pub next: u32,
 }
 
 impl Header {
-    /// Appends it to `out`, with `length` bytes of payload announced.
+    /// Appends the header to `out`, with a payload of `length` bytes announced.
     pub fn encode(&self, length: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.conversation.to_le_bytes());
-        // The second byte counts the fragments of a message that follow; in stream mode there are none.
+        // The second byte is the number of following fragments of a message. It is 0 in stream
+        // mode.
         out.extend_from_slice(&[self.command.byte(), 0]);
         out.extend_from_slice(&self.window.to_le_bytes());
         out.extend_from_slice(&self.time.to_le_bytes());
@@ -71,7 +75,7 @@ impl Header {
     }
 }
 
-/// The segments of a datagram; ends before the first one that is malformed.
+/// The segments of a datagram, up to the first malformed segment.
 #[derive(Debug, Clone)]
 pub struct Segments<'a>(pub &'a [u8]);
 
@@ -103,7 +107,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// The number near `base` whose low bits are `wire`; `None`: it would be below zero.
+/// The number closest to `base` whose low bits are `wire`. `None`: the number would be negative.
 pub(super) fn expand(base: u64, wire: u32) -> Option<u64> {
     let ahead = wire.wrapping_sub(base as u32).cast_signed();
     base.checked_add_signed(ahead.into())
@@ -137,7 +141,7 @@ mod tests {
                 (header(Command::Push, 1), &b"abc"[..]),
                 (header(Command::Ack, 2), &b""[..])
             ],
-            "the last one announces a byte that is not there"
+            "the last segment announces a missing byte"
         );
         bytes[4] = 80;
         assert_eq!(Segments(&bytes[..whole]).count(), 0);

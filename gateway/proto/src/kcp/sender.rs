@@ -1,4 +1,4 @@
-//! What is sent: payload until it is acknowledged. Which of it is lost is in [`arrivals`].
+//! The sending half: holds payload until it is acknowledged. [`arrivals`] detects lost segments.
 
 mod arrivals;
 
@@ -9,13 +9,13 @@ use super::SEGMENT_PAYLOAD_BYTES;
 use super::congestion::{Congestion, Sent};
 use super::rtt::Rtt;
 
-/// A segment that so many later ones overtook is lost (KCP's `resend = 2`).
+/// A segment is considered lost once this many later segments have arrived (KCP's `resend = 2`).
 const OVERTAKEN_FIRST: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     InFlight,
-    /// To be sent again; `overtaken`: since others have arrived.
+    /// The segment must be sent again. `overtaken`: the reason is that later segments have arrived.
     Lost {
         overtaken: bool,
     },
@@ -24,20 +24,20 @@ enum State {
 
 #[derive(Debug, Clone, Copy)]
 struct Segment {
-    /// Where its payload begins.
+    /// Offset of the segment's payload.
     start: u64,
     length: u16,
     state: State,
-    /// Its place in the order of all transmissions.
+    /// Position in the order of all transmissions.
     order: u64,
-    /// When it was sent, as it says itself.
+    /// The time of transmission, as in the segment's header.
     time: u32,
     again: bool,
     overtaken: bool,
     sent: Sent,
 }
 
-/// What one datagram of acknowledgements came to.
+/// The result of one datagram of acknowledgements.
 #[derive(Debug, Default)]
 struct Arrivals {
     bytes: u64,
@@ -58,17 +58,19 @@ pub(super) struct Next {
 /// The sending half of a connection; times in microseconds.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// The serial of the first of `segments`: all before it have arrived.
+    /// The serial of the first segment in `segments`. All earlier segments have arrived.
     first: u64,
     segments: VecDeque<Segment>,
-    /// Payload from `base` on: of `segments`, and behind it what was not sent yet.
+    /// Payload from offset `base` on: first the payload of `segments`, then payload that was never
+    /// sent.
     bytes: VecDeque<u8>,
     base: u64,
-    /// Where the payload begins that was not sent yet.
+    /// Offset of the first byte that was never sent.
     unsent: u64,
     finished: bool,
     end_sent: bool,
-    /// Orders and serials of transmissions that are not judged yet, oldest first.
+    /// Order and serial of each transmission that is neither acknowledged nor lost yet, oldest
+    /// first.
     log: VecDeque<(u64, u64)>,
     order: u64,
     /// The last transmission that has arrived.
@@ -80,11 +82,12 @@ pub(super) struct Sender {
     in_flight: u64,
     in_flight_segments: u64,
     last_sent: u64,
-    /// When something began to be on its way.
+    /// The time at which transmission last began after a pause.
     pub(super) busy_since: u64,
-    /// When the last acknowledgement came that was news.
+    /// The time at which the last new acknowledgement arrived.
     progress: u64,
-    /// The first serial that the peer has no room for. It never falls, so a datagram that comes late changes nothing.
+    /// The first serial beyond the peer's window. It never decreases, so a late datagram has no
+    /// effect.
     peer_edge: u64,
     window_segments: u64,
     limit: usize,
@@ -94,12 +97,13 @@ pub(super) struct Sender {
     pub(super) congestion: Congestion,
     pub(super) resent: u64,
     pub(super) acknowledged: u64,
-    /// When pacing lets the next one go.
+    /// The time at which pacing permits the next segment.
     paced: Option<u64>,
 }
 
 impl Sender {
-    /// `limit`: bytes that are held; `window`: segments on their way at once.
+    /// `limit` is the size of the send buffer in bytes. `window` is the maximum number of segments
+    /// in flight.
     pub(super) fn new(now: u64, first: u64, limit: usize, window: u16) -> Self {
         Self {
             first,
@@ -121,7 +125,7 @@ impl Sender {
             last_sent: now,
             busy_since: now,
             progress: now,
-            // What each KCP has room for before it says so (`IKCP_WND_RCV`).
+            // The initial window of every KCP (`IKCP_WND_RCV`), before the peer announces its own.
             peer_edge: first + 128,
             window_segments: window.into(),
             limit,
@@ -139,9 +143,9 @@ impl Sender {
         self.base + self.bytes.len() as u64
     }
 
-    /// Bytes that were not sent once.
+    /// Bytes that have never been sent.
     pub(super) fn queued(&self) -> usize {
-        // Below `limit`.
+        // The difference is below `limit`.
         (self.end() - self.unsent) as usize
     }
 
@@ -153,19 +157,19 @@ impl Sender {
         self.in_flight_segments > 0
     }
 
-    /// Takes no more while about `bytes` wait that were not sent once.
+    /// Limits the accepted bytes that wait for their first transmission to about `bytes`.
     pub(super) fn bound_queue(&mut self, bytes: usize) {
         self.unsent_limit = bytes.max(SEGMENT_PAYLOAD_BYTES);
     }
 
-    /// Bytes that are taken now.
+    /// Number of bytes that are accepted now.
     pub(super) fn room(&self) -> usize {
         if self.finished {
             return 0;
         }
         let held = self.limit.saturating_sub(self.bytes.len());
         let queued = self.unsent_limit.saturating_sub(self.queued());
-        // Once there is little left, so that no byte is written alone.
+        // The sender accepts nothing while little room is free, to avoid small writes.
         if held < SEGMENT_PAYLOAD_BYTES || queued * 2 < self.unsent_limit {
             return 0;
         }
@@ -191,22 +195,22 @@ impl Sender {
         self.finished
     }
 
-    /// Whether all that was written, and the end, have arrived.
+    /// Whether the peer has received all written bytes and the end.
     pub(super) fn is_settled(&self) -> bool {
         self.segments.is_empty() && self.queued() == 0 && (self.end_sent || !self.finished)
     }
 
-    /// Whether something waits to be sent for the first time.
+    /// Whether bytes or the end wait to be sent for the first time.
     fn has_new(&self) -> bool {
         self.queued() > 0 || (self.finished && !self.end_sent)
     }
 
-    /// Whether something waits, and only the peer's window keeps it.
+    /// Whether only the peer's window prevents the transmission of bytes or of the end.
     pub(super) fn is_shut_out(&self) -> bool {
         self.peer_edge <= self.first && self.segments.is_empty() && self.has_new()
     }
 
-    /// The next segment to be sent now.
+    /// The next segment to send now.
     pub(super) fn next(&mut self, now: u64) -> Option<Next> {
         self.paced = None;
         let probe = self.probes > 0;
@@ -262,7 +266,7 @@ impl Sender {
         self.segments.get_mut(usize::try_from(at).ok()?)
     }
 
-    /// `next` is sent: appends its payload to `out`.
+    /// Sends `next`: appends its payload to `out`.
     pub(super) fn send(&mut self, now: u64, next: Next, out: &mut Vec<u8>) {
         if !self.is_in_flight() {
             self.busy_since = now;
@@ -321,7 +325,7 @@ impl Sender {
     }
 }
 
-/// As a segment says when it was sent.
+/// The time of transmission for a segment's header.
 pub(super) fn millis(now: u64) -> u32 {
     (now / 1000) as u32
 }

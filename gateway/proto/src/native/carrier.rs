@@ -1,4 +1,5 @@
-//! One carrier of a native session: its hello, what waits for it alone, and what both ends have of it.
+//! One carrier of a native session: its hello, its own queue, and the number of bytes that both
+//! ends have received on it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,23 +8,24 @@ use super::Receiving;
 use super::codec::Frame;
 use super::log::{Again, SendLog};
 
-/// Bytes received that are acknowledged at once...
+/// An acknowledgement is sent at once after this many received bytes. The acknowledgement of fewer
+/// bytes waits for [`ACK_DELAY`].
 const ACK_BYTES: u64 = 256 << 10;
-/// ...and how long fewer wait.
+/// Longest delay of an acknowledgement.
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The peer's hello is due at this moment.
+    /// The peer's hello must arrive by this time.
     Hello(Instant),
     Up,
-    /// Nothing is sent on it but RETIRE, which was said or will be, and what answers the peer.
+    /// Only RETIRE and answers to the peer are sent on the carrier.
     Retiring {
         said: bool,
     },
-    /// RETIRE has come from both sides: the peer has all that was sent, and closes it.
+    /// Both sides have sent RETIRE. The peer has received everything and closes the carrier.
     Retired,
-    /// It was given up; what waits is the word that says so.
+    /// The carrier was given up. Only the close frame remains to be sent.
     Refused,
 }
 
@@ -32,7 +34,7 @@ impl State {
         matches!(self, Self::Hello(_))
     }
 
-    /// Up, or on its way out of the session.
+    /// Whether the carrier is up or being retired.
     pub(super) fn is_joined(self) -> bool {
         matches!(self, Self::Up | Self::Retiring { .. } | Self::Retired)
     }
@@ -40,36 +42,36 @@ impl State {
 
 #[derive(Debug)]
 pub(super) struct Carrier {
-    /// On the wire; the acceptor knows it once it has answered the hello.
+    /// The number on the wire. On the acceptor, it is set once the hello is answered.
     pub(super) number: Option<u32>,
     pub(super) state: State,
-    /// Its peer may be another one than the session's.
+    /// Whether the peer of this carrier may differ from the session's peer.
     pub(super) elsewhere: bool,
-    /// Frames that go before anything else and are never repeated: the hello, or a close.
+    /// Frames that are sent before all other frames and are never repeated: the hello, or a close.
     pub(super) first: VecDeque<Frame>,
     pub(super) pong: Option<u64>,
-    /// A PING is due that shows whether the peer is there.
+    /// Whether a PING must be sent, to check whether the peer still answers.
     pub(super) probe: bool,
-    /// What a lost carrier did not deliver, unless it is sent before anything that was made later.
+    /// Frames that a lost carrier did not deliver. They are sent before all later frames.
     pub(super) again: VecDeque<Again>,
     pub(super) log: SendLog,
-    /// The kernel takes no more for now.
+    /// Whether the kernel currently accepts no more bytes.
     pub(super) blocked: bool,
-    /// Bulk streams that send on it.
+    /// Number of bulk streams that send on the carrier.
     pub(super) homes: u32,
     pub(super) receiving: Option<Receiving>,
-    /// Whole control frames, headers and payload that were taken, bytes behind the hello.
+    /// Bytes received after the hello: whole control frames, headers and payload.
     received: u64,
     acknowledged: u64,
-    /// When an acknowledgement is due at the latest.
+    /// The time at which an acknowledgement is due.
     ack_at: Option<Instant>,
     ack_due: bool,
-    /// The latest moment that is known: payload comes without one.
+    /// The time of the last call with a parameter `now`. The calls for payload do not have it.
     now: Instant,
 }
 
 impl Carrier {
-    /// A connection whose hello is due at `deadline`.
+    /// A connection whose hello must arrive by `deadline`.
     pub(super) fn new(now: Instant, deadline: Instant) -> Self {
         Self {
             number: None,
@@ -99,7 +101,8 @@ impl Carrier {
         self.received
     }
 
-    /// A frame, or its header, of `length` bytes was taken. `asks`: for an acknowledgement.
+    /// A frame, or its header, of `length` bytes was received. `asks`: the frame needs an
+    /// acknowledgement.
     pub(super) fn take(&mut self, now: Instant, length: usize, asks: bool) {
         self.received += length as u64;
         self.now = now;
@@ -108,12 +111,12 @@ impl Carrier {
         }
     }
 
-    /// Payload of `length` bytes was taken, behind its header.
+    /// Payload of `length` bytes was received after its header.
     pub(super) fn take_payload(&mut self, length: usize, asks: bool) {
         self.take(self.now, length, asks);
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// The time at which [`Self::handle_timeout`] must be called.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Hello(deadline) => Some(deadline),

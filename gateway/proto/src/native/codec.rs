@@ -1,9 +1,9 @@
-//! The native protocol on the wire, version 1: docs/protocol.md says the same in prose.
+//! The wire format of the native protocol, version 1. docs/protocol.md describes it in prose.
 //!
-//! Every frame: a fixed header of 16 bytes, `type u8 | length u24 | stream u48 | offset u48`, then
-//! `length` bytes of body; integers are big endian. Frames about the session have no stream; the last
-//! 8 bytes of their header are one `value u64`, bytes 4 to 7 a `number u32`. What a frame does not use
-//! is zero and is refused when it is not.
+//! Every frame begins with a header of 16 bytes, `type u8 | length u24 | stream u48 | offset u48`.
+//! A body of `length` bytes follows. Integers are big endian. Frames about the session have no
+//! stream: bytes 4 to 7 of their header are a `number u32`, and the last 8 bytes are a `value u64`.
+//! Unused fields must be zero; the decoder refuses other values.
 
 mod decode;
 mod encode;
@@ -13,22 +13,24 @@ mod source;
 pub use decode::decode;
 pub use encode::{datagram_header, encode, stream_header};
 pub use hello::{
-    DATAGRAM_FEATURE, Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME, SOURCE, VERSION,
+    ASSIGN_FEATURE, DATAGRAM_FEATURE, Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME,
+    SOURCE, VERSION,
 };
 
 use crate::session::{
-    DATAGRAM_BYTES_MAX, LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId, TARGET_LENGTH_MAX,
+    Assignment, DATAGRAM_BYTES_MAX, LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId,
+    TARGET_LENGTH_MAX,
 };
 
-/// Bytes of every frame's header.
+/// Size of every frame's header in bytes.
 pub const HEADER_BYTES: usize = 16;
-/// Longest payload of one STREAM frame, bytes.
+/// Longest payload of a STREAM frame in bytes.
 pub const FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Least value of the parameter `frame_max`, bytes.
+/// Smallest value of the parameter `frame_max` in bytes.
 pub const FRAME_BYTES_MIN: u32 = 16 << 10;
-/// Longest body of any frame but STREAM and DATAGRAM, bytes.
+/// Longest body of a frame other than STREAM and DATAGRAM, in bytes.
 pub const BODY_BYTES_MAX: usize = 2 << 10;
-/// Longest text of a reason or an address, bytes.
+/// Longest text of a reason or an address, in bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Largest stream id, offset and stream credit: 48 bits.
 pub const OFFSET_MAX: u64 = (1 << 48) - 1;
@@ -57,6 +59,7 @@ const LISTEN: u8 = 0x28;
 const LISTENING: u8 = 0x29;
 const UNLISTEN: u8 = 0x2a;
 const DATAGRAM: u8 = 0x30;
+const ASSIGN: u8 = 0x31;
 
 /// A frame without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,120 +68,126 @@ pub enum Frame {
     Hello(Hello),
     /// The acceptor's answer.
     HelloAck(HelloAck),
-    /// The session ends; the last frame.
+    /// Ends the session. It is the last frame.
     SessionClose {
         /// [`super::SessionCode`] as a number.
         code: u64,
-        /// For people.
+        /// A text for people.
         reason: String,
     },
     /// Asks for a PONG with the same value.
     Ping(u64),
     /// Answers the latest PING.
     Pong(u64),
-    /// No stream of the peer's after `last` is taken.
+    /// The sender accepts no stream that the peer opened after `last`.
     GoAway {
-        /// The peer's last stream that was taken; id 0: none was.
+        /// The last accepted stream of the peer. Id 0: no stream was accepted.
         last: StreamId,
     },
     /// Opens a stream. STREAM frames may follow at once.
     Open {
-        /// An id never used before, with the opener's low bit.
+        /// An id that was never used before, with the opener's low bit.
         stream: StreamId,
-        /// [`crate::Priority`] as a number; one that is not known is 0.
+        /// [`crate::Priority`] as a number. Unknown numbers mean 0.
         priority: u8,
-        /// What the target is told. Only with the feature SOURCE.
+        /// The client that the acceptor announces to the target. Needs the feature SOURCE.
         source: Option<Source>,
         /// URL, 1 to 1,024 bytes.
         target: String,
     },
-    /// The target has been reached.
+    /// Answers an OPEN: the target has been reached.
     Opened {
         /// The stream.
         stream: StreamId,
-        /// The address that was connected to, for people and for SOCKS replies.
+        /// The address that the acceptor connected to, for people and for SOCKS replies.
         address: String,
     },
-    /// The stream may be sent up to this offset.
+    /// The peer may send on the stream up to this offset.
     MaxStreamData {
         /// The stream.
         stream: StreamId,
         /// Bytes from the stream's beginning.
         limit: u64,
     },
-    /// All streams together may be sent up to this sum of offsets.
+    /// The peer may send up to this sum of the offsets of all streams.
     MaxData(u64),
-    /// This many streams may be opened in the session's whole life.
+    /// The peer may open this many streams over the session's whole life.
     MaxStreams(u64),
-    /// The sender's half of the stream is cut.
+    /// Ends the sender's half of the stream with a reset.
     ResetStream {
         /// The stream.
         stream: StreamId,
         /// [`crate::ResetCode`] as a number.
         code: u16,
-        /// Bytes that were sent on it.
+        /// Bytes that were sent on the stream.
         final_size: u64,
-        /// For people; empty where the code says all.
+        /// A text for people; empty if the code suffices.
         reason: String,
     },
-    /// The receiver wants no more of the stream.
+    /// The sender of this frame wants no more bytes of the stream.
     StopSending {
         /// The stream.
         stream: StreamId,
         /// [`crate::ResetCode`] as a number.
         code: u16,
     },
-    /// Bytes received on this carrier. Only with the feature RESUME.
+    /// Acknowledges bytes received on this carrier. Needs the feature RESUME.
     Ack {
-        /// Since the carrier's first byte, headers included.
+        /// Number of bytes since the carrier's first byte, headers included.
         received: u64,
     },
-    /// A carrier has ended. Only with the feature RESUME.
+    /// Reports that a carrier has ended. Needs the feature RESUME.
     CarrierLost {
-        /// Its number.
+        /// The carrier's number.
         carrier: u32,
-        /// Bytes received on it.
+        /// Bytes received on the carrier.
         received: u64,
     },
-    /// What the acceptor sends could use this many carriers. Only with the feature RESUME.
+    /// Number of carriers that the acceptor could use for the payload that it sends. Needs the
+    /// feature RESUME.
     Carriers {
-        /// Carriers.
+        /// Number of carriers.
         count: u32,
-        /// Ascends; the greatest one counts.
+        /// Increases with each frame. The frame with the greatest serial is in force.
         serial: u64,
     },
-    /// The last frame on this carrier but for ACK, PONG and SESSION_CLOSE. Only with the feature RESUME.
+    /// The last frame on this carrier except for ACK, PONG and SESSION_CLOSE. Needs the feature
+    /// RESUME.
     Retire,
-    /// The dialler asks the acceptor to listen. Only with the feature LISTEN, as the next two.
+    /// The dialler asks the acceptor to listen. This frame and the next two need the feature
+    /// LISTEN.
     Listen {
-        /// An id that is greater than all before.
+        /// An id greater than the ids of all earlier listeners.
         listen: ListenId,
-        /// [`crate::Priority`] of its streams, as a number; one that is not known is 0.
+        /// [`crate::Priority`] of the listener's streams, as a number. Unknown numbers mean 0.
         priority: u8,
         /// `ADDRESS:PORT`, 1 to 64 bytes.
         address: String,
     },
-    /// It does.
+    /// Answers a LISTEN: the acceptor listens.
     Listening {
         /// The listener.
         listen: ListenId,
-        /// What is listened on, for people.
+        /// The address that the acceptor listens on, for people.
         address: String,
     },
-    /// It does not, or not any more.
+    /// Ends a listener, or refuses a LISTEN.
     Unlisten {
         /// The listener.
         listen: ListenId,
-        /// 0: the dialler gives it up; else the acceptor's [`crate::Reason`] as a number.
+        /// 0: the dialler gives up the listener. Otherwise the acceptor's [`crate::Reason`] as a
+        /// number.
         code: u64,
-        /// For people.
+        /// A text for people.
         reason: String,
     },
+    /// The acceptor tells the dialler its addresses, once a session. Needs the feature ASSIGN.
+    Assign(Assignment),
 }
 
 impl Frame {
-    /// Whether it has a meaning only on its carrier, or is generated again where that is lost. Nobody waits for its
-    /// acknowledgement.
+    /// Whether the frame has a meaning only on its own carrier, or is created again if that carrier
+    /// is lost. Such a frame needs no acknowledgement.
     pub(super) fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -187,64 +196,67 @@ impl Frame {
     }
 }
 
-/// What the unread bytes of a carrier begin with.
+/// The first frame of a carrier's unread bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// Not a whole header or frame yet: at least `needed` bytes in all are.
+    /// The header or frame is incomplete.
     Incomplete {
-        /// Bytes, counted from the first unread one.
+        /// Number of bytes needed, counted from the first unread byte.
         needed: usize,
     },
     /// A whole frame of `consumed` bytes.
     Frame {
         /// The frame.
         frame: Frame,
-        /// Its bytes.
+        /// Size of the frame in bytes.
         consumed: usize,
     },
-    /// The header of a STREAM frame, [`HEADER_BYTES`] long; `length` bytes of payload follow.
+    /// The header of a STREAM frame, [`HEADER_BYTES`] long. `length` bytes of payload follow.
     Stream {
         /// The stream.
         stream: StreamId,
-        /// Where in the stream the payload belongs.
+        /// The offset of the payload in the stream.
         offset: u64,
         /// Payload bytes.
         length: u32,
-        /// The stream ends behind this payload.
+        /// The stream ends after this payload.
         fin: bool,
     },
-    /// A whole DATAGRAM frame: its packet is what is behind the first [`HEADER_BYTES`] of `consumed` bytes. Only with the
-    /// feature DATAGRAM.
+    /// A whole DATAGRAM frame of `consumed` bytes. Its packet follows the first [`HEADER_BYTES`].
+    /// Needs the feature DATAGRAM.
     Datagram {
-        /// Its bytes.
+        /// Size of the frame in bytes.
         consumed: usize,
     },
 }
 
-/// Bytes that are not this protocol, or a frame that is not well formed.
+/// Bytes that are not this protocol, or a malformed frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The carrier does not begin with a HELLO of ours.
-    #[error("these bytes are not the native protocol; does the other end speak it?")]
+    /// The carrier does not begin with a HELLO of this protocol.
+    #[error("these bytes are not the native protocol; does the peer use the native protocol?")]
     NotNative,
-    /// The type is not known.
+    /// The frame's type is unknown.
     #[error("unknown frame type {0:#04x}")]
     UnknownType(u8),
-    /// The length is not one that this type can have.
-    #[error("frame type {frame_type:#04x} with a body of {length} bytes")]
+    /// This frame type cannot have this length.
+    #[error("frame type {frame_type:#04x} with an invalid length of {length} bytes")]
     BadLength {
-        /// First byte.
+        /// The frame's type.
         frame_type: u8,
-        /// Its length field.
+        /// The value of its length field.
         length: u32,
     },
-    /// A field that the frame does not use is not zero, or one that it needs is.
-    #[error("frame type {0:#04x} with a field that it cannot have")]
+    /// An unused field is not zero, or a required field is zero.
+    #[error("frame type {0:#04x} with an invalid field")]
     BadField(u8),
-    /// A text is not UTF-8.
+    /// A text of the frame is not UTF-8.
     #[error("frame type {0:#04x} with a text that is not UTF-8")]
     NotUtf8(u8),
-    /// A parameter of the hello is there twice, is too short, or has an impossible value.
+    /// Addresses or domains of an ASSIGN are malformed, or there are too many.
+    #[error("ASSIGN with malformed or too many addresses or domains")]
+    BadAssignment,
+    /// A parameter of the hello occurs twice, is too short, or has an invalid value.
     #[error("parameter {0} of the hello is malformed")]
     BadParameter(u16),
 }

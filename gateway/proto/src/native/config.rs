@@ -1,74 +1,76 @@
-//! What a native session is told: its bounds, its name; and the codes that it ends with.
+//! The bounds and the identity of a native session, and the codes that it ends with.
 
 use std::time::Duration;
 
 use super::codec;
 
-/// Why a session ends: the code of SESSION_CLOSE. Names and numbers of RFC 9000, section 20.1, where
-/// it has one.
+/// Why a session ends: the code of SESSION_CLOSE. Codes that RFC 9000, section 20.1, defines have
+/// its names and numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum SessionCode {
-    /// The gateway shuts down, or has no more use for the session.
+    /// The gateway shuts down, or no longer needs the session.
     NoError = 0x00,
-    /// More payload than was granted.
+    /// The peer sent more payload than it was granted.
     FlowControlError = 0x03,
-    /// More streams than were granted.
+    /// The peer opened more streams than it was granted.
     StreamLimitError = 0x04,
-    /// A frame for a stream that cannot have it.
+    /// A frame for a stream whose state does not allow it.
     StreamStateError = 0x05,
-    /// A final size that is not the one that was, or more payload behind it.
+    /// A second, different final size, or payload beyond the final size.
     FinalSizeError = 0x06,
-    /// A frame that is not well formed.
+    /// A malformed frame.
     FrameEncodingError = 0x07,
-    /// A frame that this moment does not allow.
+    /// A frame that the session does not allow now.
     ProtocolViolation = 0x0a,
-    /// No hello in time.
+    /// The hello did not arrive in time.
     HelloTimeout = 0x100,
-    /// No version that both sides speak.
+    /// The sides have no version in common.
     VersionUnsupported = 0x101,
-    /// The session to be joined is not known here.
+    /// The carrier names a session that does not exist here.
     UnknownSession = 0x102,
-    /// More listeners than a session has.
+    /// More listeners than a session may have.
     ListenLimitError = 0x103,
 }
 
 /// Bounds of one session.
 #[derive(Debug, Clone, Copy)]
 pub struct NativeConfig {
-    /// Most streams of each side at once.
+    /// Maximum number of streams of each side at a time.
     pub streams_max: u32,
-    /// Bytes of payload received and not taken by local sockets; at least 1 MiB.
+    /// Maximum payload that is received and not yet taken by local sockets, in bytes; at least
+    /// 1 MiB.
     pub receive_budget: u64,
-    /// Longest payload of one STREAM frame that is taken, 16 KiB to 1 MiB.
+    /// Longest payload of a STREAM frame that this side accepts, 16 KiB to 1 MiB.
     pub frame_max: u32,
-    /// How long an open may stay unanswered.
+    /// Maximum time until an open is answered.
     pub open_timeout: Duration,
-    /// How long the other side's hello may take.
+    /// Maximum time until the peer's hello arrives.
     pub hello_timeout: Duration,
-    /// Whether streams outlive their carrier, where the other side agrees. Then what is transmitted is
-    /// kept until it is acknowledged, and there may be several carriers.
+    /// Whether streams survive the loss of a carrier, if the peer agrees. Transmitted frames are
+    /// then retained until they are acknowledged, and the session may have several carriers.
     pub resume: bool,
-    /// Bytes of memory of what is transmitted and not acknowledged, and of what is transmitted next. The
-    /// last batch that fits may exceed it by what it holds beyond its payload.
+    /// Maximum memory for payload that waits for transmission or acknowledgement, in bytes. The
+    /// last batch may exceed the maximum, because only its payload must fit, not all its memory.
     pub retain: u64,
-    /// Whether the side that dials tells its targets who the clients are, where the other side agrees.
+    /// Whether the dialling side announces clients to its targets, if the peer agrees.
     pub sources: bool,
-    /// Whether IP packets go beside streams, where the other side agrees.
+    /// Whether the session carries IP packets and assigned addresses, if the peer agrees.
     pub datagrams: bool,
-    /// How long a session with streams may be without a carrier.
+    /// Maximum time for which a session with streams may have no carrier.
     pub resume_timeout: Duration,
-    /// Whether the dialler may ask the acceptor to listen, where the other side agrees.
+    /// Whether the dialler may ask the acceptor to listen, if the peer agrees.
     pub listen: bool,
-    /// How long the local socket of a stream may take nothing of what came for it while the peer has used up the
-    /// session's credit; then the stream is reset. `None`: for ever.
+    /// Maximum time for which the local socket of a stream may take no payload while the peer has
+    /// used up the session's credit. The session then resets the stream. `None`: no limit.
     pub stall_timeout: Option<Duration>,
 }
 
 impl Default for NativeConfig {
-    /// 4,096 streams in 256 MiB, frames of 1 MiB, 15 s for an open (a peer's dial of 10 s and some
-    /// round trips), 5 s for the hello;
-    /// resumed within 30 s out of 64 MiB; no sources, no datagrams; 60 s for a stalled stream.
+    /// 4,096 streams, a receive budget of 256 MiB, and frames of 1 MiB. An open may take 15 s,
+    /// because a peer may dial for 10 s and the messages take some round trips. The hello may take
+    /// 5 s, and a stream may stall for 60 s. Resumption may take 30 s, and at most 64 MiB are
+    /// retained. Listeners are enabled. Sources and datagrams are disabled.
     fn default() -> Self {
         Self {
             streams_max: 4096,
@@ -87,17 +89,17 @@ impl Default for NativeConfig {
     }
 }
 
-/// What an acceptor gives a session: both from a cryptographic random source.
+/// What an acceptor assigns to a session. Both values come from a cryptographic random source.
 #[derive(Clone, Copy)]
 pub struct Identity {
-    /// The session's name.
+    /// The session's id.
     pub session_id: [u8; 16],
-    /// What another carrier must show to join it.
+    /// The secret with which another carrier joins the session.
     pub token: [u8; 32],
 }
 
 impl std::fmt::Debug for Identity {
-    /// Without the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Identity")
             .field("session_id", &self.session_id)

@@ -1,5 +1,5 @@
-//! The contract of [`Session`], kept by the native session: each call does what it is about here, or where its noun
-//! is.
+//! [`Session`] for the native session. This module implements the short calls. Longer calls are in
+//! the module of their subject.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use super::{
     carrier, input,
 };
 use crate::session::{
-    CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId, Listeners, OpenError,
-    Outcome, Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session,
-    SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
+    Assignment, CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId,
+    Listeners, OpenError, Outcome, Pool, Priority, Reason, Receive, Refusal, ResetCode,
+    SendCapacity, Session, SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
 
 impl Session for NativeSession {
@@ -155,7 +155,7 @@ impl Session for NativeSession {
                 self.retention.keep(held);
             }
             self.wake_next();
-            // Else it is scheduled with the frame that goes before it.
+            // The batch of an unannounced stream is scheduled when its OPEN or OPENED is sent.
             if !unannounced {
                 self.schedule(stream, length);
             }
@@ -266,7 +266,7 @@ impl Session for NativeSession {
             };
             if state.phase == Phase::Opening(deadline) {
                 self.cut(stream, ResetCode::OpenTimeout, "");
-                let text = "the other side did not answer the open in time";
+                let text = "the peer did not answer the open in time";
                 let refusal = Refusal::new(Reason::TimedOut, text);
                 self.events.push_back(Event::OpenFailed { stream, refusal });
             } else {
@@ -312,6 +312,10 @@ impl Session for NativeSession {
         self.datagram(carrier, length)
     }
 
+    fn assign(&mut self, assignment: &Assignment) -> bool {
+        self.assign_once(assignment)
+    }
+
     fn wants_transmit(&self, carrier: CarrierId) -> bool {
         self.has_transmit(carrier)
     }
@@ -349,7 +353,7 @@ impl Session for NativeSession {
 impl Pool for NativeSession {
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
         let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
-        // Numbers must arrive in order.
+        // The hellos must arrive in the order of the carriers' numbers.
         let waits = matches!(self.side, Side::Dialler)
             && self
                 .carriers

@@ -1,7 +1,8 @@
-//! IP packets beside streams: frames that are never kept, repeated or held back by credit.
+//! IP packets: frames that are not retained, not repeated and not subject to credit.
 //!
-//! They go on the express carrier alone, so that what one carrier keeps in order arrives in order. A packet that the
-//! carrier does not deliver is lost, as on any link. The session's driver bounds and schedules packets that wait.
+//! They use only the express carrier, so packets arrive in the order in which they were sent. A
+//! packet that the carrier does not deliver is lost, as on any link. The session's driver bounds
+//! and schedules waiting packets.
 
 use super::NativeSession;
 use super::codec::datagram_header;
@@ -13,7 +14,7 @@ impl NativeSession {
         if !fits || !self.takes_datagrams(id) {
             return None;
         }
-        // It fits u32: it is at most DATAGRAM_BYTES_MAX.
+        // `length` is at most DATAGRAM_BYTES_MAX, so it fits u32.
         let header = datagram_header(length as u32);
         if self.agreed.resume
             && let Some(carrier) = self.carriers.get_mut(&id)

@@ -1,15 +1,15 @@
-//! Whether either side takes no more streams.
+//! GOAWAY: whether each side still accepts streams.
 
 use crate::session::StreamId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GoAway {
-    /// The last stream that was taken is this one of the peer's.
+    /// GOAWAY must be sent, with the peer's last accepted stream.
     Due(StreamId),
     Sent,
 }
 
-/// GOAWAY of both sides.
+/// The GOAWAY of both sides.
 #[derive(Debug, Default)]
 pub(super) struct Departure {
     ours: Option<GoAway>,
@@ -17,22 +17,23 @@ pub(super) struct Departure {
 }
 
 impl Departure {
-    /// This side takes no more; `last` is the last one that it took. The first one counts.
+    /// Records that this side accepts no more streams. `last` is the last accepted stream. Only the
+    /// first call has an effect.
     pub(super) fn begin(&mut self, last: StreamId) {
         self.ours.get_or_insert(GoAway::Due(last));
     }
 
-    /// Whether this side takes no more.
+    /// Whether this side accepts no more streams.
     pub(super) fn has_begun(&self) -> bool {
         self.ours.is_some()
     }
 
-    /// Whether GOAWAY is to be said.
+    /// Whether GOAWAY must be sent.
     pub(super) fn is_due(&self) -> bool {
         matches!(self.ours, Some(GoAway::Due(_)))
     }
 
-    /// Says it: with the last stream that was taken.
+    /// The last accepted stream, for the GOAWAY that is sent now.
     pub(super) fn take(&mut self) -> Option<StreamId> {
         let Some(GoAway::Due(last)) = self.ours else {
             return None;
@@ -41,12 +42,12 @@ impl Departure {
         Some(last)
     }
 
-    /// The peer takes no more. Returns whether that is news.
+    /// Records that the peer accepts no more streams. Returns whether this is new.
     pub(super) fn hear(&mut self) -> bool {
         !std::mem::replace(&mut self.peers, true)
     }
 
-    /// Whether the peer takes no more.
+    /// Whether the peer accepts no more streams.
     pub(super) fn is_heard(&self) -> bool {
         self.peers
     }

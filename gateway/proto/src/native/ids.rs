@@ -1,25 +1,26 @@
-//! The numbers of streams, and how many each side may open.
+//! The numbers of streams, and how many streams each side may open.
 
 use super::codec::OFFSET_MAX;
 use crate::session::StreamId;
 
-/// The numbers that both sides have used up.
+/// The numbers that both sides have used.
 #[derive(Debug)]
 pub(super) struct StreamIds {
-    /// The next one of ours. The dialler's are even, the acceptor's odd.
+    /// The next number of this side. The dialler's numbers are even, the acceptor's are odd.
     next: u64,
-    /// How many of ours are in the table.
+    /// Number of streams in the table that this side opened.
     ours: usize,
-    /// The peer's last stream, 0 before the first.
+    /// The peer's last stream; 0 before the first.
     peer_last: u64,
-    /// The peer's streams that are gone.
+    /// Number of the peer's streams that have left the table.
     peer_gone: u64,
-    /// How many the peer may open in all, as it knows.
+    /// Advertised total number of streams that the peer may open.
     advertised: u64,
 }
 
 impl StreamIds {
-    /// `first`: of ours. The peer knows that it may open `advertised`.
+    /// `first` is this side's first number. `advertised` is the number of streams that the peer may
+    /// open.
     pub(super) fn new(first: u64, advertised: u64) -> Self {
         Self {
             next: first,
@@ -34,17 +35,17 @@ impl StreamIds {
         stream.0 % 2 == self.next % 2
     }
 
-    /// How many of ours are in the table.
+    /// Number of streams in the table that this side opened.
     pub(super) fn ours(&self) -> usize {
         self.ours
     }
 
-    /// Whether none is left of ours.
+    /// Whether this side has used all its numbers.
     pub(super) fn is_used_up(&self) -> bool {
         self.next > OFFSET_MAX
     }
 
-    /// The next one of ours.
+    /// Takes the next number of this side.
     pub(super) fn open(&mut self) -> StreamId {
         let stream = StreamId(self.next);
         self.next += 2;
@@ -57,27 +58,27 @@ impl StreamIds {
         !self.is_ours(stream) && stream.0 > self.peer_last
     }
 
-    /// How many the peer may open in all, as it knows.
+    /// Advertised total number of streams that the peer may open.
     pub(super) fn advertised(&self) -> u64 {
         self.advertised
     }
 
-    /// Whether the peer may open one more, where `all` streams are in the table.
+    /// Whether the peer may open another stream. `all` is the number of streams in the table.
     pub(super) fn has_room_for_peer(&self, all: usize) -> bool {
         self.peer_gone + ((all - self.ours) as u64) < self.advertised
     }
 
-    /// The peer opens `stream`.
+    /// Records that the peer opened `stream`.
     pub(super) fn opened_by_peer(&mut self, stream: StreamId) {
         self.peer_last = stream.0;
     }
 
-    /// The peer's last one.
+    /// The peer's last stream.
     pub(super) fn peer_last(&self) -> StreamId {
         StreamId(self.peer_last)
     }
 
-    /// The last one of the side whose `stream` is; 0: none.
+    /// The last stream of the side that opens `stream`. 0: the side has opened no stream.
     pub(super) fn last_like(&self, stream: StreamId) -> u64 {
         if self.is_ours(stream) {
             self.next.saturating_sub(2)
@@ -86,7 +87,7 @@ impl StreamIds {
         }
     }
 
-    /// `stream` is gone from the table.
+    /// Records that `stream` has left the table.
     pub(super) fn close(&mut self, stream: StreamId) {
         if self.is_ours(stream) {
             self.ours -= 1;
@@ -95,14 +96,15 @@ impl StreamIds {
         }
     }
 
-    /// How many the peer may open in all, where `streams_max` may be in the table, once that is worth a frame.
+    /// The new total number of streams that the peer may open, if a frame for this change is
+    /// worthwhile. At most `streams_max` streams may be in the table.
     pub(super) fn due(&self, streams_max: u64) -> Option<u64> {
         let limit = self.peer_gone + streams_max;
         let step = (streams_max / 8).max(1);
         (limit - self.advertised >= step).then_some(limit)
     }
 
-    /// The peer is told that it may open `limit` in all.
+    /// Records `limit` as the advertised total number of streams that the peer may open.
     pub(super) fn advertise(&mut self, limit: u64) {
         self.advertised = limit;
     }

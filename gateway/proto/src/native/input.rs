@@ -1,5 +1,5 @@
-//! What arrives on the carrier: one frame a call, each arm one decision. What it comes to: `input/hello.rs`,
-//! `input/stream.rs`, `input/payload.rs`.
+//! Handles arriving frames, one a call. Each arm delegates to one function. Read next:
+//! `input/hello.rs`, `input/stream.rs`, `input/payload.rs`.
 
 mod hello;
 mod payload;
@@ -14,8 +14,8 @@ use super::{NativeSession, SessionCode, State};
 use crate::session::{CarrierId, Event, Header, Priority, ResetCode, SessionError, StreamId};
 use payload::StreamFrame;
 
-/// The code of the SESSION_CLOSE that tells the peer of `error`; `None`: it knows, or would not
-/// understand.
+/// The code of the SESSION_CLOSE that informs the peer of `error`. `None`: the peer knows the
+/// reason, or would not understand the frame.
 pub(super) fn close_code(error: &SessionError) -> Option<u64> {
     match error {
         SessionError::Violation { code, .. } => *code,
@@ -55,7 +55,7 @@ impl NativeSession {
             return Ok(nothing(bytes));
         };
         let decoded = match codec::decode(bytes) {
-            // Before the hello, bytes that make no sense come from another protocol.
+            // Before the hello, malformed bytes come from another protocol.
             Err(_) if self.state == State::Hello => Err(codec::DecodeError::NotNative),
             decoded => decoded,
         }?;
@@ -162,7 +162,7 @@ impl NativeSession {
                 target,
             } => {
                 if source.is_some() && !self.agreed.sources {
-                    let text = "a frame of the feature SOURCE, which was not agreed";
+                    let text = "a frame of the feature SOURCE, which was not agreed on";
                     return Err(violation(SessionCode::ProtocolViolation, text));
                 }
                 let priority = Priority::from_code(priority);
@@ -201,10 +201,12 @@ impl NativeSession {
             {
                 self.handle_listen_frame(frame)?;
             }
+            Frame::Assign(assignment) if self.agreed.assign => self.handle_assign(assignment)?,
             Frame::Ack { .. }
             | Frame::CarrierLost { .. }
             | Frame::Carriers { .. }
             | Frame::Retire
+            | Frame::Assign(_)
             | Frame::Listen { .. }
             | Frame::Listening { .. }
             | Frame::Unlisten { .. } => return Err(not_agreed()),
@@ -212,7 +214,7 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Of the feature RESUME, which was agreed on.
+    /// Handles a frame of the feature RESUME, which was agreed on.
     fn handle_carrier_frame(
         &mut self,
         now: Instant,
@@ -230,7 +232,8 @@ impl NativeSession {
         }
     }
 
-    /// The peer takes none of our streams behind `last`, which may therefore be opened elsewhere.
+    /// Handles GOAWAY: the peer does not accept the streams that this side opened after `last`.
+    /// These streams may be opened on another session.
     fn handle_goaway(&mut self, last: StreamId) {
         if !self.departure.hear() {
             return;
@@ -248,7 +251,7 @@ impl NativeSession {
         }
     }
 
-    /// A stream that a frame names; `None`: it is gone, which the peer may not know yet.
+    /// The stream that a frame names. `None`: the stream is gone, which the peer may not know yet.
     fn known(&mut self, stream: StreamId) -> Result<Option<&mut Stream>, SessionError> {
         if stream.0 > self.ids.last_like(stream) {
             let text = format!("stream {} was never opened", stream.0);
@@ -257,25 +260,25 @@ impl NativeSession {
         Ok(self.streams.get_mut(&stream))
     }
 
-    /// A stream whose half of the peer's may still end.
+    /// A stream whose receiving half may still end.
     fn receivable(&mut self, stream: StreamId) -> Result<&mut Stream, SessionError> {
         match self.known(stream)? {
             Some(state) if !state.recv_ended() => Ok(state),
             _ => {
-                let text = format!("stream {} had ended", stream.0);
+                let text = format!("stream {} has already ended", stream.0);
                 Err(violation(SessionCode::StreamStateError, text))
             }
         }
     }
 }
 
-/// Nothing of a carrier that is of no more use is read.
+/// Leaves `bytes` unread, because the session no longer needs the carrier.
 fn nothing(bytes: &[u8]) -> Header {
     let needed = (bytes.len() + 1).min(usize::from(u16::MAX));
     Header::Incomplete { needed }
 }
 
 fn not_agreed() -> SessionError {
-    let text = "a frame of a feature that was not agreed";
+    let text = "a frame of a feature that was not agreed on";
     violation(SessionCode::ProtocolViolation, text)
 }

@@ -1,4 +1,5 @@
-//! Listeners that the dialler asks the acceptor for: their frames. What counts is [`crate::ListenTable`].
+//! The frames of listeners that the dialler requests from the acceptor. [`crate::ListenTable`] has
+//! their state.
 
 use super::codec::Frame;
 use super::input::violation;
@@ -33,7 +34,7 @@ impl From<ListenWord> for Frame {
     }
 }
 
-/// What a frame says of a listener; `None`: it is another frame.
+/// The listener message in a frame. `None`: the frame is not about a listener.
 fn word(frame: Frame) -> Option<ListenWord> {
     match frame {
         Frame::Listen {
@@ -74,7 +75,7 @@ impl NativeSession {
         self.listens.ask(address, priority)
     }
 
-    /// LISTEN, LISTENING or UNLISTEN.
+    /// Handles LISTEN, LISTENING or UNLISTEN.
     pub(super) fn handle_listen_frame(&mut self, frame: Frame) -> Result<(), SessionError> {
         let Some(word) = word(frame) else {
             return Ok(());

@@ -1,33 +1,35 @@
-//! What was transmitted on one carrier and is not acknowledged: what has to go again when it is lost.
+//! The frames that were transmitted on one carrier and are not acknowledged. They are sent again if
+//! the carrier is lost.
 //!
-//! Positions count the carrier's bytes behind its hello. Payload is the driver's; here is only where it
-//! is. Bounds: payload, the session's `retain`; control frames, [`CONTROL_BYTES_MAX`] and one frame, by
-//! [`SendLog::is_full`].
+//! Positions count the carrier's bytes after the hello. The driver holds the payload. The log has
+//! only the payload's position. The session's `retain` bounds the payload. Control frames may take
+//! [`CONTROL_BYTES_MAX`] and one more frame ([`SendLog::is_full`]).
 
 use std::collections::VecDeque;
 
 use super::codec::HEADER_BYTES;
 use crate::session::{StreamId, Token};
 
-/// Bytes of control frames without an acknowledgement beyond which none is transmitted.
+/// While this many bytes of control frames are unacknowledged, no control frame is transmitted.
 const CONTROL_BYTES_MAX: usize = 1 << 20;
 
-/// Payload of one frame.
+/// The payload of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) stream: StreamId,
-    /// Of its first byte, in the stream.
+    /// Offset of the payload's first byte in the stream.
     pub(super) offset: u64,
-    /// At least 1.
+    /// Length in bytes, at least 1.
     pub(super) length: u32,
-    /// Bytes of memory of the batch, all of which is kept until the last of it is acknowledged.
+    /// Memory of the batch in bytes. The whole batch is retained until its last byte is
+    /// acknowledged.
     pub(super) held: u64,
     pub(super) token: Token,
-    /// Of its first byte, in the batch.
+    /// Offset of the payload's first byte in the batch.
     pub(super) start: usize,
 }
 
-/// What goes again.
+/// A frame to send again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Again {
     Control(Vec<u8>),
@@ -38,7 +40,7 @@ pub(super) enum Again {
 enum Entry {
     Control(Vec<u8>),
     Payload(Sent),
-    /// Frames that mean something on their carrier alone, this many bytes.
+    /// The number of bytes of consecutive frames that apply only to their own carrier.
     Passing(u64),
 }
 
@@ -52,14 +54,14 @@ impl Entry {
     }
 }
 
-/// The peer says that it received what was never sent, or less than it said before.
+/// The peer acknowledged bytes that were never sent, or fewer bytes than before.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Impossible;
 
 #[derive(Debug, Default)]
 pub(super) struct SendLog {
     entries: VecDeque<Entry>,
-    /// Where the first entry begins.
+    /// Position of the first entry.
     start: u64,
     sent: u64,
     acknowledged: u64,
@@ -76,7 +78,7 @@ impl SendLog {
         self.control_bytes >= CONTROL_BYTES_MAX
     }
 
-    /// Whether everything that would have to go again has been acknowledged.
+    /// Whether everything that could be sent again has been acknowledged.
     pub(super) fn is_settled(&self) -> bool {
         let passing = |entry: &Entry| matches!(entry, Entry::Passing(_));
         self.entries.iter().all(passing)
@@ -94,7 +96,7 @@ impl SendLog {
         self.entries.push_back(entry);
     }
 
-    /// A frame of `length` bytes that never goes again.
+    /// Records a frame of `length` bytes that is never sent again.
     pub(super) fn push_passing(&mut self, length: usize) {
         self.sent += length as u64;
         match self.entries.back_mut() {
@@ -103,7 +105,8 @@ impl SendLog {
         }
     }
 
-    /// The peer has received `received` bytes. Gives what need not be kept any more to `release`.
+    /// Records that the peer has received `received` bytes. Passes each fully acknowledged payload
+    /// to `release`.
     pub(super) fn acknowledge(
         &mut self,
         received: u64,
@@ -129,8 +132,8 @@ impl SendLog {
         Ok(())
     }
 
-    /// The carrier is gone, and the peer has received `received` bytes, whole frames and a part of a
-    /// payload. Returns what has to go again, in order.
+    /// Ends the log of a lost carrier, of which the peer has received `received` bytes: whole
+    /// frames and a part of one payload. Returns the frames to send again, in order.
     pub(super) fn end(
         mut self,
         received: u64,
@@ -142,7 +145,7 @@ impl SendLog {
         for entry in self.entries {
             let before = std::mem::take(&mut begun);
             match entry {
-                // Within one of these the peer can have stopped anywhere.
+                // Such frames are not sent again, even if the peer received only a part of them.
                 Entry::Passing(_) => {}
                 Entry::Control(bytes) if before == 0 => again.push_back(Again::Control(bytes)),
                 Entry::Payload(sent) if before == 0 => again.push_back(Again::Payload(sent)),
@@ -150,7 +153,7 @@ impl SendLog {
                     let taken = before.checked_sub(HEADER_BYTES as u64).ok_or(Impossible)?;
                     again.push_back(Again::Payload(Sent {
                         offset: sent.offset + taken,
-                        // Both are below 2^32: less was taken than there is.
+                        // `sent.length` is below 2^32, and `taken` is smaller.
                         length: sent.length - taken as u32,
                         start: sent.start + taken as usize,
                         ..sent
@@ -178,7 +181,8 @@ mod tests {
         }
     }
 
-    /// A control frame of 20 bytes, payload of 100 in 116, 30 passing ones, payload of 50.
+    /// A log with a control frame of 20 bytes, a payload of 100 bytes in a frame of 116 bytes,
+    /// passing frames of 30 bytes, and a payload of 50 bytes.
     fn log() -> SendLog {
         let mut log = SendLog::default();
         log.push(Again::Control(vec![7; 20]));
@@ -219,7 +223,7 @@ mod tests {
         };
         assert_eq!(again[0], Again::Payload(rest));
         assert_eq!((again.len(), released.len()), (2, 0));
-        // All of a header and nothing behind it.
+        // The peer received the whole header, but no byte of the payload.
         assert_eq!(end(36).unwrap().0[0], Again::Payload(payload(0, 100)));
     }
 

@@ -1,4 +1,4 @@
-//! Carriers that are gone: those that are not settled, and those of which the peer has to learn.
+//! Lost carriers that are not settled, and reports of lost carriers that must be sent to the peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -7,20 +7,21 @@ use super::codec::Frame;
 use super::log::{Again, SendLog};
 use crate::session::{CarrierId, StreamId};
 
-/// A carrier that is gone, until the peer has said how much of it came there.
+/// A lost carrier, until the peer has reported the number of received bytes.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) number: u32,
     pub(super) since: Instant,
     pub(super) log: SendLog,
     pub(super) again: VecDeque<Again>,
-    /// The peer has said it, and `again` waits for a carrier.
+    /// Whether the peer has reported the number of received bytes, so that `again` only waits for a
+    /// carrier.
     pub(super) told: bool,
-    /// Streams with a batch that waited for it.
+    /// Streams whose batch waited for the carrier.
     pub(super) waiting: Vec<(StreamId, usize)>,
 }
 
-/// CARRIER_LOST that was said: on which carrier, up to which of its bytes.
+/// A CARRIER_LOST frame that was sent, its carrier, and the position of its last byte.
 #[derive(Debug)]
 struct Told {
     on: CarrierId,
@@ -28,23 +29,24 @@ struct Told {
     frame: Frame,
 }
 
-/// All of a session's. Bound: [`CARRIERS_MAX`](super::CARRIERS_MAX) with those that live.
+/// All lost carriers of a session. Bound: [`CARRIERS_MAX`](super::CARRIERS_MAX) lost and live
+/// carriers together.
 #[derive(Debug, Default)]
 pub(super) struct LostCarriers {
     unsettled: BTreeMap<CarrierId, Lost>,
-    /// To be said.
+    /// Frames that must be sent.
     tell: VecDeque<Frame>,
-    /// Said, and not acknowledged.
+    /// Frames that were sent and are not acknowledged.
     told: Vec<Told>,
 }
 
 impl LostCarriers {
-    /// How many are not settled.
+    /// Number of carriers that are not settled.
     pub(super) fn len(&self) -> usize {
         self.unsettled.len()
     }
 
-    /// Whether all are settled.
+    /// Whether all carriers are settled.
     pub(super) fn is_empty(&self) -> bool {
         self.unsettled.is_empty()
     }
@@ -53,7 +55,7 @@ impl LostCarriers {
         self.unsettled.insert(id, lost);
     }
 
-    /// `None`: it is settled.
+    /// The lost carrier `id`. `None`: it is settled.
     pub(super) fn get_mut(&mut self, id: CarrierId) -> Option<&mut Lost> {
         self.unsettled.get_mut(&id)
     }
@@ -66,14 +68,14 @@ impl LostCarriers {
         self.unsettled.remove(&id)
     }
 
-    /// The one of that number of which the peer has not said how much came.
+    /// The carrier with this number, if the peer has not reported the number of received bytes.
     pub(super) fn untold(&self, number: u32) -> Option<CarrierId> {
         let untold = |lost: &Lost| lost.number == number && !lost.told;
         let mut unsettled = self.unsettled.iter();
         unsettled.find(|(_, lost)| untold(lost)).map(|(id, _)| *id)
     }
 
-    /// Those that only wait for a carrier.
+    /// Removes and returns the lost carriers that only wait for another carrier.
     pub(super) fn take_told(&mut self) -> Vec<Lost> {
         let told = self.unsettled.extract_if(.., |_, lost| lost.told);
         told.map(|(_, lost)| lost).collect()
@@ -83,44 +85,45 @@ impl LostCarriers {
         self.unsettled.values_mut().next_back()
     }
 
-    /// Since when the oldest one is not settled.
+    /// The time at which the first of the unsettled carriers was lost.
     pub(super) fn since(&self) -> Option<Instant> {
         self.unsettled.values().map(|lost| lost.since).min()
     }
 
-    /// The peer has to learn `frame`.
+    /// Queues `frame`, which the peer must receive.
     pub(super) fn tell(&mut self, frame: Frame) {
         self.tell.push_back(frame);
     }
 
-    /// Whether there is something to be said.
+    /// Whether a frame must be sent.
     pub(super) fn is_due(&self) -> bool {
         !self.tell.is_empty()
     }
 
-    /// The next frame to be said.
+    /// The next frame to send.
     pub(super) fn next_frame(&mut self) -> Option<Frame> {
         self.tell.pop_front()
     }
 
-    /// `frame` is said, and ends at byte `end` of the carrier `on`.
+    /// Records that `frame` was sent on the carrier `on` and ends at its byte `end`.
     pub(super) fn note_told(&mut self, on: CarrierId, end: u64, frame: Frame) {
         self.told.push(Told { on, end, frame });
     }
 
-    /// The peer has received `received` bytes of the carrier `on`.
+    /// Records that the peer has received `received` bytes of the carrier `on`.
     pub(super) fn acknowledge(&mut self, on: CarrierId, received: u64) {
         self.told
             .retain(|told| told.on != on || told.end > received);
     }
 
-    /// The carrier `on` is gone: what was said on it has to be said again.
+    /// Queues the frames that were sent on the lost carrier `on` again.
     pub(super) fn say_again(&mut self, on: CarrierId) {
         let told = self.told.extract_if(.., |told| told.on == on);
         self.tell.extend(told.map(|told| told.frame));
     }
 
-    /// Whether the peer knows of all, and has said what it received of them.
+    /// Whether the peer has been informed of all lost carriers and has reported the number of bytes
+    /// received on each.
     pub(super) fn is_settled(&self) -> bool {
         self.unsettled.is_empty() && self.tell.is_empty() && self.told.is_empty()
     }

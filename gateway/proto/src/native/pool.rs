@@ -1,9 +1,9 @@
-//! How many carriers there are to be: the acceptor asks for them, the dialler retires them in order.
+//! The number of carriers: the acceptor requests carriers, and the dialler retires them in order.
 //!
-//! A carrier is retired from both ends. Each side says RETIRE as the last frame on it, the dialler first;
-//! so when the acceptor's has come, all that was sent on it has come at both ends, and nothing has to go
-//! again. CARRIER_LOST on another carrier says so to the acceptor. A carrier that is cut before that is
-//! lost like any other.
+//! To retire a carrier, each side sends RETIRE as its last frame on the carrier, the dialler first.
+//! Once the acceptor's RETIRE arrives, both ends have received all frames of the carrier, so no
+//! frame is repeated. CARRIER_LOST on another carrier confirms this to the acceptor. A carrier that
+//! ends earlier is treated as lost.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use super::transmit::next_passing;
 use super::{Carrier, NativeSession, SessionCode, Side, State, Stream};
 use crate::session::{CarrierId, Event, SessionError, Transmit};
 
-/// What one side asks for, and what it was asked for.
+/// The number of carriers that the acceptor requests.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     count: u32,
-    /// Of the latest frame that was made, and of the latest one that came.
+    /// Serial of the latest frame that was created or received.
     serial: u64,
     due: bool,
 }
@@ -28,7 +28,7 @@ impl Wanted {
         self.due
     }
 
-    /// The frame that is due.
+    /// The frame to send now.
     pub(super) fn take(&mut self) -> Option<Frame> {
         std::mem::take(&mut self.due).then_some(Frame::Carriers {
             count: self.count,
@@ -36,7 +36,7 @@ impl Wanted {
         })
     }
 
-    /// What was said may have been lost with its carrier.
+    /// Sends the last frame again, because it may have been lost with its carrier.
     pub(super) fn say_again(&mut self) {
         if self.serial > 0 {
             self.serial += 1;
@@ -52,7 +52,7 @@ impl Wanted {
         }
     }
 
-    /// The peer asks for `count`; returns whether that is news.
+    /// Handles the peer's request for `count` carriers. Returns whether the request is new.
     fn hear(&mut self, count: u32, serial: u64) -> bool {
         let later = serial > self.serial;
         if later {
@@ -71,7 +71,7 @@ impl NativeSession {
 
     pub(super) fn handle_carriers(&mut self, count: u32, serial: u64) -> Result<(), SessionError> {
         if let Side::Acceptor(_) = self.side {
-            let text = "the side that dials asks for carriers";
+            let text = "the dialler requested carriers, which only the acceptor may do";
             return Err(violation(SessionCode::ProtocolViolation, text));
         }
         if self.wanted.hear(count, serial) {
@@ -80,7 +80,7 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Begins to retire `id`; returns whether it may be done without.
+    /// Begins to retire `id`. Returns whether retirement begins, which needs another carrier.
     pub(super) fn begin_to_retire(&mut self, id: CarrierId) -> bool {
         let retires = |carrier: &Carrier| {
             let state = carrier.state;
@@ -98,7 +98,7 @@ impl NativeSession {
         may
     }
 
-    /// The peer says that nothing more comes on `id`.
+    /// Handles RETIRE, the peer's last frame on `id`.
     pub(super) fn handle_retire(
         &mut self,
         now: Instant,
@@ -108,9 +108,10 @@ impl NativeSession {
         match (self.side, state) {
             (Side::Acceptor(_), Some(CarrierState::Up)) if self.is_spare(id) => self.leave(id),
             (Side::Acceptor(_), Some(CarrierState::Up)) => {
-                // Others were lost meanwhile, which the peer does not know yet.
+                // The other carriers were lost in the meantime, and the peer has not been informed
+                // yet.
                 self.lose(now, id);
-                let reason = "the other side retired it, and there was no other".to_owned();
+                let reason = "the peer retired the only carrier".to_owned();
                 self.events.push_back(Event::CarrierEnded {
                     carrier: id,
                     reason,
@@ -120,22 +121,23 @@ impl NativeSession {
                 self.retire_in_order(id)?;
             }
             _ => {
-                let text = "RETIRE on a carrier that is not to be retired";
+                let text = "RETIRE on a carrier that the peer may not retire";
                 return Err(violation(SessionCode::ProtocolViolation, text));
             }
         }
         Ok(())
     }
 
-    /// Whether nothing depends on the order of what was or will be sent on `id`: another one is the
-    /// express carrier, and was ever since this one came up.
+    /// Whether frames on other carriers need not wait for the frames of `id`. This is the case if
+    /// another carrier has been the express carrier since `id` was established.
     fn is_spare(&self, id: CarrierId) -> bool {
         let carrier = self.carriers.get(&id);
         carrier.is_some_and(|carrier| carrier.is_up() && carrier.again.is_empty())
             && self.express().is_some_and(|express| express != id)
     }
 
-    /// What waits for `id` goes elsewhere; RETIRE is all that is left to say on it.
+    /// Moves the batches that wait for `id` to other carriers. Only RETIRE remains to be sent on
+    /// `id`.
     fn leave(&mut self, id: CarrierId) {
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.state = CarrierState::Retiring { said: false };
@@ -147,7 +149,8 @@ impl NativeSession {
         }
     }
 
-    /// Both sides have said RETIRE on `id`, so the peer has all that was sent on it.
+    /// Completes the retirement of `id`. Both sides have sent RETIRE, so the peer has received
+    /// everything that was sent on `id`.
     fn retire_in_order(&mut self, id: CarrierId) -> Result<(), SessionError> {
         let Some(sent) = self.carriers.get(&id).map(|carrier| carrier.log.sent()) else {
             return Ok(());
@@ -166,7 +169,7 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Behind the peer's RETIRE nothing comes but what answers us, and the end.
+    /// After the peer's RETIRE, only answers to this side and the end of the carrier may arrive.
     pub(super) fn check_behind_retire(
         &self,
         state: CarrierState,
@@ -181,13 +184,13 @@ impl NativeSession {
             _ if !heard => Ok(()),
             Some(Frame::Ack { .. } | Frame::Pong(_) | Frame::SessionClose { .. }) => Ok(()),
             _ => {
-                let text = "a frame behind RETIRE";
+                let text = "a frame after RETIRE";
                 Err(violation(SessionCode::ProtocolViolation, text))
             }
         }
     }
 
-    /// What is left to say on a carrier that is retired.
+    /// The next frame for a carrier that is being retired.
     pub(super) fn next_parting(&mut self, id: CarrierId) -> Option<Transmit> {
         let carrier = self.carriers.get_mut(&id)?;
         let CarrierState::Retiring { said } = carrier.state else {
@@ -200,8 +203,8 @@ impl NativeSession {
         (!said).then(|| self.pass(id, &Frame::Retire))
     }
 
-    /// The peer has received `received` bytes of its carrier `id` and closes it. Returns whether that
-    /// is how it was to be retired.
+    /// Handles the peer's report that it received `received` bytes of its carrier `id` and closes
+    /// it. Returns whether this completes the retirement.
     pub(super) fn is_retired_by(
         &mut self,
         id: CarrierId,

@@ -1,26 +1,27 @@
-//! Which bytes of a stream have come, where frames of several carriers come out of order.
+//! The bytes of a stream that have arrived, when the frames of several carriers arrive out of
+//! order.
 //!
-//! Bound: [`GAPS_MAX`] ranges behind the first gap.
+//! Bound: [`GAPS_MAX`] ranges after the first gap.
 
 use std::collections::BTreeMap;
 
-/// Ranges behind the first gap of a stream.
+/// Maximum number of ranges after the first gap of a stream.
 pub(super) const GAPS_MAX: usize = 1024;
 
-/// Why a range cannot be.
+/// Why a range is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// Some of it has come before.
+    /// A part of the range has arrived before.
     Overlap,
-    /// It would be one range more than [`GAPS_MAX`].
+    /// The number of ranges would exceed [`GAPS_MAX`].
     TooManyGaps,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// Everything before this has come.
+    /// Every byte before this offset has arrived.
     prefix: u64,
-    /// Behind it: start and end of each, not touching one another.
+    /// Ranges after the prefix, from start to end. The ranges are not adjacent to one another.
     behind: BTreeMap<u64, u64>,
 }
 
@@ -29,7 +30,7 @@ impl Ranges {
         self.prefix
     }
 
-    /// Whether `start..end` could come; `start < end`.
+    /// Whether `start..end` may arrive. `start` must be less than `end`.
     pub(super) fn check(&self, start: u64, end: u64) -> Result<(), Unusable> {
         if start == self.prefix && self.behind.is_empty() {
             return Ok(());
@@ -44,7 +45,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// `start..end` has come; it was checked.
+    /// Records that `start..end` has arrived. The caller has checked the range.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
         debug_assert!(self.check(start, end) != Err(Unusable::Overlap) && start < end);
         if start > self.prefix {

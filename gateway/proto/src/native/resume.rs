@@ -1,8 +1,8 @@
-//! Carriers that come and go while streams stay.
+//! The loss and addition of carriers while streams continue.
 //!
-//! A carrier that is gone is not settled until the peer has said how many bytes of it it received; then
-//! the rest goes again, in the order in which it was sent, over the express carrier. Until then nothing
-//! overtakes what may have to go first.
+//! A lost carrier is not settled until the peer has reported how many of its bytes arrived. The
+//! remaining bytes are then sent again over the express carrier, in the original order. Until then,
+//! no frame is sent that must follow a frame of the lost carrier.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::session::{
 };
 
 impl NativeSession {
-    /// `id` is gone, or of no more use.
+    /// Removes the carrier `id`, which is lost or which the session no longer needs.
     pub(super) fn lose(&mut self, now: Instant, id: CarrierId) {
         let Some(carrier) = self.carriers.remove(&id) else {
             return;
@@ -24,8 +24,8 @@ impl NativeSession {
         if self.state != State::Ready || !self.agreed.resume {
             return self.end();
         }
-        // One that never was a part of the session. On the dialling side a hello may have been taken up,
-        // even if no answer came.
+        // The carrier never joined the session. If this side dialled, the acceptor may have
+        // processed the hello although no answer arrived.
         let Some(number) = carrier.number else {
             return;
         };
@@ -55,7 +55,7 @@ impl NativeSession {
         }
     }
 
-    /// A carrier's hello is over.
+    /// Adds the carrier `id`, whose hello is complete.
     pub(super) fn carrier_is_up(&mut self, id: CarrierId) {
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.state = CarrierState::Up;
@@ -66,7 +66,7 @@ impl NativeSession {
         }
     }
 
-    /// The peer received `received` bytes of its carrier `number`, which is gone.
+    /// Handles the report that the peer received `received` bytes of its lost carrier `number`.
     pub(super) fn handle_lost(
         &mut self,
         now: Instant,
@@ -78,7 +78,7 @@ impl NativeSession {
         let alive = self.carriers.iter().find(|(_, carrier)| numbered(carrier));
         if let Some((&id, _)) = alive {
             if id == heard_on {
-                let text = format!("carrier {number} says of itself that it is lost");
+                let text = format!("CARRIER_LOST for carrier {number} arrived on that carrier");
                 return Err(violation(SessionCode::ProtocolViolation, text));
             }
             let retired = self.is_retired_by(id, received)?;
@@ -86,18 +86,18 @@ impl NativeSession {
             self.events.push_back(if retired {
                 Event::CarrierRetired { carrier: id }
             } else {
-                let reason = "the other side lost it".to_owned();
+                let reason = "the peer lost the carrier".to_owned();
                 Event::CarrierEnded {
                     carrier: id,
                     reason,
                 }
             });
         }
-        // One that never came here must not come any more.
+        // If this carrier's hello has not arrived, it must not be accepted later.
         self.next_number = self.next_number.max(number.saturating_add(1));
         match self.lost.untold(number) {
             Some(id) => self.settle(id, received),
-            // It was settled, or had sent nothing.
+            // The carrier was settled, or no frame was sent on it.
             None => Ok(()),
         }
     }
@@ -112,7 +112,7 @@ impl NativeSession {
         });
         let Ok(mut again) = again else {
             let text = format!(
-                "carrier {}: {received} bytes cannot have been received",
+                "carrier {}: the peer cannot have received {received} bytes",
                 lost.number
             );
             return Err(violation(SessionCode::ProtocolViolation, text));
@@ -122,14 +122,14 @@ impl NativeSession {
         if self.express().is_some() {
             self.inherit(lost);
         } else {
-            // It was said on a carrier that is retired.
+            // The report arrived on a carrier that is being retired.
             lost.told = true;
             self.lost.add(id, lost);
         }
         Ok(())
     }
 
-    /// What did not come on a lost carrier goes on on the express one.
+    /// Queues on the express carrier the frames that a lost carrier did not deliver.
     fn inherit(&mut self, lost: Lost) {
         let heir = self.express();
         if let Some(heir) = heir.and_then(|heir| self.carriers.get_mut(&heir)) {
@@ -143,14 +143,15 @@ impl NativeSession {
         self.wake_blocked();
     }
 
-    /// `stream` has a batch, and no carrier that could take it before a lost one is settled.
+    /// Lets the batch of `stream` wait, because no carrier can send it before a lost carrier is
+    /// settled.
     pub(super) fn wait_for_carrier(&mut self, stream: StreamId, length: usize) {
         if let Some(lost) = self.lost.newest_mut() {
             lost.waiting.push((stream, length));
         }
     }
 
-    /// Bytes of this carrier that the peer has acknowledged.
+    /// Handles the peer's acknowledgement of `received` bytes of this carrier.
     pub(super) fn handle_ack(&mut self, id: CarrierId, received: u64) -> Result<(), SessionError> {
         let Some(carrier) = self.carriers.get_mut(&id) else {
             return Ok(());
@@ -164,7 +165,7 @@ impl NativeSession {
             log.acknowledge(received, |sent| retention.release(sent.held, sent.token));
         if acknowledged.is_err() {
             let text = format!(
-                "{received} bytes acknowledged, {} were sent",
+                "{received} bytes were acknowledged, but only {} were sent",
                 carrier.log.sent()
             );
             return Err(violation(SessionCode::ProtocolViolation, text));
@@ -176,7 +177,7 @@ impl NativeSession {
         Ok(())
     }
 
-    /// What is overdue of carriers.
+    /// Applies the expired timeouts of carriers.
     pub(super) fn check_carriers(&mut self, now: Instant) -> Result<(), SessionError> {
         if self
             .resume_deadline()
@@ -207,12 +208,13 @@ impl NativeSession {
         Ok(())
     }
 
-    /// When a session ends that lacks the peer's word on a lost carrier, maybe for want of another one.
+    /// The time at which the session ends because the peer has not reported on a lost carrier. The
+    /// session may have no other carrier for the report.
     pub(super) fn resume_deadline(&self) -> Option<Instant> {
         Some(self.lost.since()? + self.config.resume_timeout)
     }
 
-    /// SESSION_CLOSE is all that is left to transmit, where there is a `code`.
+    /// Closes the session. Only SESSION_CLOSE remains to be transmitted, if `code` is set.
     pub(super) fn say_last(&mut self, code: Option<u64>, reason: String) {
         self.state = State::Closed;
         self.carriers
@@ -233,8 +235,8 @@ impl NativeSession {
         }
     }
 
-    /// The session is over: every stream is reset, every open fails, but for those that never left: they may be opened
-    /// elsewhere.
+    /// Ends the session. Every stream is reset and every open fails. Opens that were never
+    /// transmitted are returned and may be sent on another session.
     fn end(&mut self) {
         self.state = State::Closed;
         self.carriers.clear();

@@ -1,10 +1,11 @@
-//! What is kept of payload that waits to be transmitted or acknowledged, in bytes, where the session resumes.
+//! The size of the retransmit buffer: payload that waits for transmission or acknowledgement, in a
+//! session that supports resumption.
 
 use std::collections::VecDeque;
 
 use crate::session::Token;
 
-/// The bytes, and the batches that are not needed any more.
+/// The number of retained bytes, and the batches that are no longer needed.
 #[derive(Debug, Default)]
 pub(super) struct Retention {
     bytes: u64,
@@ -12,33 +13,33 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// A batch that takes `held` bytes.
+    /// Retains a batch that takes `held` bytes.
     pub(super) fn keep(&mut self, held: u64) {
         self.bytes += held;
     }
 
-    /// A batch of `held` bytes was never transmitted, and never will be.
+    /// Releases a batch of `held` bytes that will never be transmitted.
     pub(super) fn give_back(&mut self, held: u64) {
         self.bytes -= held;
     }
 
-    /// The peer has all of a batch.
+    /// Releases a batch that the peer has received completely.
     pub(super) fn release(&mut self, held: u64, token: Token) {
         self.bytes -= held;
         self.released.push_back(token);
     }
 
-    /// Bytes that are kept.
+    /// Number of retained bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that may be kept beside them, where `most` may be in all.
+    /// Number of bytes that may still be retained, if the total may be at most `most`.
     pub(super) fn room(&self, most: u64) -> u64 {
         most.saturating_sub(self.bytes)
     }
 
-    /// Batches that were released and not told.
+    /// Number of released batches that have not been reported to the driver.
     pub(super) fn released(&self) -> usize {
         self.released.len()
     }

@@ -1,36 +1,40 @@
-//! The session's round trip time, measured by PING where there is something to measure it for.
+//! The session's round trip time, measured by PING when credit moves.
 //!
-//! The smoothed value counts the carrier's queues in, since a window must cover them too: with the least
-//! value alone, a stream that begins while others fill the carrier would keep its first window for ever.
-//! The path's own value does not, for it bounds those queues: it is the least answer. A path that changes
-//! under the session, or one whose queues somebody else fills, has no such answer any more; the least one of
-//! [`PATH_WINDOW`] replaces it where our own bulk cannot be the cause ([`round_trip_max`]).
+//! The smoothed value includes the carrier's queues, because a window must cover the queues, too.
+//! With only the minimum, the window of a stream that begins while other streams fill the carrier
+//! would never grow. The path's own value, which bounds the carrier's queues, is the minimum. If
+//! the path changes, or another sender fills the path's queues, all answers take longer than this
+//! minimum. The minimum within [`PATH_WINDOW`] then becomes the path's value, provided that this
+//! session's bulk cannot be the cause ([`round_trip_max`]).
 
 use std::time::{Duration, Instant};
 
 use crate::session::share::round_trip_max;
 
-/// What is assumed before the first answer: windows then grow as on a WAN.
+/// The assumed value before the first answer: windows grow as on a WAN.
 const ASSUMED: Duration = Duration::from_millis(100);
-/// Pause between two PINGs. There is no timer: one is due when credit moves.
+/// Minimum interval between two PINGs. No timer is used, because a PING becomes due when credit
+/// moves.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How long every answer has to be too long for the path before it counts as another path.
+/// If every answer takes too long for the path during this time, a different path is assumed.
 const PATH_WINDOW: Duration = Duration::from_secs(10);
-/// The value of a PING that measures nothing; those that measure have others.
+/// The value of a PING that does not measure. PINGs that measure have other values.
 pub(super) const PROBE: u64 = 0;
-/// A new measurement counts for one part in this many.
+/// The weight of a new measurement is 1 divided by this number.
 const SMOOTHING: u32 = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     least: Option<Duration>,
-    /// Since when every answer is longer than the path explains, and the least of them.
+    /// The time since which every answer takes longer than the path explains, and the shortest of
+    /// these answers.
     longer: Option<(Instant, Duration)>,
-    /// By the carrier's transport: that of its first hop, where something on the way ends connections.
+    /// The transport's measurement. If an intermediary terminates connections, the measurement
+    /// covers only the first hop.
     transport: Option<Duration>,
     last: Option<Instant>,
-    /// When the PING was sent that has not been answered.
+    /// The time at which the unanswered PING was sent.
     waiting: Option<Instant>,
     value: u64,
     due: bool,
@@ -41,7 +45,7 @@ impl Rtt {
         self.smoothed.unwrap_or(ASSUMED)
     }
 
-    /// The round trip of the path without our queues, once both measurements have been made.
+    /// The path's round trip without this side's queues, once both measurements exist.
     pub(super) fn path(&self) -> Option<Duration> {
         Some(self.transport?.max(self.least?))
     }
@@ -50,7 +54,7 @@ impl Rtt {
         self.transport = Some(rtt);
     }
 
-    /// A PING becomes due, unless one is on its way or was sent within [`INTERVAL`].
+    /// Makes a PING due, unless one is in flight or was sent within [`INTERVAL`].
     pub(super) fn want(&mut self, now: Instant) {
         let recent = self
             .last
@@ -63,7 +67,7 @@ impl Rtt {
         }
     }
 
-    /// The carrier of the PING that is on its way is gone.
+    /// Discards the PING in flight, because its carrier is lost.
     pub(super) fn abandon(&mut self) {
         self.waiting = None;
         self.due = false;
@@ -73,12 +77,12 @@ impl Rtt {
         self.due
     }
 
-    /// The value of the PING that is due.
+    /// The value of the PING to send now.
     pub(super) fn take(&mut self) -> Option<u64> {
         std::mem::take(&mut self.due).then_some(self.value)
     }
 
-    /// The least answer of the path, now that one took `rtt`.
+    /// The shortest answer of the path, after an answer that took `rtt`.
     fn least_with(&mut self, now: Instant, rtt: Duration) -> Duration {
         let least = self.least.map_or(rtt, |least| least.min(rtt));
         let path = self.transport.map_or(least, |rtt| rtt.max(least));
@@ -112,7 +116,7 @@ impl Rtt {
 #[cfg(test)]
 #[allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 mod tests {
     use super::*;
@@ -146,7 +150,8 @@ mod tests {
         }
     }
 
-    /// Answers of `answer` each for `time`, one every [`INTERVAL`] at most. Returns the path's value.
+    /// Answers of `answer` each for `time`, at most one every [`INTERVAL`]. Returns the path's
+    /// value.
     fn answers(rtt: &mut Rtt, now: &mut Instant, answer: Duration, time: Duration) -> Duration {
         let end = *now + time;
         while *now < end {

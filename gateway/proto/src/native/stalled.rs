@@ -1,9 +1,10 @@
-//! Streams whose local sockets take nothing while others wait for the credit that they hold.
+//! Resets streams whose local sockets accept no data while other streams wait for credit.
 //!
-//! The session's credit is one: enough streams that stall, each with a first window, hold all of it, and no other
-//! stream of the peer's may send a byte. As long as the peer has used it up, a check once a second resets those that
-//! have been longest without progress, and for longer than the configured time, until a part of it is free again.
-//! Where nobody waits, nobody is reset.
+//! All streams share the session's credit. Enough stalled streams, each with a first window, use up
+//! this credit, and the peer's other streams cannot send a byte. While the peer has used up the
+//! session's credit, a check runs every second. It resets the streams that have stalled for longer
+//! than the configured time, longest first, until a part of the credit is free again. While no
+//! stream waits, no stream is reset.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +12,22 @@ use super::NativeSession;
 use super::stream::{Phase, Stream};
 use crate::session::{Event, Outcome, ResetCode, StreamId};
 
-/// Between two checks while the peer has used up the session's credit.
+/// Interval of the checks while the peer has used up the session's credit.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// One check makes at least this part of the session's credit free.
+/// One check frees at least the session's credit divided by this number.
 const FREED_SHARE: u64 = 64;
 
 /// Whether the peer waits for the session's credit.
 #[derive(Debug, Default)]
 pub(super) struct Stalled {
-    /// `None`: there was credit at the last one.
+    /// `None`: at the last check, the peer had not used up the credit.
     next_check: Option<Instant>,
     /// The credit was used up since the last check.
     used_up: bool,
 }
 
 impl NativeSession {
-    /// Payload has been counted.
+    /// Records that payload has been counted against the session's credit.
     pub(super) fn note_received(&mut self, now: Instant) {
         if !self.window.is_used_up() || self.config.stall_timeout.is_none() {
             return;
@@ -41,7 +42,7 @@ impl NativeSession {
         self.stalled.next_check
     }
 
-    /// Resets streams that have stalled for too long, where others wait.
+    /// Resets streams that have stalled for too long while other streams wait.
     pub(super) fn check_stalled(&mut self, now: Instant) {
         let due = self.stalled.next_check.is_some_and(|check| check <= now);
         let Some(stall_timeout) = self.config.stall_timeout.filter(|_| due) else {
@@ -65,7 +66,7 @@ impl NativeSession {
             if self.window.free() >= enough {
                 break;
             }
-            let reason = "its socket took nothing while other streams waited for credit";
+            let reason = "the local socket took nothing while other streams waited for credit";
             self.cut(stream, ResetCode::Stalled, reason);
             let cause = Outcome::Stalled;
             self.events.push_back(Event::Reset { stream, cause });

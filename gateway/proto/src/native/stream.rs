@@ -1,9 +1,9 @@
-//! The life of one stream: its two halves (RFC 9000, section 3) and what is due of it.
+//! The life of one stream: its two halves (RFC 9000, section 3) and its frames to send.
 //!
-//! A TCP connection cannot be reset in one direction alone, so a cut of either half cuts the stream:
-//! each side ends its own half with RESET_STREAM, unless it had ended before, and asks for the end of
-//! the other with STOP_SENDING where it did not come. A stream is gone when both halves have ended and
-//! what was received has been taken or thrown away.
+//! A TCP connection cannot be reset in one direction only, so a cut of either half cuts the stream.
+//! Each side ends its own half with RESET_STREAM, unless that half has ended already. If the other
+//! half has not ended, the side requests its end with STOP_SENDING. A stream is gone when both
+//! halves have ended and all received payload has been taken or discarded.
 
 use std::time::Instant;
 
@@ -15,36 +15,36 @@ use crate::session::{
     CarrierId, CreditView, FrameHeader, Priority, ResetCode, SendCapacity, Source, StreamId, Token,
 };
 
-/// How far the open has come.
+/// The state of the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// We asked; the answer is due at this moment.
+    /// This side sent the open. The answer must arrive by this time.
     Opening(Instant),
-    /// The peer asked; the application decides.
+    /// The peer sent the open, and the application has not answered yet.
     Accepting,
-    /// Answered, or cut before.
+    /// The open was answered, or the stream was cut before the answer.
     Open,
 }
 
-/// The half that we send.
+/// The half that this side sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendHalf {
     Streaming,
     /// The source has ended; FIN follows the last batch.
     Finishing,
-    /// RESET_STREAM is due.
+    /// RESET_STREAM must be sent.
     Cut(ResetCode),
-    /// FIN or RESET_STREAM is sent.
+    /// FIN or RESET_STREAM has been sent.
     Ended,
 }
 
-/// The half that we receive.
+/// The half that this side receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecvHalf {
     Streaming,
-    /// We gave it up; what still comes is thrown away.
+    /// This side gave the half up. Arriving payload is discarded.
     Discarding,
-    /// FIN or RESET_STREAM has come.
+    /// FIN or RESET_STREAM has arrived.
     Ended,
 }
 
@@ -55,14 +55,14 @@ struct Batch {
     held: u64,
 }
 
-/// A batch that will never be sent: nothing, where there was none.
+/// The size of a batch that will never be sent. Zero if no batch waited.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Unsent {
     pub(super) bytes: u64,
     pub(super) held: u64,
 }
 
-/// What an OPEN says.
+/// The fields of an OPEN.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) target: String,
@@ -70,42 +70,42 @@ pub(super) struct Open {
     pub(super) source: Option<Source>,
 }
 
-/// One stream.
+/// The state of one stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     id: StreamId,
     pub(super) phase: Phase,
     pub(super) window: StreamWindow,
-    /// To be sent.
+    /// The OPEN that must be sent.
     open: Option<Open>,
-    /// To be sent with OPENED.
+    /// The address of an OPENED that must be sent.
     address: Option<String>,
-    /// To be sent with STOP_SENDING.
+    /// The code of a STOP_SENDING that must be sent.
     stop: Option<ResetCode>,
-    /// To be sent with RESET_STREAM.
+    /// The reason for RESET_STREAM.
     reason: String,
-    /// The peer takes up to this offset.
+    /// The offset up to which the peer accepts payload.
     send_limit: u64,
-    /// What is sent, the waiting batch included.
+    /// Number of bytes sent, including the waiting batch.
     queued: u64,
-    /// What is sent.
+    /// Number of bytes sent.
     sent: u64,
     batch: Option<Batch>,
     send: SendHalf,
     recv: RecvHalf,
-    /// What has come.
+    /// The bytes that have arrived.
     ranges: Ranges,
-    /// Where the peer's half ends, once FIN has said so.
+    /// The offset at which the peer's half ends, once FIN has arrived.
     final_size: Option<u64>,
-    /// The carrier of its bulk, where it is not the express one.
+    /// The carrier of the stream's bulk payload, if that is not the express carrier.
     pub(super) home: Option<CarrierId>,
-    /// The peer knows of the stream: its frames may take any carrier.
+    /// Whether the peer has received the open, so that frames of the stream may use any carrier.
     answered: bool,
-    /// It waits for the session's credit.
+    /// Whether the stream waits for session credit.
     pub(super) blocked: bool,
-    /// When to see whether its window is idle.
+    /// The time of the next check for an idle window.
     pub(super) idle_check: Option<Instant>,
-    /// The application knows of the cut, or asked for it.
+    /// Whether the application requested the cut or has been informed of it.
     cut_known: bool,
 }
 
@@ -151,7 +151,7 @@ impl Stream {
         }
     }
 
-    /// OPENED or a refusal has come.
+    /// Records that OPENED or a refusal has arrived.
     pub(super) fn learn_answer(&mut self) {
         self.answered = true;
     }
@@ -160,14 +160,14 @@ impl Stream {
         self.answered
     }
 
-    /// The application took the stream up.
+    /// The application accepted the stream.
     pub(super) fn accept(&mut self, address: &str) {
         self.phase = Phase::Open;
         self.address = Some(address.to_owned());
     }
 
-    /// `None`: it takes nothing any more. The session's credit is not looked at here; the acceptor
-    /// has no socket to read before it has accepted.
+    /// The capacity for payload, without regard to the session's credit. `None`: the stream accepts
+    /// no more payload. The acceptor has no socket to read from before it accepts the stream.
     pub(super) fn send_capacity(
         &self,
         header_bytes: usize,
@@ -192,18 +192,18 @@ impl Stream {
         })
     }
 
-    /// Whether it takes more, where the session does.
+    /// Whether the stream's own credit permits it to send more, regardless of the session's credit.
     pub(super) fn has_credit(&self) -> bool {
         self.send_capacity(0, u32::MAX, false)
             .is_some_and(|capacity| capacity.bytes > 0)
     }
 
-    /// All 2^48 offsets are used up.
+    /// Whether all 2^48 offsets are used up.
     pub(super) fn is_exhausted(&self) -> bool {
         self.queued == OFFSET_MAX
     }
 
-    /// Returns whether the stream took it.
+    /// Returns whether the batch fits the stream's credit, so that it can be scheduled.
     pub(super) fn queue_batch(&mut self, length: usize, held: u64, token: Token) -> bool {
         let fits = length as u64 <= self.send_limit - self.queued;
         debug_assert!(self.batch.is_none() && fits && length > 0);
@@ -219,7 +219,7 @@ impl Stream {
         taken
     }
 
-    /// MAX_STREAM_DATA. Returns whether there was no credit before.
+    /// Handles MAX_STREAM_DATA. Returns whether the stream had no credit before.
     pub(super) fn raise_limit(&mut self, limit: u64) -> bool {
         let was_empty = self.send_limit == self.queued;
         self.send_limit = self.send_limit.max(limit);
@@ -236,8 +236,8 @@ impl Stream {
         self.send == SendHalf::Finishing
     }
 
-    /// Cuts both halves, as far as they have not ended. Returns the batch that will never be sent: the
-    /// session's credit for it comes back.
+    /// Cuts the halves that have not ended. Returns the batch that will never be sent. Its session
+    /// credit becomes available again.
     pub(super) fn cut(
         &mut self,
         code: ResetCode,
@@ -253,14 +253,14 @@ impl Stream {
                 self.recv = RecvHalf::Discarding;
                 self.stop = Some(code);
             }
-            // All has been sent, and what is still on its way is accounted for.
+            // The peer has sent its final size, so the bytes in flight are accounted for.
             (RecvHalf::Streaming, Some(_)) => self.recv = RecvHalf::Ended,
             (RecvHalf::Discarding | RecvHalf::Ended, _) => {}
         }
         self.cut_sending(code, reason)
     }
 
-    /// The peer cut the stream, which ends what we send too.
+    /// Handles a cut by the peer, which also ends the sending half.
     pub(super) fn cut_sending(&mut self, code: ResetCode, reason: &str) -> Unsent {
         if !matches!(self.send, SendHalf::Streaming | SendHalf::Finishing) {
             return Unsent::default();
@@ -274,55 +274,57 @@ impl Stream {
         Unsent { bytes, held }
     }
 
-    /// Whether an OPEN has not been transmitted: then the peer knows nothing of the stream.
+    /// Whether the OPEN has not been transmitted yet.
     pub(super) fn is_unsent(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Whether a frame is due that goes before all payload: OPEN or OPENED.
+    /// Whether OPEN or OPENED must be sent before any payload.
     pub(super) fn is_unannounced(&self) -> bool {
         self.open.is_some() || self.address.is_some()
     }
 
-    /// Whether payload that arrives now is for the local socket.
+    /// Whether arriving payload is for the local socket.
     pub(super) fn wants_payload(&self) -> bool {
         self.recv == RecvHalf::Streaming
     }
 
-    /// Whether the peer's half has ended: no payload may come any more.
+    /// Whether the receiving half has ended, so that no payload may arrive.
     pub(super) fn recv_ended(&self) -> bool {
         self.recv == RecvHalf::Ended
     }
 
-    /// FIN has come with all before it, or RESET_STREAM: nothing of it is waited for any more.
+    /// Ends the receiving half, after RESET_STREAM, or after FIN and all payload before it.
     pub(super) fn end_receiving(&mut self) {
         self.stop = None;
         self.recv = RecvHalf::Ended;
     }
 
-    /// RESET_STREAM has come: what is behind a gap is never delivered.
+    /// Handles RESET_STREAM. Payload after a gap is never delivered.
     pub(super) fn end_at_gap(&mut self, session: &mut SessionWindow) {
         self.window.give_up_beyond(self.ranges.prefix(), session);
         self.end_receiving();
     }
 
-    /// Whether payload at `start..end` can come.
+    /// Whether payload at `start..end` may arrive.
     pub(super) fn check_range(&self, start: u64, end: u64) -> Result<(), Unusable> {
         self.ranges.check(start, end)
     }
 
-    /// Payload at `start..end` has come.
+    /// Records that payload at `start..end` has arrived.
     pub(super) fn insert_range(&mut self, start: u64, end: u64) {
         self.ranges.insert(start, end);
     }
 
-    /// Since when the local socket takes nothing of what is there for it. A stream that was cut has ended already.
+    /// The time since which the local socket has accepted no payload. `None` for a stream that was
+    /// cut.
     pub(super) fn stalled_since(&self) -> Option<Instant> {
         let since = self.window.stalled_since(self.ranges.prefix());
         since.filter(|_| !self.cut_known)
     }
 
-    /// What the peer said of the end; `false`: it said something else before, or more has come.
+    /// Records the final size. Returns `false` if the peer sent a different final size before, or
+    /// if more bytes have arrived.
     pub(super) fn learn_final_size(&mut self, size: u64) -> bool {
         *self.final_size.get_or_insert(size) == size && self.window.received() <= size
     }
@@ -331,22 +333,23 @@ impl Stream {
         self.final_size
     }
 
-    /// Whether FIN and all that is before it has come.
+    /// Whether FIN and all payload before it have arrived.
     pub(super) fn has_all(&self) -> bool {
         self.final_size == Some(self.ranges.prefix())
     }
 
-    /// Whether a cut is news to the application; it is told now.
+    /// Whether the application must still be informed of the cut. Records that the caller informs
+    /// it.
     pub(super) fn tell_cut(&mut self) -> bool {
         !std::mem::replace(&mut self.cut_known, true)
     }
 
-    /// Whether a limit is worth a frame.
+    /// Whether the limit has changed enough to send a frame.
     pub(super) fn credit_due(&self) -> bool {
         self.recv == RecvHalf::Streaming && self.final_size.is_none() && self.window.due()
     }
 
-    /// Both halves have ended and nothing that came still waits for the local socket.
+    /// Whether both halves have ended and no received payload waits for the local socket.
     pub(super) fn done(&self) -> bool {
         self.send == SendHalf::Ended
             && self.recv == RecvHalf::Ended
@@ -354,7 +357,7 @@ impl Stream {
             && self.window.buffered() == 0
     }
 
-    /// The next control frame that is due.
+    /// The next control frame to send.
     pub(super) fn next_control(&mut self) -> Option<Frame> {
         let stream = self.id;
         if let Some(open) = self.open.take() {
@@ -385,7 +388,7 @@ impl Stream {
         Some(Frame::StopSending { stream, code })
     }
 
-    /// FIN, once it is due.
+    /// FIN, if it must be sent now.
     pub(super) fn next_fin(&mut self) -> Option<FrameHeader> {
         let due = self.send == SendHalf::Finishing && self.batch.is_none();
         due.then(|| {
@@ -394,13 +397,13 @@ impl Stream {
         })
     }
 
-    /// The batch, as one frame.
+    /// Removes the batch and returns it as one frame.
     pub(super) fn next_data(&mut self) -> Option<Sent> {
         let batch = self.batch.take()?;
         let sent = Sent {
             stream: self.id,
             offset: self.sent,
-            // At most frame_max, which has 32 bits.
+            // `length` is at most frame_max, which has 32 bits.
             length: batch.length as u32,
             held: batch.held,
             token: batch.token,
@@ -410,7 +413,7 @@ impl Stream {
         Some(sent)
     }
 
-    /// Bytes of the batch that waits.
+    /// Length of the waiting batch in bytes.
     pub(super) fn waiting(&self) -> Option<usize> {
         self.batch.as_ref().map(|batch| batch.length)
     }

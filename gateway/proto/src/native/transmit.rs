@@ -1,4 +1,4 @@
-//! What leaves: control frames from dirty bits, then payload, one frame a call.
+//! Creates the frames to transmit, one per call: control frames from dirty bits, then payload.
 
 use super::carrier::State as CarrierState;
 use super::codec::{self, Frame, stream_header};
@@ -33,7 +33,7 @@ impl NativeSession {
         if let Some(transmit) = self.next_control(id) {
             return Some(transmit);
         }
-        // Nothing overtakes what a lost carrier did not deliver.
+        // Payload must not overtake the frames that a lost carrier did not deliver.
         if self.carriers.get(&id)?.again.front().is_some() {
             return None;
         }
@@ -63,7 +63,8 @@ impl NativeSession {
                 payload,
             });
         }
-        // A stream that is gone just now may have made room for others, or ended by its last batch.
+        // A stream may have ended with its last batch, or its removal may have raised a limit of
+        // the session. Both need a control frame.
         self.next_control(id)
     }
 
@@ -100,13 +101,14 @@ impl NativeSession {
             && (self.rtt.is_due()
                 || self.wanted.is_due()
                 || self.departure.is_due()
+                || self.assigning.is_due()
                 || self.window.due()
                 || self.streams_due().is_some()
                 || (self.lost.is_empty()
                     && (self.listens.is_due() || !self.control_ready.is_empty())))
     }
 
-    /// What goes before payload.
+    /// The next control frame, which is sent before payload.
     fn next_control(&mut self, id: CarrierId) -> Option<Transmit> {
         let carrier = self.carriers.get_mut(&id)?;
         if carrier.log.is_full() {
@@ -130,12 +132,12 @@ impl NativeSession {
         if let Some(frame) = self.next_session_frame() {
             return Some(self.keep(id, codec::encode(&frame)));
         }
-        // What a lost carrier did not deliver may be an OPEN, which goes before everything else of its
-        // stream and before later OPENs.
+        // The frames that a lost carrier did not deliver may include an OPEN. The OPEN must precede
+        // the stream's other frames and later OPENs.
         if !self.lost.is_empty() {
             return None;
         }
-        // An answer goes before the streams of its listener.
+        // The answer to a LISTEN must precede the streams of the listener.
         if let Some(word) = self.listens.take() {
             return Some(self.keep(id, codec::encode(&word.into())));
         }
@@ -159,7 +161,7 @@ impl NativeSession {
                 return Some(self.keep(id, header.to_vec()));
             }
         }
-        // A stream that is gone just now may have made room for others.
+        // The removal of a stream may have raised a limit of the session.
         let frame = self.next_session_frame()?;
         Some(self.keep(id, codec::encode(&frame)))
     }
@@ -169,6 +171,9 @@ impl NativeSession {
         if let Some(last) = self.departure.take() {
             return Some(Frame::GoAway { last });
         }
+        if let Some(assignment) = self.assigning.take() {
+            return Some(Frame::Assign(assignment));
+        }
         if self.window.due() {
             return Some(Frame::MaxData(self.window.advertise()));
         }
@@ -177,13 +182,13 @@ impl NativeSession {
         Some(Frame::MaxStreams(limit))
     }
 
-    /// How many streams the peer may open in all, when it is worth a frame.
+    /// Total number of streams that the peer may open, if the change is worth a frame.
     fn streams_due(&self) -> Option<u64> {
         let due = self.ids.due(self.config.streams_max.into());
         due.filter(|_| !self.departure.has_begun())
     }
 
-    /// A control frame that goes again if its carrier is lost.
+    /// Retains a control frame, to be sent again if its carrier is lost.
     fn keep(&mut self, id: CarrierId, bytes: Vec<u8>) -> Transmit {
         if self.agreed.resume
             && let Some(carrier) = self.carriers.get_mut(&id)
@@ -193,8 +198,9 @@ impl NativeSession {
         Transmit::Control { carrier: id, bytes }
     }
 
-    /// CARRIER_LOST goes again at once where its carrier is lost, for what is kept of that one goes again
-    /// only when it is settled: two sides that lose carriers in different order would wait for each other.
+    /// CARRIER_LOST is sent again as soon as its carrier is lost. The frames retained for that
+    /// carrier wait until it is settled. If CARRIER_LOST waited too, two sides that lose carriers
+    /// in different order would wait for each other.
     fn tell(&mut self, id: CarrierId, frame: Frame) -> Transmit {
         let transmit = self.pass(id, &frame);
         if let Some(carrier) = self.carriers.get(&id) {
@@ -203,7 +209,7 @@ impl NativeSession {
         transmit
     }
 
-    /// A control frame that means something on this carrier alone.
+    /// Transmits a control frame that has a meaning only on this carrier.
     pub(super) fn pass(&mut self, id: CarrierId, frame: &Frame) -> Transmit {
         let bytes = codec::encode(frame);
         if self.agreed.resume
@@ -214,7 +220,7 @@ impl NativeSession {
         Transmit::Control { carrier: id, bytes }
     }
 
-    /// What a lost carrier did not deliver.
+    /// Sends again a frame that a lost carrier did not deliver.
     fn repeat(&mut self, id: CarrierId, again: Again) -> Transmit {
         let transmit = match &again {
             Again::Control(bytes) => Transmit::Control {
@@ -248,7 +254,7 @@ impl NativeSession {
         (FrameHeader::new(header), payload)
     }
 
-    /// The batch of `stream` waits for a carrier from now on.
+    /// Queues the batch of `stream` on a carrier.
     pub(super) fn schedule(&mut self, stream: StreamId, length: usize) {
         let answered = self.streams.get(&stream).is_some_and(Stream::is_answered);
         let Some(express) = self.express().filter(|_| answered || self.lost.is_empty()) else {
@@ -265,8 +271,8 @@ impl NativeSession {
         }
     }
 
-    /// Where the bulk of `stream` goes: once it is answered, to the carrier with the fewest such streams
-    /// that is not the express one.
+    /// The carrier for the bulk of `stream`. Once the stream is answered, this is the carrier with
+    /// the fewest bulk streams, except the express carrier.
     fn home(&mut self, stream: StreamId, express: CarrierId) -> CarrierId {
         let Some(state) = self.streams.get_mut(&stream) else {
             return express;
@@ -290,15 +296,16 @@ impl NativeSession {
         *id
     }
 
-    /// A stream is gone, or has another home.
+    /// Decrements the number of bulk streams on `home` after a stream has ended or moved.
     pub(super) fn leave_home(&mut self, home: Option<CarrierId>) {
         if let Some(carrier) = home.and_then(|home| self.carriers.get_mut(&home)) {
             carrier.homes -= 1;
         }
     }
 
-    /// Bulk that waits for a carrier whose kernel takes no more: it may leave on `id` instead. The
-    /// express carrier takes none while small streams send, who would wait behind it.
+    /// A waiting bulk stream that may send on `id`, because the kernel accepts no more bytes of the
+    /// stream's own carrier. While small streams send, the express carrier takes no bulk, because
+    /// small streams would wait behind the bulk.
     fn stealable(&self, id: CarrierId) -> Option<StreamId> {
         if self.carriers.len() == 1 {
             return None;
@@ -315,7 +322,7 @@ impl NativeSession {
     }
 }
 
-/// Frames that mean something on this carrier alone.
+/// The next frame that has a meaning only on this carrier.
 pub(super) fn next_passing(carrier: &mut Carrier, resume: bool) -> Option<Frame> {
     if let Some(value) = carrier.pong.take() {
         return Some(Frame::Pong(value));

@@ -1,63 +1,67 @@
-//! Receive windows: what the peer may send, a stream and all together.
+//! Receive windows: the number of bytes that the peer may send, on one stream and on all streams
+//! together.
 //!
-//! Limits are absolute offsets, so a frame that says one coalesces with the next and none is ever
-//! lost. The session's limit is the bound of memory: `MAX_DATA - consumed <= receive`, always. A
-//! stream's window is what it is worth: it begins small, doubles while half of it is consumed in less
-//! than two round trips (the window is then what limits the stream), and falls back once nothing has
-//! been consumed for [`IDLE`]. Windows grow only while all of them together leave a quarter of `receive`
-//! free, so streams that stall cannot take the session's credit from the others, however far they had
-//! grown; only the least windows may overcommit.
+//! Limits are absolute offsets, so a newer limit replaces an older one and no credit is lost. The
+//! session's limit bounds memory: `MAX_DATA - consumed <= receive` always holds.
+//!
+//! A stream's window begins small. It doubles while half of it is consumed in less than two round
+//! trips, because the window then limits the stream. It falls back after [`IDLE`] without
+//! consumption. Windows grow only while all of them together leave a quarter of `receive` free. So
+//! stalled streams cannot use up the session's credit, regardless of the size of their windows.
+//! Only the smallest windows may overcommit.
 
 use std::time::{Duration, Instant};
 
 use super::codec::OFFSET_MAX;
 use crate::session::share::{BulkShare, StreamShare};
 
-/// Least window of a stream, bytes.
+/// Smallest window of a stream in bytes.
 pub const WINDOW_BYTES_MIN: u64 = 16 << 10;
-/// Largest window of a stream, bytes: 4 Gbit/s at an RTT of 130 ms.
+/// Largest window of a stream in bytes: 4 Gbit/s at an RTT of 130 ms.
 pub const WINDOW_BYTES_MAX: u64 = 64 << 20;
-/// Most of a stream's first window, bytes.
+/// Largest first window of a stream in bytes.
 const INITIAL_BYTES_MAX: u64 = 64 << 10;
-/// A first window is at most this part of `receive`, so that as many stalled streams are harmless.
+/// A first window is `receive` divided by this number, at least [`WINDOW_BYTES_MIN`] and at most
+/// [`INITIAL_BYTES_MAX`]. So it takes many stalled streams to use up `receive`.
 const INITIAL_SHARE: u64 = 1024;
-/// Credit goes back once it is this part of a window...
+/// Credit is returned once it reaches the window divided by this number, or [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
-/// ...or this many bytes.
+/// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
-/// A stream that consumed nothing for this long has the window of a new one, and only what it holds counts.
+/// After this time without consumption, the window of a stream falls back to the first window. Only
+/// its buffered bytes then count in the sum of all windows.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 
-/// A local socket that takes less than this, and not all, takes nothing.
+/// A local socket that takes fewer bytes makes no progress, unless it takes all waiting payload.
 const PROGRESS_BYTES: u64 = 4 << 10;
 
-/// Bytes that all bulk streams together always have.
+/// Bytes that all bulk streams together may always have in flight.
 const BULK_BYTES_MIN: u64 = 256 << 10;
 
-/// The window of a new stream, bytes.
+/// The window of a new stream in bytes.
 pub(super) fn initial(receive: u64) -> u64 {
     (receive / INITIAL_SHARE).clamp(WINDOW_BYTES_MIN, INITIAL_BYTES_MAX)
 }
 
-/// Received more than was granted.
+/// The peer sent more bytes than its credit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LimitExceeded;
 
-/// All streams together.
+/// The window of all streams together.
 #[derive(Debug)]
 pub(super) struct SessionWindow {
     receive: u64,
-    /// What the peer has been told.
+    /// The limit that was last sent to the peer.
     advertised: u64,
     received: u64,
     consumed: u64,
-    /// The windows of all streams.
+    /// Sum of the windows of all streams.
     windows: u64,
     share: BulkShare,
 }
 
 impl SessionWindow {
-    /// The first limit, `receive` bytes, is told by the hello.
+    /// The first limit is `receive` bytes. The hello announces it.
     pub(super) fn new(receive: u64) -> Self {
         Self {
             receive,
@@ -69,7 +73,7 @@ impl SessionWindow {
         }
     }
 
-    /// The path's round trip time, without our own queues.
+    /// The path's round trip time, without this side's queues.
     pub(super) fn set_rtt(&mut self, rtt: Option<Duration>) {
         self.share.set_rtt(rtt);
     }
@@ -82,12 +86,12 @@ impl SessionWindow {
         self.advertised
     }
 
-    /// Whether the peer has used up what it was told: its streams wait for more.
+    /// Whether the peer has used up its limit, so that its streams wait for more.
     pub(super) fn is_used_up(&self) -> bool {
         self.received == self.advertised
     }
 
-    /// What the peer may send in all, once it is told.
+    /// Total number of bytes that the peer may send once it has received the limit.
     pub(super) fn free(&self) -> u64 {
         self.receive - self.buffered()
     }
@@ -105,43 +109,45 @@ impl SessionWindow {
         self.consumed += length.min(self.buffered());
     }
 
-    /// Whether enough was consumed to be worth a frame: an eighth, or as much as the peer has left,
-    /// for where streams stall, little goes round.
+    /// Whether enough was consumed to send a frame: an eighth of `receive`, or as much as the
+    /// peer's remaining credit. The second condition matters when streams stall and little credit
+    /// circulates.
     pub(super) fn due(&self) -> bool {
         let owed = self.consumed + self.receive - self.advertised;
         let left = self.advertised - self.received;
         owed > 0 && owed >= (self.receive / RETURN_SHARE).min(left)
     }
 
-    /// The limit to tell the peer now.
+    /// The limit to send to the peer now.
     pub(super) fn advertise(&mut self) -> u64 {
         self.advertised = self.consumed + self.receive;
         self.advertised
     }
 
-    /// What is left of three quarters of `receive` after all windows.
+    /// Three quarters of `receive`, minus the windows of all streams.
     fn room(&self) -> u64 {
         (self.receive / 4 * 3).saturating_sub(self.windows)
     }
 }
 
-/// One stream.
+/// The window of one stream.
 #[derive(Debug)]
 pub(super) struct StreamWindow {
     size: u64,
-    /// What of it counts among the windows of all streams.
+    /// The part of the window that counts in the sum of all windows.
     counted: u64,
     share: StreamShare,
     initial: u64,
     advertised: u64,
     received: u64,
     consumed: u64,
-    /// When the measured stretch began, and what had been consumed then.
+    /// The beginning of the current sample interval, and the number of bytes consumed before it.
     since: Instant,
     consumed_before: u64,
-    /// When it last consumed [`PROGRESS_BYTES`] or all that it held, or began to hold something.
+    /// The time at which the socket last consumed [`PROGRESS_BYTES`] or all payload, or at which
+    /// payload began to wait.
     progress: Instant,
-    /// Bytes consumed since.
+    /// Bytes consumed since `progress`.
     crumbs: u64,
 }
 
@@ -163,34 +169,36 @@ impl StreamWindow {
         }
     }
 
-    /// Up to which offset payload has been announced.
+    /// The offset up to which payload has been announced.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Announced and not consumed, gaps included.
+    /// Bytes announced and not consumed, gaps included.
     pub(super) fn buffered(&self) -> u64 {
         self.received - self.consumed
     }
 
-    /// Since when the local socket takes nothing, where something is there for it: payload up to `offset` has come.
+    /// The time since which the local socket has accepted no data, if payload waits. `offset` is
+    /// the end of the contiguous payload that has arrived.
     pub(super) fn stalled_since(&self, offset: u64) -> Option<Instant> {
         (offset > self.consumed).then_some(self.progress)
     }
 
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     pub(super) fn credit(&self) -> u64 {
         self.advertised - self.received
     }
 
-    /// What has been consumed and not been given back.
+    /// Bytes consumed whose credit has not been returned.
     pub(super) fn owed(&self) -> u64 {
         (self.consumed + self.size)
             .min(OFFSET_MAX)
             .saturating_sub(self.advertised)
     }
 
-    /// Payload up to offset `end` is about to arrive. Checked before a byte of it is stored.
+    /// Checks announced payload up to offset `end` against the credit, before the payload is
+    /// stored.
     pub(super) fn ingest(
         &mut self,
         now: Instant,
@@ -213,7 +221,8 @@ impl StreamWindow {
         Ok(())
     }
 
-    /// What counts of an idle stream's window: what it holds, at most a first window.
+    /// The part of an idle stream's window that counts in the sum of all windows: the buffered
+    /// bytes, at most a first window.
     fn held(&self) -> u64 {
         self.buffered().min(self.initial)
     }
@@ -223,7 +232,8 @@ impl StreamWindow {
         self.counted = counted;
     }
 
-    /// The local socket took `length` bytes: all of the window counts. Grows it where it is what limits the stream.
+    /// Records that the local socket took `length` bytes. The whole window then counts in the sum
+    /// of all windows. The window grows if it limits the stream.
     pub(super) fn consume(
         &mut self,
         now: Instant,
@@ -265,22 +275,23 @@ impl StreamWindow {
         }
     }
 
-    /// What is beyond `offset` will never be delivered.
+    /// Gives up payload beyond `offset`, which will never be delivered.
     pub(super) fn give_up_beyond(&mut self, offset: u64, session: &mut SessionWindow) {
         let kept = offset.max(self.consumed);
         session.consume(self.received.saturating_sub(kept));
         self.received = self.received.min(kept);
     }
 
-    /// What is buffered, and what is still to come, is thrown away.
+    /// Discards the buffered payload and all payload that arrives later.
     pub(super) fn discard(&mut self, session: &mut SessionWindow) {
         let buffered = self.buffered();
         self.consumed += buffered;
         session.consume(buffered);
     }
 
-    /// Falls back to a first window after [`IDLE`] without consumption, of which what it holds counts; else says when
-    /// to look again. What has been promised stays promised.
+    /// Reduces the window to a first window after [`IDLE`] without consumption. Only its buffered
+    /// bytes then count in the sum of all windows. Otherwise returns the time of the next check.
+    /// Granted credit is not withdrawn.
     pub(super) fn shrink(&mut self, now: Instant, session: &mut SessionWindow) -> Option<Instant> {
         let idle_at = self.progress + IDLE;
         if now < idle_at {
@@ -291,19 +302,19 @@ impl StreamWindow {
         None
     }
 
-    /// Whether enough was consumed to be worth a frame.
+    /// Whether enough was consumed to send a frame.
     pub(super) fn due(&self) -> bool {
         let owed = self.owed();
         owed > 0 && owed >= (self.size / RETURN_SHARE).min(RETURN_BYTES_MAX)
     }
 
-    /// The limit to tell the peer now.
+    /// The limit to send to the peer now.
     pub(super) fn advertise(&mut self) -> u64 {
         self.advertised += self.owed();
         self.advertised
     }
 
-    /// The stream is gone.
+    /// Removes the window of a stream that has ended.
     pub(super) fn release(&mut self, session: &mut SessionWindow) {
         self.discard(session);
         self.count(0, session);

@@ -1,42 +1,46 @@
 //! Why streams, opens and sessions end.
 
-/// What cut a stream.
+/// Why a stream was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was cut for this reason, by the peer but for [`ResetCode::OffsetsExhausted`].
+    /// The peer reset the stream with this reason. With [`ResetCode::OffsetsExhausted`], this side
+    /// reset it.
     PeerReset(ResetCode),
-    /// Its carrier ended.
+    /// The stream's carrier ended.
     CarrierLost,
-    /// The peer sent more than its credit, or raised ours beyond what the protocol can count.
+    /// The peer sent more than its credit, or raised the credit of this side beyond the protocol's
+    /// range.
     PeerBrokeCredit,
-    /// Its local socket took nothing for too long while other streams waited for the session's credit: nothing of
-    /// what came is delivered.
+    /// The local socket accepted no data for too long while other streams waited for the session's
+    /// credit. The undelivered payload is dropped.
     Stalled,
 }
 
 /// Why an open stream is cut: the code of RESET_STREAM and STOP_SENDING (docs/protocol.md). JMUX
-/// names no reason; there it is [`ResetCode::Cancelled`].
+/// has no reset codes, so its resets become [`ResetCode::Cancelled`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetCode {
     /// The local socket was reset or failed.
     Cancelled,
-    /// No byte moved for the idle time-out.
+    /// No payload was transferred within the idle timeout.
     IdleTimeout,
-    /// One half had ended and no byte moved for the half-open time-out.
+    /// One half had ended, and no payload was transferred within the half-open timeout.
     HalfOpenTimeout,
-    /// The gateway shuts down.
+    /// The gateway is shutting down.
     Draining,
-    /// The open was not answered in time.
+    /// The peer did not answer the open in time.
     OpenTimeout,
     /// 2^48 bytes have been sent on the stream.
     OffsetsExhausted,
-    /// It was never opened, since that side goes away: it may be opened elsewhere.
+    /// The peer is shutting down and never accepted the stream. The stream may be opened on another
+    /// session.
     NotTaken,
-    /// Its socket took nothing for too long while other streams waited for the session's credit.
+    /// The stream's socket accepted no data for too long while other streams waited for the
+    /// session's credit.
     Stalled,
-    /// It was never opened: the refusal, as answered to an open.
+    /// The stream was refused, with the reason as in the answer to an open.
     Refused(Reason),
-    /// Any other number.
+    /// A code that this version does not name.
     Other(u16),
 }
 
@@ -58,7 +62,7 @@ impl ResetCode {
         }
     }
 
-    /// The class of a number on the wire.
+    /// The reset code for a number on the wire.
     #[must_use]
     pub fn from_code(code: u16) -> Self {
         match code {
@@ -76,20 +80,20 @@ impl ResetCode {
     }
 }
 
-/// Codes of refused opens: this, and SOCKS5's reply number.
+/// The code of a refused open is this number plus SOCKS5's reply number.
 const REFUSED: u16 = 0x100;
 
 /// Why a stream was not opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The class.
+    /// The class of the refusal.
     pub reason: Reason,
-    /// For people.
+    /// A human-readable text.
     pub description: String,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// A refusal with its class and a human-readable text.
     #[must_use]
     pub fn new(reason: Reason, description: impl Into<String>) -> Self {
         Self {
@@ -99,24 +103,24 @@ impl Refusal {
     }
 }
 
-/// Classes of refusal: SOCKS5's reply numbers (RFC 1928, section 6), which JMUX uses too.
+/// Classes of refusal: SOCKS5's reply numbers (RFC 1928, section 6). JMUX uses the same numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// 1.
+    /// 1: any other failure.
     General,
-    /// 2: not allowed by the rules.
+    /// 2: the rules do not permit the target.
     NotAllowed,
-    /// 3.
+    /// 3: no route to the target's network.
     NetworkUnreachable,
-    /// 4: host unreachable, or a name without addresses.
+    /// 4: the host is unreachable, or the name has no address.
     HostUnreachable,
-    /// 5.
+    /// 5: the target refused the connection.
     ConnectionRefused,
-    /// 6 (TTL expired there, timed out here).
+    /// 6: the dial timed out (SOCKS5: TTL expired).
     TimedOut,
-    /// 8: address or scheme not supported.
+    /// 8: the address or scheme is not supported.
     AddressType,
-    /// Any other number.
+    /// A reply number that this version does not name.
     Other(u32),
 }
 
@@ -136,7 +140,7 @@ impl Reason {
         }
     }
 
-    /// The class of a number on the wire.
+    /// The class for a number on the wire.
     #[must_use]
     pub const fn from_code(code: u32) -> Self {
         match code {
@@ -152,75 +156,76 @@ impl Reason {
     }
 }
 
-/// Why an open was not even sent.
+/// Why an open was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The hello is not over.
+    /// The hello is not complete.
     #[error("the session is not established yet")]
     NotReady,
-    /// The peer said that it goes away.
-    #[error("the other side is shutting down and takes no more streams")]
+    /// The peer has announced that it shuts down.
+    #[error("the peer is shutting down and accepts no more streams")]
     GoingAway,
-    /// Our table is full.
+    /// This side's table is full.
     #[error("the session is at its limit of {streams_max} streams")]
     TooManyStreams {
         /// The limit.
         streams_max: u32,
     },
     /// The peer's table is full.
-    #[error("the other side takes no more than {streams_max} streams at once")]
+    #[error("the peer accepts at most {streams_max} streams at once")]
     PeerStreamLimit {
-        /// Its limit.
+        /// The peer's limit.
         streams_max: u64,
     },
-    /// Every byte of the receive budget is granted.
+    /// The whole receive budget is granted.
     #[error(
         "the session's receive budget of {receive_budget} bytes has no room for another stream"
     )]
     BudgetExhausted {
-        /// Bytes.
+        /// The budget in bytes.
         receive_budget: u64,
     },
-    /// The peer cannot tell targets who their clients are.
-    #[error("the other side does not tell targets who their clients are")]
+    /// The peer does not support the announcement of clients to targets.
+    #[error("the peer does not announce clients to its targets")]
     NoSources,
-    /// It would not fit an OPEN that peers accept.
-    #[error("the target has {length} bytes, at most {TARGET_LENGTH_MAX} are possible")]
+    /// The target does not fit an OPEN.
+    #[error("the target has {length} bytes, expected at most {TARGET_LENGTH_MAX}")]
     TargetTooLong {
-        /// Bytes.
+        /// Length of the target in bytes.
         length: usize,
     },
 }
 
-/// Longest target URL, bytes, in both protocols.
+/// Longest target URL in bytes, in both protocols.
 pub const TARGET_LENGTH_MAX: usize = 1024;
 
-/// Why a session cannot go on. The driver gives up the carrier.
+/// Why a session cannot continue. The driver closes the carrier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The carrier's bytes are not the protocol: the peer would not understand a word of it.
+    /// The peer uses a different protocol, so the session sends it no close frame.
     #[error("{0}")]
     Foreign(String),
     /// The peer broke a rule of the protocol.
     #[error("{problem}")]
     Violation {
-        /// What it is told, where the protocol has a word for it.
+        /// The code for the peer, if the protocol has a close frame.
         code: Option<u64>,
-        /// Which rule, and how.
+        /// The broken rule, and how the peer broke it.
         problem: String,
     },
-    /// No hello came.
-    #[error("the other side did not say hello in time; does it speak the same protocol?")]
+    /// No hello arrived in time.
+    #[error("the peer sent no hello in time; does it use the same protocol?")]
     HelloTimeout,
-    /// There was no carrier for too long, or the peer did not say how much of a lost one it received.
+    /// The session had no carrier for too long, or the peer did not report the bytes that it
+    /// received on a lost carrier.
     #[error("the session could not be resumed in time")]
     ResumeTimeout,
     /// The peer ended the session.
     #[error("the peer ended the session, code {code:#x}: {reason}")]
     ClosedByPeer {
-        /// Of the protocol; 0: it has no more use for the session.
+        /// The protocol's code. 0: the peer no longer needs the session.
         code: u64,
-        /// Its words.
+        /// The peer's text.
         reason: String,
     },
 }

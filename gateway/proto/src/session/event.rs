@@ -1,83 +1,91 @@
-//! What a session tells its driver.
+//! The events that a session reports to its driver.
 
-use super::{CarrierId, ListenEvent, Outcome, Refusal, Source, StreamId};
+use super::{Assignment, CarrierId, ListenEvent, Outcome, Refusal, Source, StreamId};
 
-/// What the application side must know.
+/// An event for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The session is established: streams can be opened.
     Ready,
-    /// The carrier's hello is over. The first one's comes with [`Event::Ready`].
+    /// The carrier's hello is complete. For the first carrier, this event follows [`Event::Ready`].
     CarrierUp {
         /// The carrier.
         carrier: CarrierId,
     },
-    /// The carrier is of no more use: close it once what waits for it is transmitted. Nothing of it is
-    /// read any more. Then it is lost, as any that ends.
+    /// The session no longer needs the carrier. The driver stops reading from the carrier,
+    /// transmits the frames that still wait for it, and closes it. It then reports the carrier as
+    /// lost.
     CarrierEnded {
         /// The carrier.
         carrier: CarrierId,
-        /// For people.
+        /// A text for people.
         reason: String,
     },
-    /// The carrier was retired in order: close it. Nothing of it is read any more.
+    /// The carrier was retired in order. The driver closes it without another read.
     CarrierRetired {
         /// The carrier.
         carrier: CarrierId,
     },
-    /// What the peer sends could use this many carriers. Any number; who dials has a bound of its own.
+    /// The peer could use this many carriers for the payload that it sends. The peer does not limit
+    /// the number; the dialling side applies its own maximum.
     CarriersWanted {
-        /// Carriers.
+        /// Number of carriers.
         count: u32,
     },
-    /// The peer takes no more streams; those that are open go on.
+    /// The peer accepts no more streams; open streams continue.
     GoAway,
-    /// The peer asks for a stream: answer by `accept` or `refuse`.
+    /// The peer asks for a stream. The application answers with `accept` or `refuse`.
     Incoming {
         /// The stream.
         stream: StreamId,
-        /// Destination URL as the peer wrote it.
+        /// The target URL as the peer wrote it.
         target: String,
-        /// What the target is to be told before anything else.
+        /// The client's addresses, which the target must receive before any payload.
         source: Option<Source>,
     },
-    /// Our open succeeded; payload may flow.
+    /// This side's open succeeded. Payload may flow.
     Opened {
         /// The stream.
         stream: StreamId,
-        /// What the peer connected to; empty where the protocol does not say.
+        /// The address that the peer connected to; empty if the protocol does not carry it.
         address: String,
     },
-    /// Our open failed; the stream is gone.
+    /// This side's open failed. The session has dropped the stream.
     OpenFailed {
         /// The stream.
         stream: StreamId,
-        /// Why.
+        /// Why the open failed.
         refusal: Refusal,
     },
-    /// The peer goes away, and did not and will not take our open, or the session ended before the open left: nothing
-    /// of the stream has come anywhere, and it may be opened on another session. Here it is gone.
+    /// The peer is shutting down and did not process the open, or the session ended before the open
+    /// left. The target has received no byte, so the stream may be opened on another session. This
+    /// session has dropped the stream.
     OpenReturned {
         /// The stream.
         stream: StreamId,
     },
-    /// Something is said of a listener.
+    /// An event of a listener.
     Listen(ListenEvent),
-    /// There is credit again.
+    /// The addresses that the peer assigns to this side, and the peer's DNS servers. The session
+    /// reports this at most once, and not before [`Event::Ready`].
+    Assigned(Assignment),
+    /// The stream has credit again.
     Writable {
         /// The stream.
         stream: StreamId,
     },
-    /// The peer has no more payload: once all of it is delivered, shut the local socket's write side.
+    /// The peer sends no more payload. The driver delivers the payload that arrived, then shuts
+    /// down the local socket's write side.
     Finished {
         /// The stream.
         stream: StreamId,
     },
-    /// The stream was cut: deliver what came, then reset the local socket.
+    /// The stream was cut. The driver delivers the payload that arrived, then resets the local
+    /// socket.
     Reset {
         /// The stream.
         stream: StreamId,
-        /// By what.
+        /// Why it was cut.
         cause: Outcome,
     },
 }

@@ -1,8 +1,10 @@
-//! Listeners that the dialler requests of the acceptor, both sides of them: requested, answered, given up.
+//! The listeners that the dialler requests from the acceptor. Both sides have a table with the
+//! state of each listener.
 //!
-//! Each state that the peer has to learn of is a dirty one, from which the word is made when there is
-//! room; so nothing queues. Bound: [`LISTENS_MAX`] on each side, what has ended and was not said yet
-//! included. Opens nothing: the acceptor's streams name their listener by [`crate::listen_target`].
+//! A state that must be sent to the peer is a dirty bit. The table creates the message when the
+//! carrier has room, so no queue of messages exists. Bound: [`LISTENS_MAX`] on each side, including
+//! listeners whose end has not been sent. The table does not open streams. The acceptor's streams
+//! identify their listener by [`crate::listen_target`].
 
 use std::collections::BTreeMap;
 
@@ -10,19 +12,19 @@ use super::{
     LISTEN_ADDRESS_LENGTH_MAX, ListenError, ListenEvent, ListenId, Priority, Reason, Refusal,
 };
 
-/// Most listeners that a session asks for at once.
+/// Maximum number of listeners that a session requests at the same time.
 pub const LISTENS_MAX: usize = 64;
-/// The dialler wants no more of it: the code of UNLISTEN.
+/// Code of UNLISTEN: the dialler gives up the listener.
 const GIVEN_UP: u64 = 0;
 
-/// What one side says of a listener.
+/// A message about a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenWord {
-    /// The dialler asks for it.
+    /// The dialler requests the listener.
     Listen {
         /// The listener.
         listen: ListenId,
-        /// Of its streams.
+        /// Priority of the listener's streams.
         priority: Priority,
         /// `ADDRESS:PORT`.
         address: String,
@@ -31,52 +33,52 @@ pub enum ListenWord {
     Listening {
         /// The listener.
         listen: ListenId,
-        /// On what.
+        /// The address that the acceptor listens on.
         address: String,
     },
-    /// It is over, or does not begin.
+    /// The listener has ended or was refused.
     Unlisten {
         /// The listener.
         listen: ListenId,
-        /// 0 of the dialler's, else why, as of a refused open.
+        /// The dialler sends 0. The acceptor sends the number of the reason, as for a refused open.
         code: u64,
-        /// Why, in words.
+        /// The reason as text.
         reason: String,
     },
 }
 
-/// What a peer must not say of listeners.
+/// A message about listeners that the peer must not send.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenViolation {
-    /// More than a session may ask for.
-    #[error("more than {LISTENS_MAX} listeners are asked for")]
+    /// The peer requested more listeners than a session may have.
+    #[error("more than {LISTENS_MAX} listeners were requested")]
     TooMany,
-    /// Anything else.
+    /// Any other message that this state does not allow.
     #[error("{0}")]
     OutOfPlace(String),
 }
 
-/// All listeners that are requested on one connection.
+/// All listeners that one connection's dialler requests.
 #[derive(Debug)]
 pub struct ListenTable {
     dials: bool,
     states: BTreeMap<ListenId, State>,
-    /// How many of them the peer has to learn of.
+    /// Number of listeners with a message for the peer.
     due: usize,
-    /// The last id that was given out, or came.
+    /// The last id that this side assigned or received.
     last: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// The dialler's, to be said.
+    /// On the dialler: the request must be sent.
     AskDue(String, Priority),
-    /// Without an answer.
+    /// The request has been sent or received, and is not answered yet.
     Asked,
-    /// The acceptor's answer, to be said.
+    /// On the acceptor: the answer must be sent.
     AnswerDue(String),
     Listening,
-    /// To be said by either side.
+    /// On either side: the end must be sent.
     EndDue(u64, String),
 }
 
@@ -90,7 +92,7 @@ impl State {
 }
 
 impl ListenTable {
-    /// None yet; `dials`: of the side that asks.
+    /// An empty table. If `dials`, this side dialled, so it requests the listeners.
     #[must_use]
     pub const fn new(dials: bool) -> Self {
         Self {
@@ -101,13 +103,13 @@ impl ListenTable {
         }
     }
 
-    /// Whether [`Self::take`] has a word.
+    /// Whether [`Self::take`] has a message.
     #[must_use]
     pub const fn is_due(&self) -> bool {
         self.due > 0
     }
 
-    /// The next word for the peer.
+    /// The next message for the peer.
     pub fn take(&mut self) -> Option<ListenWord> {
         if self.due == 0 {
             return None;
@@ -135,7 +137,7 @@ impl ListenTable {
         }
     }
 
-    /// Replaces the state, `None`: it is gone. Returns the one before.
+    /// Sets the state, or removes it for `None`. Returns the previous state.
     fn set(&mut self, listen: ListenId, state: Option<State>) -> Option<State> {
         let is_due = |state: &Option<State>| state.as_ref().is_some_and(State::is_due);
         self.due += usize::from(is_due(&state));
@@ -147,10 +149,10 @@ impl ListenTable {
         before
     }
 
-    /// This side does not want it any more, and tells the other one where that knows of it.
+    /// Ends the listener on this side. Informs the peer if the peer has received the request.
     fn end(&mut self, listen: ListenId, code: u64, reason: String) {
         match self.states.get(&listen) {
-            // Nobody has heard of it.
+            // The request was never sent, so the peer needs no message.
             Some(State::AskDue(..)) => drop(self.set(listen, None)),
             Some(State::Asked | State::AnswerDue(_) | State::Listening) => {
                 self.set(listen, Some(State::EndDue(code, reason)));
@@ -159,10 +161,10 @@ impl ListenTable {
         }
     }
 
-    /// Asks for a listener on `address` by the next number.
+    /// Requests a listener on `address` with the next number.
     ///
     /// # Errors
-    /// [`ListenError`]: nothing is said.
+    /// [`ListenError`]: no message is sent.
     pub fn ask(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
         let next = self.last.checked_add(1).ok_or(ListenError::TooMany)?;
         let listen = ListenId(next);
@@ -170,10 +172,10 @@ impl ListenTable {
         Ok(listen)
     }
 
-    /// Asks for a listener on `address` by a number above all before.
+    /// Requests a listener on `address` with a number that is greater than all earlier numbers.
     ///
     /// # Errors
-    /// [`ListenError`]: nothing is said.
+    /// [`ListenError`]: no message is sent.
     pub fn ask_as(
         &mut self,
         listen: ListenId,
@@ -200,14 +202,14 @@ impl ListenTable {
         Ok(())
     }
 
-    /// The dialler wants no more of it.
+    /// The dialler gives up the listener.
     pub fn give_up(&mut self, listen: ListenId) {
         if self.dials {
             self.end(listen, GIVEN_UP, String::new());
         }
     }
 
-    /// The acceptor listens.
+    /// Answers that the acceptor listens on `address`.
     pub fn answer(&mut self, listen: ListenId, address: &str) {
         if self.states.get(&listen) == Some(&State::Asked) {
             let state = State::AnswerDue(address.to_owned());
@@ -215,19 +217,20 @@ impl ListenTable {
         }
     }
 
-    /// The acceptor does not listen, or not any more.
+    /// Reports that the acceptor does not listen, or has stopped listening.
     pub fn refuse(&mut self, listen: ListenId, refusal: Refusal) {
-        // Zero is the dialler's.
+        // Code 0 is reserved for the dialler.
         let code = u64::from(refusal.reason.code()).max(1);
         if !self.dials {
             self.end(listen, code, refusal.description);
         }
     }
 
-    /// What the peer says. `leaves`: this side takes no more of them.
+    /// Handles a message from the peer. If `leaves`, this side is shutting down and refuses
+    /// requests.
     ///
     /// # Errors
-    /// It must not say that.
+    /// [`ListenViolation`]: the peer must not send this message now.
     pub fn hear(
         &mut self,
         word: ListenWord,
@@ -266,13 +269,16 @@ impl ListenTable {
                 dials,
             ) => {
                 if dials == (code == GIVEN_UP) {
-                    let text = format!("listener {}: UNLISTEN of the wrong side", listen.0);
+                    let text = format!(
+                        "listener {}: UNLISTEN with code {code}, but the dialler must send {GIVEN_UP}, and the acceptor another code",
+                        listen.0
+                    );
                     return Err(ListenViolation::OutOfPlace(text));
                 }
                 self.hear_unlisten(listen, code, reason)
             }
             _ => {
-                let text = "the side that dials asks for listeners, the other one answers";
+                let text = "only the dialler requests listeners, and only the acceptor answers";
                 Err(ListenViolation::OutOfPlace(text.to_owned()))
             }
         }
@@ -280,7 +286,7 @@ impl ListenTable {
 
     fn hear_listen(&mut self, listen: ListenId) -> Result<(), ListenViolation> {
         if listen.0 <= self.last {
-            let text = format!("listener {} was asked for before", listen.0);
+            let text = format!("listener {} was requested before", listen.0);
             return Err(ListenViolation::OutOfPlace(text));
         }
         if self.states.len() >= LISTENS_MAX {
@@ -302,10 +308,10 @@ impl ListenTable {
                 self.set(listen, Some(State::Listening));
                 Ok(Some(ListenEvent::Listening { listen, address }))
             }
-            // It was given up meanwhile.
+            // The dialler gave up the listener in the meantime.
             Some(State::EndDue(..)) | None => Ok(None),
             Some(State::AskDue(..) | State::AnswerDue(_) | State::Listening) => {
-                let text = format!("listener {} was not to be answered", listen.0);
+                let text = format!("listener {} has no open request", listen.0);
                 Err(ListenViolation::OutOfPlace(text))
             }
         }
@@ -339,7 +345,7 @@ impl ListenTable {
     fn check_asked(&self, listen: ListenId) -> Result<(), ListenViolation> {
         let unsaid = matches!(self.states.get(&listen), Some(State::AskDue(..)));
         if listen.0 > self.last || unsaid {
-            let text = format!("listener {} was never asked for", listen.0);
+            let text = format!("listener {} was never requested", listen.0);
             return Err(ListenViolation::OutOfPlace(text));
         }
         Ok(())

@@ -1,16 +1,17 @@
-//! Listeners that one side asks the other side for.
+//! Listeners that one side requests from the other.
 
 use super::{Priority, Refusal};
 
-/// Longest address that can be asked to be listened on, bytes.
+/// Longest address of a requested listener, in bytes.
 pub const LISTEN_ADDRESS_LENGTH_MAX: usize = 64;
 
-/// A listener that one side asked the other for, by a number that is used once in a session; at least 1.
+/// A listener that one side requested from the other. The number is at least 1 and unique in a
+/// session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListenId(pub(crate) u32);
 
 impl ListenId {
-    /// That of a number on the wire; `None`: it is 0.
+    /// The listener with this number on the wire. `None`: the number is 0.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -28,13 +29,14 @@ impl ListenId {
 
 const LISTEN_TARGET: &str = "listen://";
 
-/// What the streams of a listener ask for: who asked to listen knows where they lead.
+/// The target of a listener's streams. It contains only the listener's number, because the side
+/// that requested the listener has the real target.
 #[must_use]
 pub fn listen_target(listen: ListenId) -> String {
     format!("{LISTEN_TARGET}{}", listen.0)
 }
 
-/// The listener whose stream asks for `target`.
+/// The listener that `target` names.
 #[must_use]
 pub fn listen_of_target(target: &str) -> Option<ListenId> {
     let number = target.strip_prefix(LISTEN_TARGET)?;
@@ -43,19 +45,19 @@ pub fn listen_of_target(target: &str) -> Option<ListenId> {
     listen.map(ListenId)
 }
 
-/// What a session tells of listeners.
+/// An event of a listener that a session reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenEvent {
-    /// The peer asks this side to listen: answer by `listening` or `end_listen`.
+    /// The peer requests a listener. The application answers with `listening` or `end_listen`.
     Asked {
         /// The listener.
         listen: ListenId,
-        /// `ADDRESS:PORT` as the peer wrote it.
+        /// `ADDRESS:PORT`, as received.
         address: String,
-        /// Of its streams.
+        /// Priority of the listener's streams.
         priority: Priority,
     },
-    /// The peer does not want it any more, or what it was asked on has ended.
+    /// The peer gave up the listener, or the connection that carried the request has ended.
     GivenUp {
         /// The listener.
         listen: ListenId,
@@ -64,37 +66,40 @@ pub enum ListenEvent {
     Listening {
         /// The listener.
         listen: ListenId,
-        /// On what, as the peer says it.
+        /// The address on which the peer listens, as received.
         address: String,
     },
-    /// The peer does not listen, or not any more; it may be asked again.
+    /// The peer does not listen, or has stopped listening. The application may request the listener
+    /// again.
     Ended {
         /// The listener.
         listen: ListenId,
-        /// Why.
+        /// Why the listener ended.
         refusal: Refusal,
     },
 }
 
-/// Why a listener could not be asked for.
+/// Why a listener could not be requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// The hello is not over.
+    /// The hello is not complete.
     #[error("the session is not established yet")]
     NotReady,
-    /// The protocol has no word for it, or the peer did not agree to it.
-    #[error("the other side does not listen for its peers; is it an older version?")]
+    /// The protocol or the peer does not support listeners.
+    #[error("the peer does not support listeners; is it an older version?")]
     Unsupported,
-    /// As many as may be are asked for.
-    #[error("the session asks for as many listeners as it may")]
+    /// The session has [`LISTENS_MAX`](super::LISTENS_MAX) listeners.
+    #[error("the session has reached its limit of listeners")]
     TooMany,
-    /// Numbers ascend on a connection, and this one does not.
-    #[error("the number of the listener is not above all before it on this connection")]
+    /// The number is not greater than all earlier numbers on the connection.
+    #[error(
+        "the number of the listener is not greater than all earlier listener numbers of this connection"
+    )]
     NumberUsed,
-    /// It would not fit a LISTEN.
-    #[error("the address has {length} bytes, 1 to {LISTEN_ADDRESS_LENGTH_MAX} are possible")]
+    /// The address is too long for a LISTEN.
+    #[error("the address has {length} bytes, expected 1 to {LISTEN_ADDRESS_LENGTH_MAX}")]
     AddressTooLong {
-        /// Bytes.
+        /// Length of the address in bytes.
         length: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Streams that have a control frame to transmit, each at most once, first come first served.
+//! Streams with a control frame to transmit: each stream at most once, in order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,41 +1,44 @@
-//! Which stream sends next on a carrier: deficit round robin, with new and small streams first.
+//! Selects the next stream of a carrier: deficit round robin, with new and small streams first.
 //!
-//! A stream is small while it has sent at most [`SMALL_BYTES`] of the last one to two epochs, an epoch
-//! being [`EPOCH_BYTES`] sent by the whole session; so a stream that just began or was quiet goes
-//! ahead of bulk, and one that sends on becomes bulk after its first kilobytes. Bulk streams take turns
-//! by bytes (Shreedhar, Varghese: "Efficient Fair Queuing Using Deficit Round Robin", 1996). Small
-//! streams together cannot starve bulk: after [`SMALL_RUN_BYTES`] in a row a waiting bulk stream has
-//! its turn. No clock is needed.
+//! An epoch is the time in which the whole session sends [`EPOCH_BYTES`]. A stream is small while
+//! it has sent at most [`SMALL_BYTES`] in the last one to two epochs. So a stream that is new or
+//! was quiet goes ahead of bulk, and a stream that continues to send becomes bulk after its first
+//! kilobytes. Bulk streams take turns by bytes (Shreedhar, Varghese: "Efficient Fair Queuing Using
+//! Deficit Round Robin", 1996). Small streams together cannot starve bulk: after
+//! [`SMALL_RUN_BYTES`] in a row, a waiting bulk stream may send. The schedule needs no clock.
 //!
-//! That is [`Priority::Auto`]. A bulk stream never counts as small. An interactive one does for those who
-//! choose carriers; here it goes behind the small ones, in turns by bytes, and ahead of bulk once it has
-//! sent more than they may, so it keeps nobody waiting who sends little. While interactive streams send
-//! without end, bulk has its turn after each [`SMALL_RUN_BYTES`] and a batch of theirs: about half of the
-//! carrier, where batches are alike.
+//! These rules apply to [`Priority::Auto`]. [`Priority::Bulk`] never counts as small. For the
+//! choice of a carrier, an interactive stream always counts as small. In this schedule, an
+//! interactive stream that has sent more than [`SMALL_BYTES`] goes after small streams and ahead of
+//! bulk, so it does not delay a stream that sends little. Such streams take turns by bytes. While
+//! they send without pause, a bulk stream may send after each [`SMALL_RUN_BYTES`] and one
+//! interactive batch. If all batches have the same size, bulk gets about half of the carrier.
 //!
-//! Each carrier has queues of its own; what a stream has sent counts for all of them together.
+//! Each carrier has its own queues. The bytes that a stream has sent are counted over all carriers.
 //!
-//! Bound: one record of a few words a stream that has sent, or has a priority; [`Schedule::forget`] drops it.
+//! Bound: one record of a few words for each stream that has sent or has a priority.
+//! [`Schedule::forget`] drops the record.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{CarrierId, Priority, StreamId};
 
-/// Bytes of the session after which what a stream has sent begins to be forgotten.
+/// Length of an epoch, in bytes that the session sends.
 const EPOCH_BYTES: u64 = 512 << 10;
-/// What a stream may send in that time and still be small.
+/// Maximum number of bytes that a small stream sends in one to two epochs.
 const SMALL_BYTES: u64 = 32 << 10;
-/// Small streams send at most this in a row while others wait, and interactive ones while bulk waits.
+/// Maximum number of bytes that small streams send in a row while other streams wait. The same
+/// limit applies to interactive streams while bulk waits.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
-/// Bytes of the session for which a small stream is remembered by those who choose carriers.
+/// A small stream affects the choice of carriers until the session has sent this many more bytes.
 const SMALL_MEMORY: u64 = 32 << 20;
-/// What a stream may send more, each time its turn comes.
+/// Number of bytes that each turn adds to the deficit of a stream.
 const QUANTUM: u64 = 32 << 10;
 
 #[derive(Debug, Default)]
 struct Flow {
     priority: Priority,
-    /// Bytes of the batch that waits, and where; zero: none does.
+    /// Bytes of the waiting batch, and its carrier. Zero: no batch waits.
     waiting: u64,
     on: Option<CarrierId>,
     deficit: u64,
@@ -45,7 +48,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// Moves to `epoch`, forgetting what is older than one.
+    /// Moves to `epoch` and discards counts older than one epoch.
     fn age(&mut self, epoch: u64) {
         if epoch > self.epoch {
             self.sent_before = if epoch == self.epoch + 1 {
@@ -58,7 +61,7 @@ impl Flow {
         }
     }
 
-    /// What it is with a batch of `length` bytes.
+    /// The class of the stream with a batch of `length` bytes.
     fn class(&self, length: u64) -> Class {
         let small = self.sent + self.sent_before + length <= SMALL_BYTES;
         match self.priority {
@@ -72,18 +75,18 @@ impl Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Small,
-    /// More than small, and ahead of bulk nevertheless.
+    /// An interactive stream that has sent more than [`SMALL_BYTES`]. It goes ahead of bulk.
     Interactive,
     Bulk,
 }
 
-/// What waits for one carrier.
+/// The streams that wait for one carrier.
 #[derive(Debug, Default)]
 struct Queues {
     small: VecDeque<StreamId>,
     interactive: VecDeque<StreamId>,
     bulk: VecDeque<StreamId>,
-    /// Whose turn it is, until its batch is sent.
+    /// The stream whose turn it is, until its batch is sent.
     current: Option<(StreamId, Class)>,
     small_run: u64,
     interactive_run: u64,
@@ -106,32 +109,32 @@ impl Queues {
     }
 }
 
-/// The streams that have a batch to send.
+/// The streams with a batch to send.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     flows: BTreeMap<StreamId, Flow>,
     queues: BTreeMap<CarrierId, Queues>,
     sent: u64,
-    /// What all streams had sent when a small one sent last.
+    /// The number of bytes that all streams had sent when a small stream last sent.
     small_at: Option<u64>,
 }
 
 impl Schedule {
-    /// Whether `stream` goes first, unless it is left to what it sends.
+    /// Sets the priority of `stream`. [`Priority::Auto`] needs no record.
     pub(crate) fn set_priority(&mut self, stream: StreamId, priority: Priority) {
         if priority != Priority::Auto {
             self.flows.entry(stream).or_default().priority = priority;
         }
     }
 
-    /// Whether `stream` goes with the small ones, with a batch of `length` bytes.
+    /// Whether `stream`, with a batch of `length` bytes, counts as small.
     pub(crate) fn is_small(&mut self, stream: StreamId, length: usize) -> bool {
         let flow = self.flows.entry(stream).or_default();
         flow.age(self.sent / EPOCH_BYTES);
         flow.class(length as u64) != Class::Bulk
     }
 
-    /// `stream` has a batch of `length` bytes for `carrier`; it has at most one.
+    /// Queues a batch of `length` bytes of `stream` for `carrier`. A stream has at most one batch.
     pub(crate) fn push(&mut self, carrier: CarrierId, stream: StreamId, length: usize) {
         let flow = self.flows.entry(stream).or_default();
         let queued = flow.waiting > 0;
@@ -148,7 +151,8 @@ impl Schedule {
         }
     }
 
-    /// Whose whole batch goes next on `carrier`; it stays in front until [`Self::pop`].
+    /// The stream whose whole batch is sent next on `carrier`. It remains in front until
+    /// [`Self::pop`].
     pub(crate) fn front(&mut self, carrier: CarrierId) -> Option<StreamId> {
         let queues = self.queues.get_mut(&carrier)?;
         if queues.current.is_none() {
@@ -157,7 +161,7 @@ impl Schedule {
         queues.current.map(|(stream, _)| stream)
     }
 
-    /// The batch of the stream in front has been sent.
+    /// Removes the batch of the stream in front, which has been sent.
     pub(crate) fn pop(&mut self, carrier: CarrierId) {
         let Some(queues) = self.queues.get_mut(&carrier) else {
             return;
@@ -168,7 +172,7 @@ impl Schedule {
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.age(self.sent / EPOCH_BYTES);
             let length = std::mem::take(&mut flow.waiting);
-            // What is left of a turn must not grow to a claim while there is nothing to send.
+            // The rest of a turn must not accumulate while the stream has nothing to send.
             flow.deficit = flow.deficit.saturating_sub(length).min(QUANTUM);
             flow.sent += length;
             self.sent += length;
@@ -176,7 +180,7 @@ impl Schedule {
                 Class::Small => queues.small_run += length,
                 Class::Interactive => {
                     queues.small_run = 0;
-                    // What was sent while nobody waited is no debt.
+                    // Bytes that were sent while no bulk waited do not count in the run.
                     queues.interactive_run = if queues.bulk.is_empty() {
                         0
                     } else {
@@ -191,7 +195,7 @@ impl Schedule {
         }
     }
 
-    /// The stream is gone, with the batch that waited.
+    /// Removes a stream that has ended, along with its waiting batch.
     pub(crate) fn forget(&mut self, stream: StreamId) {
         if let Some(flow) = self.flows.remove(&stream)
             && flow.waiting > 0
@@ -201,8 +205,8 @@ impl Schedule {
         }
     }
 
-    /// Nothing is sent on `carrier` any more. Returns what waited for it, and its bytes, in no
-    /// particular order.
+    /// Removes `carrier`. Returns the streams that waited for it and the sizes of their batches,
+    /// unordered.
     pub(crate) fn drain(&mut self, carrier: CarrierId) -> Vec<(StreamId, usize)> {
         let Some(queues) = self.queues.remove(&carrier) else {
             return Vec::new();
@@ -220,7 +224,7 @@ impl Schedule {
             .collect()
     }
 
-    /// A bulk stream that waits for `carrier` and `may` leave elsewhere.
+    /// A bulk stream that waits for `carrier` and that `may` permits on another carrier.
     pub(crate) fn movable(
         &self,
         carrier: CarrierId,
@@ -230,7 +234,7 @@ impl Schedule {
         queues.bulk.iter().copied().find(|stream| may(*stream))
     }
 
-    /// The batch of `stream` waits for `carrier` instead.
+    /// Moves the waiting batch of `stream` to `carrier`.
     pub(crate) fn transfer(&mut self, stream: StreamId, carrier: CarrierId) {
         let Some(flow) = self.flows.get_mut(&stream) else {
             return;
@@ -242,7 +246,8 @@ impl Schedule {
         self.push(carrier, stream, length);
     }
 
-    /// Whether a small stream has sent lately, measured in what all streams sent since.
+    /// Whether a small stream has sent recently, measured in bytes that all streams have sent since
+    /// then.
     pub(crate) fn small_lately(&self) -> bool {
         self.small_at
             .is_some_and(|at| self.sent - at < SMALL_MEMORY)
@@ -268,7 +273,7 @@ fn choose(queues: &mut Queues, flows: &mut BTreeMap<StreamId, Flow>) -> Option<(
     Some((stream, Class::Bulk))
 }
 
-/// Whose batch is within what its turns have brought it.
+/// The next stream whose turns have granted at least as many bytes as its batch has.
 fn turn(queue: &mut VecDeque<StreamId>, flows: &mut BTreeMap<StreamId, Flow>) -> Option<StreamId> {
     loop {
         let stream = queue.pop_front()?;
@@ -375,7 +380,7 @@ mod tests {
         assert_eq!(send(&mut schedule), StreamId(1));
     }
 
-    /// Bytes that each stream sends while all of `streams` always have a batch of this size.
+    /// Bytes that each stream sends while all `streams` always have a batch of this size.
     fn shares(
         schedule: &mut Schedule,
         streams: &[(u64, usize)],

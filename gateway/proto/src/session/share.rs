@@ -1,57 +1,60 @@
-//! How much payload bulk streams may have on their way: twice what the carrier moves in a round trip
-//! and [`ALLOWANCE`], in equal parts.
+//! Bounds the payload that bulk streams may have in flight. The bound is twice the payload that the
+//! carrier transfers in a round trip plus [`ALLOWANCE`], divided equally among the streams.
 //!
-//! More would only stand in the kernels' queues of the carrier, where no small stream's bytes can
-//! overtake it: with windows without this bound, an exchange of 64 bytes beside one bulk stream took 6
-//! ms on loopback. Less would keep a window from growing with its stream, or a gateway that waits for
-//! its processor from finding something to do.
+//! More payload would only wait in the kernel queues of the carrier, where no small stream can
+//! overtake it. Without this bound, an exchange of 64 bytes next to one bulk stream took 6 ms on
+//! loopback. A smaller bound would keep a window from growing with its stream. A gateway that waits
+//! for a processor would also have no payload to send.
 //!
-//! While small streams are about, next to nothing is for the time that the gateways take: bulk then loses some
-//! of its rate, and they wait a fraction as long.
+//! While small streams are active, the allowance for the gateways' own time is almost zero. Bulk
+//! streams then become slightly slower, and small streams wait for a much shorter time.
 //!
-//! Measured where payload is consumed, in stretches of a quarter of the bytes: no timer, and no table.
+//! The rate is measured where payload is consumed, over sample intervals of a quarter of the bound.
+//! The measurement needs no timer and no table.
 
 use std::time::{Duration, Instant};
 
-/// Time that both gateways may take, beside the path's, without the carrier running dry...
+/// Time that both gateways may take, in addition to the path's round trip, before the carrier has
+/// no payload to send.
 const ALLOWANCE: Duration = Duration::from_micros(1000);
-/// ...and while small streams are about, who wait behind what is on its way.
+/// The same allowance while small streams are active, since they wait behind the bulk in flight.
 const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(30);
-/// What a round trip may take beside [`round_trip_max`]'s own share for it to be still the same path: a
-/// part of the path's round trip in this many, and the gateways' time once more.
+/// Tolerance of [`round_trip_max`]: the path's round trip divided by this number, plus one more
+/// [`ALLOWANCE`]. Within the tolerance, the path is treated as unchanged.
 const SPREAD: u32 = 8;
-/// Stretches for which a small stream is remembered.
+/// Number of sample intervals during which a small stream has an effect after it has ended.
 const SMALL_STRETCHES: u64 = 64;
-/// All streams together, before the first measurement.
+/// The bound for all streams together before the first measurement.
 const INITIAL_BYTES: u64 = 1 << 20;
-/// A stream that consumes this much in a stretch is a bulk stream.
+/// A stream that consumes this many bytes in a sample interval is a bulk stream.
 const BULK_BYTES: u64 = 1 << 10;
 
-/// The longest round trip that bulk within its bound explains, on a path whose own is `rtt`. A longer one
-/// has another cause: another path, or somebody else's bytes in a queue on it.
+/// The longest round trip that bulk within its bound can cause, on a path whose own round trip is
+/// `rtt`. A longer round trip has a different cause, such as a changed path or other traffic in the
+/// path's queues.
 pub(crate) fn round_trip_max(rtt: Duration) -> Duration {
     2 * (rtt + ALLOWANCE) + rtt / SPREAD + ALLOWANCE
 }
 
-/// All streams of a session.
+/// The bulk bound of all streams of a session.
 #[derive(Debug)]
 pub(crate) struct BulkShare {
     least: u64,
     bytes: u64,
-    /// The carrier's round trip; without it there is no bound.
+    /// The carrier's round trip. `None`: bulk is not bounded.
     rtt: Option<Duration>,
     stretch: u64,
     since: Option<Instant>,
     consumed: u64,
     streams: u64,
     streams_before: u64,
-    /// Streams that consumed anything in this stretch, bulk or not.
+    /// Number of streams that consumed payload in this sample interval, whether bulk or not.
     active: u64,
-    /// The last stretch with a small one.
+    /// The last sample interval with a small stream.
     small_in: Option<u64>,
 }
 
-/// One stream's part in the stretch that is being measured.
+/// The consumption of one stream in the current sample interval.
 #[derive(Debug, Default)]
 pub(crate) struct StreamShare {
     stretch: u64,
@@ -59,7 +62,7 @@ pub(crate) struct StreamShare {
 }
 
 impl BulkShare {
-    /// `least`: bytes that all streams together always have.
+    /// `least` is the number of bytes that all streams together may always have in flight.
     pub(crate) fn new(least: u64) -> Self {
         Self {
             least,
@@ -75,12 +78,13 @@ impl BulkShare {
         }
     }
 
-    /// The path's round trip time is `rtt`, without what waits in queues of either end.
+    /// Sets the path's round trip time, without the queues of both ends.
     pub(crate) fn set_rtt(&mut self, rtt: Option<Duration>) {
         self.rtt = rtt;
     }
 
-    /// `stream` consumed `length` bytes. Returns the most that its window should be, bytes.
+    /// Records that `stream` consumed `length` bytes. Returns the largest useful window for
+    /// `stream`, in bytes.
     pub(crate) fn consume(&mut self, now: Instant, stream: &mut StreamShare, length: u64) -> u64 {
         let Some(rtt) = self.rtt else {
             return u64::MAX;
@@ -106,9 +110,10 @@ impl BulkShare {
         self.bytes / self.streams.max(self.streams_before).max(1)
     }
 
-    /// A stretch ended that took `time`. Follows a rise fast, for a window that limits its stream has to
-    /// grow as fast as the carrier's congestion window, and begins far ahead of it; and a fall slowly,
-    /// for a process that waits for its processor looks like one.
+    /// Updates the bound after a sample interval of `time`. The bound rises fast, because a window
+    /// that limits its stream must grow as fast as the carrier's congestion window and start well
+    /// above it. The bound falls slowly, because a process that waits for a processor appears to
+    /// have a lower rate.
     fn measured(&mut self, rtt: Duration, time: Duration) {
         if self.active > self.streams {
             self.small_in = Some(self.stretch);
@@ -137,14 +142,15 @@ impl BulkShare {
 #[cfg(test)]
 #[allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 mod tests {
     use super::*;
 
     const LEAST: u64 = 256 << 10;
     const RTT: Duration = Duration::from_micros(500);
-    /// Bytes that a gigabyte a second moves in twice that and the allowance.
+    /// Bytes that a rate of one gigabyte per second transfers in twice the round trip plus the
+    /// allowance.
     const SHARE: u64 = 2 * (RTT.as_nanos() + ALLOWANCE.as_nanos()) as u64;
 
     fn with_rtt(rtt: Duration) -> BulkShare {
@@ -153,7 +159,8 @@ mod tests {
         share
     }
 
-    /// `streams` consume in turn, `rate` bytes a second together, for a second. Returns their shares.
+    /// Lets `streams` consume in turn for a second, at `rate` bytes per second together. Returns
+    /// their shares.
     fn consume(share: &mut BulkShare, now: Instant, streams: usize, rate: u64) -> Vec<u64> {
         const STEPS: u32 = 100_000;
         let mut parts: Vec<StreamShare> = (0..streams).map(|_| StreamShare::default()).collect();
@@ -207,7 +214,7 @@ mod tests {
         let most = share.consume(now, &mut bulk, 10_000);
         let beside_small = 2 * (RTT + ALLOWANCE_BESIDE_SMALL).as_nanos() as u64;
         assert!(is_near(most, beside_small), "{most}");
-        // They are forgotten when they have gone.
+        // The small streams no longer have an effect some time after they end.
         for _ in 0..10_000 {
             now += Duration::from_micros(10);
             share.consume(now, &mut bulk, 10_000);
@@ -226,8 +233,8 @@ mod tests {
         assert!(round_trip_max(ms(0)) < ms(5));
     }
 
-    /// Streams for whose bytes a path of `rtt` takes its time, in stretches of a sixteenth of the window.
-    /// Returns the last rate, bytes a second.
+    /// Runs streams over a path of `rtt`, in sample intervals of a sixteenth of the window. Returns
+    /// the last rate in bytes per second.
     fn rate_over(share: &mut BulkShare, now: &mut Instant, rtt: Duration, rounds: u32) -> f64 {
         let mut stream = StreamShare::default();
         let mut most = share.consume(*now, &mut stream, 1);
@@ -274,7 +281,7 @@ mod tests {
         let mut most = share.consume(now, &mut stream, 1);
         for _ in 0..6 {
             let before = most;
-            // A whole window arrives in the time of a round trip, a sixteenth at once.
+            // A whole window arrives within a round trip, a sixteenth at a time.
             for _ in 0..16 {
                 now += rtt / 16;
                 most = share.consume(now, &mut stream, before / 16);

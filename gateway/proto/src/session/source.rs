@@ -1,23 +1,24 @@
-//! Who a stream is for, as the side that opens it tells the side that dials.
+//! The client of a stream, as the side that opens the stream describes it to the side that dials.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What the PROXY protocol, version 2, says of a connection.
+/// The addresses in a PROXY protocol header, version 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// It has no addresses that could be said.
+    /// The connection has no addresses that the header can carry.
     Unknown,
-    /// A TCP connection. Both addresses are of one family.
+    /// A TCP connection. Both addresses have the same family.
     Tcp {
-        /// The end that connected.
+        /// The address of the side that connected.
         client: SocketAddr,
-        /// The end that was connected to.
+        /// The address that the client connected to.
         server: SocketAddr,
     },
 }
 
 impl Source {
-    /// Of a connection with these ends: IPv4 where both are, even if written as IPv6, or else IPv6.
+    /// The source of a connection between these addresses: IPv4 if both are IPv4 or IPv4-mapped,
+    /// otherwise IPv6.
     #[must_use]
     pub fn of(client: SocketAddr, server: SocketAddr) -> Self {
         let (one, other) = (client.ip().to_canonical(), server.ip().to_canonical());

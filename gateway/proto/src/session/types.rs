@@ -1,9 +1,9 @@
-//! What crosses the border between a session and its driver.
+//! The types that a session and its driver exchange.
 
 use std::ops::Range;
 
-/// A stream, as this side numbers it. In JMUX it is the local channel id (32 bits), in the native
-/// protocol the number that both sides know (48 bits).
+/// A stream, by this side's number. In JMUX this is the local channel id (32 bits). In the native
+/// protocol both sides use the same number (48 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub(crate) u64);
 
@@ -15,15 +15,15 @@ impl StreamId {
     }
 }
 
-/// Who goes first among the streams of a session, in what each side sends.
+/// The priority with which a stream sends, compared with other streams of its session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// By what it sends: ahead of bulk while that is little.
+    /// The stream is sent ahead of bulk while it sends little.
     #[default]
     Auto,
-    /// Ahead of bulk, however much it sends.
+    /// The stream is sent ahead of bulk, regardless of how much it sends.
     Interactive,
-    /// Bulk from its first byte.
+    /// The stream is bulk from the first byte.
     Bulk,
 }
 
@@ -38,7 +38,7 @@ impl Priority {
         }
     }
 
-    /// The class of a number on the wire; one that is not known says nothing.
+    /// The priority for a number on the wire. Unknown numbers are [`Self::Auto`].
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code {
@@ -49,13 +49,13 @@ impl Priority {
     }
 }
 
-/// A carrier connection of a session, as this side numbers it: in the order in which they were added,
-/// never used again.
+/// A carrier connection of a session, numbered on this side in the order of addition. No number is
+/// reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CarrierId(pub(crate) u32);
 
 impl CarrierId {
-    /// The carrier that a session begins with; of a JMUX session, the only one.
+    /// The first carrier of a session. A JMUX session has no other carrier.
     pub const FIRST: Self = Self(0);
 
     /// The number, for logs.
@@ -65,31 +65,33 @@ impl CarrierId {
     }
 }
 
-/// The driver's name of a buffer (or pipe) that holds payload to send.
+/// The driver's identifier of a buffer or pipe that holds payload to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub u64);
 
-/// What [`super::Session::handle_header`] found.
+/// The result of [`super::Session::handle_header`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Header {
-    /// Not a whole header or control frame: read until there are `needed` bytes.
+    /// The header or control frame is incomplete. The driver reads until `needed` bytes are
+    /// available.
     Incomplete {
-        /// Bytes in all, counted from the first unread one; at most a whole datagram's frame.
+        /// Total number of bytes, counted from the first unread byte. At most the size of a
+        /// datagram frame.
         needed: usize,
     },
-    /// A control frame was handled; skip its bytes.
+    /// A control frame was handled. The driver skips its bytes.
     Control {
         /// Bytes of the frame.
         consumed: usize,
     },
-    /// A payload header; skip its bytes, then move the payload.
+    /// A payload header was handled. The driver skips its bytes and then transfers the payload.
     Payload {
         /// Bytes of the header.
         consumed: usize,
-        /// What follows.
+        /// The payload that follows.
         receive: Receive,
     },
-    /// A whole frame with an IP packet, which is the driver's to hand on; skip its bytes.
+    /// A whole frame with an IP packet. The driver forwards the packet and skips the frame's bytes.
     Datagram {
         /// Bytes of the frame's header.
         header: usize,
@@ -98,17 +100,18 @@ pub enum Header {
     },
 }
 
-/// Announced payload that is still on the carrier.
+/// The announced payload that has not been read from the carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receive {
-    /// Where it arrives.
+    /// The carrier on which the payload arrives.
     pub carrier: CarrierId,
-    /// Where in its stream the next byte of it belongs. Over several carriers, what is before it may
-    /// come later.
+    /// Offset of the next payload byte in its stream. With several carriers, earlier bytes may
+    /// arrive later.
     pub offset: u64,
-    /// Bytes left of it.
+    /// Remaining bytes.
     pub length: usize,
-    /// The stream whose socket it is for; `None`: throw it away (the stream is closed).
+    /// The stream whose socket the payload is for. `None`: the stream is closed, so the driver
+    /// discards the payload.
     pub stream: Option<StreamId>,
 }
 
@@ -122,44 +125,45 @@ pub enum Transmit {
         /// The frame's bytes.
         bytes: Vec<u8>,
     },
-    /// A header, to be followed by payload of the driver's.
+    /// A header, followed by payload that the driver holds.
     Data {
         /// The carrier.
         carrier: CarrierId,
         /// The header's bytes.
         header: FrameHeader,
-        /// The payload behind it.
+        /// The payload that follows the header.
         payload: Payload,
     },
-    /// The same, of a batch that was transmitted before: a part of one frame that a lost carrier did
-    /// not deliver. The header goes in front of these bytes alone; the buffer's other frames stay as
-    /// they are.
+    /// A part of one frame of an earlier batch that a lost carrier did not deliver. The header
+    /// applies only to these bytes.
     Again {
         /// The carrier.
         carrier: CarrierId,
         /// The header's bytes.
         header: FrameHeader,
-        /// The payload behind it.
+        /// The payload that follows the header.
         payload: Payload,
     },
 }
 
-/// Most bytes of a payload header of any protocol.
+/// Largest payload header of any protocol, in bytes.
 pub const HEADER_BYTES_MAX: usize = 16;
 
-/// Most bytes of a control frame of any protocol: JMUX's, whose size is 16 bits.
+/// Largest control frame of any protocol, in bytes: JMUX's, which has a size field of 16 bits.
 pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
 
-/// Most bytes of what one datagram carries: the header of virtio-net and the longest IP packet.
+/// Largest content of a datagram, in bytes: the header of virtio-net and the longest IP packet.
 pub const DATAGRAM_BYTES_MAX: usize = 10 + 65_535;
 
-/// Bytes of the smallest packets that bulk comes in, in any protocol: JMUX's default.
+/// Size of the smallest packets in which bulk payload arrives, in bytes, in any protocol. It is
+/// JMUX's default.
 pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
 
-/// Bytes that a session's driver reads of a stream at first: session credit wakes one stream for each of these.
+/// Bytes that a driver first reads from a stream. New session credit wakes one stream per unit of
+/// this size.
 pub const FIRST_READ_BYTES: usize = 16 << 10;
 
-/// The header of a payload frame, in place: every protocol's fits [`HEADER_BYTES_MAX`].
+/// The header of a payload frame, stored inline. Every protocol's header fits [`HEADER_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -186,48 +190,49 @@ impl std::ops::Deref for FrameHeader {
     }
 }
 
-/// Payload in the driver's hands.
+/// Payload that the driver holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
-    /// Its stream.
+    /// The stream to which the payload belongs.
     pub stream: StreamId,
-    /// Its buffer.
+    /// The buffer that holds the payload.
     pub token: Token,
-    /// Which bytes of what was announced by `source_ready`.
+    /// The range within the batch that `source_ready` announced.
     pub range: Range<usize>,
-    /// It is the batch's last frame; the stream takes the next batch.
+    /// Whether this is the batch's last frame, so that the stream accepts the next batch.
     pub last: bool,
-    /// It may be asked for again: the batch has to be kept until [`super::Session::poll_released`] names
-    /// its token.
+    /// Whether the session may request the payload again. The driver then keeps the batch until
+    /// [`super::Session::poll_released`] returns its token.
     pub retained: bool,
 }
 
-/// What a stream takes from its local socket.
+/// The payload that a stream accepts from its local socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendCapacity {
-    /// Bytes; zero while a batch waits or credit is used up.
+    /// Number of bytes. Zero while a batch waits or the credit is used up.
     pub bytes: u64,
-    /// Header of a payload frame, bytes.
+    /// Size of a payload frame's header in bytes.
     pub header_bytes: usize,
-    /// Payload of one full frame, bytes.
+    /// Largest payload of one frame in bytes.
     pub payload_max: usize,
-    /// The batch may be asked for again: [`Payload::retained`].
+    /// Whether the session may request the batch again, as in [`Payload::retained`].
     pub retained: bool,
-    /// More than half of what may be retained is: a batch should take no more memory than it has bytes.
+    /// Whether more than half of the retransmit buffer is used. A batch should then take no more
+    /// memory than its payload.
     pub retain_scarce: bool,
 }
 
-/// Where the credit of one stream is, bytes.
+/// The credit of one stream, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreditView {
-    /// The peer's number of the stream.
+    /// The peer's number for the stream.
     pub peer: u64,
-    /// We may still send.
+    /// Bytes that this side may still send.
     pub send: u64,
-    /// The peer may still send.
+    /// Bytes that the peer may still send.
     pub recv: u64,
-    /// Received, not taken by the local socket.
+    /// Bytes received, but not taken by the local socket.
     pub buffered: u64,
-    /// Taken, not given back yet.
+    /// Bytes taken by the local socket, but not yet returned to the peer as credit.
     pub owed: u64,
 }

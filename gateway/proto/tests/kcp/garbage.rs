@@ -1,4 +1,5 @@
-//! Datagrams of strangers and of hostile peers: no panic, no unbounded memory, and no harm to others.
+//! Datagrams of unknown and hostile peers do not cause a panic or unbounded memory, and do not
+//! affect other connections.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ fn connection(now: Instant) -> Connection {
     Connection::new(7, settings, KEEPALIVE, now, 0)
 }
 
-/// Any segments of conversation 7, with numbers that are near the ends of their range as often as not.
+/// Random segments of conversation 7. About half of their numbers are near the ends of the range.
 fn hostile(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     let number = |random: &mut Random| match random.below(4) {
@@ -71,7 +72,7 @@ fn a_hostile_peer_harms_nobody() {
             let mut datagrams = 0;
             while connection.poll_transmit(now, &mut out) {
                 datagrams += 1;
-                assert!(datagrams < 10_000, "it sends without end");
+                assert!(datagrams < 10_000, "the connection sends without end");
             }
             if let Some(at) = connection.poll_timeout() {
                 assert!(at + Duration::from_secs(60) > now);
@@ -112,7 +113,10 @@ fn who_begins_is_challenged_and_answers() {
         Some(Opening::Begins { conversation: 7 })
     );
     let challenge = kcp::challenge(7, 0xfeed);
-    assert!(challenge.len() <= ask.len(), "no more than was asked with");
+    assert!(
+        challenge.len() <= ask.len(),
+        "the challenge is longer than the datagram that caused it"
+    );
     assert!(!near.is_met());
     near.handle(now, &challenge);
     assert!(near.is_met() && near.failure().is_none());
@@ -124,7 +128,8 @@ fn who_begins_is_challenged_and_answers() {
         answer: 0xfeed,
     };
     assert_eq!(kcp::opening(&answer), Some(answers));
-    // It is lost, so the next one is challenged again: all is said again.
+    // The first answer is lost, so the peer also answers the next challenge, and sends its first
+    // segment with this answer.
     near.handle(now, &challenge);
     let mut again = Vec::new();
     assert!(near.poll_transmit(now, &mut again));
@@ -134,7 +139,7 @@ fn who_begins_is_challenged_and_answers() {
     let mut read = [0; 8];
     assert_eq!(far.read(&mut read), Some(5));
     assert_eq!(&read[..5], b"hello");
-    // A challenge that was on its way for long.
+    // A challenge arrives after a long delay.
     let mut reply = Vec::new();
     far.write(&[std::io::IoSlice::new(b"hello to you")]);
     assert!(far.poll_transmit(now, &mut reply));

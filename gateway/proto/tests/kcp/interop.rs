@@ -1,4 +1,4 @@
-//! With the crate `kcp`, which follows `ikcp.c` line by line, at the other end.
+//! Interoperation with the crate `kcp`, which is a port of `ikcp.c`.
 
 use std::cell::RefCell;
 use std::io::{IoSlice, Write};
@@ -23,7 +23,8 @@ impl Write for Out {
     }
 }
 
-/// 300,000 bytes each way, with so many parts of a thousand lost.
+/// Exchanges 300,000 bytes in each direction over a path that loses `loss` thousandths of the
+/// datagrams.
 fn exchange(loss: u64) {
     const BYTES: usize = 300_000;
     let mut random = Random::new(loss);
@@ -81,10 +82,14 @@ fn exchange(loss: u64) {
             break;
         }
     }
-    assert!(came == sent, "{} bytes of {BYTES}", came.len());
-    assert!(came_back == sent, "{} bytes back", came_back.len());
-    assert!(ours.is_settled(), "the end was acknowledged");
-    assert!(has_ended, "and read as one");
+    assert!(came == sent, "{} of {BYTES} bytes arrived", came.len());
+    assert!(
+        came_back == sent,
+        "{} bytes arrived in return",
+        came_back.len()
+    );
+    assert!(ours.is_settled(), "the end was not acknowledged");
+    assert!(has_ended, "the end was not read");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What arrives is what was sent, and how fast.
+//! The delivery of bytes over a lossy path, and its rate.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use muxtunnel_proto::kcp::Failure;
 
 use super::world::{Path, World};
 
-/// Bytes a second that a run of `bytes` one way came to.
+/// Transfers `bytes` in one direction. Returns the rate in bytes per second.
 fn rate(world: &mut World, bytes: u64) -> u64 {
     world.run(Duration::from_secs(600));
     assert_eq!(world.ends[1].read, bytes, "{}", world.progress());
@@ -42,7 +42,9 @@ fn the_same_seed_is_the_same_run() {
     assert_eq!(run(), run());
 }
 
-/// Of 100 Mbit/s over 50 ms each way, behind a queue that the start overflows once. TCP with Reno has 1.2 sqrt(1/p) segments a round trip: 1.3 and 0.6 Mbit/s.
+/// The path has 100 Mbit/s and a delay of 50 ms in each direction. The start overflows the path's
+/// queue once. For comparison: TCP with Reno sends 1.2 sqrt(1/p) segments per round trip at a loss
+/// of p. On this path that is 1.3 Mbit/s at a loss of 1 %, and 0.6 Mbit/s at 5 %.
 #[test]
 fn loss_costs_about_what_is_lost() {
     const BYTES: u64 = 60_000_000;
@@ -54,7 +56,7 @@ fn loss_costs_about_what_is_lost() {
         let segments = BYTES / 1376;
         assert!(
             resent * 1000 <= segments * (loss * 3 + 80),
-            "{loss}: {resent} of {segments} were sent again"
+            "{loss}: {resent} of {segments} segments were sent again"
         );
     }
 }
@@ -70,7 +72,10 @@ fn a_queue_that_holds_little_is_no_reason_to_send_twice() {
     let percent = rate(&mut world, BYTES) * 100 / path.rate;
     assert!(percent >= 60, "{percent} % {}", world.progress());
     let resent = world.ends[0].connection.path().resent;
-    assert!(resent * 4 < BYTES / 1376, "{resent} were sent again");
+    assert!(
+        resent * 4 < BYTES / 1376,
+        "{resent} segments were sent again"
+    );
 }
 
 #[test]

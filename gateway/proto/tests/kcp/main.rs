@@ -1,5 +1,5 @@
-//! KCP over a path that loses, delays, reorders and duplicates datagrams, by a clock that is moved: the same run again for
-//! the same seed.
+//! KCP over a path that loses, delays, reorders and duplicates datagrams. The tests advance the
+//! clock, and a seed always produces the same run.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Two connections, the path between them, and what is written and read at both ends.
+//! Two connections, the path between them, and the data that each end writes and reads.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::kcp::{Connection, Keepalive, SEGMENT_PAYLOAD_BYTES, Settings};
 
-/// xorshift64*: small, and the same everywhere.
+/// xorshift64*: a small generator with the same numbers on every platform.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// With a probability of so many parts of a thousand.
+    /// True with a probability of `permille` thousandths.
     pub(crate) fn chance(&mut self, permille: u64) -> bool {
         (self.next() >> 32) % 1000 < permille
     }
@@ -35,11 +35,11 @@ impl Random {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
     pub(crate) delay: Duration,
-    /// Bytes a second.
+    /// Bytes per second.
     pub(crate) rate: u64,
-    /// Bytes that wait for the rate.
+    /// Maximum number of bytes that wait for transmission.
     pub(crate) queue: u64,
-    /// Parts of a thousand.
+    /// Lost datagrams, in thousandths.
     pub(crate) loss: u64,
     pub(crate) reorder: u64,
     pub(crate) duplicate: u64,
@@ -62,20 +62,20 @@ impl Path {
 
 struct Link {
     path: Path,
-    /// When what was sent so far has left.
+    /// The time at which the link has transmitted all queued datagrams.
     free: Instant,
 }
 
-/// What one end writes, and what it has read.
+/// One end, with the data that it writes and the data that it has read.
 pub(crate) struct End {
     pub(crate) connection: Connection,
     pub(crate) write: u64,
     pub(crate) written: u64,
     pub(crate) read: u64,
     pub(crate) ended: bool,
-    /// Says that it ends.
+    /// The end finishes after its bytes.
     pub(crate) finishes: bool,
-    /// Reads nothing until then.
+    /// The end reads nothing before this time.
     pub(crate) reads_from: Instant,
 }
 
@@ -132,7 +132,7 @@ fn byte_at(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 16) as u8
 }
 
-/// Two ends and what is on its way.
+/// Two ends and the datagrams in flight.
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) began: Instant,
@@ -142,12 +142,12 @@ pub(crate) struct World {
     sent: u64,
     pub(crate) datagrams: u64,
     pub(crate) random: Random,
-    /// Datagrams go nowhere from then on.
+    /// From this time on, every datagram is lost.
     pub(crate) cut: Option<Instant>,
 }
 
 impl World {
-    /// Writes `bytes` each way.
+    /// A world in which each end writes the number of bytes at its index in `bytes`.
     pub(crate) fn new(seed: u64, path: Path, bytes: [u64; 2]) -> Self {
         Self::beginning_at(seed, path, bytes, 0, 16 << 20)
     }
@@ -225,14 +225,14 @@ impl World {
         }
     }
 
-    /// Whether all has arrived, at both ends.
+    /// Whether everything has arrived at both ends.
     pub(crate) fn is_done(&self) -> bool {
         self.ends
             .iter()
             .all(|end| end.ended && end.connection.is_settled())
     }
 
-    /// Runs until it is done or has failed; panics where `limit` passes.
+    /// Runs until the world is done or a connection has failed. Panics after `limit`.
     pub(crate) fn run(&mut self, limit: Duration) {
         self.turn();
         while !self.is_done()
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// To the next thing that happens.
+    /// Advances to the next event.
     pub(crate) fn step(&mut self) {
         let first = self.coming.keys().next().map(|(at, _)| *at);
         let timers = self
@@ -259,7 +259,7 @@ impl World {
             .chain(first)
             .chain(reads)
             .min()
-            .expect("nothing happens any more");
+            .expect("no event is left");
         self.now = self.now.max(next);
         while let Some(entry) = self.coming.first_entry() {
             if entry.key().0 > self.now {

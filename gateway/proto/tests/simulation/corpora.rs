@@ -1,13 +1,14 @@
-//! The fuzz targets' committed inputs, and many drawn ones, through the same oracles.
+//! Runs the committed inputs of the fuzz targets, and many random inputs, through the same oracles.
 //!
-//! `make fuzz` looks for new inputs; one that fails is kept in `fuzz/corpus/` once it is mended.
+//! `make fuzz` searches for new inputs. An input that caused a failure remains in `fuzz/corpus/`
+//! after the fix.
 
 use std::fs;
 use std::path::Path;
 
 use crate::sim::{Choices, oracles};
 
-/// Drawn inputs for each oracle that is cheap.
+/// Number of random inputs for each fast oracle.
 const DRAWN_INPUTS: u64 = 20_000;
 
 fn replay(target: &str, oracle: fn(&[u8])) {
@@ -24,7 +25,7 @@ fn replay(target: &str, oracle: fn(&[u8])) {
         let input = fs::read(&file).unwrap();
         let run = || oracle(&input);
         if let Err(cause) = std::panic::catch_unwind(run) {
-            eprintln!("with {}", file.display());
+            eprintln!("failing input: {}", file.display());
             std::panic::resume_unwind(cause);
         }
     }
@@ -36,7 +37,7 @@ fn draw(oracle: fn(&[u8]), length_max: usize) {
         let length = choices.length(length_max);
         let input: Vec<u8> = (0..length).map(|_| choices.below(256) as u8).collect();
         if let Err(cause) = std::panic::catch_unwind(|| oracle(&input)) {
-            eprintln!("with {input:?}");
+            eprintln!("failing input: {input:?}");
             std::panic::resume_unwind(cause);
         }
     }

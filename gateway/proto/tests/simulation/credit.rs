@@ -1,8 +1,8 @@
-//! Who is woken by session credit.
+//! Tests which streams are woken by session credit.
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 
 use std::time::Instant;
@@ -12,7 +12,7 @@ use muxtunnel_proto::{CarrierId, Event, NativeSession, Priority, Session, Stream
 
 use super::resume::{hear, ready_with, transmit};
 
-/// What a stream reads at first.
+/// Number of bytes that a stream reads first.
 const READ: u64 = 16 << 10;
 
 fn woken(session: &mut NativeSession) -> Vec<StreamId> {
@@ -24,7 +24,7 @@ fn woken(session: &mut NativeSession) -> Vec<StreamId> {
     woken.collect()
 }
 
-/// Ten streams, of which all but the first wait for session credit.
+/// Returns a session with ten streams. All except the first wait for session credit.
 fn waiting(now: Instant) -> (NativeSession, Vec<StreamId>) {
     let (mut session, _) = ready_with(now, 1);
     let mut open = || {
@@ -50,7 +50,7 @@ fn credit_wakes_as_many_as_it_is_for_and_what_one_leaves_the_next_one() {
     let more = Frame::MaxData(1 + 2 * READ);
     hear(&mut session, now, CarrierId::FIRST, &more);
     assert_eq!(woken(&mut session), streams[1..3]);
-    // One takes a little, one has nothing to send after all, one has come to its end, and one is cut.
+    // One stream uses little credit, one has no data to send, one has ended, and one is cut.
     session.source_ready(streams[1], 1, 1, Token(1));
     assert_eq!(woken(&mut session), streams[3..4]);
     session.want_credit(streams[2]);
@@ -59,7 +59,7 @@ fn credit_wakes_as_many_as_it_is_for_and_what_one_leaves_the_next_one() {
     assert_eq!(woken(&mut session), streams[5..6]);
     session.reset(streams[4], muxtunnel_proto::ResetCode::Cancelled);
     assert!(woken(&mut session).starts_with(&streams[6..7]));
-    // Nothing is left of it.
+    // The last stream uses all remaining credit, so no other stream is woken.
     let left = session.send_capacity(streams[5]).unwrap().bytes;
     assert_eq!(left, 2 * READ - 1);
     session.source_ready(streams[5], left as usize, left as usize, Token(2));

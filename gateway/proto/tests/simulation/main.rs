@@ -1,5 +1,5 @@
-//! Correctness under any schedule: byte-exact delivery, conservation of credit, no silent truncation,
-//! no leak, and an end to everything, for both protocols.
+//! Correctness under any schedule, for both protocols: byte-exact delivery, conservation of credit,
+//! no silent truncation, no leak, and termination.
 
 #![allow(
     clippy::unwrap_used,

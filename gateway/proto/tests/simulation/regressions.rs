@@ -1,12 +1,13 @@
-//! Others' worst bugs, each as a test that our core does not have it. The name says whose it was.
+//! Severe bugs of other projects. Each test shows that the protocol core does not have the bug in
+//! the test's name.
 //!
-//! Half-closed flows that nobody ends (openziti#4273, linkerd2#8033) are the driver's time-outs:
+//! The driver's timeouts end half-closed flows (openziti#4273, linkerd2#8033):
 //! `a_stream_that_is_half_closed_and_quiet_is_reset_and_one_that_is_open_stays` in
-//! `gateway/tests/limits.rs`. What concerns no mux is tested where it belongs.
+//! `gateway/tests/limits.rs`. Tests for bugs outside the mux are in the affected modules.
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ fn world(profile: Profile) -> World {
     World::new(profile, Choices::Seed(0))
 }
 
-/// A dialled session whose peer is the test.
+/// A dialled session. The test acts as the peer.
 struct Dialled {
     session: NativeSession,
     now: Instant,
@@ -69,7 +70,7 @@ impl Dialled {
         std::iter::from_fn(|| self.session.poll_event()).collect()
     }
 
-    /// The streams that are woken, and nothing else happens.
+    /// Returns the streams that are woken. Panics on any other event.
     fn woken(&mut self) -> Vec<StreamId> {
         let events = self.events().into_iter();
         let woken = events.map(|event| match event {
@@ -85,7 +86,7 @@ impl Dialled {
             .unwrap()
     }
 
-    /// What the stream takes now, all of it.
+    /// Sends as many bytes as the stream accepts now.
     fn send_all(&mut self, stream: StreamId) -> u64 {
         let capacity = self.session.send_capacity(stream).unwrap().bytes;
         if capacity > 0 {
@@ -111,8 +112,8 @@ fn parameters() -> Parameters {
     }
 }
 
-/// A reply queue of one slot gated the reading there: with both directions full, a ping was enough for
-/// a dead session.
+/// A reply queue with one slot blocked the reader. When both directions were full, one ping ended
+/// the session.
 #[test]
 fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
     let mut world = world(Profile {
@@ -126,7 +127,8 @@ fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
     world.settle();
     let mut before = 0;
     for round in 1..=3000 {
-        // A PING every few rounds. First each side writes until its pipe is full: one frame.
+        // The test sends a PING every few rounds. First, each side writes until its pipe is full,
+        // which takes one frame.
         world.advance_to(world.now + Duration::from_millis(300));
         for side in [ENTRY, EXIT] {
             let ids: Vec<StreamId> = world.sides[side].sockets.keys().copied().collect();
@@ -147,14 +149,15 @@ fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
             .map(|flow| flow.delivered)
             .sum();
         if round % 20 == 0 {
-            assert!(delivered > before, "nothing moves any more");
+            assert!(delivered > before, "no payload arrived");
             before = delivered;
         }
     }
     assert!(world.wire.pongs() > 100, "{}", world.wire.pongs());
 }
 
-/// The session's credit for what a reset stream had in flight was lost, until nothing was left.
+/// The session never got back the credit for bytes of a reset stream that were in flight. In the
+/// end no credit was left.
 #[test]
 fn h2_183_334_and_envoy_40085_resets_with_data_in_flight_lose_no_session_credit() {
     for protocol in Protocol::ALL {
@@ -178,7 +181,7 @@ fn h2_183_334_and_envoy_40085_resets_with_data_in_flight_lose_no_session_credit(
             let accepted = turn % 4 > 0;
             world.answer_all(EXIT, accepted);
             world.settle();
-            // Some on its way, some waiting.
+            // Some bytes are in flight, and other bytes wait.
             world.source(ENTRY, id, 5000);
             world.transmit(ENTRY, 1);
             world.source(ENTRY, id, 5000);
@@ -193,13 +196,14 @@ fn h2_183_334_and_envoy_40085_resets_with_data_in_flight_lose_no_session_credit(
             assert_eq!(side.session.stream_count(), 0);
             assert_eq!(side.session.receive_budget_used(), 0);
         }
-        // As much goes through as ever.
+        // As many bytes pass as before the resets.
         world.open(ENTRY, 20 << 20, Ending::Finish).unwrap();
         world.finish_fairly();
     }
 }
 
-/// Callbacks reordered the list of streams that it was walking: one was woken twice, another never.
+/// Callbacks reordered the list of streams during its iteration: one stream was woken twice,
+/// another never.
 #[test]
 fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then() {
     let mut dialled = Dialled::new(parameters());
@@ -210,7 +214,7 @@ fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then
         assert_eq!(dialled.send_all(stream), 0);
     }
     dialled.transmit_all();
-    // The first takes all that there is, another is cut, a new one comes and waits.
+    // The first stream uses all credit, a second stream is cut, and a new stream waits.
     dialled.hear(&Frame::MaxData(1050));
     assert_eq!(dialled.woken(), [waiting[0]]);
     assert_eq!(dialled.send_all(waiting[0]), 950);
@@ -218,8 +222,8 @@ fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then
     let new = dialled.open();
     assert_eq!(dialled.send_all(new), 0);
     assert_eq!(dialled.woken(), []);
-    // Each one that is left, the new one last, and each once: one takes what it is woken for and waits again, one finds that
-    // it has nothing to send, so that the next one has its turn.
+    // Each remaining stream is woken once, and the new stream is woken last. One stream uses its
+    // credit and waits again. Another stream has no data to send, so the next stream is woken.
     let left = waiting[1..].iter().filter(|stream| **stream != streams[4]);
     let left: Vec<StreamId> = left.copied().chain([new]).collect();
     let mut woken: Vec<StreamId> = Vec::new();
@@ -229,13 +233,13 @@ fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then
         let takes = dialled.woken();
         woken.extend(&takes);
         let [takes] = takes[..] else {
-            panic!("{takes:?} are woken for a byte");
+            panic!("{takes:?} are woken, expected one stream for one byte of credit");
         };
         dialled.session.want_credit(takes);
         let next = dialled.woken();
         woken.extend(&next);
         let [next] = next[..] else {
-            panic!("{next:?} are woken for a byte that is left");
+            panic!("{next:?} are woken, expected the next stream for the byte left");
         };
         assert_eq!(dialled.send_all(next), 1);
         if woken.len() >= left.len() {
@@ -245,8 +249,8 @@ fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then
     assert_eq!(woken, left);
 }
 
-/// A peer that sent everything and closed before it was accepted: the end was handled first, the data
-/// was lost.
+/// A peer sent all data and closed the stream before the open was accepted. The end was handled
+/// first, and the data was lost.
 #[test]
 fn rust_yamux_25_what_came_before_the_accept_is_delivered_and_then_its_end() {
     let mut world = world(Profile {
@@ -268,8 +272,9 @@ fn rust_yamux_25_what_came_before_the_accept_is_delivered_and_then_its_end() {
     assert_eq!(stream.flows[ENTRY].delivered, 10_000);
 }
 
-/// Fragments of one byte with gaps between them: the bytes were bounded, what was noted about them was
-/// not. One carrier has no gaps, so there is nothing to note.
+/// A peer sent fragments of one byte with gaps between them. The other project limited the bytes,
+/// but not the records about the gaps. A single carrier has no gaps, so the session needs no
+/// records.
 #[test]
 fn rustsec_2026_0185_fragments_leave_no_trace_but_their_bytes() {
     let mut dialled = Dialled::new(parameters());

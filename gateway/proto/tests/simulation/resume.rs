@@ -1,8 +1,8 @@
-//! Bounds of what a session keeps for a carrier that may be lost.
+//! The bounds of the data that a session retains in case a carrier is lost.
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 
 use std::time::Instant;
@@ -14,7 +14,8 @@ use muxtunnel_proto::{
     Transmit,
 };
 
-/// Control frames that a carrier keeps without an acknowledgement, and the longest of them.
+/// Maximum number of bytes of unacknowledged control frames on a carrier: the session's bound of
+/// 1 MiB plus the longest frame.
 const CONTROL_BYTES_MAX: usize = (1 << 20) + 1100;
 
 pub(super) fn hear(session: &mut NativeSession, now: Instant, carrier: CarrierId, frame: &Frame) {
@@ -36,7 +37,7 @@ fn ready(now: Instant) -> (NativeSession, Frame) {
     ready_with(now, 1 << 30)
 }
 
-/// A session whose peer takes `data` bytes of all streams together, and its hello.
+/// A session whose peer grants `data` bytes of session credit, and the peer's hello.
 pub(super) fn ready_with(now: Instant, data: u64) -> (NativeSession, Frame) {
     let config = NativeConfig {
         streams_max: 10_000,
@@ -60,7 +61,7 @@ pub(super) fn ready_with(now: Instant, data: u64) -> (NativeSession, Frame) {
     (session, ack)
 }
 
-/// The peer has all that was sent on the first carrier: PING and one OPEN. Returns its bytes.
+/// Acknowledges all frames on the first carrier: PING and one OPEN. Returns the number of bytes.
 fn acknowledge_all(session: &mut NativeSession, now: Instant) -> u64 {
     let received = 16 + 26;
     let ack = Frame::Ack { received };
@@ -68,7 +69,7 @@ fn acknowledge_all(session: &mut NativeSession, now: Instant) -> u64 {
     received
 }
 
-/// A stream that is open, and the bytes that the peer has of it.
+/// An open stream, and the number of bytes that the peer has received.
 fn opened(session: &mut NativeSession, now: Instant) -> (StreamId, u64) {
     let stream = session
         .open(now, "tcp://a:1", Priority::Auto, None)
@@ -102,7 +103,7 @@ fn a_session_says_when_what_it_may_keep_gets_scarce() {
     assert!(!session.send_capacity(stream).unwrap().retain_scarce);
 }
 
-/// 64 MiB of one-byte frames would be gigabytes of tables.
+/// Without this overhead, 64 MiB of payload in frames of one byte would need gigabytes of tables.
 #[test]
 fn small_frames_count_with_what_they_take_beyond_their_payload() {
     let now = Instant::now();
@@ -113,8 +114,8 @@ fn small_frames_count_with_what_they_take_beyond_their_payload() {
     let most = retain.div_ceil(each);
     let mut frames = 0;
     while session.send_capacity(stream).unwrap().bytes > 0 {
-        // Before it is gigabytes of this test's memory.
-        assert!(frames < most, "more than {most} frames are kept");
+        // This bound protects the test's own memory.
+        assert!(frames < most, "more than {most} frames are retained");
         session.source_ready(stream, 1, 1, Token(frames));
         while session.poll_transmit(CarrierId::FIRST).is_some() {}
         frames += 1;
@@ -137,7 +138,7 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     assert!(((1 << 20)..CONTROL_BYTES_MAX).contains(&bytes), "{bytes}");
     assert!(!session.wants_transmit(CarrierId::FIRST));
 
-    // An acknowledgement makes room for as much.
+    // An acknowledgement makes room for the same number of bytes.
     let received = before + first[..501].iter().map(Vec::len).sum::<usize>() as u64;
     hear(
         &mut session,
@@ -148,7 +149,7 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     let more = transmit(&mut session, CarrierId::FIRST);
     assert!((490..=510).contains(&more.len()), "{}", more.len());
 
-    // All that was not acknowledged goes again, as far as there is room, before anything that waited.
+    // Unacknowledged frames are sent again, up to the bound, before frames that waited.
     session.handle_carrier_lost(now, CarrierId::FIRST);
     let second = session.add_carrier(now).unwrap();
     transmit(&mut session, second);
@@ -160,7 +161,7 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     hear(&mut session, now, second, &lost);
     let again = transmit(&mut session, second);
     let expected: Vec<&Vec<u8>> = first[501..].iter().chain(&more).collect();
-    // The first is our own CARRIER_LOST.
+    // The first frame is our own CARRIER_LOST.
     assert!(
         again.len() > 900
             && again[1..]
@@ -210,7 +211,7 @@ fn a_carrier_that_leads_to_another_peer_ends_alone_and_the_session_waits_for_its
     hear(&mut session, now, own, &ack);
     assert!(!session.is_over());
 
-    // Its own peer's word counts.
+    // The report of the session's own peer is accepted.
     session.handle_carrier_lost(now, own);
     let own = session.add_carrier(now).unwrap();
     transmit(&mut session, own);
@@ -227,13 +228,14 @@ fn carriers_have_a_bound() {
     let (mut session, ack) = ready(now);
     for _ in 1..muxtunnel_proto::native::CARRIERS_MAX {
         let carrier = session.add_carrier(now).unwrap();
-        // One hello at a time.
+        // The session permits one hello at a time.
         assert_eq!(session.add_carrier(now), None);
         transmit(&mut session, carrier);
         hear(&mut session, now, carrier, &ack);
     }
     assert_eq!(session.add_carrier(now), None);
-    // One that was lost counts until the peer has said what it received.
+    // A lost carrier counts towards the bound until the peer has reported the number of received
+    // bytes.
     session.handle_carrier_lost(now, CarrierId::FIRST);
     assert_eq!(session.add_carrier(now), None);
 }

@@ -1,5 +1,6 @@
-//! Schedules that are made on purpose: one stalled reader, many, bulk beside small streams, a carrier
-//! that is lost. A round is one round trip of a carrier of one millisecond; nothing waits for a clock.
+//! Deliberate schedules: one stalled reader, many stalled readers, bulk next to small streams, a
+//! lost carrier. A round is one round trip of a carrier with one millisecond of delay. No test
+//! waits for a clock.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use muxtunnel_proto::{Priority, StreamId};
 
 use crate::sim::{Choices, ENTRY, EXIT, End, Ending, Profile, Protocol, World};
 
-/// What every source sends in one round, if it may.
+/// Maximum number of bytes that every source sends in one round.
 const ROUND_BYTES: usize = 20_000;
 
 fn world(profile: Profile) -> World {
     World::new(profile, Choices::Seed(0))
 }
 
-/// One round trip: both sides say what the carrier takes, and up to `bytes` of it arrive.
+/// Runs one round trip. Both sides write as much as the carrier accepts, and up to `bytes` arrive.
 fn exchange(world: &mut World, bytes: usize) {
     for _ in 0..2 {
         for side in [ENTRY, EXIT] {
@@ -29,12 +30,12 @@ fn exchange(world: &mut World, bytes: usize) {
     }
 }
 
-/// Streams from the entry that never run out of bytes, accepted by the exit.
+/// Opens endless streams from the entry, which the exit accepts.
 fn open(world: &mut World, count: usize) -> Vec<StreamId> {
     open_as(world, &vec![Priority::Auto; count])
 }
 
-/// The same with a priority each.
+/// Opens endless streams from the entry, one with each of `priorities`, which the exit accepts.
 fn open_as(world: &mut World, priorities: &[Priority]) -> Vec<StreamId> {
     exchange(world, usize::MAX);
     let mut open = |priority| world.open_as(ENTRY, u64::MAX, Ending::Finish, priority);
@@ -48,8 +49,8 @@ fn open_as(world: &mut World, priorities: &[Priority]) -> Vec<StreamId> {
     streams
 }
 
-/// One round in which the sockets of `senders` may send and the exit's readers read what they have,
-/// but for the first `stalled` ones.
+/// Runs one round. The sockets of `senders` may send. All readers of the exit except the first
+/// `stalled` read all data.
 fn round(world: &mut World, senders: &[StreamId], stalled: u32, bytes: usize) {
     for &id in senders {
         world.source(ENTRY, id, ROUND_BYTES);
@@ -72,15 +73,15 @@ fn delivered(world: &World, labels: std::ops::Range<usize>) -> Vec<u64> {
         .collect()
 }
 
-/// What the streams behind the first `stalled` ones have delivered after `rounds`, when the first ones
-/// do not read, or do not even send.
+/// Returns the bytes that each stream after the first `stalled` delivers. The first `stalled`
+/// streams do not read or, if `silent`, do not send.
 fn others(protocol: Protocol, stalled: usize, silent: bool) -> Vec<u64> {
     let mut world = world(Profile {
         pipe_bytes: usize::MAX,
         ..Profile::plain(protocol)
     });
     let streams = open(&mut world, 40);
-    // First everybody reads, so that the windows of those who will stall have grown.
+    // First all readers read, so that the windows of the later stalled streams have grown.
     for _ in 0..100 {
         round(&mut world, &streams, 0, usize::MAX);
     }
@@ -113,7 +114,7 @@ fn beside_stalled_readers_the_others_deliver_as_much_as_without_them() {
 
 #[test]
 fn the_others_share_what_stalled_readers_leave_of_the_memory() {
-    // 60 first windows of 16 KiB, out of 1 MiB.
+    // 60 first windows of 16 KiB use most of the budget of 1 MiB.
     let mut world = world(Profile {
         ends: [End {
             receive_budget: 1 << 20,
@@ -134,10 +135,10 @@ fn the_others_share_what_stalled_readers_leave_of_the_memory() {
     );
 }
 
-/// Streams that do not read, with first windows of 16 KiB: more than 1 MiB.
+/// Number of streams that do not read. Their first windows of 16 KiB exceed 1 MiB.
 const STALLED: usize = 65;
 
-/// All of a memory of 1 MiB is with streams that do not read. Two others do.
+/// Streams that do not read use the whole memory of 1 MiB. Two other streams read.
 fn starved() -> (World, Vec<StreamId>) {
     let mut world = world(Profile {
         ends: [End {
@@ -162,7 +163,11 @@ fn stalled_readers_that_hold_all_of_the_memory_give_way_after_a_minute() {
     for _ in 0..100 {
         round(&mut world, &streams, STALLED as u32, usize::MAX);
     }
-    assert_eq!(delivered(&world, STALLED..STALLED + 2), [0, 0], "they wait");
+    assert_eq!(
+        delivered(&world, STALLED..STALLED + 2),
+        [0, 0],
+        "readers got credit before a stalled stream was reset"
+    );
     world.advance_to(world.now + Duration::from_secs(60));
     for _ in 0..5_000 {
         round(&mut world, &streams, STALLED as u32, usize::MAX);
@@ -172,7 +177,7 @@ fn stalled_readers_that_hold_all_of_the_memory_give_way_after_a_minute() {
         readers.iter().all(|bytes| *bytes > 10_000_000),
         "{readers:?}"
     );
-    // No more streams ended than necessary, and none whose client reads.
+    // Only as many streams as necessary were ended. All of these streams had a stalled client.
     let left = world.sides[EXIT].session.stream_count();
     assert!((57..67).contains(&left), "{left} streams are left");
     for stream in &streams[STALLED..] {
@@ -221,7 +226,7 @@ fn streams_that_are_gone_leave_their_part_of_the_memory_to_others() {
             });
             assert!(ends, "{protocol:?}: {id:?} hangs");
         }
-        // The last one is alone, and its window is what limits it.
+        // Only the last stream remains, and only its window limits it.
         world.open(ENTRY, u64::MAX, Ending::Finish).unwrap();
         let mut most = 0;
         for _ in 0..200 {
@@ -234,13 +239,14 @@ fn streams_that_are_gone_leave_their_part_of_the_memory_to_others() {
     }
 }
 
-/// Two bulk streams and `small` ones of `bytes` in each round trip, all of which a carrier limits.
-/// What each has delivered, and how often a small one still waited when the next round began.
+/// Two bulk streams, and `small` streams of `bytes` in each round trip, over a carrier that limits
+/// them. Returns the bytes that each stream delivered, and how often a small stream waited longer
+/// than a round.
 fn bulk_beside(protocol: Protocol, small: usize, bytes: usize) -> (Vec<u64>, u64) {
     beside_bulk(protocol, &[Priority::Auto; 2], small, bytes)
 }
 
-/// The same with a stream of each of these priorities that sends without end.
+/// Like [`bulk_beside`], with one endless stream of each of these priorities.
 fn beside_bulk(
     protocol: Protocol,
     endless: &[Priority],
@@ -264,7 +270,7 @@ fn beside_bulk(
         }
         for &id in &streams[endless.len()..] {
             let late = !world.source(ENTRY, id, bytes);
-            // At first the bulk streams are new, and count as small.
+            // In the first turns, the bulk streams are new, so the session treats them as small.
             waited += u64::from(late && turn > 100);
         }
         round(&mut world, &[], 0, CARRIER_BYTES);
@@ -273,7 +279,7 @@ fn beside_bulk(
 }
 
 const ROUNDS: usize = 2000;
-/// What a carrier takes one way in half a round.
+/// Bytes that a carrier accepts in one direction in half a round.
 const CARRIER_BYTES: usize = 32 << 10;
 
 #[test]
@@ -318,7 +324,8 @@ fn an_interactive_stream_that_sends_without_end_goes_ahead_of_bulk_and_starves_n
 #[test]
 fn many_small_streams_do_not_starve_bulk() {
     for protocol in Protocol::ALL {
-        // More than the carrier takes, but too little of each to count as bulk.
+        // The total is more than the carrier accepts, but each stream sends too little to count as
+        // bulk.
         let (delivered, waited) = bulk_beside(protocol, 60, 1500);
         assert!(waited > 0, "{protocol:?}: the carrier was not full");
         let least = (ROUNDS * CARRIER_BYTES / 10) as u64;
@@ -352,11 +359,11 @@ fn a_carrier_that_is_retired_under_load_leaves_nothing_to_send_again() {
             assert!(world.sides[ENTRY].session.retire_carrier(newest));
             let other = world.links[1].ids[ENTRY].unwrap();
             let again = world.sides[ENTRY].session.retire_carrier(other);
-            assert!(!again, "one at a time");
+            assert!(!again, "two carriers were retired at once");
         }
         round(&mut world, &streams, 0, CARRIER_BYTES);
     }
-    // That no payload goes again without a loss is checked wherever it goes.
+    // The records of the wire check that no payload is repeated without a loss.
     assert_eq!(world.links[2].gone, [true; 2]);
     assert!(world.lost_at.is_none() && sent(&world) > before);
     assert_eq!(world.alive(), 2);

@@ -1,11 +1,11 @@
-//! Many random schedules, each from a seed of its own.
+//! Many random schedules, each from its own seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::sim::{self, Choices, Protocol, Seen, Sometimes};
 
-/// Seeds of one `cargo test`; `MUX_SIM_SEEDS=N` runs more.
+/// Number of seeds in one `cargo test`. `MUX_SIM_SEEDS=N` sets another number.
 const SEEDS_DEFAULT: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
@@ -22,7 +22,7 @@ fn forced() -> Option<Protocol> {
     }
 }
 
-/// Runs the seeds that nobody has taken, until they are used up.
+/// Runs seeds until all seeds have been run.
 fn work(next: &AtomicU64, seeds: u64) -> Sometimes {
     let mut sum = Sometimes::default();
     loop {
@@ -32,7 +32,7 @@ fn work(next: &AtomicU64, seeds: u64) -> Sometimes {
         }
         let run = || sim::run(forced(), Choices::Seed(seed), false).sometimes;
         let seen = std::panic::catch_unwind(run).unwrap_or_else(|cause| {
-            // The other threads need no further seed.
+            // Stops the other threads.
             next.store(seeds, Ordering::Relaxed);
             eprintln!("replay: MUX_SIM_SEED={seed} cargo test -p muxtunnel-proto --test simulation any_schedule");
             std::panic::resume_unwind(cause)
@@ -65,7 +65,7 @@ fn any_schedule_delivers_exactly_what_was_sent_and_conserves_credit() {
     check_variety(&sum);
 }
 
-/// A sweep that never came to something proves nothing of it.
+/// Asserts that the sweep has reached every expected state.
 fn check_variety(sum: &Sometimes) {
     for protocol in Protocol::ALL {
         if forced().is_some_and(|forced| forced != protocol) {
@@ -77,7 +77,7 @@ fn check_variety(sum: &Sometimes) {
         for seen in Seen::expected(protocol) {
             eprintln!("{protocol:?} {seen:?}: {}", sum.count(protocol, seen));
         }
-        assert!(missed.is_empty(), "no {protocol:?} run came to {missed:?}");
+        assert!(missed.is_empty(), "no {protocol:?} run reached {missed:?}");
     }
 }
 

@@ -1,22 +1,24 @@
-//! Which connection gets a permit, and which one is evicted or dropped for it.
+//! Decides which connection gets a permit, and which connection is evicted or dropped.
 //!
-//! Comes in: connections by their sources, how each ended, the time and chance. Goes out: [`Entrance`]. No clock, lock or
-//! randomness of its own, so that a simulation decides about it (`arbiter/simulation.rs`).
+//! Inputs: connections by source, how each connection ended, the time, and random values. Output:
+//! [`Entrance`]. The arbiter has no clock, lock or random generator; callers supply them.
 //!
-//! While a permit is free, every connection gets one. After that, each new connection takes the permit of the oldest of the
-//! source that has most permits; the failures that still count for a source (`penalties.rs`) count like permits. Two cases
-//! are decided by chance, and neither is ever certain:
+//! While a permit is free, every connection gets a permit. After that, each new connection takes
+//! the permit of the oldest connection of the source with the most permits. A source's failures
+//! that still count (`penalties.rs`) weigh as much as permits. Chance decides two cases:
 //!
-//! - *Early drop.* The new connection would take a permit of its own source, or of one that has no more than its own. Where
-//!   these come so fast that a connection is evicted before it can prove anything (`ProofTime`), the new one is dropped,
-//!   with the probability that leaves the others that time. Where one address is that of many peers (SNAT), or where many
-//!   addresses attack, those who are fast could otherwise evict everybody in time.
-//! - *Penalty.* The new connection would be the one that goes, since its source has failed so often. With a probability of
-//!   one in one more than the failures, its source counts as if it had not failed, for as long as it has permits.
+//! - *Early drop.* The new connection would take a permit of its own source, or of a source with no
+//!   more permits. If connections arrive too fast to authenticate before they are evicted
+//!   (`ProofTime`), the new connection may be dropped. The drops leave the other connections enough
+//!   time. Otherwise fast sources could evict every connection in time: one address of many peers
+//!   (SNAT), or many attacking addresses.
+//! - *Penalty.* The new connection itself would be evicted, since its source has failed too often.
+//!   With probability 1/(failures + 1), the source's failures do not count while the source has
+//!   permits.
 //!
-//! A connection that is evicted has failed where it had the time of a proof, and otherwise not.
+//! An evicted connection counts as failed only if it had enough time to authenticate.
 //!
-//! Bounds: the permits; a source is known while it has one. Read next: `penalties.rs`.
+//! Bounds: the permits. A source is stored while it has a permit. Read next: `penalties.rs`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,39 +27,39 @@ use std::time::{Duration, Instant};
 
 use super::penalties::{Penalties, failures};
 
-/// Where a connection comes from; `None`: from a socket without addresses. All of an IPv6 network of 64 bits are one.
+/// The IPv4 address or IPv6 /64 network of a connection; `None`: a socket without addresses.
 pub(super) type Source = Option<IpAddr>;
 
 /// Whether connections may be dropped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EarlyDrop {
-    /// The peers dial again by themselves.
+    /// For peers that redial automatically.
     On,
-    /// A connection that is dropped is a failure that a person sees.
+    /// For clients whose dropped connection is a visible failure for a user.
     Off,
 }
 
-/// What becomes of a new connection.
+/// The decision about a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entrance {
-    /// It has a permit, and this number; another one is evicted for it.
+    /// The connection has a permit with this number; the connection `evicted` loses its permit.
     Admitted { number: u64, evicted: Option<u64> },
-    /// It is to be closed.
+    /// The connection must be closed.
     Dropped,
 }
 
-/// What an arbiter has done since the start.
+/// Counts of an arbiter since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Connections that lost their permit to another one.
+    /// Connections that lost their permit to another connection.
     pub(crate) evicted: u64,
-    /// Connections that were dropped at once.
+    /// Connections that were dropped on arrival.
     pub(crate) dropped: u64,
-    /// Connections that failed to prove who they are, or to say what they want.
+    /// Connections that failed to authenticate, or to send their request.
     pub(crate) failed: u64,
 }
 
-/// Connections that have proved nothing.
+/// Connections that have not authenticated.
 #[derive(Debug)]
 pub(super) struct Arbiter {
     permits_max: usize,
@@ -65,7 +67,7 @@ pub(super) struct Arbiter {
     next: u64,
     pending: BTreeMap<u64, Pending>,
     by_source: BTreeMap<Source, OfSource>,
-    /// Of all sources.
+    /// Arrivals of all sources.
     arrivals: Arrivals,
     penalties: Penalties,
     proof_time: ProofTime,
@@ -76,26 +78,26 @@ pub(super) struct Arbiter {
 struct Pending {
     source: Source,
     since: Instant,
-    /// It has failed or succeeded, or nothing that becomes of it is a failure.
+    /// Whether the connection has failed, has succeeded or is excused.
     is_judged: bool,
 }
 
-/// The connection whose permit a new one takes.
+/// The connection whose permit a new connection takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Victim {
     number: u64,
-    /// By chance, the failures of the new one's source do not count while the source has permits: one that has just been
-    /// let in would otherwise be the next to go.
+    /// Whether, by chance, the failures of the new connection's source do not count while the
+    /// source has permits. Otherwise the connection that was just admitted would be evicted next.
     is_pardon: bool,
 }
 
 /// One source with at least one permit.
 #[derive(Debug)]
 struct OfSource {
-    /// Its connections, oldest first.
+    /// The source's connections, oldest first.
     numbers: BTreeSet<u64>,
     arrivals: Arrivals,
-    /// The end of its penalty.
+    /// The end of the source's penalty.
     penalty_until: Option<Instant>,
 }
 
@@ -115,7 +117,7 @@ impl Arbiter {
         }
     }
 
-    /// A new connection. `chance` gives values of 0 to 1, 1 excluded.
+    /// Decides about a new connection. `chance` returns values from 0 up to, but not including, 1.
     pub(super) fn enter(
         &mut self,
         now: Instant,
@@ -164,7 +166,7 @@ impl Arbiter {
         Entrance::Admitted { number, evicted }
     }
 
-    /// A connection has gone, or has proved who it is: its permit is free.
+    /// Frees the permit of a connection that has closed or authenticated.
     pub(super) fn leave(&mut self, number: u64) {
         let Some(Pending { source, .. }) = self.pending.remove(&number) else {
             return;
@@ -177,7 +179,7 @@ impl Arbiter {
         }
     }
 
-    /// A connection has proved who it is, or said what it wants; it still has its permit.
+    /// Records that a connection has authenticated, or sent its request; it still has its permit.
     pub(super) fn succeed(&mut self, now: Instant, number: u64) {
         if let Some(permit) = self.pending.get_mut(&number) {
             permit.is_judged = true;
@@ -186,14 +188,14 @@ impl Arbiter {
         }
     }
 
-    /// Whatever becomes of a connection is no failure, and says nothing of proofs.
+    /// Excuses a connection: neither its end nor its duration has an effect on its source.
     pub(super) fn excuse(&mut self, number: u64) {
         if let Some(permit) = self.pending.get_mut(&number) {
             permit.is_judged = true;
         }
     }
 
-    /// A connection has proved the wrong thing, or nothing in time; it still has its permit.
+    /// Records that a connection failed to authenticate, or timed out; it still has its permit.
     pub(super) fn fail(&mut self, now: Instant, number: u64) {
         self.counts.failed += u64::from(self.penalise(now, number));
     }
@@ -208,7 +210,7 @@ impl Arbiter {
         self.leave(number);
     }
 
-    /// Once for each connection, and not where it has succeeded; returns whether it did.
+    /// Penalises a connection once, unless it has succeeded. Returns whether it was penalised.
     fn penalise(&mut self, now: Instant, number: u64) -> bool {
         let Some(permit) = self.pending.get_mut(&number) else {
             return false;
@@ -223,12 +225,12 @@ impl Arbiter {
         true
     }
 
-    /// Connections with a permit.
+    /// The number of permits held.
     pub(super) fn taken(&self) -> usize {
         self.pending.len()
     }
 
-    /// Sources with a penalty.
+    /// The number of sources with a penalty.
     pub(super) fn penalised(&self, now: Instant) -> usize {
         self.penalties.count(now)
     }
@@ -237,7 +239,7 @@ impl Arbiter {
         self.counts
     }
 
-    /// Whose permit one more connection of `source` takes; `None`: nobody's, it is dropped itself.
+    /// The connection that loses its permit to a new connection; `None`: drop the new connection.
     fn victim(
         &self,
         now: Instant,
@@ -253,7 +255,7 @@ impl Arbiter {
         let own = self.by_source.get(&source);
         let permits = own.map_or(0, |own| own.numbers.len());
         let oldest = own.and_then(|own| own.numbers.first().copied());
-        // Of sources with as much, the one with the oldest connection goes first.
+        // Among sources of equal weight, the source with the oldest connection loses a permit.
         let goes_itself = |failures: usize| {
             let own = (permits + 1 + failures, Reverse(oldest.unwrap_or(self.next)));
             most.is_none_or(|most| own > most)
@@ -278,7 +280,7 @@ impl Arbiter {
         number.map(|number| Victim { number, is_pardon })
     }
 
-    /// Whether one of so many `arrivals` is dropped, of which `permits` are to have the time of a proof.
+    /// Whether to drop a new connection, so that `permits` of `arrivals` have time for a proof.
     fn drops_early(
         &self,
         now: Instant,
@@ -292,13 +294,13 @@ impl Arbiter {
 }
 
 impl OfSource {
-    /// Places, and failures that count like them.
+    /// The number of permits, plus the number of failures, which weigh as much as permits.
     fn weight(&self, now: Instant) -> usize {
         self.numbers.len() + failures(self.penalty_until, now) as usize
     }
 }
 
-/// How many connections a source made within some time: each one counts less the longer ago it was.
+/// How many connections a source opened recently. Older connections have less weight.
 #[derive(Debug, Clone, Copy, Default)]
 struct Arrivals {
     count: f64,
@@ -318,15 +320,15 @@ impl Arrivals {
     }
 }
 
-/// How long a proof takes that succeeds: its mean and its deviation, both smoothed (RFC 6298, section 2).
+/// How long a successful proof takes: smoothed mean and deviation (RFC 6298, section 2).
 #[derive(Debug, Default)]
 struct ProofTime(Option<(Duration, Duration)>);
 
 impl ProofTime {
-    /// Before one has succeeded, and at most: two round trips of 100 ms, and 50 ms to compute. A longer time would drop
-    /// more connections of those who are fast, see `arbiter/simulation.rs`.
+    /// Initial and maximum value: two round trips of 100 ms, and 50 ms for computation. A larger
+    /// value would drop more connections of fast peers, see `arbiter/simulation.rs`.
     const MOST: Duration = Duration::from_millis(250);
-    /// Least: a proof of the next machine may wait this long for a processor.
+    /// Minimum value. Even a proof from a nearby machine may wait this long for a processor.
     const LEAST: Duration = Duration::from_millis(40);
 
     fn add(&mut self, took: Duration) {
@@ -340,8 +342,9 @@ impl ProofTime {
         });
     }
 
-    /// A quarter more than the mean, and four times the deviation. Without that quarter, proofs that are too slow, and so
-    /// are never seen, would shorten the time further and further.
+    /// A quarter more than the mean, plus four times the deviation. Evicted connections never
+    /// report their time, so slow proofs are missing from the mean. Without the extra quarter, the
+    /// value would shrink again and again.
     fn get(&self) -> Duration {
         let learned = self.0.map(|(mean, deviation)| mean * 5 / 4 + 4 * deviation);
         learned.map_or(Self::MOST, |time| time.clamp(Self::LEAST, Self::MOST))
@@ -371,7 +374,7 @@ mod tests {
         arbiter
     }
 
-    /// Which connection goes for one more of `host`; `None`: the new one.
+    /// The connection that a new connection evicts; `None`: the new connection is dropped.
     fn evicted(arbiter: &mut Arbiter, now: Instant, host: u8, chance: f64) -> Option<u64> {
         match arbiter.enter(now, from(host), &mut || chance) {
             Entrance::Admitted { evicted, .. } => evicted,
@@ -383,7 +386,7 @@ mod tests {
     fn a_source_that_is_too_fast_is_dropped_by_chance_and_never_for_certain() {
         let start = Instant::now();
         let mut arbiter = full_of([1; PERMITS], start);
-        // The ninth within the time of a proof: eight of nine are admitted.
+        // This is the ninth connection within the time of a proof; eight of nine are admitted.
         assert_eq!(evicted(&mut arbiter, start, 1, 0.9), None);
         assert_eq!(evicted(&mut arbiter, start, 1, 0.7), Some(0));
         assert_eq!(
@@ -394,12 +397,12 @@ mod tests {
                 failed: 0
             }
         );
-        // However fast it is, chance lets one in.
+        // Chance eventually admits a connection, regardless of the speed of the source.
         for _ in 0..10_000 {
             evicted(&mut arbiter, start, 1, 0.999_999);
         }
         assert_eq!(evicted(&mut arbiter, start, 1, 0.0), Some(1));
-        // Chance is not asked once it is no longer fast, nor about anybody else.
+        // `chance` is not used for a source that is no longer fast, or for other sources.
         let later = start + Duration::from_secs(10);
         assert_eq!(evicted(&mut arbiter, later, 1, 0.999_999), Some(2));
         assert_eq!(evicted(&mut arbiter, later, 2, 0.999_999), Some(3));
@@ -423,7 +426,7 @@ mod tests {
             arbiter.proof_time.add(Duration::from_millis(64));
         }
         assert_eq!(arbiter.proof_time.get(), Duration::from_millis(80));
-        // Twenty in 300 ms are no more than six in 80 ms.
+        // Twenty connections in 300 ms are not faster than six in 80 ms.
         for step in 1..=20 {
             let now = start + Duration::from_millis(100 + 15 * step);
             assert!(evicted(&mut arbiter, now, 1, 0.999_999).is_some(), "{step}");
@@ -455,7 +458,8 @@ mod tests {
         );
     }
 
-    /// Such as a client that is told that its forward is full, a scrape of the admin port, and a header of a load balancer.
+    /// Examples are a client that is told that its forward is full, a scrape of the admin port, and
+    /// a load balancer's header.
     #[test]
     fn what_was_judged_or_proves_nothing_has_not_failed_when_it_is_evicted() {
         let start = Instant::now();
@@ -483,10 +487,10 @@ mod tests {
         assert_eq!(
             evicted(&mut arbiter, start, 99, admitted),
             None,
-            "it goes itself"
+            "the new connection is dropped"
         );
         assert_eq!(evicted(&mut arbiter, start, 99, admitted - 1e-9), Some(0));
-        // With a permit free, nobody looks at its failures.
+        // While a permit is free, failures have no effect.
         arbiter.leave(1);
         assert!(matches!(
             arbiter.enter(start, bad, &mut || unreachable!("a permit is free")),

@@ -1,34 +1,36 @@
-//! Which sources failed lately: a bounded table of penalties.
+//! A bounded table of penalties for sources that failed recently.
 //!
-//! A penalty is a time. Each failure of a source adds [`PENALTY`] to the end of its penalty, which is [`PENALTIES_MAX`]
-//! penalties away at most. So a penalty decays by itself, and the order of the table never changes with time. A penalty
-//! refuses nothing: the arbiter uses it to choose between sources once its permits run out.
+//! A penalty is a point in time. Each failure of a source moves the end of its penalty by
+//! [`PENALTY`], to at most [`PENALTIES_MAX`] times [`PENALTY`] from now. So a penalty decays
+//! without further work, and time does not change the order of the table. A penalty never refuses a
+//! connection. The arbiter uses penalties to choose between sources once no permit is free.
 //!
-//! Bound: [`SOURCES_MAX`] sources, of about 100 bytes each. One source more, and the table forgets the source with the
-//! least penalty.
+//! Bound: [`SOURCES_MAX`] sources of about 100 bytes each. A full table removes the source whose
+//! penalty ends first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::arbiter::Source;
 
-/// How long one failure counts.
+/// How long the arbiter considers one failure.
 const PENALTY: Duration = Duration::from_secs(20);
-/// Most failures of a source that count at once.
+/// Maximum number of a source's failures that count at the same time.
 pub(super) const PENALTIES_MAX: u32 = 15;
-/// Sources in the table.
+/// Maximum number of sources in the table.
 pub(super) const SOURCES_MAX: usize = 4096;
 
 /// The end of each source's penalty.
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
     until: BTreeMap<Source, Instant>,
-    /// The same, the least penalty first.
+    /// The same entries, ordered by the end of the penalty.
     order: BTreeSet<(Instant, Source)>,
 }
 
 impl Penalties {
-    /// The source has failed once more. Returns the end of its penalty; `None`: the table has no room for it.
+    /// Adds a failure of the source. Returns the end of its penalty; `None`: the table has no room
+    /// for the source.
     pub(super) fn add(&mut self, now: Instant, source: Source) -> Option<Instant> {
         self.forget_ended(now);
         let before = self.until.get(&source).copied();
@@ -52,7 +54,6 @@ impl Penalties {
         self.until.get(&source).copied()
     }
 
-    /// Sources with a penalty.
     pub(super) fn count(&self, now: Instant) -> usize {
         let ended = |(until, _): &&(Instant, Source)| *until <= now;
         self.order.len() - self.order.iter().take_while(ended).count()
@@ -68,7 +69,7 @@ impl Penalties {
     }
 }
 
-/// How many failures still count at `now`, at most [`PENALTIES_MAX`].
+/// The number of failures that still count at `now`, at most [`PENALTIES_MAX`].
 pub(super) fn failures(until: Option<Instant>, now: Instant) -> u32 {
     let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
     let failures = left.as_nanos().div_ceil(PENALTY.as_nanos());
@@ -100,7 +101,7 @@ mod tests {
         let over = start + PENALTY * PENALTIES_MAX;
         assert_eq!((penalties.count(start), penalties.count(over)), (1, 0));
         assert_eq!(failures(penalties.until(source(2)), start), 0);
-        // A later failure begins with a penalty of its own.
+        // A failure after the end of a penalty starts a new penalty.
         let until = penalties.add(over, source(1));
         assert_eq!(failures(until, over), 1);
     }
@@ -115,7 +116,8 @@ mod tests {
             penalties.add(now, source(number));
         }
         let now = start + Duration::from_secs(1);
-        // Each of these has failed once, and none takes the permit of a source that failed twice.
+        // Each of these sources has failed once, so none of them replaces a source that failed
+        // twice.
         for number in all.clone().map(|number| number + (1 << 16)) {
             assert_eq!(penalties.add(now, source(number)), None);
         }
@@ -123,7 +125,7 @@ mod tests {
             all.clone()
                 .all(|number| penalties.until(source(number)).is_some())
         );
-        // By now the oldest penalties are down to less than one failure's worth.
+        // By now, less than one failure remains of the oldest penalties.
         let now = start + PENALTY + Duration::from_secs(1);
         assert!(penalties.add(now, source(1 << 16)).is_some());
         assert_eq!(penalties.until(source(0)), None);

@@ -1,4 +1,4 @@
-//! How a client hears what became of its request, in its own protocol.
+//! The reply to a client, in the client's protocol.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -7,22 +7,22 @@ use muxtunnel_proto::Reason;
 
 use super::{http, socks4, socks5};
 
-/// The protocol of the answer.
+/// The protocol of the reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Answer {
     #[default]
-    /// None: the connection itself says it, by going on or by a reset.
+    /// No reply: the connection continues or is reset.
     None,
     Socks4,
     Socks5,
-    /// To an HTTP CONNECT.
+    /// The reply to an HTTP CONNECT.
     Connect,
-    /// To any other HTTP request: where it is granted, the target answers.
+    /// The reply to any other HTTP request. If the open succeeds, the target replies.
     Http,
 }
 
 impl Answer {
-    /// It is granted, at `address`, as the exit reports it.
+    /// The reply to a granted request. `address` is the address that the exit reports.
     pub(crate) fn granted(self, address: &str) -> Vec<u8> {
         match self {
             Self::None | Self::Http => Vec::new(),
@@ -35,7 +35,8 @@ impl Answer {
         }
     }
 
-    /// It came to nothing, for a reason of the exit's; `None`: for one of this gateway's.
+    /// The reply to a refused request. `reason` is the exit's reason; `None`: this gateway refused
+    /// the request.
     pub(crate) fn refused(self, reason: Option<Reason>) -> Vec<u8> {
         match self {
             Self::None => Vec::new(),
@@ -48,7 +49,7 @@ impl Answer {
                 Some(reason) => http::refusal(status(reason), code_of(reason).cause()),
                 None => http::refusal(
                     "503 Service Unavailable",
-                    "The gateway takes no more connections here now.",
+                    "The gateway accepts no further connections on this port now.",
                 ),
             },
         }
@@ -63,7 +64,7 @@ fn status(reason: Reason) -> &'static str {
     }
 }
 
-/// The code of an open that was refused.
+/// The code of a refused open.
 pub(crate) fn code_of(reason: Reason) -> Code {
     match reason {
         Reason::NotAllowed => Code::OpenRefused,

@@ -1,24 +1,25 @@
-//! What a client speaks, told by its first bytes.
+//! Detects the protocol of a client from its first bytes.
 //!
-//! No more is waited for than it takes: one byte tells most, and of HTTP only what is meant for a proxy
-//! counts, a CONNECT or a request for an absolute URL. `GET /` is for the target.
+//! Detection uses as few bytes as possible; the first byte identifies most protocols. A request
+//! counts as HTTP only if it is for a proxy: a CONNECT, or a request for an absolute URL. A request
+//! such as `GET /` is for the target.
 
 use super::{socks4, socks5};
 
-/// Longest method that is taken for one, bytes.
+/// Maximum length of an HTTP method, in bytes.
 const METHOD_BYTES_MAX: usize = 20;
 const ABSOLUTE: &[u8] = b"http://";
 
-/// What it is.
+/// The detected protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detected {
-    /// More bytes will tell.
+    /// More bytes are required.
     Unclear,
     Socks4,
     Socks5,
-    /// A request to a proxy.
+    /// An HTTP request to a proxy.
     Http,
-    /// None of them.
+    /// None of these protocols.
     Other,
 }
 

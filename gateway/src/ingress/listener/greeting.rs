@@ -1,4 +1,5 @@
-//! Hears a client out until it has said where it wants to go, and hangs up on those who do not.
+//! Reads from a client until it has specified its target, and closes connections that do not
+//! specify a target in time.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,38 +20,40 @@ use crate::io::local_socket::LocalSocket;
 use crate::io::proxy_header::{self, HEAD_BYTES};
 use crate::net::dial;
 
-/// How long a client may take until its request is whole.
+/// Maximum time for a client to complete its request.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// How long a sender in front may take to say who the client is.
+/// Maximum time for the PROXY header.
 const PROXY_TIME: Duration = Duration::from_secs(3);
-/// How long the listener waits for the first bytes of a client that it may forward without them. One that waits
-/// for its target to begin loses as much.
+/// How long the listener waits for the first bytes of a client that may be forwarded without them.
+/// This time delays a client whose target sends the first bytes.
 const SILENCE_TIME: Duration = Duration::from_millis(500);
-/// Most clients of a worker that have not said where they want to go, or are being told that they cannot.
+/// Maximum number of a worker's clients that have not completed their request, or are being
+/// rejected.
 pub(crate) const GREETINGS_MAX: usize = 1024;
 
-/// What a forward expects of its clients: the protocol that names the target, credentials, a PROXY header.
+/// What a forward expects from its clients: the protocol that specifies the target, credentials,
+/// and a PROXY header.
 #[derive(Debug, Clone)]
 pub(crate) struct IngressProtocol {
     protocol: ListenProtocol,
-    /// The URL of those that say none.
+    /// The default target, as a URL.
     target: Option<Rc<str>>,
     users: Option<Rc<Users>>,
     proxy: ProxyProtocol,
 }
 
-/// A client that was heard out.
+/// A client whose request is complete.
 pub(crate) struct Heard {
     pub(crate) request: Request,
-    /// What it sent behind its request.
+    /// The bytes after the request.
     pub(crate) rest: Vec<u8>,
-    /// Who it is, if a sender in front said so.
+    /// The client's address from the PROXY header, if the client sent a header.
     pub(crate) source: Option<Source>,
 }
 
 impl IngressProtocol {
     /// # Errors
-    /// The users cannot be read.
+    /// The users file is invalid.
     pub(crate) fn of(forward: &Forward) -> Result<Self, UsersError> {
         Ok(Self {
             protocol: forward.protocol,
@@ -60,28 +63,30 @@ impl IngressProtocol {
         })
     }
 
-    /// Whether clients have to be among the users of `forward`.
+    /// Whether clients must authenticate as the users of `forward`.
     pub(crate) fn asks_for(&self, forward: &Forward) -> bool {
         let asked = self.users.as_ref().map(|users| users.auth());
         asked == forward.auth.as_ref()
     }
 
-    /// Where a client is led that is asked nothing.
+    /// The target of a forward that reads nothing from its clients before it opens a stream.
     pub(crate) fn straight(&self) -> Option<&Rc<str>> {
         let asks = self.protocol != ListenProtocol::Tcp || self.proxy.accept;
         self.target.as_ref().filter(|_| !asks)
     }
 
-    /// What a target is told of its client: what was said of it, or else who is connected.
+    /// The source address for the target: the address in the PROXY header, otherwise the address of
+    /// the socket.
     pub(crate) fn tells(&self, said: Option<Source>, socket: &LocalSocket) -> Option<Source> {
         let send = self.proxy.send;
         send.then(|| said.unwrap_or_else(|| socket.source()))
     }
 
-    /// Hears a client out. `source` becomes what a PROXY header says of it, also where it is rejected afterwards.
+    /// Reads the client's request. Sets `source` to the address in the PROXY header, even if the
+    /// client is rejected later.
     ///
     /// # Errors
-    /// [`Rejection`]: it asked for nothing that it can have, or for nothing in time.
+    /// [`Rejection`]: the request is invalid, or did not arrive in time.
     pub(crate) async fn hear(
         &self,
         socket: &LocalSocket,
@@ -128,7 +133,7 @@ pub(crate) fn url_of(target: &Target) -> Rc<str> {
     }
 }
 
-/// Goes through `dialogue`; returns the request and what came behind it.
+/// Runs `dialogue` until the request is complete. Returns the request and the bytes after it.
 async fn converse(
     socket: &LocalSocket,
     mut dialogue: Dialogue,
@@ -168,23 +173,24 @@ async fn converse(
         let rejection = match more {
             Ok(Ok(length)) if length > 0 => continue,
             Ok(_) => gone(),
-            Err(_) => late("did not say in time where it wants to go"),
+            Err(_) => late("did not complete its request in time"),
         };
-        // Nothing more comes: what there is may be for the target.
+        // The client sends no more bytes. The bytes that it has sent may be for the default target.
         let request = dialogue.give_up().ok_or(rejection)?;
         return Ok((request, bytes));
     }
 }
 
-/// Reads some more, once there is some; 0 at the end, or where there is no room.
+/// Waits for data and reads it. Returns 0 at the end of the stream, or if the buffer is full.
 async fn read_more(socket: &LocalSocket, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
     let most = GREETING_BYTES_MAX - bytes.len();
-    // Into what grows by what comes: a thousand clients that say little wait here at once.
+    // The buffer grows with the data, since a thousand silent clients may wait here at the same
+    // time.
     let mut limited = ByteStream(socket).take(most as u64);
     limited.read_buf(bytes).await
 }
 
-/// Reads the PROXY header and nothing behind it.
+/// Reads the PROXY header and no byte after the header.
 async fn hear_proxy(socket: &LocalSocket) -> Result<Option<Source>, Rejection> {
     let mut head = [0; HEAD_BYTES];
     let broken = |_| gone();
@@ -218,11 +224,11 @@ fn late(problem: &'static str) -> Rejection {
 fn gone() -> Rejection {
     silent(
         Code::OpenAbandoned,
-        "closed its connection before it had said where it wants to go",
+        "closed its connection before it completed its request",
     )
 }
 
-/// Of time nothing passes here but what is waited for.
+/// Time advances only through the waits of the code under test.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::socket;
@@ -236,7 +242,8 @@ mod tests {
         (client, accepted.into())
     }
 
-    /// What comes of a client that says `said` to a port of `protocol`, and when.
+    /// Connects a client that sends `said` to a port with `protocol`. Returns the result and the
+    /// elapsed time.
     async fn hear(
         protocol: ListenProtocol,
         target: Option<&str>,
@@ -265,7 +272,7 @@ mod tests {
         )
     }
 
-    /// Timers are as exact as a millisecond.
+    /// Timers are exact to a millisecond.
     fn is(elapsed: Duration, expected: Duration) -> bool {
         (expected..expected + Duration::from_millis(5)).contains(&elapsed)
     }
@@ -301,7 +308,7 @@ mod tests {
         }
     }
 
-    /// So that the log names the client, and not the load balancer.
+    /// The log must name the client, not the load balancer.
     #[tokio::test]
     async fn whom_a_proxy_header_names_is_known_of_a_client_that_is_rejected_too() {
         let ingress_protocol = IngressProtocol {

@@ -1,9 +1,9 @@
-//! An HTTP proxy's requests: CONNECT (RFC 9110, section 9.3.6), and one for an absolute `http://` URL
-//! (RFC 9112, section 3.2.2), which goes on in origin form.
+//! Requests to an HTTP proxy: CONNECT (RFC 9110, section 9.3.6), and requests for an absolute
+//! `http://` URL (RFC 9112, section 3.2.2), which are forwarded in origin form.
 //!
-//! The head of one request is read here: its user is checked, its target named, its framing judged and its fields
-//! rewritten for the target. `entry/http.rs` then forwards the request, and no other of the same connection. Names are
-//! resolved by the exit.
+//! This module reads the head of one request, authenticates the user, extracts the target, checks
+//! the framing and rewrites the fields for the target. `entry/http.rs` then forwards that request,
+//! and no further request of the same connection. The exit resolves names.
 
 use std::rc::Rc;
 
@@ -16,19 +16,19 @@ use zeroize::Zeroizing;
 use super::answer::Answer;
 use super::{Authenticator, GREETING_BYTES_MAX, Rejection, Request, Step, Verdict, url};
 
-/// The answer to a CONNECT.
+/// The reply to a CONNECT.
 pub(super) const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
-/// Most header fields of a request.
+/// Maximum number of header fields of a request.
 pub(crate) const FIELDS_MAX: usize = 96;
 const SCHEME: &str = "http://";
-/// Fields about one connection (RFC 9110, section 7.6.1), as are all that begin with `Proxy-`. Trailers are not
-/// forwarded, so they are not announced.
+/// Fields that apply to one connection (RFC 9110, section 7.6.1), in addition to all fields that
+/// begin with `Proxy-`. Trailers are not forwarded, so `Trailer` is also removed.
 const HOP_BY_HOP: [&str; 5] = ["Connection", "Keep-Alive", "TE", "Trailer", "Upgrade"];
 
-/// The head of a request, while it comes.
+/// The head of a request that is being received.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Head {
-    /// Bytes in which its end is not.
+    /// Number of leading bytes that do not contain the end of the head.
     looked_at: usize,
 }
 
@@ -44,7 +44,7 @@ impl Head {
         {
             return Err(invalid("is not HTTP"));
         }
-        // Read as a whole once, however small the pieces are in which it comes.
+        // The head is parsed only once it is complete, regardless of the size of its pieces.
         if !self.is_whole(bytes) {
             return if bytes.len() < GREETING_BYTES_MAX {
                 Ok(Step::Incomplete)
@@ -87,7 +87,7 @@ impl Head {
         request.map(|request| Step::Request { consumed, request })
     }
 
-    /// Whether an empty line is in `bytes`, of which those that were looked at have none.
+    /// Whether `bytes` contain an empty line. Skips bytes that were searched earlier.
     fn is_whole(&mut self, bytes: &[u8]) -> bool {
         let from = self.looked_at.saturating_sub(2);
         self.looked_at = bytes.len();
@@ -98,7 +98,8 @@ impl Head {
 }
 
 fn connect(target: &str) -> Result<Request, Rejection> {
-    let url = authority(target, None).ok_or_else(|| invalid("names no HOST:PORT to connect to"))?;
+    let url =
+        authority(target, None).ok_or_else(|| invalid("does not contain a target HOST:PORT"))?;
     Ok(Request {
         url,
         head: Vec::new(),
@@ -106,7 +107,7 @@ fn connect(target: &str) -> Result<Request, Rejection> {
     })
 }
 
-/// A request to a proxy, as the target has to get it.
+/// Rewrites a request to a proxy for the target.
 fn forward(
     method: &str,
     target: &str,
@@ -115,7 +116,8 @@ fn forward(
 ) -> Result<Request, Rejection> {
     let (scheme, rest) = target.split_at_checked(SCHEME.len()).unwrap_or(("", ""));
     if !scheme.eq_ignore_ascii_case(SCHEME) {
-        let problem = "is for a proxy: it takes CONNECT, and absolute URLs that begin with http://";
+        let problem =
+            "is not a proxy request: expected CONNECT, or an absolute URL that begins with http://";
         return Err(invalid(problem));
     }
     let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -143,7 +145,8 @@ fn forward(
     })
 }
 
-/// Refuses a request whose body two readers could delimit in two ways (RFC 9112, sections 6.1 and 6.3).
+/// Rejects a request whose body two parsers could delimit differently (RFC 9112, sections 6.1 and
+/// 6.3).
 fn check_framing(minor_version: u8, fields: &[Header<'_>]) -> Result<(), Rejection> {
     let values = |name: &'static str| {
         let named = move |field: &&Header<'_>| field.name.eq_ignore_ascii_case(name);
@@ -170,7 +173,7 @@ fn check_framing(minor_version: u8, fields: &[Header<'_>]) -> Result<(), Rejecti
     Ok(())
 }
 
-/// Whether a field of that name is about one connection alone.
+/// Whether a field with this name applies to one connection only.
 pub(crate) fn is_hop_by_hop(name: &str) -> bool {
     let is_proxys = name
         .get(..6)
@@ -181,8 +184,8 @@ pub(crate) fn is_hop_by_hop(name: &str) -> bool {
             .any(|other| name.eq_ignore_ascii_case(other))
 }
 
-/// Whether a field is for the target: not about the connection to the proxy, nor named by `Connection`. `Host` comes
-/// from the URL.
+/// Whether a field is forwarded to the target, that is, it is neither hop-by-hop nor listed in
+/// `Connection`. `Host` is built from the URL.
 fn passes(name: &str, fields: &[Header<'_>]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     let mut named = fields
@@ -190,12 +193,12 @@ fn passes(name: &str, fields: &[Header<'_>]) -> bool {
         .filter(|field| field.name.eq_ignore_ascii_case("Connection"))
         .filter_map(|field| str::from_utf8(field.value).ok())
         .flat_map(|value| value.split(','));
-    // How the body is framed is not for a client to take away.
+    // A client may not remove the fields that frame the body.
     let frames = is("Content-Length") || is("Transfer-Encoding");
     frames || !(is("Host") || is_hop_by_hop(name) || named.any(|other| is(other.trim())))
 }
 
-/// The URL of `host`, `host:port`, `[address]` or `[address]:port`.
+/// Parses `host`, `host:port`, `[address]` or `[address]:port` into a URL.
 fn authority(text: &str, default_port: Option<u16>) -> Option<Rc<str>> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -218,7 +221,7 @@ fn authority(text: &str, default_port: Option<u16>) -> Option<Rc<str>> {
     }
 }
 
-/// What `authenticator` says of `Proxy-Authorization: Basic` (RFC 7617); `None`: it names nobody.
+/// The verdict on `Proxy-Authorization: Basic` (RFC 7617); `None`: the field is missing.
 fn verdict(fields: &[Header<'_>], authenticator: &dyn Authenticator) -> Option<Verdict> {
     let is_authorization =
         |field: &&Header<'_>| field.name.eq_ignore_ascii_case("Proxy-Authorization");
@@ -232,7 +235,7 @@ fn verdict(fields: &[Header<'_>], authenticator: &dyn Authenticator) -> Option<V
     Some(authenticator.authenticate(&bytes[..colon], &bytes[colon + 1..]))
 }
 
-/// An answer that is not 2xx: `status`, and `text` for people.
+/// A response that is not 2xx, with the given `status` and a `text` for people.
 pub(super) fn refusal(status: &str, text: &str) -> Vec<u8> {
     with_field(status, "", text)
 }
@@ -271,11 +274,11 @@ fn unknown() -> Rejection {
     }
 }
 
-/// Asks for a user name and a password.
+/// Requests a user name and a password.
 fn challenge() -> Vec<u8> {
     with_field(
         "407 Proxy Authentication Required",
         "Proxy-Authenticate: Basic realm=\"muxgate\", charset=\"UTF-8\"\r\n",
-        "This proxy asks for a user name and a password.",
+        "This proxy requires a user name and a password.",
     )
 }

@@ -1,14 +1,14 @@
-//! What holds for whatever a client may write: for tests and fuzz targets.
+//! Properties that hold for all input from clients, for tests and fuzz targets.
 //!
-//! Nothing panics; what comes of bytes depends neither on the pieces that they come in nor on how long it takes to
-//! verify a password; what the target gets behind a request is what the client sent behind it; and a head that is passed
-//! on is one request, and says nothing of the proxy's.
+//! No input causes a panic. The result depends neither on how the bytes are split nor on how long a
+//! password takes to verify. The target receives exactly the bytes after the request. A forwarded
+//! head is exactly one request, without proxy fields.
 
 use std::cell::Cell;
 
 use super::*;
 
-/// Knows one user.
+/// An authenticator with one user.
 pub(super) struct Alice;
 
 impl Authenticator for Alice {
@@ -20,7 +20,7 @@ impl Authenticator for Alice {
     }
 }
 
-/// Knows the same user, and has to be asked twice.
+/// An authenticator with the same user, which returns Pending first.
 #[derive(Default)]
 struct Slow {
     was_asked: Cell<bool>,
@@ -35,7 +35,7 @@ impl Authenticator for Slow {
     }
 }
 
-/// What came of a client: what it was told, and its end.
+/// The outcome of a dialogue: the replies to the client, and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) told: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) enum End {
     Rejected { reply: Vec<u8>, code: Code },
 }
 
-/// `pieces` come one after another; what comes behind the request is what is left of them.
+/// Feeds `pieces` one after another. The bytes that remain at the end follow the request.
 pub(super) fn converse<'a>(
     mut dialogue: Dialogue,
     authenticator: Option<&dyn Authenticator>,
@@ -66,7 +66,7 @@ pub(super) fn converse<'a>(
             }
             Ok(Step::Pending) => continue,
             Ok(Step::Incomplete) => {
-                assert!(bytes.len() < GREETING_BYTES_MAX, "waits for ever");
+                assert!(bytes.len() < GREETING_BYTES_MAX, "waits forever");
                 match pieces.next() {
                     Some(piece) => {
                         let room = GREETING_BYTES_MAX - bytes.len();
@@ -90,7 +90,8 @@ pub(super) fn converse<'a>(
     }
 }
 
-/// The first byte of `input` says how long the pieces are, and whether users have to be known.
+/// The first byte of `input` determines the size of the pieces, and whether clients must
+/// authenticate.
 fn holds_in_any_pieces(dialogue: &Dialogue, input: &[u8]) {
     let Some((flags, bytes)) = input.split_first() else {
         return;
@@ -130,23 +131,23 @@ fn is_one_request(head: &[u8]) {
     assert!(count("Content-Length") + count("Transfer-Encoding") <= 1);
 }
 
-/// Anything, said to a port that is SOCKS5's.
+/// Checks any input on a SOCKS5 port.
 pub(crate) fn socks5(input: &[u8]) {
     holds_in_any_pieces(&Dialogue::Socks5(socks5::Stage::default()), input);
 }
 
-/// The same of SOCKS4's.
+/// Checks any input on a SOCKS4 port.
 pub(crate) fn socks4(input: &[u8]) {
     holds_in_any_pieces(&Dialogue::Socks4, input);
 }
 
-/// The same of HTTP's.
+/// Checks any input on an HTTP port.
 pub(crate) fn http(input: &[u8]) {
     holds_in_any_pieces(&Dialogue::Http(http::Head::default()), input);
 }
 
-/// The same to one that takes all of them, with a target for others and without. What the first bytes tell, further
-/// ones do not change.
+/// Checks any input on a port that detects the protocol, with and without a default target. Further
+/// bytes do not change a detected protocol.
 pub(crate) fn detect(input: &[u8]) {
     for target in [None, Some("tcp://web:80".into())] {
         holds_in_any_pieces(&Dialogue::Auto { target }, input);

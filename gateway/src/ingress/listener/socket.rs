@@ -1,4 +1,4 @@
-//! What a forward listens on.
+//! The listening sockets of a forward.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use super::unix::{Bound, UnixListeners};
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::net::bind::{ListenError, listen_shared};
 
-/// One socket that is listened on, of this worker; clients come to one or another worker's.
+/// A listening socket of this worker. The kernel distributes clients among the workers.
 pub(crate) enum ListeningSocket {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
         path: Rc<str>,
-        /// All workers listen on the same one, which goes with the last of them.
+        /// Keeps the socket open. All workers share the socket, and the last worker closes it.
         _bound: Arc<Bound>,
     },
 }
 
 impl ListeningSocket {
-    /// Listens on `address`, `addr:port` or `unix:/path`.
+    /// Listens on `address`: `addr:port` or `unix:/path`.
     ///
     /// # Errors
-    /// The system's, with the address.
+    /// The system's error, with the address.
     pub(crate) fn bind(address: &str, unix: &UnixListeners) -> Result<Self, ListenError> {
         let Some(path) = address.strip_prefix(UNIX_PREFIX) else {
             return listen_shared(address).map(Self::Tcp);
@@ -41,10 +41,10 @@ impl ListeningSocket {
         listen().map_err(|source| ListenError::new(address, source))
     }
 
-    /// The next client.
+    /// Accepts the next client.
     ///
     /// # Errors
-    /// As accept(2).
+    /// The error of accept(2).
     pub(crate) async fn accept(&self) -> std::io::Result<(LocalSocket, LocalAddress)> {
         match self {
             Self::Tcp(listener) => {

@@ -1,4 +1,5 @@
-//! SOCKS4 and SOCKS4a: CONNECT. There is no password in them, so nobody is served where one is asked for.
+//! SOCKS4 and SOCKS4a, command CONNECT. Neither protocol has passwords, so a forward with `auth`
+//! rejects their clients.
 //!
 //! Source: "SOCKS: A protocol for TCP proxy across firewalls" and its extension 4A, Ying-Da Lee.
 
@@ -9,26 +10,27 @@ use muxtunnel_codes::Code;
 use super::answer::Answer;
 use super::{Rejection, Request, Step, url};
 
-/// VN.
+/// The field VN.
 pub(super) const VERSION: u8 = 4;
-/// CD of a reply.
+/// The field CD of a reply.
 pub(super) const GRANTED: u8 = 90;
 pub(super) const REJECTED: u8 = 91;
 const CONNECT: u8 = 1;
-/// Longest user id and longest name, bytes.
+/// Maximum length of a user id and of a name, in bytes.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// `VN | CD | DSTPORT | DSTIP | USERID | 0`, and for a DSTIP of 0.0.0.x `NAME | 0`.
+/// Parses `VN | CD | DSTPORT | DSTIP | USERID | 0`, followed by `NAME | 0` if DSTIP is 0.0.0.x.
 pub(super) fn step(bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection> {
     if bytes.get(1).is_some_and(|command| *command != CONNECT) {
-        let problem = "asks for BIND, and there is CONNECT alone";
+        let problem =
+            "requests another command than CONNECT, such as BIND: only CONNECT is supported";
         return Err(rejection(Code::ClientRequestInvalid, problem));
     }
     let Some(([_, _, high, low, address @ ..], rest)) = bytes.split_first_chunk::<8>() else {
         return Ok(Step::Incomplete);
     };
     if must_be_known {
-        let problem = "speaks SOCKS4, which has no password, and one is asked for";
+        let problem = "uses SOCKS4, which has no passwords, but the forward requires one";
         return Err(rejection(Code::ClientUnknown, problem));
     }
     let Some((_, rest)) = text(rest) else {
@@ -42,7 +44,7 @@ pub(super) fn step(bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection>
         address => (Ipv4Addr::from(address).to_string().into_bytes(), rest),
     };
     let Some(url) = url(&host, u16::from_be_bytes([*high, *low])) else {
-        let problem = "names a target that is no host and port";
+        let problem = "specifies an invalid target";
         return Err(rejection(Code::ClientRequestInvalid, problem));
     };
     Ok(Step::Request {
@@ -55,7 +57,7 @@ pub(super) fn step(bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection>
     })
 }
 
-/// What comes before the next zero, and behind it; `None`: it is not whole.
+/// Splits the text at the next zero byte; `None`: the text is incomplete.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut most = bytes.iter().take(TEXT_BYTES_MAX + 1);
     let end = most.position(|byte| *byte == 0)?;
@@ -70,7 +72,7 @@ fn unfinished(text: &[u8]) -> Result<Step, Rejection> {
     Err(rejection(Code::ClientRequestInvalid, problem))
 }
 
-/// `VN | CD | DSTPORT | DSTIP`, of which a client reads the second alone.
+/// Builds `VN | CD | DSTPORT | DSTIP`. Clients read only CD.
 pub(super) fn reply(code: u8) -> Vec<u8> {
     vec![0, code, 0, 0, 0, 0, 0, 0]
 }

@@ -1,4 +1,4 @@
-//! SOCKS5 (RFC 1928) and its user names (RFC 1929): CONNECT, nothing else.
+//! SOCKS5 (RFC 1928), command CONNECT, and authentication by user name (RFC 1929).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,21 +7,21 @@ use muxtunnel_codes::Code;
 use super::answer::Answer;
 use super::{Authenticator, Rejection, Request, Step, Verdict, url};
 
-/// VER.
+/// The field VER.
 pub(super) const VERSION: u8 = 5;
-/// REP of a failure that has no number of its own.
+/// The value of REP for a failure without its own code.
 pub(super) const GENERAL: u8 = 1;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
 const ADDRESS_TYPE_NOT_SUPPORTED: u8 = 8;
 const CONNECT: u8 = 1;
-/// METHOD.
+/// The METHOD for clients without authentication.
 const NOBODY_ASKED: u8 = 0;
 const USER_AND_PASSWORD: u8 = 2;
 const NO_METHOD: u8 = 0xff;
-/// VER of RFC 1929.
+/// The field VER of RFC 1929.
 const USER_VERSION: u8 = 1;
 
-/// Which part comes next.
+/// The message that the client sends next.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Stage {
     /// The methods that the client offers.
@@ -44,7 +44,7 @@ impl Stage {
         }
     }
 
-    /// `VER | NMETHODS | METHODS`.
+    /// Parses `VER | NMETHODS | METHODS`.
     fn methods(&mut self, bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection> {
         if bytes.first().is_some_and(|version| *version != VERSION) {
             return Err(invalid(vec![VERSION, NO_METHOD], "is not SOCKS5"));
@@ -62,10 +62,10 @@ impl Stage {
             *self = Self::User;
             USER_AND_PASSWORD
         } else if must_be_known {
-            let problem = "offers no user name";
+            let problem = "does not offer authentication by user name and password";
             return Err(unknown(vec![VERSION, NO_METHOD], problem));
         } else {
-            let problem = "offers no method of authentication that there is";
+            let problem = "offers no supported authentication method";
             return Err(invalid(vec![VERSION, NO_METHOD], problem));
         };
         Ok(Step::Reply {
@@ -74,7 +74,7 @@ impl Stage {
         })
     }
 
-    /// `VER | ULEN | UNAME | PLEN | PASSWD`.
+    /// Parses `VER | ULEN | UNAME | PLEN | PASSWD`.
     fn user(
         &mut self,
         bytes: &[u8],
@@ -85,7 +85,10 @@ impl Stage {
             .first()
             .is_some_and(|version| *version != USER_VERSION)
         {
-            return Err(invalid(refused, "has a user name of an unknown version"));
+            return Err(invalid(
+                refused,
+                "uses an unknown version of the user name request",
+            ));
         }
         let Some((user, rest)) = bytes.get(1..).and_then(counted) else {
             return Ok(Step::Incomplete);
@@ -107,16 +110,16 @@ impl Stage {
     }
 }
 
-/// `VER | CMD | RSV | ATYP | DST.ADDR | DST.PORT`.
+/// Parses `VER | CMD | RSV | ATYP | DST.ADDR | DST.PORT`.
 fn request(bytes: &[u8]) -> Result<Step, Rejection> {
     if bytes.first().is_some_and(|version| *version != VERSION) {
         return Err(invalid(
             refusal(GENERAL),
-            "has a request of another version",
+            "uses another version of SOCKS than 5 in its request",
         ));
     }
     if bytes.get(1).is_some_and(|command| *command != CONNECT) {
-        let problem = "asks for BIND or UDP ASSOCIATE, and there is CONNECT alone";
+        let problem = "requests another command than CONNECT, such as BIND or UDP ASSOCIATE: only CONNECT is supported";
         return Err(invalid(refusal(COMMAND_NOT_SUPPORTED), problem));
     }
     let [_, _, _, kind, rest @ ..] = bytes else {
@@ -131,7 +134,7 @@ fn request(bytes: &[u8]) -> Result<Step, Rejection> {
             .split_first_chunk::<16>()
             .map(|(address, rest)| (Ipv6Addr::from(*address).to_string().into_bytes(), rest)),
         _ => {
-            let problem = "names its target by an unknown type of address";
+            let problem = "uses an unknown address type";
             return Err(invalid(refusal(ADDRESS_TYPE_NOT_SUPPORTED), problem));
         }
     };
@@ -139,7 +142,7 @@ fn request(bytes: &[u8]) -> Result<Step, Rejection> {
         return Ok(Step::Incomplete);
     };
     let Some(url) = url(&host, u16::from_be_bytes([*high, *low])) else {
-        let problem = "names a target that is no host and port";
+        let problem = "specifies an invalid target";
         return Err(invalid(refusal(GENERAL), problem));
     };
     Ok(Step::Request {
@@ -152,13 +155,13 @@ fn request(bytes: &[u8]) -> Result<Step, Rejection> {
     })
 }
 
-/// A part behind its length, and what follows; `None`: it is not whole.
+/// Splits off a field that follows its length; `None`: the field is incomplete.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     rest.split_at_checked((*length).into())
 }
 
-/// `VER | REP | RSV | ATYP | BND.ADDR | BND.PORT`.
+/// Builds `VER | REP | RSV | ATYP | BND.ADDR | BND.PORT`.
 pub(super) fn reply(code: u8, address: SocketAddr) -> Vec<u8> {
     let mut bytes = vec![VERSION, code, 0];
     match address.ip() {
@@ -175,7 +178,7 @@ pub(super) fn reply(code: u8, address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// A failure, which has no address.
+/// The reply to a failed request, with an empty address.
 pub(super) fn refusal(code: u8) -> Vec<u8> {
     reply(code, SocketAddr::from(([0, 0, 0, 0], 0)))
 }

@@ -1,4 +1,4 @@
-//! What clients may write, whole and in pieces, and what comes of it.
+//! Input of clients, as a whole and in pieces, and the expected results.
 
 use proptest::prelude::*;
 
@@ -82,7 +82,7 @@ fn a_socks5_client_says_who_it_is_where_that_is_asked_for() {
         whole(socks5(), Some(&Alice), none).end,
         rejected(b"\x05\xff", Code::ClientUnknown)
     );
-    // Nobody is asked: one who offers nothing but a name is taken with any.
+    // Without authentication, a client that offers only user names is accepted with any name.
     let outcome = whole(socks5(), None, wrong);
     assert_eq!(
         outcome.end,
@@ -90,7 +90,7 @@ fn a_socks5_client_says_who_it_is_where_that_is_asked_for() {
     );
 }
 
-/// Has no time.
+/// An authenticator without free capacity.
 struct Busy;
 
 impl Authenticator for Busy {
@@ -214,7 +214,7 @@ fn an_http_client_connects_to_an_authority() {
     }
 }
 
-/// Of a rejection.
+/// The status code of a rejection.
 fn status(outcome: Outcome) -> String {
     match outcome.end {
         End::Rejected { reply, .. } => {
@@ -387,7 +387,7 @@ fn one_port_tells_its_clients_by_as_few_bytes_as_can_be() {
     ] {
         assert_eq!(raw(bytes), End::Waits, "{bytes:?}");
     }
-    // Without a target, a client that speaks HTTP gets the reason.
+    // Without a default target, a client that uses HTTP receives the reason.
     assert_eq!(
         status(whole(auto(None), None, b"GET / HTTP/1.1\r\n\r\n")),
         "400"
@@ -405,7 +405,7 @@ fn a_client_that_says_nothing_gets_the_target_where_there_is_one() {
     assert_eq!(told.give_up(), None, "it speaks SOCKS5");
 }
 
-/// Bytes of clients, good ones and broken ones.
+/// Valid and invalid input of clients.
 fn sayings() -> impl Strategy<Value = Vec<u8>> {
     let known: Vec<&'static [u8]> = vec![
         b"\x05\x01\x00\x05\x01\x00\x03\x03web\x00\x50early",

@@ -1,4 +1,5 @@
-//! Where a redirected connection wanted to go (iptables REDIRECT; netfilter's SO_ORIGINAL_DST).
+//! The original destination of a redirected connection (iptables REDIRECT; netfilter's
+//! SO_ORIGINAL_DST).
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -6,12 +7,13 @@ use socket2::SockRef;
 
 use crate::io::local_socket::{LocalSocket, canonical};
 
-/// The destination before it was redirected.
+/// Returns the destination before the redirection.
 ///
 /// # Errors
-/// It was not redirected: to lead it where it arrived would be a loop.
+/// The connection was not redirected. Forwarding such a connection to its destination would create
+/// a loop.
 pub(super) fn destination(socket: &LocalSocket) -> Result<SocketAddr, &'static str> {
-    let not_redirected = "was not redirected here";
+    let not_redirected = "was not redirected to this port";
     let LocalSocket::Tcp(tcp) = socket else {
         return Err(not_redirected);
     };
@@ -32,7 +34,7 @@ pub(super) fn destination(socket: &LocalSocket) -> Result<SocketAddr, &'static s
     Ok(destination)
 }
 
-/// Whether it is an address of this machine: only there a socket can be bound to it.
+/// Whether this machine has the address. A socket can be bound only to local addresses.
 fn is_own(address: SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }

@@ -1,8 +1,8 @@
-//! Unix sockets that are listened on: one a path and process, which all workers share, since several sockets
-//! cannot have one path.
+//! Listening Unix sockets. All workers of the process share one socket per path, since a path can
+//! have only one socket.
 //!
-//! Made with mode 0600, removed at the end. A stale one, on which nobody listens any more, is replaced; a
-//! live one is an error.
+//! A socket has mode 0600 and is removed at the end. A stale socket, on which no process listens,
+//! is replaced. A socket that is in use is an error.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -18,27 +18,27 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::net::bind::BACKLOG;
 
-/// Only the gateway's own user may connect; another mode is a matter of the folder that it is in.
+/// Only the gateway's own user may connect. The folder can restrict access further.
 const MODE: u32 = 0o600;
 
-/// Those of a process, by path.
+/// The sockets of the process, by path.
 #[derive(Debug, Default)]
 pub(crate) struct UnixListeners(Mutex<BTreeMap<String, Weak<Bound>>>);
 
-/// One that is listened on, as long as somebody has this.
+/// A listening socket, which stays open until the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: String,
-    /// Device and inode: at the end another one may be there.
+    /// Device and inode. When the socket is closed, a different file may be at the path.
     file: (u64, u64),
     listener: UnixListener,
 }
 
 impl UnixListeners {
-    /// Listens on `path`, or on what another worker listens on there.
+    /// Listens on `path`, or shares the socket of another worker.
     ///
     /// # Errors
-    /// As bind(2); there is a live socket, or something else, at `path`.
+    /// The error of bind(2), or an error if `path` is a socket in use or a file of another type.
     pub(crate) fn bind(&self, path: &str) -> Result<Arc<Bound>> {
         let mut known = self.0.lock();
         known.retain(|_, bound| bound.strong_count() > 0);
@@ -65,10 +65,10 @@ impl UnixListeners {
 }
 
 impl Bound {
-    /// The socket, once more.
+    /// Duplicates the socket.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn listener(&self) -> Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -79,12 +79,13 @@ impl Drop for Bound {
         if identity(&self.path).is_ok_and(|file| file == self.file)
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tracing::warn!(path = self.path, %error, "A socket could not be removed");
+            tracing::warn!(path = self.path, %error, "Cannot remove a Unix socket");
         }
     }
 }
 
-/// A socket has its mode before its path: nobody else can connect in between.
+/// Creates a socket, sets its mode, and only then binds it to `path`, so that no other user can
+/// connect in between.
 fn bind(path: &str) -> Result<Socket> {
     let file = File::from(OwnedFd::from(unix_socket()?));
     file.set_permissions(Permissions::from_mode(MODE))?;
@@ -97,16 +98,16 @@ fn unix_socket() -> Result<Socket> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// Nobody listens at `path`, where a socket is.
+/// Checks that no process listens on the socket at `path`.
 fn check_stale(path: &str) -> Result<()> {
     let in_use = |text| Err(Error::new(ErrorKind::AddrInUse, text));
     if !Path::new(path).symlink_metadata()?.file_type().is_socket() {
-        return in_use("something is there that is no socket");
+        return in_use("the path exists and is not a socket");
     }
     match unix_socket()?.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
         Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
-        _ => in_use("another process listens there"),
+        _ => in_use("another process listens on this socket"),
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
         let (_folder, path) = folder();
         std::fs::write(&path, "precious").unwrap();
         let error = UnixListeners::default().bind(&path).unwrap_err();
-        assert!(error.to_string().contains("no socket"), "{error}");
+        assert!(error.to_string().contains("not a socket"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 

@@ -1,10 +1,11 @@
-//! Who is served: user names and passwords of a file.
+//! Authentication of clients by a file of user names and passwords.
 //!
-//! The file is read when a forward begins to listen, and again when a client says who it is and the file
-//! has changed. One that cannot be read any more leaves those who were known. All workers share what was read.
-//! A password of the file is a bcrypt [`hash`], or plain text, of which the log warns. What is hashed is verified by the
-//! [`verifier`], so a client's [`Authentication`] may have to wait. A password that was right is remembered until the
-//! file is read again, as a digest whose key nothing else has. Bounds: 64 KiB; one digest a user.
+//! The file is read when a forward begins to listen, and when a client authenticates after the file
+//! has changed. If the file becomes invalid, the previous users remain in force. All workers share
+//! the parsed file. A password in the file is a bcrypt [`hash`] or plain text; the log warns about
+//! plain text. The [`verifier`] verifies hashes, so a client's [`Authentication`] may have to wait.
+//! A verified password is cached until the file is read again, as a digest with a random key.
+//! Bounds: 64 KiB of text, and one digest per user.
 
 mod hash;
 mod verifier;
@@ -30,34 +31,35 @@ use self::hash::Hash;
 use self::verifier::{Digest, Verifier};
 use super::{Authenticator, Verdict};
 
-/// Largest file that is read, bytes.
+/// Maximum size of the file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// Longest user name and longest password, bytes: what SOCKS5 can say (RFC 1929).
+/// Maximum length of a user name and of a password, in bytes (SOCKS5, RFC 1929).
 const TEXT_BYTES_MAX: usize = 255;
 
 static VERIFIER: Verifier = Verifier::new();
-/// What was read, by path and, where the file has one password alone, its user. Bounded by the forwards that use it.
+/// The parsed files, by path and, for a file with a single password, by user. The number of
+/// forwards that use files bounds the number of parsed files.
 static SHARED: Mutex<Shared> = Mutex::new(BTreeMap::new());
 
 type Shared = BTreeMap<Key, Weak<Known>>;
 type Key = (String, Option<String>);
 
-/// Those of one forward.
+/// The users of one forward.
 pub(crate) struct Users {
     auth: Auth,
     known: RefCell<Arc<Known>>,
-    /// Of the file when it was last looked at.
+    /// The version of the file at the last check.
     version: Cell<Version>,
     verifier: &'static Verifier,
 }
 
-/// What one reading of the file came to.
+/// The result of reading the file once.
 struct Known {
     version: Version,
     users: Vec<User>,
-    /// The highest cost of its hashes; `None`: all passwords are plain text.
+    /// The highest cost of the file's hashes; `None`: all passwords are plain text.
     cost: Option<u32>,
-    /// Makes digests, by a random key.
+    /// Computes digests with a random key.
     mac: Hmac<Sha256>,
 }
 
@@ -70,12 +72,13 @@ enum Password {
     Plain(Zeroizing<Vec<u8>>),
     Hashed {
         hash: Hash,
-        /// Of the user's name with its password, once that was right.
+        /// Digest of the user name and the password, set after the first successful verification.
         verified: OnceLock<Digest>,
     },
 }
 
-/// Which content the file has: what is written over or put in its place is another, also where it is as long.
+/// Identifies the content of a file. The value changes if the file is overwritten or replaced, even
+/// by a file of the same size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Version {
     file: (u64, u64),
@@ -93,17 +96,17 @@ impl From<&Metadata> for Version {
     }
 }
 
-/// Why a file of users cannot be used.
+/// Why a users file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UsersError {
-    #[error("{path} cannot be read: {source}")]
+    #[error("cannot read {path}: {source}")]
     Read {
         path: String,
         source: std::io::Error,
     },
     #[error("{path}: {problem}")]
     Content { path: String, problem: String },
-    /// `line`: from 1.
+    /// A problem in the line `line`, counted from 1.
     #[error("{path}:{line}: {problem}")]
     Line {
         path: String,
@@ -114,7 +117,7 @@ pub(crate) enum UsersError {
 
 impl Users {
     /// # Errors
-    /// [`UsersError`]: the file cannot be read, or what is in it is not what is expected.
+    /// [`UsersError`]: the file cannot be read, or its content is invalid.
     pub(crate) fn new(auth: &Auth) -> Result<Rc<Self>, UsersError> {
         Self::with(auth, &VERIFIER).map(Rc::new)
     }
@@ -129,12 +132,12 @@ impl Users {
         })
     }
 
-    /// Where they are.
+    /// The configuration of the users.
     pub(crate) fn auth(&self) -> &Auth {
         &self.auth
     }
 
-    /// Begins to ask one client who it is.
+    /// Starts the authentication of one client.
     pub(super) fn authentication(&self) -> Authentication<'_> {
         Authentication {
             users: self,
@@ -143,7 +146,8 @@ impl Users {
         }
     }
 
-    /// Those of the file as it is. One that cannot be used is read once, and the last one that could be used counts.
+    /// The users of the current file. An invalid version of the file is read once, and the last
+    /// valid version remains in force.
     fn known(&self) -> Arc<Known> {
         let newest = match std::fs::metadata(path(&self.auth))
             .as_ref()
@@ -152,7 +156,7 @@ impl Users {
             Ok(version) if version == self.version.replace(version) => None,
             Ok(_) => load(&self.auth)
                 .inspect_err(|error| {
-                    tracing::warn!(%error, "The users of a forward stay as they were");
+                    tracing::warn!(%error, "Cannot reload the users of a forward; the previous users remain in force");
                 })
                 .ok()
                 .or_else(|| newest(&self.auth)),
@@ -165,24 +169,25 @@ impl Users {
     }
 }
 
-/// Nothing of a password.
+/// Omits the passwords.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Users").finish_non_exhaustive()
     }
 }
 
-/// What one client says of itself, judged by the users of its forward.
+/// The authentication of one client against the users of its forward.
 pub(super) struct Authentication<'a> {
     users: &'a Users,
-    /// To be verified.
+    /// The claim that has to be verified.
     pending: RefCell<Option<Claim>>,
-    /// What a verification came to that was no success.
+    /// The result of a failed verification.
     decided: Cell<Option<(Digest, Verdict)>>,
 }
 
 impl Authentication<'_> {
-    /// Verifies what was [`Verdict::Pending`], until `until` at most; the authenticator has an answer then.
+    /// Verifies the claim that returned [`Verdict::Pending`], until the time `until` at the latest.
+    /// The authenticator has a verdict afterwards.
     pub(super) async fn verify(&self, until: Instant) {
         let Some(claim) = self.pending.take() else {
             return;
@@ -211,24 +216,25 @@ impl Authenticator for Authentication<'_> {
     }
 }
 
-/// A user name and a password of which nothing is known yet.
+/// A user name and a password that are not verified yet.
 struct Claim {
     known: Arc<Known>,
     digest: Digest,
-    /// Which user has the name.
+    /// Index of the user with this name.
     user: Option<usize>,
     password: Zeroizing<Vec<u8>>,
 }
 
 impl Claim {
-    /// Verifies it. It takes the same time whatever is wrong: that of the highest cost in the file.
+    /// Verifies the claim. The verification takes the time of the highest cost in the file,
+    /// regardless of whether the user name or the password is wrong.
     fn is_right(&self) -> bool {
         let highest = self.known.cost.unwrap_or_default();
         let user = self.user.and_then(|user| self.known.users.get(user));
         let mut own = None;
         if let Some(Password::Hashed { hash, verified }) = user.map(|user| &user.password) {
             if hash.is_of(&self.password) {
-                // Another one may have been first, with the same.
+                // Another client may have verified the same password earlier.
                 let _ = verified.set(self.digest);
                 return true;
             }
@@ -254,7 +260,7 @@ impl Known {
         }
     }
 
-    /// `Err`: it has to be verified.
+    /// Verifies a password without waiting. `Err`: the claim has to be verified.
     fn verify(known: &Arc<Self>, user: &[u8], password: &[u8]) -> Result<bool, Claim> {
         let digest = known.cost.map(|_| known.digest(user, password));
         let (mut named, mut is_right) = (None, Choice::from(0));
@@ -285,7 +291,7 @@ impl Known {
         mac.finalize().into_bytes().into()
     }
 
-    /// Says where passwords are plain text.
+    /// Warns about plain text passwords.
     fn warn(&self, path: &str) {
         let is_plain = |user: &&User| matches!(user.password, Password::Plain(_));
         let passwords = self.users.iter().filter(is_plain).count();
@@ -293,14 +299,14 @@ impl Known {
             tracing::warn!(
                 file = path,
                 passwords,
-                "Passwords are plain text; write hashes in their place, as `htpasswd -nB -C 10 NAME` prints them"
+                "Passwords are plain text; replace them with hashes from `htpasswd -nB -C 10 NAME`"
             );
         }
     }
 }
 
 impl Password {
-    /// Whether it is known to be `password`, whose digest is `digest`.
+    /// Whether the stored or cached password is `password`, whose digest is `digest`.
     fn is(&self, password: &[u8], digest: Option<&Digest>) -> Choice {
         match (self, digest) {
             (Self::Plain(plain), _) => plain.as_slice().ct_eq(password),
@@ -333,12 +339,13 @@ fn shared() -> MutexGuard<'static, Shared> {
     SHARED.lock()
 }
 
-/// The last one that could be used, which another worker may have read.
+/// The last valid version, which may have been read by another worker.
 fn newest(auth: &Auth) -> Option<Arc<Known>> {
     shared().get(&key(auth)).and_then(Weak::upgrade)
 }
 
-/// What is in the file, as another worker has read it where that is still so.
+/// The content of the file. If another worker has read this version of the file, that worker's
+/// result is used.
 fn load(auth: &Auth) -> Result<Arc<Known>, UsersError> {
     let path = path(auth);
     let read_error = |source| UsersError::Read {
@@ -354,7 +361,8 @@ fn load(auth: &Auth) -> Result<Arc<Known>, UsersError> {
     if let Some(known) = known.filter(|known| known.version == version) {
         return Ok(known);
     }
-    // Text that grows leaves copies behind: there is room for all from the first.
+    // A growing string would leave copies of its text in memory, so this string gets its full
+    // capacity at once.
     let length = version.length.min(FILE_BYTES_MAX) as usize;
     let mut text = Zeroizing::new(String::with_capacity(length + 64));
     file.take(FILE_BYTES_MAX + 1)
@@ -395,30 +403,30 @@ fn parse(auth: &Auth, text: &str) -> Result<Vec<User>, UsersError> {
             return Err(at(index, "is not name:password".to_owned()));
         };
         if let Some(first) = lines.insert(name, index) {
-            let problem = format!("names the user of line {} once more", first + 1);
+            let problem = format!("repeats the user of line {}", first + 1);
             return Err(at(index, problem));
         }
         users.push(user(name, password).map_err(|problem| at(index, problem))?);
     }
     if users.is_empty() {
-        return Err(content("names no user"));
+        return Err(content("contains no user"));
     }
     Ok(users)
 }
 
-/// A file with one password has no name before its hash.
+/// Rejects a name before the hash in a file with a single password.
 fn alone(text: &str) -> Result<(), String> {
     let behind = text.split_once(':').map(|(_, hash)| Hash::parse(hash));
     match behind {
         Some(Ok(Some(_))) => Err(
-            "has a name before the hash: the name is the one of `auth.user`, and the file has what is behind the colon"
+            "has a name before the hash: `auth.user` is the name, so keep only the hash after the colon"
                 .to_owned(),
         ),
         _ => Ok(()),
     }
 }
 
-/// `password`: a hash or plain text.
+/// Parses one user. `password` is a hash or plain text.
 fn user(name: &str, password: &str) -> Result<User, String> {
     for (text, what) in [(name, "name"), (password, "password")] {
         if !(1..=TEXT_BYTES_MAX).contains(&text.len()) {

@@ -1,7 +1,7 @@
-//! Connections that come: one worker's socket on the port.
+//! Incoming connections on one worker's socket of the port.
 //!
-//! Of a stranger a connection that is not accepted yet costs what quinn keeps of its first packet, at most
-//! [`INCOMING_MAX`] of them with [`INCOMING_BYTES`] each.
+//! A connection that is not accepted yet costs the memory of the packets that quinn stores for it:
+//! at most [`INCOMING_BYTES`] for each of [`INCOMING_MAX`] connections.
 
 use std::io::{Error, Result};
 use std::net::{SocketAddr, UdpSocket};
@@ -20,18 +20,19 @@ use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
 use crate::io::transport::Side;
 
-/// Connections that wait to be accepted, as a listener's backlog.
+/// Maximum number of connections that wait to be accepted, like a listener's backlog.
 const INCOMING_MAX: usize = 1024;
-/// What each of them may send meanwhile.
+/// Maximum number of bytes that each waiting connection may send.
 const INCOMING_BYTES: u64 = 16 << 10;
-/// All of them together.
+/// Maximum number of bytes that all waiting connections may send together.
 const INCOMING_BYTES_ALL: u64 = 1 << 20;
 
-/// Connections beyond the carriers of all workers: in their handshake, or closed and not forgotten, which takes three times
-/// the time in which an answer is expected (RFC 9000, section 10.2).
+/// Number of connections in addition to the carriers of all workers: connections in their
+/// handshake, and closed connections. A closed connection remains for three times the probe timeout
+/// (RFC 9000, section 10.2).
 const ENDING_MAX: usize = 512;
 
-/// One worker's.
+/// The listener of one worker.
 #[derive(Debug)]
 pub(crate) struct Listener {
     endpoint: Endpoint,
@@ -40,10 +41,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Takes what comes to `socket`, that of `worker`; must be called on the worker.
+    /// Listens on `socket`, which belongs to `worker`. Call this function on that worker.
     ///
     /// # Errors
-    /// The system's, or the credentials are none of an accepting side.
+    /// The system's error, or an error if the credentials are not for an accepting side.
     pub(crate) fn new(
         socket: UdpSocket,
         (worker, workers): (usize, usize),
@@ -55,7 +56,8 @@ impl Listener {
             worker: u8::try_from(worker).unwrap_or_default(),
             workers: u8::try_from(workers).unwrap_or(u8::MAX),
         };
-        let mut endpoint = EndpointConfig::default();
+        let reset_key = credentials.quic_reset_key(socket.local_addr()?)?;
+        let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
         endpoint.cid_generator(move || Box::new(ids));
         let server = server(credentials, &settings)?;
         let runtime = Arc::new(TokioRuntime);
@@ -66,12 +68,12 @@ impl Listener {
         })
     }
 
-    /// The next connection; `None`: there will be no more.
+    /// Returns the next connection; `None`: no further connections will arrive.
     pub(crate) async fn next(&self) -> Option<Attempt> {
         loop {
             let incoming = self.endpoint.accept().await?;
             if self.endpoint.open_connections() >= self.connections_max {
-                // It comes again soon.
+                // The client repeats its first packet soon.
                 incoming.ignore();
                 continue;
             }
@@ -83,7 +85,7 @@ impl Listener {
     }
 }
 
-/// A connection that nobody has accepted yet.
+/// A connection that is not accepted yet.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     incoming: Incoming,
@@ -91,31 +93,32 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Where it comes from, as it says.
+    /// The client's claimed address.
     pub(crate) fn peer(&self) -> SocketAddr {
         canonical(self.incoming.remote_address())
     }
 
-    /// Whether it is known to come from there.
+    /// Whether the address has been verified.
     pub(crate) fn is_validated(&self) -> bool {
         self.incoming.remote_address_validated()
     }
 
-    /// Has the client prove where it is before anything is kept of it (RFC 9000, section 8.1.2).
+    /// Requires the client to prove its address, before the listener stores any state (RFC 9000,
+    /// section 8.1.2).
     pub(crate) fn retry(self) {
-        // It fails where that was proved, and then the client tries again.
+        // The call fails if the client has already proved its address. The client then tries again.
         let _ = self.incoming.retry();
     }
 
-    /// The client learns that it is not taken.
+    /// Refuses the client.
     pub(crate) fn refuse(self) {
         self.incoming.refuse();
     }
 
-    /// Has it prove who it is. `within`: how long that may take.
+    /// Verifies the client. `within` is the time limit.
     ///
     /// # Errors
-    /// It did not prove that, or not in time.
+    /// The client did not prove its identity in time.
     pub(crate) async fn secure(
         self,
         credentials: &Credentials,
@@ -134,7 +137,7 @@ fn server(credentials: &Credentials, settings: &Settings) -> Result<ServerConfig
         .map_err(invalid)?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     let mut tokens = ValidationTokenConfig::default();
-    // Each connection proves where it is by its handshake, or by a retry.
+    // Each connection proves its address by its handshake or by a retry.
     tokens.sent(0);
     server
         .transport_config(settings.transport())

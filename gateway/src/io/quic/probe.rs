@@ -1,8 +1,8 @@
-//! What a connection knows of its path.
+//! Reports the state of a connection's path.
 
 use crate::base::path::{PathInfo, PathProbe};
 
-/// Of one connection, by the thread that asks.
+/// The probe of one connection, for another thread.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) quic: quinn::Connection,
@@ -20,7 +20,7 @@ impl PathProbe for Probe {
             rtt: path.rtt,
             rtt_min: path.min_rtt,
             congestion_window: u32::try_from(path.cwnd / packet).unwrap_or(u32::MAX),
-            // Each is sent again, as other packets.
+            // quinn retransmits the data of each lost packet in another packet.
             retransmits: path.lost_packets,
             ..PathInfo::default()
         })

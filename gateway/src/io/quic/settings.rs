@@ -1,4 +1,4 @@
-//! How connections send and receive: windows, congestion control, time-outs.
+//! Transport parameters of connections: windows, congestion control and timeouts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,27 +7,30 @@ use muxtunnel_gateway_config::{CongestionControl, Protocol, SessionConfig};
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
-/// An other end of which nothing is heard for so long is gone.
+/// A peer that sends nothing for this long counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// After so long without a packet one is sent that asks for an answer: three may be lost.
+/// After this time without a packet, a keepalive packet is sent. Three such packets may be lost.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(4);
-/// What a stream's window is at most: 16 MiB fill 1 Gbit/s at a round trip of 134 ms.
+/// Maximum window of a stream. 16 MiB fill 1 Gbit/s at a round trip time of 134 ms.
 const STREAM_WINDOW_MAX: u64 = 16 << 20;
-/// A stream that stalls holds at most one part in so many of what the session may receive.
+/// A stalled stream holds at most this fraction (1/8) of the session's receive memory.
 const STREAM_SHARE: u64 = 8;
-/// What a peer may send before its session is there.
+/// Maximum number of bytes that a peer may send before its session exists.
 const WINDOW_FIRST: u32 = 1 << 20;
-/// Streams in one direction that the peer may have: its control stream.
+/// Number of unidirectional streams that the peer may open: its control stream.
 const CONTROL_STREAMS: u32 = 1;
-/// The same of HTTP/3: its control stream, two of QPACK, and some whose kind is not known here (RFC 9114, section 6.2).
+/// Number of unidirectional streams that an HTTP/3 peer may open: its control stream, two QPACK
+/// streams, and some of unknown types (RFC 9114, section 6.2).
 const CONTROL_STREAMS_HTTP3: u32 = 8;
 
-/// What packets of a connection take that came and were not looked at, bytes: the oldest ones give way.
+/// Maximum number of bytes in received packets that wait to be read. The oldest packets are dropped
+/// first.
 const PACKETS_RECEIVED_MAX: usize = 2 << 20;
-/// What packets take that are to be sent next, and that nothing overtakes: twice what the library sends without a pause.
+/// Maximum number of bytes in unsent packets that the library holds: twice what the library sends
+/// without a pause.
 pub(crate) const PACKETS_UNSENT_MAX: usize = 64 << 10;
 
-/// Of all connections of a gateway.
+/// The settings of all connections of a gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     transport: Arc<TransportConfig>,
@@ -36,8 +39,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Of the connections of these sessions. Streams are allowed once a session is there: the library keeps 60 bytes for each
-    /// that may come.
+    /// Returns the settings for sessions of `config`. Streams are permitted once a session exists,
+    /// because the library uses 60 bytes for each permitted stream.
     pub(crate) fn new(config: &SessionConfig) -> Self {
         let mut transport = TransportConfig::default();
         let receive = config.memory.receive.0;
@@ -86,7 +89,7 @@ impl Settings {
     }
 }
 
-/// `bytes` as a window.
+/// Converts `bytes` to a QUIC window.
 pub(crate) fn window(bytes: u64) -> VarInt {
     VarInt::from_u64(bytes).unwrap_or(VarInt::MAX)
 }

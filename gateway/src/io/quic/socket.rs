@@ -1,4 +1,4 @@
-//! UDP sockets, with buffers for what comes while the gateway's loop is busy.
+//! UDP sockets with buffers for packets that arrive while the event loop is busy.
 
 use std::io::Result;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,10 +8,11 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::base::socket_buffers::{Buffers, enlarge};
 
-/// One to reach `to` from whatever address the system chooses: the connection goes on where that changes.
+/// Creates a socket to reach `to` from any local address. A connection survives a change of the
+/// local address.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(super) fn to(to: SocketAddr) -> Result<UdpSocket> {
     let any: SocketAddr = match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

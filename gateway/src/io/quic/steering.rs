@@ -1,9 +1,11 @@
-//! Which worker's socket a datagram goes to.
+//! Chooses the worker's socket for each datagram.
 //!
-//! Each worker has a socket of its own on the port (SO_REUSEPORT), with the handshakes, the encryption and the streams of
-//! what comes there: one socket for all would have one core encrypt for all. The kernel would choose by the addresses, which
-//! change when an entry moves. So it chooses by the first byte of the connection id, modulo the number of sockets: the ids
-//! that a worker gives out have its own number there, and those that a client begins with are random.
+//! Each worker has its own socket on the port (SO_REUSEPORT). The worker does the handshakes, the
+//! encryption and the streams for the datagrams on its socket. With a single socket, one core would
+//! have to encrypt for all workers. By default the kernel chooses a socket by addresses, which
+//! change when an entry moves. So a filter chooses by the first byte of the connection id, modulo
+//! the number of sockets. In ids that a worker assigns, this byte contains the worker's number. The
+//! first ids of a client are random.
 
 use std::io::Result;
 use std::net::UdpSocket;
@@ -14,20 +16,20 @@ use rand::RngExt;
 
 use crate::base::sys;
 
-/// Bytes of a connection id.
+/// Length of a connection id in bytes.
 const ID_BYTES: usize = 8;
-/// Set in the first byte of a long header (RFC 9000, section 17.2)...
+/// This bit of the first byte marks a long header (RFC 9000, section 17.2).
 const LONG_HEADER: u32 = 0x80;
-/// ...where the connection id of the destination begins here...
+/// Offset of the destination connection id in a long header.
 const ID_OF_LONG: u32 = 6;
-/// ...and in a short header here (section 17.3).
+/// Offset of the destination connection id in a short header (section 17.3).
 const ID_OF_SHORT: u32 = 1;
 
-/// Makes the ids of one worker's connections.
+/// Generates the connection ids of one worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ids {
     pub(super) worker: u8,
-    /// At most 64.
+    /// Number of workers, at most 64.
     pub(super) workers: u8,
 }
 
@@ -50,10 +52,11 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// Has the kernel choose among as many sockets, of which `socket` is one, in the order in which they were bound.
+/// Makes the kernel choose among `sockets` sockets in the order of binding. `socket` is one of
+/// these sockets.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(crate) fn steer(socket: &UdpSocket, sockets: u8) -> Result<()> {
     let load = |offset| sys::statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset);
     let is_long = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;

@@ -7,10 +7,10 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::*;
 
-/// The protocol, unless a test is of another one.
+/// The protocol of most tests.
 pub(crate) const PROTOCOL: &str = "QUIC";
 
-/// The session of this role.
+/// The configuration of a session with this role.
 pub(crate) fn session(protocol: &str, role: &str) -> SessionConfig {
     config(protocol, role).session()
 }
@@ -25,7 +25,8 @@ pub(crate) fn config(protocol: &str, role: &str) -> Config {
 pub(crate) const ENTRY: &str = "role: Entry\nconnect: far:1";
 pub(crate) const EXIT: &str = "role: Exit\nlisten: '127.0.0.1:1'";
 
-/// What `entry` and `exit` prove, each of whom may talk to whom it takes for the other.
+/// The credentials of `entry` and `exit`. Each pair consists of the end's own name and the
+/// permitted name of its peer.
 fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentials; 2] {
     let dir = tempfile::tempdir().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -50,7 +51,7 @@ fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentials; 2] {
     })
 }
 
-/// What became of a dial at both ends. `retries`: the client first has to show where it is.
+/// The result of a dial at both ends. `retries`: whether the client must prove its address first.
 async fn met(
     protocol: &str,
     [near, far]: [Credentials; 2],
@@ -111,7 +112,7 @@ async fn whoever_is_somebody_else_is_refused() {
     ] {
         let (near, far) = met(PROTOCOL, credentials(entry, exit), false).await;
         assert!(far.is_err(), "{entry:?} {exit:?}");
-        // A client has its side of the handshake before the other side has judged it.
+        // A client completes its handshake before the server has verified it.
         if let Ok(near) = near {
             near.quic().closed().await;
         }

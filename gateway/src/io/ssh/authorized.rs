@@ -1,6 +1,6 @@
-//! `authorized_keys` as sshd reads it: who may log in by a key, and what for.
+//! Parses `authorized_keys` like sshd: the keys that may log in, and their permissions.
 //!
-//! A line with an option that is not known here is left out: it may be one that restricts.
+//! A line with an unknown option is ignored, because the option may be a restriction.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,11 +19,11 @@ pub(super) struct Authorized {
     pub(super) key: KeyData,
     pub(super) grant: Grant,
     pub(super) from: Option<From>,
-    /// The last second that it may log in, since 1970.
+    /// The last second at which the key is valid, in seconds since 1970.
     pub(super) not_after: Option<u64>,
 }
 
-/// The addresses that a key, or a certificate, may log in from.
+/// The addresses from which a key or a certificate may log in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct From {
     yes: Vec<Cidr>,
@@ -31,10 +31,10 @@ pub(super) struct From {
 }
 
 impl From {
-    /// A list of addresses and networks, those that begin with `!` not.
+    /// Parses a list of addresses and networks. Elements that begin with `!` are excluded.
     ///
     /// # Errors
-    /// One of them is something else, such as a name.
+    /// An element is not an address or a network, for example a name.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut from = Self::default();
         for one in text.split(',').map(str::trim) {
@@ -43,18 +43,18 @@ impl From {
                 None => (&mut from.yes, one),
             };
             let cidr = address.parse().map_err(|_| {
-                format!("{one:?} is no address and no network, and names are not looked up")
+                format!("{one:?} is not an address or a network; names are not looked up")
             })?;
-            // It may be meant for one address; sshd refuses it, too.
+            // The author of such a text may intend a single address. sshd also refuses the text.
             if (address.parse::<IpNet>()).is_ok_and(|network| network.trunc() != network) {
-                return Err(format!("{one:?} has bits behind its prefix"));
+                return Err(format!("{one:?} has bits after its prefix"));
             }
             list.push(cidr);
         }
         Ok(from)
     }
 
-    /// Whether a login may come from `source`, where that is known.
+    /// Whether a login may come from `source`; `None`: the source is unknown.
     pub(super) fn has(&self, source: Option<IpAddr>) -> bool {
         let Some(source) = source.map(|source| source.to_canonical()) else {
             return false;
@@ -64,7 +64,7 @@ impl From {
     }
 }
 
-/// The keys of a file. What cannot be used of it is logged with its line.
+/// Parses the keys of a file. Logs each unusable line with its line number.
 pub(super) fn parse(path: &Path, text: &str) -> Vec<Authorized> {
     let mut keys = Vec::new();
     for (number, line) in lines(text) {
@@ -72,27 +72,28 @@ pub(super) fn parse(path: &Path, text: &str) -> Vec<Authorized> {
             Ok(key) => keys.push(key),
             Err(problem) => {
                 let at = format!("{}:{number}", path.display());
-                tracing::warn!(%at, problem, "A key of authorizedKeys is left out");
+                tracing::warn!(%at, problem, "A key of authorizedKeys is ignored");
             }
         }
     }
     keys
 }
 
-/// `[OPTIONS] KEY`.
+/// Parses `[OPTIONS] KEY`.
 pub(super) fn parse_line(line: &str) -> Result<Authorized, String> {
     let (options, key) = match public_key(line) {
         Ok(key) => (Vec::new(), key),
         Err(_) => {
             let (options, rest) = options_of(line)?;
-            let key = public_key(rest).map_err(|error| format!("no key: {error}"))?;
+            let key =
+                public_key(rest).map_err(|error| format!("the key cannot be read: {error}"))?;
             (options, key)
         }
     };
     if !is_usable(&key.algorithm()) {
         let algorithm = key.algorithm();
         return Err(format!(
-            "{algorithm}: only Ed25519 and ECDSA keys are taken"
+            "{algorithm}: only Ed25519 and ECDSA keys are supported"
         ));
     }
     let mut authorized = Authorized {
@@ -109,7 +110,7 @@ pub(super) fn parse_line(line: &str) -> Result<Authorized, String> {
 
 type Options<'a> = Vec<(&'a str, Option<String>)>;
 
-/// The options that a line begins with, `NAME[="VALUE"]` behind commas, and what follows them.
+/// Splits a line into its options, `NAME[="VALUE"]` separated by commas, and the rest.
 fn options_of(line: &str) -> Result<(Options<'_>, &str), String> {
     let (mut options, mut rest) = (Vec::new(), line);
     loop {
@@ -133,12 +134,13 @@ fn options_of(line: &str) -> Result<(Options<'_>, &str), String> {
             None if behind.is_empty() || behind.starts_with(SPACES) => {
                 return Ok((options, behind.trim_start_matches(SPACES)));
             }
-            None => return Err(format!("there is text behind the value of {name}")),
+            None => return Err(format!("unexpected text after the value of {name}")),
         };
     }
 }
 
-/// What is in quotes, in which a backslash may stand in front of a quote, and what follows.
+/// Parses a value in quotes, in which a backslash may precede a quote. Also returns the text after
+/// the value.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let text = text.strip_prefix('"')?;
     let mut value = String::new();
@@ -156,13 +158,14 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// What one option says. As with sshd a second `from` is refused, and of several `expiry-time` the earliest counts.
+/// Applies one option. As in sshd, a second `from` is an error, and the earliest `expiry-time`
+/// applies.
 fn apply(authorized: &mut Authorized, name: &str, value: Option<&str>) -> Result<(), String> {
     let grant = &mut authorized.grant;
     match (name.to_ascii_lowercase().as_str(), value) {
         ("restrict" | "no-port-forwarding", None) => grant.forwards = false,
         ("port-forwarding", None) => grant.forwards = true,
-        // No session is ever opened, so there is nothing to allow or to deny.
+        // The gateway never opens an SSH session, so these options have no effect.
         (
             "no-pty"
             | "pty"
@@ -183,7 +186,7 @@ fn apply(authorized: &mut Authorized, name: &str, value: Option<&str>) -> Result
             patterns.extend(Pattern::parse_listen(value)?);
         }
         ("from", Some(_)) if authorized.from.is_some() => {
-            return Err("there is a second from".to_owned());
+            return Err("the option `from` occurs twice".to_owned());
         }
         ("from", Some(value)) => authorized.from = Some(From::parse(value)?),
         ("expiry-time", Some(value)) => {
@@ -196,7 +199,7 @@ fn apply(authorized: &mut Authorized, name: &str, value: Option<&str>) -> Result
     Ok(())
 }
 
-/// `YYYYMMDD[HHMM[SS]][Z]`, always UTC.
+/// Parses `YYYYMMDD[HHMM[SS]][Z]`, always in UTC.
 fn expiry(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not YYYYMMDD[HHMM[SS]][Z]");
     let digits = text.strip_suffix(['Z', 'z']).unwrap_or(text);
@@ -266,7 +269,7 @@ mod tests {
         assert!(parse_line("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDa").is_err());
     }
 
-    /// As sshd reads them (sshd(8), "AUTHORIZED_KEYS FILE FORMAT").
+    /// Uses the format of sshd(8), "AUTHORIZED_KEYS FILE FORMAT".
     #[test]
     fn a_key_is_read_between_spaces_and_tabs_of_any_number() {
         let (kind, blob) = KEY.split_once(' ').unwrap();
@@ -284,7 +287,7 @@ mod tests {
                 .forwards
         );
         let rsa = parse_line("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQDa").unwrap_err();
-        assert!(rsa.contains("no key"), "{rsa}");
+        assert!(rsa.contains("cannot be read"), "{rsa}");
         let agreed = "ecdsa-sha2-nistp256 AAAAB3NzaC1yc2EAAAADAQABAAAAQQDa";
         assert!(parse_line(agreed).is_err());
     }
@@ -317,7 +320,7 @@ mod tests {
         for options in [one, other] {
             assert_eq!(line(&options).unwrap().not_after, earliest, "{options}");
         }
-        // A backslash is for a quote alone.
+        // A backslash escapes only a quote.
         let quoted = line("restrict,from=\"a\\\\\",no-pty").unwrap_err();
         assert!(quoted.contains("is not in quotes"), "{quoted}");
     }

@@ -1,9 +1,11 @@
-//! The channels of one connection: what the library's task and the session's share.
+//! The channels of one connection: the state that the library's task shares with the session.
 //!
-//! The library gives a peer new window as soon as payload has come, taken or not, and waits for its handlers before it does
-//! anything else. So a handler only puts payload into its channel's queue, and once all queues hold [`Shared::held_max`], the
-//! connection is not read until some was taken: that holds up its other channels. A channel that takes nothing for
-//! [`STALL_MAX`] meanwhile is cut.
+//! The library grants a peer new window as soon as payload arrives, even if no local end has taken
+//! the payload. The library also waits for each handler before it continues. So a handler only
+//! appends payload to the queue of its channel. Once all queues together hold [`Shared::held_max`]
+//! bytes, the connection is not read until a local end takes payload. Until then, all channels of
+//! the connection are blocked. If a channel's local end takes nothing for [`STALL_MAX`] while the
+//! connection is not read, the channel is cut.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,49 +19,54 @@ use tokio::sync::{Notify, mpsc};
 
 use super::events::Event;
 
-/// How long a channel may take nothing while it holds up the others.
+/// How long a channel may take nothing while it blocks the other channels.
 const STALL_MAX: Duration = Duration::from_secs(10);
-/// Pieces of payload are joined up to this length, so that many small ones cost no more than few.
+/// Pieces of payload are joined up to this length, so that many small pieces cost little more than
+/// a few large pieces.
 const PIECE_BYTES: usize = 64 << 10;
-/// Payload that waits for the library, and what it has encrypted and has not left; a batch more at most. The library
-/// reads nothing while it waits to write, so [`super::wire`] has room for more than this.
+/// Maximum number of bytes of payload that wait for the library, plus encrypted bytes that are not
+/// sent. One batch may exceed this limit. The library reads nothing while it waits to write, so
+/// [`super::wire`] has room for more bytes than this number.
 const QUEUED_MAX: usize = 512 << 10;
-/// Refusals that the library has not sent. While keys are exchanged it sends none.
+/// Maximum number of refusals that the library has not sent. The library sends no refusals during a
+/// key exchange.
 const REFUSED_MAX: usize = 256;
-/// Channels that this side has closed before the peer, of each of which the library keeps about 3 KiB.
+/// Maximum number of channels that this side closed before the peer. The library keeps about 3 KiB
+/// for each of these channels.
 const CLOSED_FIRST_MAX: usize = 16_384;
 
-/// What a connection's tasks share.
+/// State that a connection's tasks share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     channels: Mutex<BTreeMap<u32, Arc<Chan>>>,
-    /// Payload that came and no local end has taken.
+    /// Number of bytes of payload that arrived and that no local end has taken.
     held: AtomicUsize,
     held_max: usize,
-    /// Some was taken.
+    /// Notified when a local end has taken payload.
     taken: Notify,
-    /// Payload that the library has not taken, and what it has encrypted and the transport has not taken.
+    /// Number of bytes of payload that the library has not taken, plus encrypted bytes that the
+    /// transport has not taken.
     queued: AtomicUsize,
     unqueued: Notify,
-    /// Who waits for that, first come first served.
+    /// Gives the tasks that wait to queue payload their turns in the order of arrival.
     turn: tokio::sync::Mutex<()>,
-    /// Refusals that were not sent, as far as is known.
+    /// Refusals that were not sent, as far as this is known.
     refused: Mutex<VecDeque<ChannelReadHalf>>,
     closed_first: AtomicUsize,
-    /// Why the connection has ended, once it has.
+    /// Why the connection has ended.
     end: Mutex<Option<End>>,
     ended: Notify,
     pub(super) events: mpsc::Sender<Event>,
 }
 
-/// Why a connection ended.
+/// Why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The peer closed it, or said that it is done.
+    /// The peer closed the connection, or disconnected.
     Closed,
     /// The peer broke the protocol.
     Violation(String),
-    /// It failed.
+    /// The connection failed.
     Failed(String),
 }
 
@@ -95,7 +102,7 @@ impl Shared {
         })
     }
 
-    /// A channel of this number is open from now on.
+    /// Adds an open channel with the number `id`.
     pub(super) fn add(self: &Arc<Self>, id: u32) -> Arc<Chan> {
         let chan = Arc::new(Chan {
             id,
@@ -116,35 +123,36 @@ impl Shared {
         self.channels.lock().remove(&id)
     }
 
-    /// Payload has come for a channel. For one that is over, as in what follows, there is nothing to do.
+    /// Handles payload that arrived for a channel. This function and the other `peer_` functions
+    /// ignore channels that are over.
     pub(super) fn peer_sent(&self, id: ChannelId, data: &[u8]) {
         if let Some(chan) = self.get(id.into()) {
             chan.push(data);
         }
     }
 
-    /// The peer sends no more on a channel.
+    /// Handles the end of the peer's half of a channel.
     pub(super) fn peer_ended(&self, id: ChannelId) {
         if let Some(chan) = self.get(id.into()) {
             chan.end();
         }
     }
 
-    /// The peer has closed a channel.
+    /// Handles the peer's close of a channel.
     pub(super) fn peer_closed(&self, id: ChannelId) {
         if let Some(chan) = self.remove(id.into()) {
             chan.close();
         }
     }
 
-    /// The peer takes more on a channel.
+    /// Handles new window from the peer on a channel.
     pub(super) fn peer_takes_more(&self, id: ChannelId) {
         if let Some(chan) = self.get(id.into()) {
             chan.wake();
         }
     }
 
-    /// Payload that came and no local end has taken.
+    /// Number of bytes of payload that arrived and that no local end has taken.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
@@ -166,8 +174,8 @@ impl Shared {
         self.taken.notify_waiters();
     }
 
-    /// Cuts the channel that holds most of those that have taken nothing for long, where the connection is held up.
-    /// Returns whether there was one.
+    /// If the connection is blocked, cuts the stalled channel that holds the most bytes. Returns
+    /// whether it cut a channel.
     pub(crate) fn cut_stalled(&self, now: Instant) -> bool {
         if self.held() < self.held_max {
             return false;
@@ -185,7 +193,7 @@ impl Shared {
         }
     }
 
-    /// So much payload waits for the library, until what is returned is dropped.
+    /// Counts `bytes` of payload as queued in the library until the returned value is dropped.
     pub(crate) fn queue(self: &Arc<Self>, bytes: usize) -> Queued {
         self.encrypted(bytes);
         Queued {
@@ -194,20 +202,20 @@ impl Shared {
         }
     }
 
-    /// So many bytes wait for the transport.
+    /// Counts `bytes` that wait for the transport.
     pub(super) fn encrypted(&self, bytes: usize) {
         self.queued.fetch_add(bytes, Relaxed);
     }
 
-    /// They have left.
+    /// Counts `bytes` as sent.
     pub(super) fn left(&self, bytes: usize) {
         self.queued.fetch_sub(bytes, Relaxed);
         self.unqueued.notify_waiters();
     }
 
-    /// Waits until more may wait for the library.
+    /// Waits until more payload may be queued for the library.
     pub(crate) async fn may_queue(&self) {
-        // In turn: a caller that has just queued comes behind those that wait.
+        // A caller that has just queued payload waits until earlier callers have had their turn.
         let _turn = self.turn.lock().await;
         loop {
             let mut woken = std::pin::pin!(self.unqueued.notified());
@@ -219,10 +227,10 @@ impl Shared {
         }
     }
 
-    /// One more was refused, and its refusal waits with the library. Too many of them end the connection.
+    /// Counts a refusal that waits in the library. Too many waiting refusals end the connection.
     pub(super) fn refuse(&self, half: ChannelReadHalf) {
         let mut refused = self.refused.lock();
-        // Once the library has sent it, it drops the other end.
+        // The library drops the other half once it has sent the refusal.
         while let Some(first) = refused.front_mut() {
             match super::at_once(first.wait()) {
                 Some(None) => drop(refused.pop_front()),
@@ -233,17 +241,18 @@ impl Shared {
         let count = refused.len();
         drop(refused);
         if count > REFUSED_MAX {
-            let text = "it opens channels while it lets no answer through";
+            let text = "the peer opens channels without reading the answers";
             self.end(End::Violation(text.to_owned()));
         }
     }
 
-    /// Whether the library keeps so much of the connection that it is to take no more channels.
+    /// Whether the connection must accept no further channels because the library keeps the state
+    /// of too many closed channels.
     pub(crate) fn is_spent(&self) -> bool {
         self.closed_first.load(Relaxed) >= CLOSED_FIRST_MAX
     }
 
-    /// The connection has ended; the first reason counts.
+    /// Ends the connection. Later calls do not change the reason.
     pub(super) fn end(&self, end: End) {
         self.end.lock().get_or_insert(end);
         let channels = std::mem::take(&mut *self.channels.lock());
@@ -255,7 +264,7 @@ impl Shared {
         self.taken.notify_waiters();
     }
 
-    /// Waits until the connection has ended, and says why.
+    /// Waits until the connection has ended. Returns the reason.
     pub(crate) async fn ended(&self) -> End {
         loop {
             let mut woken = std::pin::pin!(self.ended.notified());
@@ -268,7 +277,7 @@ impl Shared {
     }
 }
 
-/// Payload that waits for the library.
+/// Payload that is queued for the library.
 #[derive(Debug)]
 pub(crate) struct Queued {
     shared: Arc<Shared>,
@@ -284,15 +293,15 @@ impl Drop for Queued {
 /// Why a channel was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The peer closed it.
+    /// The peer closed the channel.
     Closed,
-    /// It held up the others.
+    /// The channel blocked the other channels.
     Stalled,
     /// The connection has ended.
     Lost,
 }
 
-/// One channel.
+/// The state of one channel.
 #[derive(Debug)]
 pub(crate) struct Chan {
     id: u32,
@@ -305,17 +314,17 @@ pub(crate) struct Chan {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Vec<u8>>,
-    /// Bytes that came and the local end has not taken.
+    /// Number of bytes that arrived and that the local end has not taken.
     held: usize,
     took: Instant,
-    /// The peer sends no more.
+    /// Whether the peer has ended its half.
     has_ended: bool,
-    /// The peer has closed it.
+    /// Whether the peer has closed the channel.
     is_closed: bool,
     cut: Option<Cut>,
-    /// What comes is thrown away.
+    /// Whether arriving payload is discarded.
     discards: bool,
-    /// This side's end has been passed on.
+    /// Whether this side has sent the end of its half.
     has_finished: bool,
 }
 
@@ -335,7 +344,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Throws away what came and what will; returns how much no longer counts.
+    /// Discards present and future payload. Returns the number of held bytes that it discarded.
     fn discard(&mut self) -> usize {
         self.discards = true;
         self.queue.clear();
@@ -344,7 +353,7 @@ impl State {
 }
 
 impl Chan {
-    /// Payload has come.
+    /// Handles payload that arrived.
     fn push(&self, data: &[u8]) {
         let mut state = self.state.lock();
         if state.discards || state.has_ended || data.is_empty() {
@@ -363,13 +372,13 @@ impl Chan {
         self.receive_wake.notify_one();
     }
 
-    /// The peer sends no more.
+    /// Handles the end of the peer's half.
     fn end(&self) {
         self.state.lock().has_ended = true;
         self.receive_wake.notify_one();
     }
 
-    /// The peer has closed it.
+    /// Handles the peer's close of the channel.
     fn close(&self) {
         self.state.lock().is_closed = true;
         self.cut(Cut::Closed);
@@ -380,16 +389,16 @@ impl Chan {
         self.wake();
     }
 
-    /// The peer takes more.
+    /// Handles new window from the peer.
     fn wake(&self) {
         self.receive_wake.notify_one();
         self.send_wake.notify_one();
     }
 
-    /// What came next; `None`: there is no more.
+    /// Returns the next payload; `None`: the peer's half has ended.
     ///
     /// # Errors
-    /// It was cut.
+    /// The channel was cut.
     pub(crate) async fn receive(&self) -> Result<Option<Bytes>, Cut> {
         loop {
             {
@@ -408,7 +417,7 @@ impl Chan {
         }
     }
 
-    /// The local end took so many bytes.
+    /// Records that the local end took `bytes` bytes.
     pub(crate) fn took(&self, bytes: usize) {
         let mut state = self.state.lock();
         let taken = bytes.min(state.held);
@@ -418,7 +427,7 @@ impl Chan {
         self.shared.let_go(taken);
     }
 
-    /// Nothing more is taken. `cut`: for this reason, where the stream does not know.
+    /// Stops receiving. `cut` is the reason for the stream, if the stream does not have one yet.
     pub(crate) fn stop(&self, cut: Option<Cut>) {
         let mut state = self.state.lock();
         let dropped = state.discard();
@@ -430,24 +439,25 @@ impl Chan {
         self.wake();
     }
 
-    /// What it holds, where it took nothing for too long.
+    /// Number of bytes that the channel holds, if it took nothing for too long.
     fn stalls(&self, now: Instant) -> Option<usize> {
         let state = self.state.lock();
         let long = now.saturating_duration_since(state.took) >= STALL_MAX;
         (state.held > 0 && long).then_some(state.held)
     }
 
-    /// Why nothing more can be sent.
+    /// Why this side can send nothing more; `None`: this side can still send.
     pub(crate) fn why_cut(&self) -> Option<Cut> {
         self.state.lock().cut
     }
 
-    /// Waits until the peer may take more, or the channel was cut. Wakes for no reason, too.
+    /// Waits until the peer may accept more payload, or the channel was cut. Spurious wake-ups are
+    /// possible.
     pub(crate) async fn sendable(&self) {
         self.send_wake.notified().await;
     }
 
-    /// This side's end has been passed on.
+    /// Records that this side has sent the end of its half.
     pub(crate) fn finished(&self) {
         self.state.lock().has_finished = true;
         self.send_wake.notify_one();
@@ -459,19 +469,19 @@ impl Chan {
         state.has_finished && state.has_ended
     }
 
-    /// Whether the peer has closed it, or the connection has ended.
+    /// Whether the peer has closed the channel, or the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         let state = self.state.lock();
         state.is_closed || state.cut == Some(Cut::Lost)
     }
 
-    /// This side closes it before the peer has: nothing more is heard of it.
+    /// Closes the channel before the peer does. Later messages about the channel are ignored.
     pub(crate) fn close_first(&self) {
         self.shared.remove(self.id);
         self.shared.closed_first.fetch_add(1, Relaxed);
     }
 
-    /// The connection that it is on.
+    /// The connection of the channel.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

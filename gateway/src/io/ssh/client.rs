@@ -1,4 +1,4 @@
-//! What a server says to this side. As in the other role, nothing here waits for a local end.
+//! Handles the messages of a server. As in the server role, no handler waits for a local end.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use super::credentials::Keys;
 use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
 use crate::io::transport::Proof;
 
-/// What is known of the host once keys have been exchanged.
+/// Results of the key exchange about the host.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     pub(super) proof: Option<Proof>,
-    /// Why it is not trusted.
+    /// Why the host is not trusted.
     pub(super) problem: Option<String>,
-    /// Its name for itself.
+    /// The host's identification string.
     pub(super) id: Vec<u8>,
 }
 
-/// The library's calls for one connection.
+/// The library's callbacks for one connection.
 pub(super) struct Client {
     pub(super) shared: Arc<Shared>,
     pub(super) keys: Arc<Keys>,
-    /// Its name in knownHosts.
+    /// The host's name in knownHosts.
     pub(super) name: String,
     pub(super) host: Arc<Mutex<Host>>,
 }
@@ -43,10 +43,10 @@ impl Client {
         Asked::new(wanted, parts, Reply::Client(reply), &self.shared)
     }
 
-    /// A server may open nothing but what this side listens for.
+    /// Refuses a channel: a server may open only channels for listeners that this side requested.
     fn refuse(&self, channel: Channel<Msg>, reply: ChannelOpenHandle) -> Result<(), Error> {
         let asked = self.asked(Wanted::Target(String::new()), channel, reply);
-        asked.refuse(PROHIBITED, "this gateway asked for no such channel");
+        asked.refuse(PROHIBITED, "this gateway requested no such channel");
         Ok(())
     }
 }
@@ -209,7 +209,7 @@ impl Handler for Client {
         self.refuse(channel, reply)
     }
 
-    /// Keys come from the file alone.
+    /// Ignores the announcement, since host keys come only from the file.
     async fn openssh_ext_host_keys_announced(
         &mut self,
         _: Vec<PublicKey>,

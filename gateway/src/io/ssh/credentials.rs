@@ -1,4 +1,4 @@
-//! The keys of both sides: read from their files, and what those of the other side are good for.
+//! Loads the keys of both sides from files, and determines the permissions of the peer's keys.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,12 +19,12 @@ use super::lines::{lines, public_key};
 use crate::base::files::{self, Unusable};
 use crate::io::transport::{Proof, Standing};
 
-/// The longest key id of a certificate that is an identity.
+/// Maximum length of a certificate's key id that can serve as an identity.
 const KEY_ID_BYTES_MAX: usize = 128;
 
-/// What this side proves, and how the other's proof is judged.
+/// This side's keys, and the rules for the peer's keys.
 pub(crate) struct Keys {
-    /// An exit's, or the one of an entry.
+    /// The host keys of an exit, or the single key of an entry.
     pub(super) private: Vec<PrivateKey>,
     pub(super) certificate: Option<Certificate>,
     pub(super) user: String,
@@ -34,7 +34,7 @@ pub(crate) struct Keys {
     host_key_alias: Option<String>,
 }
 
-/// No private key is shown.
+/// Omits the private keys from the output.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys")
@@ -46,7 +46,8 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// What the other side has shown, to be judged again once the files have changed.
+/// The keys that the peer has presented. The gateway verifies these keys again when the files have
+/// changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shown {
     Key {
@@ -67,7 +68,7 @@ pub(crate) enum Shown {
     },
 }
 
-/// A login that is good.
+/// A permitted login.
 #[derive(Debug, Clone)]
 pub(super) struct Login {
     pub(super) grant: Grant,
@@ -78,7 +79,7 @@ impl Keys {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`Unusable`] with the file.
+    /// [`Unusable`]: a file cannot be used.
     pub(crate) fn load(ssh: &Ssh) -> Result<Self, Unusable> {
         let private = ssh.host_keys.iter().chain(&ssh.key);
         let text = |path: &Option<std::path::PathBuf>| {
@@ -88,7 +89,7 @@ impl Keys {
         let certificate = match text(&ssh.certificate)? {
             Some((path, text)) => Some(
                 Certificate::from_openssh(text.trim())
-                    .map_err(|error| Unusable::new(&path, format!("no certificate: {error}")))?,
+                    .map_err(|error| Unusable::new(&path, format!("not a certificate: {error}")))?,
             ),
             None => None,
         };
@@ -111,7 +112,7 @@ impl Keys {
         })
     }
 
-    /// The name of what was dialled in `known_hosts`.
+    /// The name of the dialled host in `known_hosts`.
     pub(super) fn host_name(&self, host: &str, port: Option<u16>) -> String {
         match &self.host_key_alias {
             Some(alias) => alias.to_ascii_lowercase(),
@@ -119,21 +120,22 @@ impl Keys {
         }
     }
 
-    /// Whether the host of this name may show a certificate.
+    /// Whether the host with this name may present a certificate.
     pub(super) fn knows_authorities(&self, name: &str) -> bool {
         let known_hosts = self.known_hosts.as_ref();
         known_hosts.is_some_and(|known_hosts| known_hosts.has_authorities(name))
     }
 
-    /// Whether certificates may log in, of which nothing is known before they do.
+    /// Whether certificates may be used to log in. The keys of certificates are unknown before the
+    /// login.
     pub(super) fn has_authorities(&self) -> bool {
         !self.authorities.is_empty()
     }
 
-    /// What a login by `key` is good for.
+    /// Returns the permissions of a login by `key`.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the login is refused.
     pub(super) fn login(&self, key: &PublicKey, source: Option<IpAddr>) -> Result<Login, String> {
         let now = UnixTime::now().as_secs();
         let print = key.fingerprint(HashAlg::Sha256);
@@ -143,9 +145,14 @@ impl Keys {
                 continue;
             }
             if !line.from.as_ref().is_none_or(|from| from.has(source)) {
-                problem = format!("the key {print} may not log in from there: from");
+                let address = source.map_or_else(|| "this address".to_owned(), |ip| ip.to_string());
+                problem = format!(
+                    "the key {print} may not log in from {address}: see its option `from` in authorizedKeys"
+                );
             } else if line.not_after.is_some_and(|not_after| not_after < now) {
-                problem = format!("the key {print} has expired: expiry-time");
+                problem = format!(
+                    "the key {print} has expired: see its option `expiry-time` in authorizedKeys"
+                );
             } else {
                 let grant = line.grant.clone();
                 let shown = Shown::Key {
@@ -160,10 +167,10 @@ impl Keys {
         Err(problem)
     }
 
-    /// What a login by `certificate` as `user` is good for.
+    /// Returns the permissions of a login by `certificate` as `user`.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the login is refused.
     pub(super) fn login_by_certificate(
         &self,
         certificate: &Certificate,
@@ -181,7 +188,7 @@ impl Keys {
         }
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b',';
         if certificate.cert_type() != CertType::User {
-            return wrong("is a host's");
+            return wrong("is a host certificate");
         }
         if id.is_empty() || id.len() > KEY_ID_BYTES_MAX || !id.bytes().all(is_plain) {
             return wrong("has no key id of 1 to 128 characters without spaces and commas");
@@ -191,14 +198,21 @@ impl Keys {
         }
         let now = UnixTime::now().as_secs();
         if certificate.validate_at(now, [&print]).is_err() {
-            return wrong("is not valid now");
+            return wrong(&format!(
+                "is not valid now (valid from {} to {}, Unix time in seconds), or its signature is wrong",
+                certificate.valid_after(),
+                certificate.valid_before()
+            ));
         }
         let (grant, from) = match Grant::of_certificate(certificate) {
             Ok(granted) => granted,
             Err(problem) => return wrong(&format!("cannot be used: {problem}")),
         };
         if !from.as_ref().is_none_or(|from: &From| from.has(source)) {
-            return wrong("may not log in from there: source-address");
+            let address = source.map_or_else(|| "this address".to_owned(), |ip| ip.to_string());
+            return wrong(&format!(
+                "may not log in from {address}: see its critical option source-address"
+            ));
         }
         let shown = Shown::Certificate {
             certificate: Box::new(certificate.clone()),
@@ -212,13 +226,13 @@ impl Keys {
         Ok(Login { grant, proof })
     }
 
-    /// Whether the host of this name may have what it has shown, and what that proves.
+    /// Verifies what the host with this name has presented. Returns the proof of its identity.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the host is refused.
     pub(super) fn host(&self, name: &str, shown: &PublicKeyOrCertificate) -> Result<Proof, String> {
         let Some(known_hosts) = &self.known_hosts else {
-            return Err("there is no knownHosts".to_owned());
+            return Err("knownHosts is not configured".to_owned());
         };
         known_hosts.check(name, shown)?;
         let key = shown.public_key();
@@ -235,7 +249,7 @@ impl Keys {
         Ok(proof(identity, not_after, shown))
     }
 
-    /// Whether what the other side has proved would be accepted now.
+    /// Whether the peer's proof would be accepted now.
     pub(crate) fn standing(&self, proof: &Proof) -> Standing {
         let Some(shown) = &proof.shown else {
             return Standing::Good;
@@ -243,7 +257,7 @@ impl Keys {
         if proof.has_expired(UnixTime::now().as_secs()) {
             return Standing::Expired;
         }
-        let changed = || Err("what it may be used for has changed".to_owned());
+        let changed = || Err("the permissions of the peer's login have changed".to_owned());
         let judged = match &**shown {
             Shown::Key { key, source, grant } => match self.login(key, *source) {
                 Ok(login) if login.grant != *grant => changed(),
@@ -290,16 +304,19 @@ fn private_key(path: &Path) -> Result<PrivateKey, Unusable> {
     let key = decode_secret_key(&text, None).map_err(|error| {
         let problem = match error {
             russh::keys::Error::KeyIsEncrypted => {
-                "the private key has a passphrase, which nobody is asked for".to_owned()
+                "the private key has a passphrase, which is not supported".to_owned()
             }
-            _ => "no private key: OpenSSH's form, or PKCS #8 in PEM".to_owned(),
+            _ => "not a private key: expected OpenSSH's format, or PKCS #8 in PEM".to_owned(),
         };
         Unusable::new(path, problem)
     })?;
     match is_usable(&key.algorithm()) {
         true => Ok(key),
         false => {
-            let problem = format!("{}: only Ed25519 and ECDSA keys are taken", key.algorithm());
+            let problem = format!(
+                "{}: only Ed25519 and ECDSA keys are supported",
+                key.algorithm()
+            );
             Err(Unusable::new(path, problem))
         }
     }
@@ -309,7 +326,7 @@ fn authorities(path: &Path, text: &str) -> Result<Vec<PublicKey>, Unusable> {
     let keys = lines(text).map(|(number, line)| match public_key(line) {
         Ok(key) if is_usable(&key.algorithm()) => Ok(key),
         _ => {
-            let problem = format!("line {number}: no Ed25519 or ECDSA key");
+            let problem = format!("line {number}: expected an Ed25519 or ECDSA key");
             Err(Unusable::new(path, problem))
         }
     });

@@ -1,4 +1,4 @@
-//! What a peer asks for on a connection, on its way from the library's task to the session.
+//! The requests of a peer, which the library's task passes to the session.
 
 use std::sync::Arc;
 
@@ -8,34 +8,35 @@ use tokio::sync::oneshot;
 
 use super::channels::{Chan, Shared};
 
-/// Questions that wait for the session.
+/// Maximum number of requests that wait for the session.
 pub(super) const EVENTS_MAX: usize = 256;
 
-/// What a peer asks for.
+/// A request of the peer.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A channel.
+    /// The peer requests a channel.
     Asked(Box<Asked>),
-    /// That this side listens on `address`, as the peer wrote it; port 0: any. The answer is the port.
+    /// The peer requests that this side listens on `address`, which is given as the peer wrote it.
+    /// Port 0 means any free port. The answer is the port.
     Listen {
         address: String,
         port: u16,
         answer: oneshot::Sender<Option<u16>>,
     },
-    /// That it listens no more.
+    /// The peer ends a listener.
     Unlisten { address: String, port: u16 },
 }
 
-/// Where a channel is to lead.
+/// The destination of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// To a target, as the driver writes it.
+    /// A target, in the form that the driver uses.
     Target(String),
-    /// To where the listener on this address leads.
+    /// The target of the listener on this address.
     Listener { address: String, port: u16 },
 }
 
-/// A channel that the peer asks for. One that is dropped is refused.
+/// A channel that the peer requests. Dropping the value refuses the channel.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) wanted: Wanted,
@@ -51,7 +52,7 @@ struct Pending {
     reply: Reply,
 }
 
-/// How it is answered.
+/// The library's handle for the answer.
 pub(super) enum Reply {
     Server(server::ChannelOpenHandle),
     Client(client::ChannelOpenHandle),
@@ -79,7 +80,7 @@ impl Reply {
     }
 }
 
-/// What this side sends on a channel.
+/// The sending half of a channel.
 #[derive(Debug)]
 pub(crate) enum Half {
     Server(ChannelWriteHalf<server::Msg>),
@@ -97,7 +98,7 @@ impl Half {
         (sender.id().into(), Self::Client(sender), receiver)
     }
 
-    /// Bytes that one packet may have now.
+    /// Waits until the peer's window is open. Returns how many bytes one packet may have now.
     pub(crate) async fn writable(&self) -> usize {
         match self {
             Self::Server(half) => half.writable_packet_size().await,
@@ -105,7 +106,7 @@ impl Half {
         }
     }
 
-    /// Passes `bytes` on to the library.
+    /// Passes `bytes` to the library.
     ///
     /// # Errors
     /// The connection has ended.
@@ -116,7 +117,7 @@ impl Half {
         }
     }
 
-    /// There is no more. Who sends to a connection that has ended needs not know.
+    /// Sends the end of the half, unless the connection has ended.
     pub(crate) async fn finish(&self) {
         let _ = match self {
             Self::Server(half) => half.eof().await,
@@ -153,16 +154,16 @@ impl Asked {
         }
     }
 
-    /// The peer gets it; `None`: it was answered.
+    /// Accepts the channel; `None`: the channel was answered already.
     pub(crate) fn accept(mut self) -> Option<(Half, Arc<Chan>)> {
         let pending = self.pending.take()?;
         let chan = self.shared.add(pending.id);
-        // It waits for nothing.
+        // The future completes without waiting.
         super::at_once(pending.reply.accept());
         Some((pending.sender, chan))
     }
 
-    /// The peer does not get it.
+    /// Refuses the channel.
     pub(crate) fn refuse(mut self, code: u32, reason: &str) {
         self.answer_no(code, reason);
     }
@@ -180,7 +181,7 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.answer_no(PROHIBITED, "this gateway takes no more streams");
+        self.answer_no(PROHIBITED, "this gateway accepts no further streams");
     }
 }
 
@@ -191,7 +192,7 @@ pub(crate) const CONNECT_FAILED: u32 = 2;
 /// SSH_OPEN_RESOURCE_SHORTAGE.
 pub(crate) const RESOURCE_SHORTAGE: u32 = 4;
 
-/// The kinds of keys that are used: Ed25519 and ECDSA.
+/// Whether keys of this algorithm are supported: Ed25519 and ECDSA.
 pub(super) fn is_usable(algorithm: &ssh_key::Algorithm) -> bool {
     matches!(
         algorithm,

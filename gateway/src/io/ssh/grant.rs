@@ -1,18 +1,18 @@
-//! What a login may be used for, beside the policy.
+//! The permissions of a login, which apply in addition to the policy.
 
 use russh::keys::ssh_key::Certificate;
 
 use super::authorized::From;
 use super::lines::glob_in_any_case;
 
-/// What a key's line, or a certificate, leaves of a gateway's policy.
+/// The part of a gateway's policy that a key's line or a certificate permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// It may forward at all.
+    /// Whether the login may forward connections.
     pub(super) forwards: bool,
-    /// Targets; `None`: all.
+    /// Permitted targets; `None`: all targets.
     pub(super) opens: Option<Vec<Pattern>>,
-    /// Addresses that it may have listened on; `None`: all.
+    /// Addresses on which the login may request listeners; `None`: all addresses.
     pub(super) listens: Option<Vec<Pattern>>,
 }
 
@@ -26,17 +26,17 @@ impl Default for Grant {
     }
 }
 
-/// A host and a port, as `permitopen` and `permitlisten` have them.
+/// A host and a port, as in `permitopen` and `permitlisten`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// `None`: any.
+    /// The host; `None`: any host.
     host: Option<String>,
-    /// `None`: any.
+    /// The port; `None`: any port.
     port: Option<u16>,
 }
 
 impl Pattern {
-    /// `HOST:PORT`, in which the port may be `*`; `none` is nothing.
+    /// Parses `HOST:PORT`. The port may be `*`. `none` permits no target.
     pub(super) fn parse_open(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
@@ -45,7 +45,8 @@ impl Pattern {
         Self::parse(text).ok_or_else(wrong).map(Some)
     }
 
-    /// `[HOST:]PORT`, in which the host may have `*` and `?`, and the port be `*`; `none` is nothing.
+    /// Parses `[HOST:]PORT`. The host may contain `*` and `?`, and the port may be `*`. `none`
+    /// permits no listener.
     pub(super) fn parse_listen(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
@@ -81,13 +82,13 @@ impl Pattern {
         Some(Self { host, port })
     }
 
-    /// As a target: a host is what it says.
+    /// Matches a target. The host is literal.
     fn has_target(&self, host: &str, port: u16) -> bool {
         let has_host = |own: &String| own.eq_ignore_ascii_case(host);
         self.host.as_ref().is_none_or(has_host) && self.has_port(port)
     }
 
-    /// As a listener: a host is a pattern.
+    /// Matches a listener. The host is a pattern.
     fn has_listener(&self, host: &str, port: u16) -> bool {
         let has_host = |own: &String| glob_in_any_case(own, host);
         self.host.as_ref().is_none_or(has_host) && self.has_port(port)
@@ -99,38 +100,40 @@ impl Pattern {
 }
 
 impl Grant {
-    /// Why a channel may not connect to `host` and `port`.
+    /// Why a channel may not connect to `host` and `port`; `None`: it may connect.
     pub(super) fn denies_open(&self, host: &str, port: u16) -> Option<&'static str> {
         let is_it = |one: &Pattern| one.has_target(host, port);
         match &self.opens {
-            _ if !self.forwards => Some("the login may not forward"),
+            _ if !self.forwards => Some("the login does not permit forwarding"),
             Some(patterns) if !patterns.iter().any(is_it) => {
-                Some("the login may not open it: permitopen")
+                Some("the login's permitopen does not permit the target")
             }
             _ => None,
         }
     }
 
-    /// Why a channel may not connect to a Unix socket, which no `permitopen` has.
+    /// Why a channel may not connect to a Unix socket, which no `permitopen` can specify; `None`:
+    /// it may connect.
     pub(super) fn denies_unix(&self) -> Option<&'static str> {
         match &self.opens {
-            _ if !self.forwards => Some("the login may not forward"),
-            Some(_) => Some("the login may not open it: permitopen"),
+            _ if !self.forwards => Some("the login does not permit forwarding"),
+            Some(_) => Some("the login's permitopen does not permit the target"),
             None => None,
         }
     }
 
-    /// Whether this side may listen there.
+    /// Whether this side may listen on `host` and `port`.
     pub(super) fn permits_listen(&self, host: &str, port: u16) -> bool {
         let is_it = |one: &Pattern| one.has_listener(host, port);
         let permits = |patterns: &Vec<Pattern>| patterns.iter().any(is_it);
         self.forwards && self.listens.as_ref().is_none_or(permits)
     }
 
-    /// What a user certificate grants, and the addresses that it may be used from.
+    /// Returns the permissions of a user certificate, and the addresses from which the certificate
+    /// may log in.
     ///
     /// # Errors
-    /// It has a critical option that is not known here.
+    /// The certificate has an unknown critical option.
     pub(super) fn of_certificate(
         certificate: &Certificate,
     ) -> Result<(Self, Option<From>), String> {
@@ -138,7 +141,7 @@ impl Grant {
         for (name, value) in certificate.critical_options().iter() {
             match name.as_str() {
                 "source-address" => from = Some(From::parse(value)?),
-                // No command is ever run.
+                // The gateway never runs a command.
                 "force-command" => {}
                 _ => return Err(format!("its critical option {name} is not supported")),
             }

@@ -1,4 +1,5 @@
-//! `known_hosts` as ssh reads it: the keys that hosts may have. A host that is not in it is refused.
+//! Parses `known_hosts` like ssh: the permitted keys of hosts. The gateway refuses a host that the
+//! file does not list.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use rustls::pki_types::UnixTime;
 
 use super::lines::{field, glob_in_any_case, lines, public_key};
 
-/// The port that a host's name is written without.
+/// The port that is omitted from a host's name.
 const PORT: u16 = 22;
 
 /// The lines of a file.
@@ -44,7 +45,7 @@ pub(super) fn name(host: &str, port: u16) -> String {
 }
 
 impl KnownHosts {
-    /// What cannot be used of it is logged with its line.
+    /// Parses a file. Logs each unusable line with its line number.
     pub(super) fn parse(path: &Path, text: &str) -> Self {
         let mut known = Vec::new();
         for (number, line) in lines(text) {
@@ -54,13 +55,13 @@ impl KnownHosts {
                 None if line.starts_with('@') => {
                     tracing::warn!(
                         at = at(),
-                        "A line of knownHosts with a marker has no key that can be read: it counts for nothing"
+                        "Ignoring a line of knownHosts: it has a marker, and its key cannot be read"
                     );
                 }
                 None => {
                     tracing::debug!(
                         at = at(),
-                        "A line of knownHosts has no key that can be read"
+                        "A line of knownHosts has no readable key and is ignored"
                     );
                 }
             }
@@ -68,10 +69,10 @@ impl KnownHosts {
         Self(known)
     }
 
-    /// Whether the host of this name may have `shown`.
+    /// Whether the host with this name may have the key or certificate `shown`.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the host may not have it.
     pub(super) fn check(&self, name: &str, shown: &PublicKeyOrCertificate) -> Result<(), String> {
         let lines = || self.0.iter().filter(|line| line.has(name));
         let key = shown.public_key();
@@ -99,7 +100,8 @@ impl KnownHosts {
         }
     }
 
-    /// Whether there are authorities, so that hosts may show certificates.
+    /// Whether the file contains authorities for the host, so that the host may present a
+    /// certificate.
     pub(super) fn has_authorities(&self, name: &str) -> bool {
         let is_one = |line: &Line| line.marker == Marker::Authority && line.has(name);
         self.0.iter().any(is_one)
@@ -109,7 +111,7 @@ impl KnownHosts {
 fn unknown(name: &str, key: &PublicKey, has_others: bool) -> String {
     let print = key.fingerprint(HashAlg::Sha256);
     match has_others {
-        true => format!("{name} has the key {print}, and another one in knownHosts"),
+        true => format!("{name} has the key {print}, but knownHosts has another key"),
         false => format!("{name} is not in knownHosts; its key is {print}"),
     }
 }
@@ -121,16 +123,23 @@ fn check_certificate(name: &str, certificate: &Certificate) -> Result<(), String
     let wrong = |problem: &str| Err(format!("the certificate of {name} {problem}"));
     let mut principals = certificate.valid_principals().iter();
     if certificate.cert_type() != CertType::Host {
-        wrong("is a user's")
+        wrong("is a user certificate")
     } else if !principals.any(|pattern| glob_in_any_case(pattern, host)) {
-        wrong("is for another host")
+        wrong(&format!(
+            "is for another host: none of its {} principals matches {host:?}",
+            certificate.valid_principals().len()
+        ))
     } else if !certificate.critical_options().is_empty() {
         wrong("has critical options, none of which is supported")
     } else if certificate
         .validate_at(UnixTime::now().as_secs(), [&print])
         .is_err()
     {
-        wrong("is not valid now")
+        wrong(&format!(
+            "is not valid now (valid from {} to {}, Unix time in seconds), or its signature is wrong",
+            certificate.valid_after(),
+            certificate.valid_before()
+        ))
     } else {
         Ok(())
     }
@@ -156,7 +165,7 @@ impl Line {
     }
 
     fn has(&self, name: &str) -> bool {
-        // A hashed name is alone on its line.
+        // A hashed name is the only name on its line.
         if let Some(hashed) = self.hosts.strip_prefix('|') {
             return matches_hash(hashed, name).unwrap_or(false);
         }
@@ -172,7 +181,7 @@ impl Line {
     }
 }
 
-/// `1|SALT|HASH`, both in base64.
+/// Compares a name with `1|SALT|HASH`, both in base64.
 fn matches_hash(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.strip_prefix("1|")?.split_once('|')?;
     let (salt, hash) = (STANDARD.decode(salt).ok()?, STANDARD.decode(hash).ok()?);
@@ -189,7 +198,8 @@ mod tests {
     const OTHER: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPLynPQzqpAj9xcDxe6njY47d50HFVfOtQJvjOfRA9Ld";
 
-    /// Signs [`KEY`] for the hosts `*.example.com` and `one`, for ever.
+    /// An authority that has signed [`KEY`] for the hosts `*.example.com` and `one`, without an
+    /// expiry date.
     const AUTHORITY: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDglcKqt8SBargy69m2tdOOd6aKVdG2zNfNewShBjgWj";
     const CERTIFICATE: &str = "ssh-ed25519-cert-v01@openssh.com AAAAIHNzaC1lZDI1NTE5LWNlcnQtdjAxQG9wZW5zc2guY29tAAAAIO9Bw5lAnl4yOGaoSDP+Le6+6V5bXeNQxTVgMGiZA/5KAAAAIIrWbWryPsjTWUFGrgd/nQHyY4SmCz8Nc7nPVVL46CpDAAAAAAAAAAAAAAACAAAAA3dlYgAAABgAAAANKi5leGFtcGxlLmNvbQAAAANvbmUAAAAAAAAAAP//////////AAAAAAAAAAAAAAAAAAAAMwAAAAtzc2gtZWQyNTUxOQAAACA4JXCqrfEgWq4MuvZtrXTjnemilXRtszXzXsEoQY4FowAAAFMAAAALc3NoLWVkMjU1MTkAAABAA3KYBTNKgl78LsvHsmmZatZiMfzYT/t8uBru6wzzGUX5rMo9GZXmJkOCbPo0AviUQz22p7RelL1D8vg7WneRDw== k.pub";
@@ -235,7 +245,7 @@ mod tests {
     #[test]
     fn another_key_or_one_that_is_revoked_is_refused() {
         let other = known(&format!("web {OTHER}\n"), "web").unwrap_err();
-        assert!(other.contains("another one in knownHosts"), "{other}");
+        assert!(other.contains("knownHosts has another key"), "{other}");
         let both = format!("web {OTHER}\nweb {KEY}\n");
         assert_eq!(known(&both, "web"), Ok(()));
         let revoked = known(&format!("web {KEY}\n@revoked * {KEY}\n"), "web").unwrap_err();
@@ -257,7 +267,7 @@ mod tests {
         }
     }
 
-    /// The hash of ssh-keygen -H for the host `web.example.com`.
+    /// Uses the hash that ssh-keygen -H creates for the host `web.example.com`.
     #[test]
     fn a_hashed_name_is_one_name_alone() {
         let hash = "|1|AAECAwQFBgcICQoLDA0ODxAREhM=|A4Vf9JAnkwF7GzejeJdS+cAjBV4=";

@@ -1,18 +1,18 @@
-//! What lines of OpenSSH's files are made of: fields, keys and patterns.
+//! The elements of lines in OpenSSH's files: fields, keys and patterns.
 
 use russh::keys::ssh_key::{Error, PublicKey};
 
-/// What separates fields, any number of them.
+/// The separators between fields; there may be several.
 pub(super) const SPACES: [char; 2] = [' ', '\t'];
 
-/// The lines of a file that say something, with their numbers.
+/// The lines of a file with their line numbers, without empty lines and comments.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate();
     let lines = lines.map(|(index, line)| (index + 1, line.trim()));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// The first field, and what comes behind it.
+/// Splits a line into the first field and the rest.
 pub(super) fn field(text: &str) -> (&str, &str) {
     match text.split_once(SPACES) {
         Some((field, rest)) => (field, rest.trim_start_matches(SPACES)),
@@ -20,18 +20,19 @@ pub(super) fn field(text: &str) -> (&str, &str) {
     }
 }
 
-/// `TYPE BASE64 [COMMENT]`. The library alone takes one space between them, and no tab.
+/// Parses `TYPE BASE64 [COMMENT]`. The library's own parser accepts only a single space as a
+/// separator.
 ///
 /// # Errors
-/// It is no key.
+/// The text is not a key.
 pub(super) fn public_key(text: &str) -> Result<PublicKey, Error> {
     let (kind, rest) = field(text);
     let (blob, _) = field(rest);
     PublicKey::from_openssh(&format!("{kind} {blob}"))
 }
 
-/// Whether a name is one of a pattern with `*` and `?`. Linear but for what is behind the last `*`, which is tried at each
-/// place.
+/// Matches a name against a pattern with `*` and `?`. The cost is linear, except for the part after
+/// the last `*`, which is tried at each position.
 pub(super) fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut begin) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -58,7 +59,7 @@ pub(super) fn glob(pattern: &[u8], name: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// The same whatever the case of either.
+/// Works like [`glob`], but ignores case.
 pub(super) fn glob_in_any_case(pattern: &str, name: &str) -> bool {
     let lower = |text: &str| text.to_ascii_lowercase();
     glob(lower(pattern).as_bytes(), lower(name).as_bytes())

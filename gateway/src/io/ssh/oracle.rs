@@ -1,4 +1,4 @@
-//! What holds whatever is in `authorized_keys` and `known_hosts`.
+//! Properties that hold for any `authorized_keys` and `known_hosts`.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,13 +14,13 @@ use super::events::is_usable;
 use super::known_hosts::{self, KnownHosts};
 use super::lines::{glob, lines, public_key};
 
-/// Names that no input is likely to have.
+/// Names that no input is likely to contain.
 const HOST: &str = "host.of.the.oracle";
 const OTHER: &str = "other.host.of.the.oracle";
-/// Pairs of a pattern and a name that are compared by brute force have at most so many bytes each.
+/// Patterns and names up to this length are also compared by brute force.
 const GLOB_BYTES_MAX: usize = 64;
 
-/// Panics where something does not hold for an input, as a file.
+/// Panics if a property does not hold for the input as a file.
 pub(crate) fn authorized_keys(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
@@ -39,7 +39,7 @@ pub(crate) fn authorized_keys(input: &[u8]) {
     }
 }
 
-/// An option in front of a line that was accepted restricts it, or leaves it out.
+/// Checks that an additional option before an accepted line restricts the line or makes it invalid.
 fn restricts(line: &str, read: &Authorized) {
     let with = |option: &str| {
         let space = match public_key(line) {
@@ -78,7 +78,8 @@ fn restricts(line: &str, read: &Authorized) {
     }
 }
 
-/// What sshd's `sshkey_advance_past_options` leaves of a line that has options, or all of it.
+/// The part of a line that remains after sshd's `sshkey_advance_past_options`. A line without
+/// options remains whole.
 fn behind_options(line: &str) -> &str {
     if public_key(line).is_ok() {
         return line;
@@ -96,7 +97,7 @@ fn behind_options(line: &str) -> &str {
     line[at..].trim_start_matches([' ', '\t'])
 }
 
-/// Panics where something does not hold for an input, as a file, and as a pattern and a name.
+/// Panics if a property does not hold for the input as a file, or as a pattern and a name.
 pub(crate) fn known_hosts(input: &[u8]) {
     let parts: Vec<_> = input.splitn(3, |byte| *byte == b'\n').collect();
     if let [pattern, name, ..] = parts[..] {
@@ -110,7 +111,7 @@ pub(crate) fn known_hosts(input: &[u8]) {
     let names = fields.take(3).map(str::to_ascii_lowercase);
     let names: Vec<_> = names.chain([HOST.to_owned()]).collect();
     for (_, line) in lines(text) {
-        // A key is in the last fields, whatever they are behind.
+        // The key is in the last fields, regardless of the fields before it.
         let (_, first) = super::lines::field(line);
         let (_, second) = super::lines::field(first);
         for key in [line, first, second] {
@@ -121,7 +122,8 @@ pub(crate) fn known_hosts(input: &[u8]) {
     }
 }
 
-/// A key that is revoked is refused, and one that is there for the host is accepted otherwise, by its name or its hash.
+/// Checks that a revoked key is refused. Another key of the host is accepted, by the host's name or
+/// by its hash.
 fn judges(text: &str, name: &str, key: &PublicKey) {
     let shown = PublicKeyOrCertificate::from(key.clone());
     let check = |more: &str| {
@@ -155,7 +157,7 @@ fn cut(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(GLOB_BYTES_MAX)]
 }
 
-/// The same as [`glob`], by each prefix of the pattern and of the name.
+/// Computes [`glob`] by brute force, for each prefix of the pattern and of the name.
 fn matches_slowly(pattern: &[u8], name: &[u8]) -> bool {
     let mut row: Vec<bool> = (0..=name.len()).map(|length| length == 0).collect();
     for byte in pattern {
@@ -173,7 +175,7 @@ fn matches_slowly(pattern: &[u8], name: &[u8]) -> bool {
     row[name.len()]
 }
 
-/// Panics where there is none of `what`.
+/// Panics if `what` fails.
 fn holds<T, E: std::fmt::Debug>(found: Result<T, E>, what: &str) -> T {
     found.unwrap_or_else(|error| unreachable!("{what}: {error:?}"))
 }

@@ -1,4 +1,5 @@
-//! What a client asks of this side. Nothing here waits for a local end: the library does nothing else meanwhile.
+//! Handles the requests of a client. No handler waits for a local end, because that would block the
+//! library.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,23 +18,23 @@ use super::credentials::{Keys, Login};
 use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted, is_usable};
 use crate::io::transport::Proof;
 
-/// Keys that a client may offer, good ones among them.
+/// Maximum number of keys that a client may offer, including permitted keys.
 const OFFERS_MAX: usize = 16;
-/// How long the session may take to listen, which is the library's time.
+/// Maximum time for the session to listen. The library waits in the meantime.
 const LISTEN_MAX: Duration = Duration::from_secs(5);
-/// The longest name of a host that a channel may connect to.
+/// Maximum length of the name of a host to which a channel may connect.
 const HOST_BYTES_MAX: usize = 255;
 
-/// What a login came to: what the client has proved, and its name for itself.
+/// The result of a login: the client's proof and its identification string.
 pub(super) type LoggedIn = (Proof, Vec<u8>);
 
-/// The library's calls for one connection.
+/// The library's callbacks for one connection.
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) keys: Arc<Keys>,
     pub(super) source: Option<IpAddr>,
     pub(super) logged_in: Option<oneshot::Sender<LoggedIn>>,
-    /// Why nobody logged in.
+    /// Why no login has succeeded.
     pub(super) problem: Arc<Mutex<Option<String>>>,
     pub(super) login: Option<Login>,
     pub(super) offers: usize,
@@ -92,14 +93,17 @@ impl Handler for Server {
     ) -> Result<Auth, Error> {
         self.offers += 1;
         if self.offers > OFFERS_MAX {
-            *self.problem.lock() = Some(format!("it offered more than {OFFERS_MAX} keys"));
+            *self.problem.lock() = Some(format!("the client offered more than {OFFERS_MAX} keys"));
             return Err(Error::Disconnect);
         }
         if !is_usable(offer.algorithm) {
-            let problem = format!("{}: only Ed25519 and ECDSA keys are taken", offer.algorithm);
+            let problem = format!(
+                "{}: only Ed25519 and ECDSA keys are supported",
+                offer.algorithm
+            );
             return Ok(self.refuse_login(problem));
         }
-        // Of a certificate only its key is known here.
+        // At this point only the certificate's key is known, not the certificate.
         if self.keys.has_authorities() {
             return Ok(Auth::Accept);
         }
@@ -128,7 +132,7 @@ impl Handler for Server {
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Error> {
         if let (Some(told), Some(login)) = (self.logged_in.take(), &self.login) {
-            // Who waited for it has given up.
+            // The receiver may have stopped waiting.
             let _ = told.send((login.proof.clone(), session.remote_sshid().to_vec()));
         }
         Ok(())
@@ -141,7 +145,7 @@ impl Handler for Server {
         _: &mut Session,
     ) -> Result<(), Error> {
         let text =
-            "this gateway forwards connections alone: use ssh -N with -L, -D or -R, or ssh -W";
+            "this gateway only forwards connections: use ssh -N with -L, -D or -R, or ssh -W";
         self.refuse(channel, reply, text);
         Ok(())
     }
@@ -154,7 +158,7 @@ impl Handler for Server {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Error> {
-        self.refuse(channel, reply, "this gateway has no X11");
+        self.refuse(channel, reply, "this gateway does not support X11");
         Ok(())
     }
 
@@ -168,7 +172,7 @@ impl Handler for Server {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Error> {
-        self.refuse(channel, reply, "this gateway asked for no listener");
+        self.refuse(channel, reply, "this gateway requested no listener");
         Ok(())
     }
 
@@ -183,12 +187,12 @@ impl Handler for Server {
         _: &mut Session,
     ) -> Result<(), Error> {
         let Some(target) = target(host, port) else {
-            self.refuse(channel, reply, "no host and port");
+            self.refuse(channel, reply, "the target is not a host and a port");
             return Ok(());
         };
         let denied = match &self.login {
             Some(login) => login.grant.denies_open(host, port as u16),
-            None => Some("nobody has logged in"),
+            None => Some("the client has not logged in"),
         };
         match denied {
             Some(reason) => self.refuse(channel, reply, reason),
@@ -205,9 +209,11 @@ impl Handler for Server {
         _: &mut Session,
     ) -> Result<(), Error> {
         let denied = match &self.login {
-            _ if !path.starts_with('/') || path.contains('\0') => Some("no path of a Unix socket"),
+            _ if !path.starts_with('/') || path.contains('\0') => {
+                Some("the target is not the path of a Unix socket")
+            }
             Some(login) => login.grant.denies_unix(),
-            None => Some("nobody has logged in"),
+            None => Some("the client has not logged in"),
         };
         match denied {
             Some(reason) => self.refuse(channel, reply, reason),
@@ -285,7 +291,7 @@ impl Handler for Server {
                     address,
                     port: asked,
                 };
-                // The session is told of the end otherwise.
+                // The session must receive the end in any case.
                 let _ = self.shared.events.try_send(event);
                 Ok(false)
             }
@@ -307,7 +313,7 @@ impl Handler for Server {
     }
 }
 
-/// `tcp://host:port`, as the driver writes it.
+/// Returns `tcp://host:port`, the form that the driver uses.
 fn target(host: &str, port: u32) -> Option<String> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -1,4 +1,4 @@
-//! How the library is to run: algorithms, windows and times.
+//! The configuration of the library: algorithms, windows and timeouts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,25 +9,28 @@ use russh::{
     MethodKind, MethodSet, Preferred, SshId, cipher, client, compression, kex, mac, server,
 };
 
-/// What this side calls itself.
+/// The identification string of this side.
 const ID: &str = concat!("SSH-2.0-muxgate_", env!("CARGO_PKG_VERSION"));
-/// How such names begin.
+/// The prefix of MuxTunnel's identification strings.
 pub(super) const OWN_ID_PREFIX: &[u8] = b"SSH-2.0-muxgate_";
-/// The window of a channel: as much is on its way at most. Four channels may fill what a session may hold.
+/// Fraction (1/4) of a session's receive memory that is one channel's window. Four channels may
+/// fill the memory.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 64 << 20;
-/// Payload of one packet: the most that the library takes for good. OpenSSH sends 32 KiB.
+/// Payload of one packet: the maximum that the library accepts. OpenSSH sends 32 KiB.
 const PACKET_BYTES: u32 = 65_535;
-/// What may come after the connection is to be read no more: it is on its way to the library then.
+/// Number of bytes that may still arrive after reading has stopped, because the library already
+/// holds them.
 const MARGIN_BYTES: u64 = 1 << 20;
-/// Messages that wait for the library.
+/// Maximum number of messages that wait for the library.
 const MESSAGES_MAX: usize = 16;
-/// How long a login that is refused takes, and the first question of a client, which no server grants.
+/// Duration of a refused login. The client's first request, which no server grants, takes the same
+/// time.
 const REJECTION: Duration = Duration::from_millis(50);
-/// Six keys, as sshd, and that question.
+/// Maximum number of login attempts: six keys, as in sshd, plus the client's first request.
 const ATTEMPTS_MAX: usize = 7;
-/// Where nothing below notices that the other end has vanished.
+/// Interval of keepalive messages, for transports that do not detect a dead peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 const KEXES: &[kex::Name] = &[
@@ -51,8 +54,8 @@ const KEYS: &[Algorithm] = &[
         curve: EcdsaCurve::NistP521,
     },
 ];
-/// AES first: processors have instructions for it. Each authenticates by itself, so the MACs are for the handshake's form
-/// alone.
+/// AES is first, because processors have instructions for it. Each cipher authenticates, so the
+/// MACs only complete the handshake.
 const CIPHERS: &[cipher::Name] = &[
     cipher::AES_128_GCM,
     cipher::AES_256_GCM,
@@ -60,15 +63,15 @@ const CIPHERS: &[cipher::Name] = &[
 ];
 const MACS: &[mac::Name] = &[mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM];
 
-/// What of a connection depends on what is below, and on the configuration.
+/// The settings that depend on the transport and on the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// What local ends have not taken of a connection, bytes.
+    /// Maximum number of bytes of a connection that local ends have not taken.
     pub(super) held_max: u64,
 }
 
 impl Settings {
-    /// `receive`: what a peer may send that was not taken.
+    /// `receive` is the session's receive memory in bytes.
     pub(crate) const fn new(receive: u64) -> Self {
         let margin = if receive / 2 < MARGIN_BYTES {
             receive / 2

@@ -1,9 +1,12 @@
-//! A transport as the library's task has it, which is not of this thread: pipes, and a task that moves bytes between both.
+//! The transport of the library's task, which runs on another thread. This transport consists of
+//! pipes, and of a task that moves bytes between the pipes and the real transport.
 //!
-//! The library reads nothing while it waits to write. Two of it at the ends of one connection would wait for each other, so
-//! the pipe that it writes to has room for all that is ever sent before it is asked for more.
+//! The library reads nothing while it waits to write, so two such peers could wait for each other.
+//! Therefore the pipe to which the library writes has room for all bytes that the library sends
+//! before it reads again.
 //!
-//! The task is what ends a connection: the library goes on where a future of its own is dropped, until its pipe ends.
+//! The task ends the connection. Dropping the library's future does not stop the library, which
+//! continues until its pipe ends.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind, Result};
@@ -22,16 +25,17 @@ use crate::base::telemetry::CarrierStats;
 use crate::io::duplex::ByteStream;
 use crate::io::transport::Transport;
 
-/// What has come and the library has not read.
+/// Maximum number of bytes that have arrived and that the library has not read.
 const RECEIVED_MAX: usize = 256 << 10;
-/// What the library has written and has not left; it writes so much only if a peer has it answer and reads nothing.
+/// Maximum number of bytes that the library has written and that are not sent. Only a peer that
+/// reads no answers causes this number of bytes.
 const WRITTEN_MAX: usize = 4 << 20;
-/// One read of the transport, or of the pipe.
+/// Number of bytes of one read from the transport or the pipe.
 const READ_BYTES: usize = 128 << 10;
-/// What a peer may send before it has logged in.
+/// Maximum number of bytes that a peer may send before it has logged in.
 const LOGIN_BYTES_MAX: u64 = 256 << 10;
 
-/// The transport of one connection. Ends both once it is dropped.
+/// The transport of one connection. Dropping the value ends the connection and the task.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) transport: Rc<dyn Transport>,
@@ -39,7 +43,7 @@ pub(super) struct Wire {
     task: AbortHandle,
 }
 
-/// What was carried.
+/// Counters of transferred bytes.
 #[derive(Debug, Default)]
 struct Count {
     received: Cell<u64>,
@@ -49,7 +53,7 @@ struct Count {
 }
 
 impl Wire {
-    /// Also returns the library's end.
+    /// Returns the wire, and the library's end of the pipes.
     pub(super) fn new(transport: Rc<dyn Transport>, shared: &Arc<Shared>) -> (Self, Pipe) {
         let (reader, received) = duplex(RECEIVED_MAX);
         let (written, writer) = duplex(WRITTEN_MAX);
@@ -74,20 +78,20 @@ impl Wire {
         (wire, pipe)
     }
 
-    /// What was carried is counted there.
+    /// Counts the transferred bytes in `stats`.
     pub(super) fn count_in(&self, stats: Arc<CarrierStats>) {
         stats.add_received(self.count.received.take() as usize);
         stats.add_sent(self.count.sent.take() as usize);
         *self.count.stats.borrow_mut() = Some(stats);
     }
 
-    /// Ends both.
+    /// Ends the transport and the library's pipes.
     pub(super) fn shut(&self) {
         self.task.abort();
         self.transport.shut();
     }
 
-    /// The peer has logged in, or this side has.
+    /// Records that the login is complete, in either role.
     pub(super) fn logged_in(&self) {
         self.count.has_logged_in.set(true);
     }
@@ -106,7 +110,7 @@ impl Count {
             None => self.received.set(self.received.get() + bytes as u64),
         }
         if !self.has_logged_in.get() && self.received.get() > LOGIN_BYTES_MAX {
-            let text = format!("more than {LOGIN_BYTES_MAX} bytes before the login");
+            let text = format!("the peer sent more than {LOGIN_BYTES_MAX} bytes before the login");
             return Err(Error::new(ErrorKind::InvalidData, text));
         }
         Ok(())
@@ -120,7 +124,7 @@ impl Count {
     }
 }
 
-/// The library's end: each pipe is used in one direction.
+/// The library's end of the pipes. The library uses each pipe in one direction.
 pub(super) struct Pipe {
     reader: DuplexStream,
     writer: DuplexStream,
@@ -159,7 +163,7 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// Moves bytes in both directions, until the library ends or the transport has failed.
+/// Moves bytes in both directions until the library has ended or the transport has failed.
 async fn carry(
     (reader, writer): (DuplexStream, DuplexStream),
     transport: Rc<dyn Transport>,
@@ -170,7 +174,7 @@ async fn carry(
         moved = send(reader, &transport, &count, &shared) => moved,
         moved = async {
             receive(writer, &transport, &count, &shared).await?;
-            // What the library says at the end still goes.
+            // The library's last bytes are still sent.
             std::future::pending().await
         } => moved,
     };

@@ -1,8 +1,9 @@
-//! A command whose standard input and output are a carrier: started, its words passed on to the log, ended.
+//! A carrier over the standard input and output of a command: it starts the command, logs its
+//! standard error, and ends it.
 //!
-//! It is started as it is written, without a shell, in the gateway's own session, so that ssh can ask for a
-//! password at the terminal. What it writes to its standard error is logged by lines, of which each has at most
-//! [`LINE_BYTES_MAX`] bytes. It has [`END_TIME`] to go by itself once its input is closed.
+//! The command runs without a shell, in the gateway's own session, so that ssh can request a
+//! password at the terminal. Each line of its standard error is logged, up to [`LINE_BYTES_MAX`]
+//! bytes. After its input is closed, the command has [`END_TIME`] to exit.
 
 use std::io::{Error, Result};
 use std::path::Path;
@@ -19,14 +20,15 @@ use super::{Pipes, Transport};
 const LINE_BYTES_MAX: u64 = 1024;
 const END_TIME: Duration = Duration::from_secs(2);
 
-/// Is held as long as a transport is of use; what goes with that ends when this is dropped.
+/// Held while a transport is in use. Dropping the leash ends the resources that belong to the
+/// transport.
 #[derive(Debug)]
 pub(super) struct Leash {
-    /// Nothing is ever sent.
+    /// The channel never transfers a value.
     _held: oneshot::Sender<()>,
 }
 
-/// The other end of a [`Leash`]: an error once that is dropped.
+/// The other end of a [`Leash`]. Awaiting this end returns an error once the leash is dropped.
 pub(crate) type Released = oneshot::Receiver<()>;
 
 impl Leash {
@@ -36,21 +38,21 @@ impl Leash {
     }
 }
 
-/// What a command is called where its arguments do not matter, or must not be read: its program's name.
+/// A short name of a command: the name of its program. The arguments may be secret.
 pub(crate) fn name(words: &[String]) -> String {
     let program = Path::new(words.first().map_or("", String::as_str));
     let name = program.file_name().unwrap_or_default();
     format!("command:{}", name.to_string_lossy())
 }
 
-/// Starts a command of at least one word.
+/// Starts a command, which must have at least one word.
 ///
 /// # Errors
-/// It cannot be started.
+/// The command cannot be started.
 pub(crate) fn start(words: &[String]) -> Result<Box<dyn Transport>> {
     let (program, arguments) = words
         .split_first()
-        .ok_or_else(|| Error::other("no command"))?;
+        .ok_or_else(|| Error::other("the command is empty"))?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -64,7 +66,7 @@ pub(crate) fn start(words: &[String]) -> Result<Box<dyn Transport>> {
         drop(tokio::task::spawn_local(pass_on(words, name.clone())));
     }
     let (Some(input), Some(output)) = (child.stdout.take(), child.stdin.take()) else {
-        return Err(Error::other("the command has no pipes"));
+        return Err(Error::other("the command was started without pipes"));
     };
     let (input, output) = (input.into_owned_fd()?, output.into_owned_fd()?);
     let (leash, released) = Leash::new();
@@ -76,7 +78,7 @@ pub(crate) fn start(words: &[String]) -> Result<Box<dyn Transport>> {
     Pipes::boxed(input, output, name, Some(leash))
 }
 
-/// Logs its words until it has no more.
+/// Logs the command's standard error until it ends.
 async fn pass_on(words: ChildStderr, command: String) {
     let mut words = BufReader::new(words);
     let mut line = Vec::new();
@@ -86,19 +88,20 @@ async fn pass_on(words: ChildStderr, command: String) {
         .await
     {
         let text = String::from_utf8_lossy(&line);
-        tracing::info!(command, line = text.trim_end(), "Command says");
+        tracing::info!(command, line = text.trim_end(), "Output of the command");
         line.clear();
     }
 }
 
-/// Waits for its end, and sees to it once nobody holds its leash.
+/// Waits for the end of the command. Kills the command if its leash is dropped and it does not exit
+/// in time.
 async fn attend(mut child: Child, mut released: Released, command: String) {
     let status = tokio::select! {
         status = child.wait() => status,
         _ = &mut released => match tokio::time::timeout(END_TIME, child.wait()).await {
             Ok(status) => status,
             Err(_) => {
-                // It may have gone meanwhile.
+                // The command may have exited in the meantime.
                 let _ = child.start_kill();
                 child.wait().await
             }
@@ -109,7 +112,9 @@ async fn attend(mut child: Child, mut released: Released, command: String) {
         Ok(status) => {
             tracing::warn!(code = %Code::CarrierLost, command, %status, "Command has ended");
         }
-        Err(error) => tracing::warn!(code = %Code::CarrierLost, command, %error, "Command is lost"),
+        Err(error) => {
+            tracing::warn!(code = %Code::CarrierLost, command, %error, "Cannot wait for the command");
+        }
     }
 }
 

@@ -1,11 +1,13 @@
-//! KCP over UDP: carriers for paths that lose, where UDP passes. The protocol is `muxtunnel_proto::kcp`.
+//! KCP over UDP: carriers for lossy paths that let UDP through. `muxtunnel_proto::kcp` implements
+//! the protocol.
 //!
-//! Each connection has a UDP socket of its own, connected to its peer, also at an exit ([`listener`]): it moves to another
-//! worker like a TCP socket, the kernel finds it by both addresses, and a flood of strangers fills the listener's buffer
-//! and not those of carriers. What it was sent before it had its socket comes through [`peers`].
+//! Each connection has its own UDP socket, connected to its peer, also on an exit ([`listener`]).
+//! The socket can move to another worker like a TCP socket, and the kernel finds it by both
+//! addresses. A flood from unknown peers fills the listener's buffer, but not the buffers of
+//! carriers. Datagrams that arrived before the connection had its socket come through [`peers`].
 //!
-//! An end is said (`finish`), a transport that is dropped goes on for a while until all of it has arrived, and a peer that
-//! has vanished is noticed by the protocol, as [`Path::prepare`] says.
+//! `finish` sends an end. A dropped transport continues for a while until all written bytes have
+//! arrived. The protocol detects a dead peer, as configured by [`Path::prepare`].
 
 mod driven;
 mod listener;
@@ -36,15 +38,15 @@ use listener::UNPROVED;
 pub(crate) use peers::KcpPeers;
 use socket::Socket;
 
-/// Received bytes of who has proved nothing: KCP's least window.
+/// Maximum number of received bytes of an unproved peer: KCP's smallest window.
 const UNPROVED_BYTES: usize = 128 * PAYLOAD_BYTES_MAX;
-/// Each way, whatever the configuration says: all that a window of 16 bits can count is 90 MB.
+/// Bounds of each direction's window for any configuration. A window of 16 bits covers up to 90 MB.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
-/// The first question of a dialler is lost as easily as anything else.
+/// Interval at which a dialler repeats its first request, since any datagram may be lost.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Windows of a connection. Both are of memory beside that of its session.
+/// The windows of a connection. The windows use memory in addition to the session's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KcpWindows {
     send: usize,
@@ -52,8 +54,8 @@ pub(crate) struct KcpWindows {
 }
 
 impl KcpWindows {
-    /// Half of what a session retains, and an eighth of what it receives: 32 MiB each with the defaults, which is twice
-    /// what 1 Gbit/s has on its way in 100 ms.
+    /// Returns half of a session's retransmit buffer, and an eighth of its receive memory. With the
+    /// defaults each is 32 MiB, which is twice the bytes in flight at 1 Gbit/s and 100 ms.
     pub(crate) fn of(memory: &Memory) -> Self {
         let bytes = |of: u64| of.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as usize;
         Self {
@@ -70,7 +72,7 @@ impl KcpWindows {
     }
 }
 
-/// A connection.
+/// A KCP connection.
 #[derive(Debug)]
 pub(crate) struct Kcp {
     driven: Rc<Driven>,
@@ -87,10 +89,10 @@ impl Kcp {
         }
     }
 
-    /// Connects to `address`, once somebody answers there.
+    /// Connects to `address` and waits for the first answer.
     ///
     /// # Errors
-    /// The system's, or that of the network that nobody is there.
+    /// The system's error, or the network reported that the address is unreachable.
     pub(crate) async fn connect(
         address: SocketAddr,
         windows: KcpWindows,
@@ -186,7 +188,7 @@ impl Duplex for Kcp {
 
 impl Transport for Kcp {
     fn shut(&self) {
-        // Where it is over there is nothing to shut.
+        // An ended connection needs no shutdown.
         let _ = self.driven.update(|state| {
             state.connection.finish();
             state.shut = true;
@@ -229,7 +231,7 @@ impl Path for Kcp {
         info.ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// There is one congestion control.
+    /// Ignores the requested congestion control, since KCP has its own.
     fn prepare(&self, _: CongestionControl, keepalive: KeepaliveConfig) -> Result<()> {
         self.driven.update(|state| {
             state.connection.keep_alive(Keepalive {
@@ -255,7 +257,7 @@ impl Path for Kcp {
     }
 }
 
-/// What a connection said of its path last.
+/// The last published state of a connection's path.
 #[derive(Debug)]
 struct KcpProbe(Arc<Mutex<PathInfo>>);
 

@@ -1,13 +1,17 @@
 //! Noise (revision 34) with static keys: 25519, AES-256-GCM, BLAKE2s.
 //!
-//! Who dials says first which pattern it speaks, in [`PREAMBLE`] and one byte, which both sides bind into the
-//! handshake: IK where it knows the key of its one peer, so that its own key stays hidden from anyone else,
-//! else XX. With a shared secret, IKpsk2 and XXpsk3. Then come messages, each behind its length in 2 bytes, big
-//! endian: those of the handshake are empty inside, later ones carry bytes, and an empty one says that there
-//! are no more. Each direction changes its key after [`REKEY_BYTES`] (section 11.3).
+//! The dialler first sends [`PREAMBLE`] and one byte for the pattern; both sides bind these bytes
+//! into the handshake. The pattern is IK if the dialler has the key of its only peer, which hides
+//! the dialler's own key from other parties. Otherwise the pattern is XX. With a shared secret the
+//! patterns are IKpsk2 and XXpsk3.
 //!
-//! The first message of IK can be replayed: the responder cannot tell a copy from a new one. So the initiator then sends
-//! one empty message that is sealed with the new keys, and the responder waits for it before the connection counts.
+//! Messages follow, each after its length in 2 bytes, big endian. Messages of the handshake have an
+//! empty payload. Later messages carry bytes, and an empty message is the end. Each direction
+//! changes its key after [`REKEY_BYTES`] (section 11.3).
+//!
+//! An attacker can replay the first message of IK, because the responder cannot detect a copy. So
+//! the initiator sends one empty message sealed with the new keys. The responder waits for this
+//! message before it accepts the connection.
 
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
@@ -22,7 +26,7 @@ use super::{Proof, Side, Standing, Transport, invalid};
 use crate::base::files::{Unusable, read_text};
 use crate::io::duplex;
 
-/// What a dialling side says first, its last byte being the version; then [`IK`] or [`XX`].
+/// The first bytes of the dialling side; the last of them is the version. [`IK`] or [`XX`] follows.
 const PREAMBLE: [u8; 3] = *b"MN\x02";
 const IK: u8 = 1;
 const XX: u8 = 2;
@@ -30,16 +34,18 @@ const XX: u8 = 2;
 const LENGTH_BYTES: usize = 2;
 const TAG_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
-/// What a message adds: its length, its tag.
+/// Overhead of a message in bytes: its length field and its tag.
 const OVERHEAD_BYTES: usize = LENGTH_BYTES + TAG_BYTES;
-/// Plain bytes of a message that is sent; up to 65,519 are taken.
+/// Maximum number of plain bytes in a message that this side sends. This side accepts up to 65,519
+/// bytes.
 const PLAIN_BYTES_MAX: usize = 32 << 10;
-/// More than any message of these handshakes has.
+/// An upper bound for the size of any message of these handshakes.
 const HANDSHAKE_MESSAGE_MAX: usize = 256;
-/// Plain bytes that one key seals. AES-GCM bears far more; a key that leaks opens no more than this.
+/// Number of plain bytes that are sealed with one key. AES-GCM permits far more; this limit bounds
+/// the bytes that a leaked key decrypts.
 const REKEY_BYTES: u64 = 1 << 30;
 
-/// The keys of this end, and those that the other may have.
+/// The keys of this side, and the permitted keys of the peer.
 pub(crate) struct Noise {
     private_key: Zeroizing<[u8; 32]>,
     psk: Option<Zeroizing<[u8; 32]>>,
@@ -58,7 +64,7 @@ impl Noise {
     /// Reads and checks the files.
     ///
     /// # Errors
-    /// [`Unusable`] with the file.
+    /// [`Unusable`]: a file cannot be used.
     pub(crate) fn load(config: &config::Noise) -> std::result::Result<Self, Unusable> {
         let key = |path| decode_key(&read_text(path)?).map_err(|error| Unusable::new(path, error));
         Ok(Self {
@@ -68,10 +74,10 @@ impl Noise {
         })
     }
 
-    /// Shakes hands over `below`.
+    /// Performs the handshake over `below`.
     ///
     /// # Errors
-    /// The other end has none of the keys that it may have, or does not speak Noise.
+    /// The peer has no permitted key, or does not use Noise.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
@@ -92,12 +98,14 @@ impl Noise {
         Ok(Sealed::boxed(below, records, proof, &[], Vec::new()))
     }
 
-    /// Whether the key of `proof` may still be the other end's.
+    /// Whether the key of `proof` is still permitted.
     pub(crate) fn standing(&self, proof: &Proof) -> Standing {
-        let mut peers = self.peers.iter();
-        match peers.any(|peer| peer.to_string() == proof.identity) {
+        let key = &proof.identity;
+        match self.peers.iter().any(|peer| peer.to_string() == *key) {
             true => Standing::Good,
-            false => Standing::Revoked("its key is no longer in security.peers".to_owned()),
+            false => Standing::Revoked(format!(
+                "the peer's public key {key} is no longer in security.peers"
+            )),
         }
     }
 
@@ -131,21 +139,21 @@ impl Noise {
         read_exact(below, &mut prologue).await?;
         let [a, b, version, pattern] = prologue;
         if [a, b] != PREAMBLE[..2] || ![IK, XX].contains(&pattern) {
-            return Err(invalid("the other end does not speak Noise as we do"));
+            return Err(invalid("the peer does not use muxgate's Noise handshake"));
         }
         if version != PREAMBLE[2] {
             let known = PREAMBLE[2];
             return Err(invalid(format!(
-                "the other end sends version {version} of the Noise handshake, this gateway takes version {known}: \
+                "the peer sent version {version} of the Noise handshake, this gateway expects version {known}: \
                  run the same version of muxgate at both ends"
             )));
         }
-        // Nothing is computed for who says less than a whole message.
+        // The responder computes nothing for a peer before the peer's first complete message.
         let first = Message::read(below).await?;
         let builder = self.builder(pattern, &prologue)?;
         let mut state = builder.build_responder().map_err(invalid)?;
         first.judge(&mut state)?;
-        // With IK it has said who it is, and hears nothing where it may not be that.
+        // With IK the peer has named its key. A peer that is not permitted gets no answer.
         if pattern == IK {
             self.judge(&state)?;
         }
@@ -179,21 +187,24 @@ impl Noise {
         builder.map_err(invalid)
     }
 
-    /// Who the other end is.
+    /// The peer's public key.
     ///
     /// # Errors
-    /// Nobody that it may be.
+    /// The key is not permitted.
     fn judge(&self, state: &HandshakeState) -> Result<PublicKey> {
         let key = state.get_remote_static().unwrap_or_default();
         let peer = self.peers.iter().find(|peer| peer.0 == key);
         peer.copied().ok_or_else(|| {
-            let text = "the other end's public key is not among the peers";
+            let text = match <[u8; 32]>::try_from(key).map(PublicKey) {
+                Ok(key) => format!("the peer's public key {key} is not in security.peers"),
+                Err(_) => "the peer has no public key".to_owned(),
+            };
             Error::new(ErrorKind::PermissionDenied, text)
         })
     }
 }
 
-/// The next message of a handshake, behind its length.
+/// Writes the next message of a handshake, with its length in front.
 fn message(state: &mut HandshakeState) -> Result<Vec<u8>> {
     let mut bytes = [0; LENGTH_BYTES + HANDSHAKE_MESSAGE_MAX];
     let length = state
@@ -203,7 +214,7 @@ fn message(state: &mut HandshakeState) -> Result<Vec<u8>> {
     Ok(bytes[..LENGTH_BYTES + length].to_vec())
 }
 
-/// The other end's next message of a handshake.
+/// The peer's next message of a handshake.
 struct Message {
     bytes: [u8; HANDSHAKE_MESSAGE_MAX],
     length: usize,
@@ -215,7 +226,9 @@ impl Message {
         read_exact(below, &mut length).await?;
         let length = usize::from(u16::from_be_bytes(length));
         if length > HANDSHAKE_MESSAGE_MAX {
-            return Err(invalid("a message of the handshake is too long"));
+            return Err(invalid(format!(
+                "a message of the Noise handshake has {length} bytes, more than {HANDSHAKE_MESSAGE_MAX}"
+            )));
         }
         let mut bytes = [0; HANDSHAKE_MESSAGE_MAX];
         read_exact(below, &mut bytes[..length]).await?;
@@ -231,7 +244,7 @@ impl Message {
 }
 
 fn handshake_failed() -> Error {
-    let text = "the handshake failed: do both ends have each other's key, and the same psk?";
+    let text = "the Noise handshake failed: do both ends have each other's key, and the same psk?";
     Error::new(ErrorKind::PermissionDenied, text)
 }
 
@@ -247,15 +260,16 @@ async fn read_exact(below: &dyn Transport, bytes: &mut [u8]) -> Result<()> {
 /// The key of one direction (section 5.1: CipherState).
 struct Key {
     key: LessSafeKey,
-    /// Messages so far.
+    /// Number of messages under this key so far.
     nonce: u64,
-    /// Plain bytes since the key is in use.
+    /// Number of plain bytes since the last change of the key.
     bytes: u64,
 }
 
 impl Key {
     fn new(key: &[u8]) -> Result<Self> {
-        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| invalid("an unusable key"))?;
+        let key = UnboundKey::new(&AES_256_GCM, key)
+            .map_err(|_| invalid("a key of the Noise connection is unusable"))?;
         Ok(Self {
             key: LessSafeKey::new(key),
             nonce: 0,
@@ -263,17 +277,18 @@ impl Key {
         })
     }
 
-    /// That of the next message (section 12.4): 32 zero bits, then its number, big endian.
+    /// The nonce of the next message (section 12.4): 32 zero bits, then the message's number, big
+    /// endian.
     fn nonce(&mut self) -> Result<Nonce> {
         let number = self.nonce;
-        // The last number is that of a change of keys.
+        // The last number is reserved for the change of keys.
         self.nonce = number
             .checked_add(1)
-            .ok_or_else(|| invalid("no number is left"))?;
+            .ok_or_else(|| invalid("the message numbers of the Noise connection are used up"))?;
         Ok(nonce(number))
     }
 
-    /// So many plain bytes were sealed or opened: changes the key when there were enough of them.
+    /// Counts plain bytes that were sealed or opened. Changes the key when the limit is reached.
     fn count(&mut self, bytes: usize) -> Result<()> {
         self.bytes += bytes as u64;
         if self.bytes < REKEY_BYTES {
@@ -283,7 +298,7 @@ impl Key {
         let _tag = self
             .key
             .seal_in_place_separate_tag(nonce(u64::MAX), Aad::empty(), &mut *key)
-            .map_err(|_| invalid("the key cannot be changed"))?;
+            .map_err(|_| invalid("the key of the Noise connection cannot be changed"))?;
         *self = Self {
             nonce: self.nonce,
             ..Self::new(&*key)?
@@ -314,7 +329,7 @@ impl fmt::Debug for NoiseRecords {
 }
 
 impl NoiseRecords {
-    /// With the keys that the handshake came to (section 5.2: Split).
+    /// Creates the records with the keys of the handshake (section 5.2: Split).
     fn new(state: &mut HandshakeState, side: Side) -> Result<Self> {
         let (initiator, responder) = state.dangerously_get_raw_split();
         let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
@@ -328,14 +343,15 @@ impl NoiseRecords {
         })
     }
 
-    /// Sends the first message of this direction, an empty one: only an end that has the keys can seal it.
+    /// Sends the first message of this direction. The message is empty, and only an end that has
+    /// the keys can seal it.
     async fn confirm(&mut self, below: &dyn Transport) -> Result<()> {
         let mut sealed = [0; OVERHEAD_BYTES];
         self.write(Some(&[]), 0, &mut sealed)?;
         duplex::write_all(below, &sealed).await
     }
 
-    /// Waits for what [`Self::confirm`] sends at the other end.
+    /// Waits for the message that the peer sends in [`Self::confirm`].
     async fn await_confirmation(&mut self, below: &dyn Transport) -> Result<()> {
         let mut sealed = [0; OVERHEAD_BYTES];
         read_exact(below, &mut sealed).await?;
@@ -345,7 +361,8 @@ impl NoiseRecords {
         }
     }
 
-    /// Makes `plain` a message in `out`; `None`: the `length` bytes that are in their place there.
+    /// Seals `plain` as a message in `out`. If `plain` is `None`, the `length` plain bytes are
+    /// already in place.
     fn write(&mut self, plain: Option<&[u8]>, length: usize, out: &mut [u8]) -> Result<usize> {
         let end = OVERHEAD_BYTES + length;
         let (header, rest) = out[..end].split_at_mut(LENGTH_BYTES);
@@ -357,7 +374,7 @@ impl NoiseRecords {
             Some(plain) => key.seal_out_of_place_scatter(nonce, aad, plain, body, &[], tag),
             None => key.seal_in_place_scatter(nonce, aad, body, &[], tag),
         }
-        .map_err(|_| invalid("a message cannot be sealed"))?;
+        .map_err(|_| invalid("a Noise message cannot be sealed"))?;
         self.sealing.count(length)?;
         Ok(end)
     }
@@ -387,7 +404,9 @@ impl Records for NoiseRecords {
         };
         let length = usize::from(u16::from_be_bytes(*header));
         let Some(needed) = length.checked_sub(TAG_BYTES) else {
-            return Err(invalid("a message is too short"));
+            return Err(invalid(format!(
+                "a Noise message has {length} bytes, fewer than its tag of {TAG_BYTES}"
+            )));
         };
         if rest.len() < length {
             return Ok(Opened::Incomplete);
@@ -400,7 +419,7 @@ impl Records for NoiseRecords {
         self.opening
             .key
             .open_separate_gather(nonce, Aad::empty(), content, tag, opened)
-            .map_err(|_| invalid("a message was changed on its way"))?;
+            .map_err(|_| invalid("a Noise message was modified in transit"))?;
         if needed == 0 {
             return Ok(Opened::End);
         }
@@ -459,7 +478,7 @@ mod tests {
         carries(&mut near, &mut far, &[7; 200_000]);
         near.sealing.bytes = REKEY_BYTES - 1;
         carries(&mut near, &mut far, b"the last one");
-        // The other end did not count as far: it has the old key.
+        // The peer has counted fewer bytes and still has the old key.
         let mut sealed = [0; 100];
         near.write(Some(b"unreadable"), 10, &mut sealed).unwrap();
         assert!(far.open(&sealed, &mut [0; 100]).is_err());

@@ -1,6 +1,7 @@
-//! Two descriptors, one to read and one to write: pipes of a command, or a process's standard input and output.
+//! Two descriptors, one to read and one to write: the pipes of a command, or standard input and
+//! output.
 //!
-//! They may be sockets, as inetd and some versions of sshd have them; files are refused.
+//! The descriptors may be sockets, as with inetd and some versions of sshd. Files are refused.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -21,7 +22,7 @@ use super::{Detached, Transport};
 use crate::base::sys;
 use crate::io::duplex::Duplex;
 
-/// What is asked for of a pipe: one that is filled by one writev(2) of a carrier.
+/// Requested size of a pipe in bytes: one writev(2) of a carrier fills it.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// Two descriptors in this thread's event loop.
@@ -34,10 +35,10 @@ pub(crate) struct Pipes {
 }
 
 impl Pipes {
-    /// `leash`: of what goes with them.
+    /// `leash` is the leash of the command that owns the descriptors.
     ///
     /// # Errors
-    /// One of them is a file, or the system's.
+    /// The system's error, or an error if a descriptor is a file.
     pub(super) fn boxed(
         input: OwnedFd,
         output: OwnedFd,
@@ -52,15 +53,15 @@ impl Pipes {
         }))
     }
 
-    /// The standard input and output of this process, which has them no more, and what ends when the transport
-    /// does.
+    /// Takes the standard input and output from the process. Also returns a future that ends with
+    /// the transport.
     ///
     /// # Errors
-    /// They are a terminal, or files, or the system's.
+    /// The system's error, or an error if standard input or output is a terminal or a file.
     pub(crate) fn of_process() -> Result<(Box<dyn Transport>, Released)> {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         if input.is_terminal() || output.is_terminal() {
-            let text = "is a terminal, but has to be a pipe or a socket, as ssh makes it";
+            let text = "is a terminal, but must be a pipe or a socket, as with ssh";
             return Err(Error::new(ErrorKind::InvalidInput, text));
         }
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
@@ -76,11 +77,11 @@ impl Pipes {
 
 fn registered(descriptor: OwnedFd, interest: Interest) -> Result<AsyncFd<File>> {
     rustix::io::ioctl_fionbio(&descriptor, true)?;
-    // A smaller one carries as well, and a socket has its own.
+    // A smaller pipe also works, and a socket has its own buffer size.
     let _ = fcntl_setpipe_size(&descriptor, PIPE_BYTES);
     sys::watched(File::from(descriptor), interest).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => {
-            let text = "is a file, but has to be a pipe or a socket";
+            let text = "is a file, but must be a pipe or a socket";
             Error::new(ErrorKind::InvalidInput, text)
         }
         _ => error,
@@ -125,7 +126,8 @@ impl Duplex for Pipes {
 
     fn finish(&self) -> Result<()> {
         if let Some(output) = self.output.borrow_mut().take() {
-            // A socket may be open elsewhere; a pipe is closed by that alone.
+            // Another process may have the socket open, so the socket needs a shutdown. For a pipe,
+            // closing is enough.
             let _ = SockRef::from(output.get_ref()).shutdown(Shutdown::Write);
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! A transport whose bytes are sealed in records, over any other transport.
+//! A transport that seals its bytes in records, on top of any other transport.
 //!
-//! Does all of the reading and writing, for every kind of [`Records`]: as many records a call as a buffer
-//! takes, in and out. Holds a buffer only while a record is incomplete, or the transport below takes no more.
+//! This module reads and writes for every kind of [`Records`]. Each call handles as many records as
+//! fit into a buffer. The transport holds a buffer only while a record is incomplete, or while the
+//! transport below accepts no more bytes.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -13,73 +14,77 @@ use muxtunnel_gateway_config::status::CarrierTransport;
 use super::{Detached, Path, Proof, Transport, buffer};
 use crate::io::duplex::Duplex;
 
-/// What one opened record came to.
+/// The result of opening a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opened {
-    /// So many sealed bytes were taken, and so many plain ones are there.
+    /// The call took `consumed` sealed bytes, which became `length` plain bytes.
     Record { consumed: usize, length: usize },
-    /// Its end has not come.
+    /// The end of the record has not arrived.
     Incomplete,
-    /// There has to be room for so many plain bytes.
+    /// The call requires `needed` bytes of room for plain bytes.
     NoRoom { needed: usize },
-    /// The other end said that there is no more.
+    /// The peer sent the end.
     End,
 }
 
-/// What seals and opens: keys and counters, no socket.
+/// Seals and opens records. An implementation has keys and counters, but no socket.
 pub(super) trait Records: Debug + Send {
-    /// Seals what fits into `out`, at least one record where that is empty; returns how many bytes these are.
+    /// Seals as many bytes as fit into `out`, and at least one record if `out` is empty. Returns
+    /// the number of sealed bytes.
     ///
     /// # Errors
-    /// Nothing more can be sealed.
+    /// No further bytes can be sealed.
     fn seal(&mut self, plain: &mut Gather<'_>, out: &mut [u8]) -> Result<usize>;
 
-    /// Opens the record at the beginning of `sealed` into `plain`, which it may spoil behind what it says.
+    /// Opens the first record of `sealed` into `plain`. The call may overwrite bytes of `plain`
+    /// after the result.
     ///
     /// # Errors
-    /// It was not sealed by the other end, or changed on its way.
+    /// The peer did not seal the record, or the record was modified in transit.
     fn open(&mut self, sealed: &[u8], plain: &mut [u8]) -> Result<Opened>;
 
-    /// Seals what the other end waits for because of what was opened; returns its length, mostly 0.
+    /// Seals the answer that the peer expects to an opened record. Returns the answer's length,
+    /// usually 0.
     ///
     /// # Errors
-    /// Nothing more can be sealed.
+    /// No further bytes can be sealed.
     fn answer(&mut self, _out: &mut [u8]) -> Result<usize> {
         Ok(0)
     }
 
-    /// Whether there is such a thing.
+    /// Whether the peer expects such an answer.
     fn owes_answer(&self) -> bool {
         false
     }
 
-    /// What it makes of the transport below; `None`: nothing that has a name of its own.
+    /// The kind of transport that the records create on top of the transport below; `None`: the
+    /// kind remains that of the transport below.
     fn is_transport(&self) -> Option<CarrierTransport> {
         None
     }
 
-    /// Seals the word that there is no more; returns its length, which may be 0.
+    /// Seals the end of the direction. Returns the length, which may be 0.
     ///
     /// # Errors
-    /// Nothing more can be sealed.
+    /// No further bytes can be sealed.
     fn close(&mut self, out: &mut [u8]) -> Result<usize>;
 }
 
-/// What a record is made of.
+/// The source of a record's bytes.
 pub(super) enum Next<'a> {
-    /// There is nothing more.
+    /// There are no more bytes.
     End,
-    /// These bytes, which are taken.
+    /// The next bytes of the first slice, which count as taken.
     Whole(&'a [u8]),
-    /// Bytes of several slices, to be copied.
+    /// Bytes of several slices, which the caller must copy.
     Parts,
 }
 
-/// Bytes of several slices, taken from the first on.
+/// Bytes of several slices, which are taken in order.
 #[derive(Debug)]
 pub(super) struct Gather<'a> {
     slices: &'a [IoSlice<'a>],
-    /// Bytes of the first slice that are taken.
+    /// Number of bytes taken from the first slice.
     skip: usize,
     taken: usize,
 }
@@ -93,7 +98,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// What is left of the first slice that is not empty; empty at the end.
+    /// The rest of the first slice that is not empty; empty at the end.
     pub(super) fn first(&mut self) -> &'a [u8] {
         while let Some(slice) = self.slices.first() {
             if self.skip < slice.len() {
@@ -105,7 +110,8 @@ impl<'a> Gather<'a> {
         &[]
     }
 
-    /// The next bytes of a record of at most `most`: taken where they lie together.
+    /// The next bytes of a record of at most `most` bytes. Contiguous bytes are taken without a
+    /// copy.
     pub(super) fn next(&mut self, most: usize) -> Next<'a> {
         let first = self.first();
         if first.is_empty() {
@@ -119,19 +125,19 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Bytes that are not taken.
+    /// Number of bytes that are not taken yet.
     pub(super) fn left(&self) -> usize {
         let all: usize = self.slices.iter().map(|slice| slice.len()).sum();
         all - self.skip
     }
 
-    /// So many bytes of the first slice are taken.
+    /// Takes `length` bytes of the first slice.
     pub(super) fn advance(&mut self, length: usize) {
         self.skip += length;
         self.taken += length;
     }
 
-    /// Copies as many as there are, or fit into `to`; returns how many.
+    /// Copies as many bytes into `to` as are available and fit. Returns the number of bytes.
     pub(super) fn copy(&mut self, to: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < to.len() {
@@ -148,26 +154,27 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// Sealed bytes that the transport below has not taken.
+/// Sealed bytes that the transport below has not accepted.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// Empty: there are none.
+    /// The buffer; `None`: no sealed bytes wait.
     buffer: Option<Box<[u8]>>,
     written: usize,
     filled: usize,
 }
 
-/// What was read and not passed on.
+/// Bytes that were read and not returned to the caller.
 #[derive(Debug, Default)]
 struct Incoming {
     /// Sealed bytes.
     buffer: Option<Box<[u8]>>,
     start: usize,
     filled: usize,
-    /// Plain bytes of a record for which there was no room, and how many are passed on.
+    /// Plain bytes of a record for which there was no room, and the number of them that were
+    /// returned to the caller.
     plain: Vec<u8>,
     passed: usize,
-    /// There may be more to pass on without a read.
+    /// Whether more bytes may be available without a read.
     more: bool,
     ended: bool,
 }
@@ -183,7 +190,8 @@ pub(super) struct Sealed<R> {
 }
 
 impl<R: Records + 'static> Sealed<R> {
-    /// `unread`: sealed bytes that were read already. `plain`: what was opened of them.
+    /// `unread` contains sealed bytes that were already read. `plain` contains bytes that were
+    /// already opened.
     pub(super) fn boxed(
         below: Box<dyn Transport>,
         records: R,
@@ -213,7 +221,8 @@ impl<R: Records + 'static> Sealed<R> {
 }
 
 impl<R: Records> Sealed<R> {
-    /// Says what is owed, where nothing waits: else it goes with what is written next.
+    /// Sends the expected answer if no sealed bytes wait. Otherwise the next write sends the
+    /// answer.
     fn answer(&self) -> Result<()> {
         let mut records = self.records.borrow_mut();
         let mut outgoing = self.outgoing.borrow_mut();
@@ -228,7 +237,7 @@ impl<R: Records> Sealed<R> {
 }
 
 impl Outgoing {
-    /// Writes pending data. Returns whether all of it was written.
+    /// Writes pending bytes. Returns whether all bytes were written.
     fn flush(&mut self, below: &dyn Transport) -> Result<bool> {
         let Some(buffer) = self.buffer.take() else {
             return Ok(true);
@@ -252,7 +261,7 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Passes on what was opened before.
+    /// Copies plain bytes that were opened earlier into `to`. Returns their number.
     fn pass_on(&mut self, to: &mut [u8]) -> usize {
         let rest = &self.plain[self.passed..];
         let length = rest.len().min(to.len());
@@ -265,7 +274,7 @@ impl Incoming {
         length
     }
 
-    /// Opens what is whole and fits into `to`; returns how many bytes.
+    /// Opens complete records that fit into `to`. Returns the number of bytes.
     fn open(&mut self, records: &mut dyn Records, to: &mut [u8]) -> Result<usize> {
         let mut moved = self.pass_on(to);
         self.more = true;
@@ -299,7 +308,7 @@ impl Incoming {
         Ok(moved)
     }
 
-    /// Reads more behind what is there; returns whether there is more, which the end is not.
+    /// Reads more bytes. Returns whether more bytes may follow; false at the end.
     fn fill(&mut self, below: &dyn Transport) -> Result<bool> {
         let mut buffer = self.buffer.take().unwrap_or_else(buffer::take);
         buffer.copy_within(self.start..self.filled, 0);
@@ -353,7 +362,7 @@ impl<R: Records + 'static> Duplex for Sealed<R> {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut plain = Gather::new(slices);
-        // A buffer that is full says nothing of the kernel.
+        // A full buffer does not imply that the kernel's buffer is full.
         loop {
             let mut buffer = buffer::take();
             outgoing.filled = self.records.borrow_mut().seal(&mut plain, &mut buffer)?;
@@ -370,7 +379,7 @@ impl<R: Records + 'static> Duplex for Sealed<R> {
             let mut buffer = buffer::take();
             outgoing.filled = self.records.borrow_mut().close(&mut buffer)?;
             outgoing.buffer = Some(buffer);
-            // What the kernel does not take of a last word is not worth waiting for.
+            // The last message is not required to arrive, so the call does not wait for the kernel.
             outgoing.flush(&*self.below)?;
         }
         self.below.finish()
@@ -414,7 +423,7 @@ impl<R: Records + 'static> Transport for Sealed<R> {
     }
 }
 
-/// A sealed transport on its way to another thread.
+/// A sealed transport that is being moved to another thread.
 #[derive(Debug)]
 struct Away<R> {
     below: Box<dyn Detached>,

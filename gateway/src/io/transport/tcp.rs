@@ -1,4 +1,4 @@
-//! A TCP socket: carriers as they are, and what lies below all others.
+//! A TCP socket: a plain carrier, and the base of most other transports.
 
 use std::io::{IoSlice, Result};
 use std::net::Shutdown;
@@ -21,7 +21,8 @@ use crate::io::socket::{self, KeepaliveConfig};
 #[derive(Debug)]
 pub(crate) struct Tcp {
     socket: TcpStream,
-    /// Who is at its other end, where that is not what it is connected to.
+    /// The address of the peer behind an intermediary, if the socket is connected to an
+    /// intermediary.
     behind: Option<String>,
 }
 
@@ -31,7 +32,7 @@ impl Tcp {
         Box::new(Self { socket, behind })
     }
 
-    /// One that leads on to `behind`.
+    /// Creates a transport from a socket to an intermediary that forwards to `behind`.
     pub(crate) fn through(socket: TcpStream, behind: String) -> Box<dyn Transport> {
         let behind = Some(behind);
         Box::new(Self { socket, behind })
@@ -47,9 +48,9 @@ impl Duplex for Tcp {
         self.socket.poll_write_ready(context)
     }
 
-    /// A read that leaves room has emptied the socket: the next readiness is waited for without asking the
-    /// kernel once more. Not for local sockets: before a byte that a client marks as urgent a read ends
-    /// early.
+    /// A read that does not fill its buffer has emptied the socket, so the next readiness is
+    /// awaited without another system call. A local socket differs: its read may end early, before
+    /// a byte that a client marks as urgent.
     fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
         let length = self.socket.try_read(bytes)?;
         if length < bytes.len() {
@@ -78,7 +79,7 @@ impl Duplex for Tcp {
 
 impl Transport for Tcp {
     fn shut(&self) {
-        // It fails where the other end has ended it already.
+        // This fails if the peer has already ended the connection.
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 

@@ -1,11 +1,12 @@
-//! Mutual TLS 1.3 (RFC 8446): what a handshake needs, and what it comes to.
+//! Mutual TLS 1.3 (RFC 8446): the configuration of a handshake, and its result.
 //!
-//! rustls does the handshake and the key schedule, without a socket; records are sealed by
-//! [`record`]. Both sides have their chain judged, and one of the names in their certificate has to be
-//! among those that the configuration lists. No sessions are resumed, so each carrier proves it again.
+//! rustls does the handshake and the key schedule without a socket, and [`record`] seals the
+//! records. Both sides verify the peer's chain, and one of the names in the peer's certificate must
+//! be configured. Sessions are not resumed, so each carrier proves its identity.
 
 mod handshake;
 mod record;
+mod reset_secret;
 mod server;
 mod verify;
 
@@ -31,18 +32,20 @@ use super::{Proof, Side, Standing, Transport, Upgrade, invalid};
 use crate::base::files::{Unusable, read};
 use verify::{PeerVerifier, Root};
 
+pub(crate) use reset_secret::ResetSecret;
 pub(crate) use server::ServerTls;
 
-/// Of HTTP/1.1, which WebSocket begins with.
+/// The ALPN name of HTTP/1.1, with which WebSocket begins.
 const WEB_SOCKET_ALPN: &[u8] = b"http/1.1";
 
-/// What runs inside TLS. Both sides name it in the handshake (ALPN, RFC 7301), so that no server of another protocol takes
-/// a carrier for its own client, and no carrier listener a browser's connection. A side that names nothing is accepted.
+/// The protocol inside TLS. Both sides name this protocol in the handshake (ALPN, RFC 7301). So no
+/// server of another protocol accepts a carrier, and no carrier listener accepts a browser. A peer
+/// that sends no name is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inside {
     Carrier,
     WebSocket,
-    /// One of these two, as the side that dials says.
+    /// Either a carrier or WebSocket, as the dialling side chooses.
     CarrierOrWebSocket,
     Http2,
     Quic,
@@ -50,12 +53,12 @@ pub(crate) enum Inside {
 }
 
 impl Inside {
-    /// Of a carrier of `protocol`.
+    /// Returns the protocol inside TLS for carriers of `protocol`.
     pub(crate) const fn of(protocol: Protocol, upgrade: Upgrade<'_>) -> Self {
         match protocol {
             _ if matches!(upgrade, Upgrade::Always(_)) => Self::WebSocket,
             _ if matches!(upgrade, Upgrade::Asked(_)) => Self::CarrierOrWebSocket,
-            // SSH is never inside of TLS.
+            // SSH never runs inside TLS.
             Protocol::Native | Protocol::Jmux | Protocol::Ssh => Self::Carrier,
             Protocol::Http2 | Protocol::Hbone => Self::Http2,
             Protocol::Quic => Self::Quic,
@@ -77,7 +80,7 @@ impl Inside {
         vec![name.to_vec()]
     }
 
-    /// What a handshake for it came to, in which both sides agreed on `alpn`.
+    /// Returns the protocol inside TLS after a handshake in which both sides agreed on `alpn`.
     fn agreed(self, alpn: Option<&[u8]>) -> Self {
         match self {
             Self::CarrierOrWebSocket if alpn == Some(WEB_SOCKET_ALPN) => Self::WebSocket,
@@ -87,7 +90,7 @@ impl Inside {
     }
 }
 
-/// The accepting side of a handshake, by what runs inside.
+/// The accepting side: one configuration for each protocol inside, and the secret of QUIC's resets.
 #[derive(Debug)]
 pub(crate) struct Servers {
     carrier: Arc<ServerConfig>,
@@ -96,10 +99,11 @@ pub(crate) struct Servers {
     http2: Arc<ServerConfig>,
     quic: Arc<ServerConfig>,
     http3: Arc<ServerConfig>,
+    reset_secret: ResetSecret,
 }
 
 impl Servers {
-    fn new(config: ServerConfig) -> Self {
+    fn new(config: ServerConfig, reset_secret: ResetSecret) -> Self {
         let with = |inside: Inside| {
             let mut config = config.clone();
             config.alpn_protocols = inside.alpn();
@@ -112,6 +116,7 @@ impl Servers {
             http2: with(Inside::Http2),
             quic: with(Inside::Quic),
             http3: with(Inside::Http3),
+            reset_secret,
         }
     }
 
@@ -127,13 +132,13 @@ impl Servers {
     }
 }
 
-/// What both sides of a handshake need.
+/// The configuration of both sides.
 #[derive(Debug)]
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
     servers: Servers,
     verifier: Arc<PeerVerifier>,
-    /// What a client asks for: the first of the peers that can be asked for.
+    /// The name that a client requests: the first configured peer that is a valid server name.
     server_name: ServerName<'static>,
     certificate: status::Certificate,
 }
@@ -142,7 +147,7 @@ impl Tls {
     /// Reads and checks the files.
     ///
     /// # Errors
-    /// [`Unusable`] with the file.
+    /// [`Unusable`]: a file cannot be used.
     pub(crate) fn load(config: &MutualTls) -> std::result::Result<Self, Unusable> {
         let wrong = |path, problem: &dyn ToString| Unusable::new(path, problem.to_string());
         let roots = authorities(&config.ca)?;
@@ -150,7 +155,7 @@ impl Tls {
         let verifier = PeerVerifier::new(roots, &provider, config.peers.clone());
         let verifier = Arc::new(verifier.map_err(|error| wrong(&config.ca, &error))?);
         let mismatch = |error: rustls::Error| wrong(&config.key, &error);
-        let own = own(&config.certificate, &config.key)?;
+        let (own, reset_secret) = own(&config.certificate, &config.key)?;
         let shown = own.cert.first().and_then(facts);
         let certificate = shown
             .ok_or_else(|| wrong(&config.certificate, &"its first certificate cannot be read"))?;
@@ -174,22 +179,22 @@ impl Tls {
         let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
         Ok(Self {
             client: Arc::new(client),
-            servers: Servers::new(server),
+            servers: Servers::new(server, reset_secret),
             verifier,
             server_name: names.flatten().next().unwrap_or(unnamed),
             certificate,
         })
     }
 
-    /// This end's own.
+    /// This side's own certificate.
     pub(crate) const fn certificate(&self) -> &status::Certificate {
         &self.certificate
     }
 
-    /// Shakes hands over `below`, and agrees on what runs inside.
+    /// Performs the handshake over `below`, and negotiates the protocol inside.
     ///
     /// # Errors
-    /// The other end is not who it may be, or does not speak TLS.
+    /// The peer is not permitted, or does not use TLS.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
@@ -213,13 +218,13 @@ impl Tls {
         Ok((sealed(below, made, Some(proof)), agreed))
     }
 
-    /// What an other end that has shown `chain` has proved.
+    /// Returns the proof of a peer that presented `chain`.
     ///
     /// # Errors
-    /// It has none, or none of its names is a peer's.
+    /// The chain is empty, or no name of the certificate is permitted.
     pub(crate) fn proof(&self, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
         let certificate = chain.first();
-        let certificate = certificate.ok_or_else(|| invalid("the other end has no certificate"))?;
+        let certificate = certificate.ok_or_else(|| invalid("the peer has no certificate"))?;
         let name = self.verifier.name_of(certificate).map_err(invalid)?;
         Ok(Proof {
             identity: name.to_owned(),
@@ -229,7 +234,7 @@ impl Tls {
         })
     }
 
-    /// What a QUIC handshake of the side that dials needs, and whom it asks for.
+    /// The QUIC configuration of the dialling side, and the name to request.
     pub(crate) fn quic_client(&self, inside: Inside) -> (ClientConfig, String) {
         (
             for_quic(&self.client, inside),
@@ -237,25 +242,31 @@ impl Tls {
         )
     }
 
-    /// The same of the side that accepts.
+    /// The QUIC configuration of the accepting side.
     pub(crate) fn quic_server(&self, inside: Inside) -> Arc<ServerConfig> {
         self.servers.of(inside)
     }
 
-    /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
+    /// The secret of QUIC's stateless resets.
+    pub(crate) const fn reset_secret(&self) -> &ResetSecret {
+        &self.servers.reset_secret
+    }
+
+    /// Whether `proof` would be accepted now. `side`: whether this side dialled or accepted the
+    /// peer.
     pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
         self.verifier.standing(proof, side, UnixTime::now())
     }
 }
 
-/// `client`, for QUIC.
+/// A copy of `client` for QUIC.
 fn for_quic(client: &ClientConfig, inside: Inside) -> ClientConfig {
     let mut client = client.clone();
     client.alpn_protocols = inside.alpn();
     client
 }
 
-/// What anybody may know of a certificate.
+/// The public facts of a certificate.
 fn facts(certificate: &CertificateDer<'_>) -> Option<status::Certificate> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let date = |time: ASN1Time| time.to_datetime().format(&Rfc3339).ok();
@@ -267,17 +278,22 @@ fn facts(certificate: &CertificateDer<'_>) -> Option<status::Certificate> {
     })
 }
 
-/// The last second that a certificate is good in, since 1970.
+/// The last second at which a certificate is valid, in seconds since 1970.
 fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     u64::try_from(parsed.validity().not_after.timestamp()).ok()
 }
 
-/// The certificates of this end, and their private key, whose bytes are wiped once it is taken in.
+/// Loads the certificates of this side and their private key. Returns them with a secret that is
+/// derived from the private key. The bytes of the key are wiped after parsing.
 ///
 /// # Errors
-/// [`Unusable`]: a file has none, or the key is another certificate's.
-fn own(certificate: &Path, key: &Path) -> std::result::Result<CertifiedKey, Unusable> {
+/// [`Unusable`]: a file contains no certificate or no key, or the key belongs to another
+/// certificate.
+fn own(
+    certificate: &Path,
+    key: &Path,
+) -> std::result::Result<(CertifiedKey, ResetSecret), Unusable> {
     let certificates = certificates(certificate)?;
     let wrong = |error: rustls::Error| Unusable::new(key, error);
     let bytes = PrivateKeyDer::from_pem_slice(&read(key)?)
@@ -286,10 +302,11 @@ fn own(certificate: &Path, key: &Path) -> std::result::Result<CertifiedKey, Unus
     let signing = aws_lc_rs::sign::any_supported_type(&bytes).map_err(wrong)?;
     let own = CertifiedKey::new(certificates, signing);
     own.keys_match().map_err(wrong)?;
-    Ok(own)
+    let secret = ResetSecret::of(bytes.secret_der()).map_err(|error| Unusable::new(key, error))?;
+    Ok((own, secret))
 }
 
-/// What a handshake made of `below`.
+/// The result of a handshake over `below`.
 fn sealed(
     below: Box<dyn Transport>,
     made: handshake::Made,
@@ -298,7 +315,7 @@ fn sealed(
     Sealed::boxed(below, made.records, proof, &made.unread, made.plain)
 }
 
-/// Those of `aws-lc-rs`, AES first: it is what processors do fastest.
+/// The cipher suites of `aws-lc-rs`. AES is first, because processors are fastest with it.
 fn provider() -> Arc<CryptoProvider> {
     use aws_lc_rs::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
@@ -313,7 +330,7 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// The authorities of a file, in one.
+/// The authorities in a file, as one store.
 fn roots(path: &Path) -> std::result::Result<RootCertStore, Unusable> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -323,7 +340,7 @@ fn roots(path: &Path) -> std::result::Result<RootCertStore, Unusable> {
     Ok(roots)
 }
 
-/// The same, each by itself.
+/// The authorities in a file, each as a separate root.
 fn authorities(path: &Path) -> std::result::Result<Vec<Root>, Unusable> {
     let root = |certificate: CertificateDer<'static>| {
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
@@ -358,7 +375,8 @@ mod tests {
 
     use super::*;
 
-    /// The files of a certificate for `name`, of its key and of an authority of its own.
+    /// Files with a certificate for `name`, the certificate's key, and the certificate's own
+    /// authority.
     pub(super) fn issued(dir: &Path, name: &str) -> (PathBuf, PathBuf, PathBuf) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -376,7 +394,7 @@ mod tests {
         (write("certificate", certificate), key, write("ca", ca))
     }
 
-    /// A client and a server that may talk to each other.
+    /// A client and a server that accept each other.
     pub(super) fn both() -> (Tls, Tls) {
         let dir = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! A Unix socket: a carrier between two processes of one machine.
+//! A Unix socket: a carrier between two processes on one machine.
 
 use std::io::{IoSlice, Result};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use super::{Detached, Transport};
 use crate::io::duplex::Duplex;
 
-/// A connected socket, and the path that it is connected to or was accepted on.
+/// A connected socket, and its path: the path it connected to, or the path of the listening socket.
 #[derive(Debug)]
 pub(crate) struct Unix {
     socket: UnixStream,
@@ -50,7 +50,7 @@ impl Duplex for Unix {
 
 impl Transport for Unix {
     fn shut(&self) {
-        // It fails where the other end has ended it already.
+        // This fails if the peer has already ended the connection.
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 

@@ -1,4 +1,4 @@
-//! Whether a carrier is a WebSocket connection: as it is configured, or as the other end wants it.
+//! Decides whether a carrier is a WebSocket connection, by configuration or by the peer's choice.
 
 use std::io::Result;
 
@@ -9,17 +9,17 @@ use super::{Inside, Transport};
 /// Whether a carrier is a WebSocket connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Upgrade<'a> {
-    /// It is none.
+    /// The carrier is not a WebSocket connection.
     Never,
-    /// It is one.
+    /// The carrier is a WebSocket connection.
     Always(&'a WebSocket),
-    /// On the side that accepts: it is one where the other end wants that, by the protocol that it names in its handshake
-    /// (ALPN), or else by its first byte, which is that of a GET.
+    /// For the accepting side: the peer chooses by ALPN in its TLS handshake. Without ALPN, a first
+    /// byte `G`, as in GET, selects WebSocket.
     Asked(&'a WebSocket),
 }
 
 impl<'a> Upgrade<'a> {
-    /// Behind a handshake in which both ends agreed on `inside`.
+    /// The choice after a handshake in which both ends agreed on `inside`.
     pub(crate) const fn agreed(self, inside: Inside) -> Option<&'a WebSocket> {
         match (self, inside) {
             (Self::Always(web_socket), _) | (Self::Asked(web_socket), Inside::WebSocket) => {
@@ -29,7 +29,7 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// Where nobody agreed on anything.
+    /// The choice without an agreement.
     ///
     /// # Errors
     /// The connection failed.
@@ -39,7 +39,7 @@ impl<'a> Upgrade<'a> {
             Self::Always(web_socket) => Ok(Some(web_socket)),
             Self::Asked(web_socket) => {
                 let mut first = [0];
-                // What is no TCP connection is dialled as it is.
+                // Transports other than TCP are never WebSocket here.
                 if let Some(tcp) = below.plain() {
                     tcp.peek(&mut first).await?;
                 }

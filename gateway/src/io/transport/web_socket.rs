@@ -1,7 +1,8 @@
-//! WebSocket (RFC 6455): carriers through what lets only HTTP pass.
+//! WebSocket (RFC 6455): carriers through intermediaries that pass only HTTP.
 //!
-//! A request for an upgrade, its answer, then binary messages whose bounds mean nothing: their payload is the
-//! stream. A message is passed on as it comes, however long it says it is. Pings are answered.
+//! A request for an upgrade and its answer precede binary messages. The payloads of the messages
+//! form the byte stream, and message boundaries have no meaning. A reader gets the bytes of a
+//! message as they arrive, regardless of the message's length. The transport answers pings.
 
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
@@ -18,13 +19,13 @@ use super::sealed::{Gather, Opened, Records, Sealed};
 use super::{HANDSHAKE_BYTES_MAX, Side, Transport, invalid};
 use crate::io::duplex;
 
-/// Appended to a key to make the answer to it (section 1.3).
+/// Appended to a key to compute the answer (section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Header fields of a request or an answer.
+/// Maximum number of header fields of a request or an answer.
 const FIELDS_MAX: usize = 64;
-/// Payload of a message that we send: the most that a length of two bytes says.
+/// Maximum payload of a message that this side sends: the maximum of a two-byte length.
 const PLAIN_BYTES_MAX: usize = 65_535;
-/// Opcode, length, mask.
+/// Maximum length of a frame's header in bytes: opcode, length and mask.
 const HEADER_BYTES_MAX: usize = 2 + 2 + 4;
 const CONTROL_BYTES_MAX: usize = 125;
 
@@ -39,7 +40,7 @@ const PONG: u8 = 10;
 /// Upgrades `below`.
 ///
 /// # Errors
-/// The other end does not speak WebSocket, or not at this path.
+/// The peer does not use WebSocket, or does not use it at this path.
 pub(crate) async fn upgrade(
     below: Box<dyn Transport>,
     side: Side,
@@ -54,13 +55,14 @@ pub(crate) async fn upgrade(
     Ok(Sealed::boxed(below, records, proof, &unread, Vec::new()))
 }
 
-/// What proves that who answers has read `key`.
-fn proof(key: &str) -> String {
+/// The value of `Sec-WebSocket-Accept` for the `Sec-WebSocket-Key` in `key` (RFC 6455, section
+/// 4.2.2).
+fn accept_value(key: &str) -> String {
     let text = format!("{key}{GUID}");
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
 
-/// What a request names as its host: who is there, where that is an address.
+/// The host in a request: the peer, if the peer is an address.
 fn host_of(below: &dyn Transport) -> String {
     match below.peer() {
         peer if below.path().is_some() => peer,
@@ -68,7 +70,7 @@ fn host_of(below: &dyn Transport) -> String {
     }
 }
 
-/// Returns what was read behind the answer.
+/// Sends the request. Returns bytes that were read after the answer.
 async fn ask(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
     let key = STANDARD.encode(rand::random::<[u8; 16]>());
     let host = config.host.clone().unwrap_or_else(|| host_of(below));
@@ -86,17 +88,21 @@ async fn ask(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
         if let httparse::Status::Complete(length) = answer.parse(&bytes).map_err(invalid)? {
             let code = answer.code.unwrap_or_default();
             if code != 101 {
-                return Err(invalid(format!("the upgrade is answered by status {code}")));
+                return Err(invalid(format!(
+                    "the peer answered the WebSocket upgrade with status {code}, expected 101"
+                )));
             }
-            if field(answer.headers, "Sec-WebSocket-Accept") != Some(&proof(&key)) {
-                return Err(invalid("the upgrade's answer is not for its request"));
+            if field(answer.headers, "Sec-WebSocket-Accept") != Some(&accept_value(&key)) {
+                return Err(invalid(
+                    "the answer to the WebSocket upgrade has a wrong Sec-WebSocket-Accept",
+                ));
             }
             return Ok(bytes.split_off(length));
         }
     }
 }
 
-/// Returns what was read behind the request.
+/// Answers a request. Returns bytes that were read after the request.
 async fn answer(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let (length, answer) = loop {
@@ -118,18 +124,22 @@ async fn answer(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
             let text =
                 format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             duplex::write_all(below, text.as_bytes()).await?;
-            Err(invalid(format!("a request was answered by {status}")))
+            Err(invalid(format!(
+                "this gateway refused a WebSocket upgrade with status {status}"
+            )))
         }
     }
 }
 
-/// The proof of an answer, or the status of a refusal.
+/// The value of `Sec-WebSocket-Accept`, or the HTTP status with which the gateway refuses the
+/// upgrade.
 type Answer = std::result::Result<String, &'static str>;
 
-/// The request that `bytes` begin with: its length, and what it is answered; `None`: it is not whole.
+/// Parses the request at the start of `bytes`. Returns the request's length and the answer; `None`:
+/// the request is incomplete.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are not a request.
 fn request(bytes: &[u8], config: &WebSocket) -> Result<Option<(usize, Answer)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
@@ -144,7 +154,7 @@ fn judge(request: &httparse::Request<'_, '_>, config: &WebSocket) -> Answer {
     if path.split('?').next() != Some(&config.path) {
         return Err("404 Not Found");
     }
-    // A browser names the page that speaks through it; no gateway and no jetsocat does.
+    // A browser sends the origin of the page that connects. Gateways and jetsocat send no origin.
     let mut origins = values(request.headers, "Origin");
     if !origins.all(|origin| is_permitted(origin, config)) {
         return Err("403 Forbidden");
@@ -162,7 +172,7 @@ fn judge(request: &httparse::Request<'_, '_>, config: &WebSocket) -> Answer {
         return Err("426 Upgrade Required");
     }
     field(request.headers, "Sec-WebSocket-Key")
-        .map(proof)
+        .map(accept_value)
         .ok_or("400 Bad Request")
 }
 
@@ -182,12 +192,14 @@ fn values<'a>(fields: &'a [httparse::Header<'_>], name: &'a str) -> impl Iterato
     named.map(|field| field.value)
 }
 
-/// Reads what there is behind `bytes`.
+/// Reads more bytes and appends them to `bytes`.
 async fn more(below: &dyn Transport, bytes: &mut Vec<u8>) -> Result<()> {
     let mut part = [0; 2048];
     let room = part.len().min(HANDSHAKE_BYTES_MAX - bytes.len());
     if room == 0 {
-        return Err(invalid("the upgrade's head is too long"));
+        return Err(invalid(format!(
+            "the HTTP head of the WebSocket upgrade is too long: more than {HANDSHAKE_BYTES_MAX} bytes"
+        )));
     }
     match duplex::read(below, &mut part[..room]).await? {
         0 => Err(super::closed_early()),
@@ -202,20 +214,20 @@ async fn more(below: &dyn Transport, bytes: &mut Vec<u8>) -> Result<()> {
 #[derive(Debug)]
 struct Messages {
     side: Side,
-    /// Bytes of the message that has begun.
+    /// Number of remaining bytes of the current message.
     left: u64,
-    /// What they are masked with, and how many were.
+    /// The mask of the current message, and the number of bytes masked so far.
     mask: [u8; 4],
     masked: usize,
-    /// The answer to a ping.
+    /// The pending answer to a ping.
     pong: Option<Vec<u8>>,
-    /// The answer to the word that there is no more.
+    /// The pending answer to the peer's close frame.
     goodbye: Option<Vec<u8>>,
-    /// The other end was told that there is no more.
+    /// Whether this side has sent a close frame.
     told: bool,
 }
 
-/// What a frame's header says.
+/// The fields of a frame's header.
 struct Frame {
     header: usize,
     opcode: u8,
@@ -236,7 +248,8 @@ impl Messages {
         }
     }
 
-    /// Puts a header for `length` bytes into `out`; returns where the payload goes, and its mask.
+    /// Writes a header for `length` bytes into `out`. Returns the offset of the payload, and the
+    /// mask.
     fn begin(&self, opcode: u8, length: usize, mut out: &mut [u8]) -> Result<(usize, [u8; 4])> {
         let all = out.len();
         let flag = if self.side == Side::Dials { MASKED } else { 0 };
@@ -263,17 +276,19 @@ impl Messages {
         Ok(header + text.len())
     }
 
-    /// The frame that begins `bytes`; `None`: its header is incomplete.
+    /// Parses the frame at the start of `bytes`; `None`: the frame's header is incomplete.
     ///
     /// # Errors
-    /// It breaks the protocol.
+    /// The frame breaks the protocol.
     fn frame(&self, bytes: &[u8]) -> Result<Option<Frame>> {
         let [first, second, rest @ ..] = bytes else {
             return Ok(None);
         };
         let is_masked = second & MASKED != 0;
         if is_masked != (self.side == Side::Accepts) || first & 0x70 != 0 {
-            return Err(invalid("a frame of a WebSocket is malformed"));
+            return Err(invalid(
+                "a frame of a WebSocket is malformed: its mask bit is wrong, or a reserved bit is set",
+            ));
         }
         let (length, header) = match second & !MASKED {
             126 => match rest.first_chunk() {
@@ -286,9 +301,11 @@ impl Messages {
             },
             length => (length.into(), 2),
         };
-        // Section 5.2: the highest bit is zero.
+        // The highest bit must be zero (section 5.2).
         if length > i64::MAX as u64 {
-            return Err(invalid("a frame of a WebSocket is malformed"));
+            return Err(invalid(format!(
+                "a frame of a WebSocket is malformed: its length is {length} bytes"
+            )));
         }
         let mask = match is_masked {
             false => Some(([0; 4], header)),
@@ -304,12 +321,12 @@ impl Messages {
         }))
     }
 
-    /// A control frame, whose payload is `payload`.
+    /// Handles a control frame that contains `payload`.
     fn control(&mut self, frame: &Frame, payload: &[u8]) -> Result<Opened> {
         match frame.opcode {
             CLOSE => {
                 if !std::mem::replace(&mut self.told, true) {
-                    // Its status, not its reason (section 5.5.1).
+                    // The answer contains the status without the reason (section 5.5.1).
                     let mut status = payload[..payload.len().min(2)].to_vec();
                     apply(frame.mask, 0, &mut status);
                     self.goodbye = Some(status);
@@ -322,7 +339,11 @@ impl Messages {
                 self.pong = Some(text);
             }
             PONG => {}
-            _ => return Err(invalid("a WebSocket message is not binary")),
+            opcode => {
+                return Err(invalid(format!(
+                    "a WebSocket message is not binary: its opcode is {opcode}"
+                )));
+            }
         }
         Ok(Opened::Record {
             consumed: frame.header + payload.len(),
@@ -331,7 +352,7 @@ impl Messages {
     }
 }
 
-/// Masks, or unmasks, what follows `before` bytes of a frame.
+/// Masks or unmasks `bytes`, which follow the first `before` bytes of a frame.
 fn apply(mask: [u8; 4], before: usize, bytes: &mut [u8]) {
     let mask: [u8; 4] = std::array::from_fn(|index| mask[(before + index) % 4]);
     let wide = u64::from_ne_bytes([mask, mask].concat().try_into().unwrap_or_default());
@@ -397,7 +418,9 @@ impl Records for Messages {
         }
         let is_whole = sealed.first().is_some_and(|first| first & FINAL != 0);
         if frame.length > CONTROL_BYTES_MAX as u64 || !is_whole {
-            return Err(invalid("a frame of a WebSocket is malformed"));
+            return Err(invalid(
+                "a frame of a WebSocket is malformed: a control frame is fragmented or longer than 125 bytes",
+            ));
         }
         let end = frame.header + frame.length as usize;
         match sealed.get(frame.header..end) {

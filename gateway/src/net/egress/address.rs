@@ -1,15 +1,14 @@
-//! Where an exit is dialled.
+//! The address of an exit.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// A name as it is configured, and one of the addresses that it resolves to, where it was looked up
-/// here.
+/// A configured name and, if this gateway resolved the name, one of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     ip: Option<SocketAddr>,
     name: String,
-    /// The name resolves to others, too.
+    /// Whether the name also resolves to other addresses.
     is_one_of_several: bool,
 }
 
@@ -30,7 +29,7 @@ impl Address {
         }
     }
 
-    /// It means one place, or any of several.
+    /// A name that is not resolved here.
     pub(crate) fn unresolved(name: &str) -> Self {
         Self {
             ip: None,
@@ -39,9 +38,9 @@ impl Address {
         }
     }
 
-    /// Where a carrier leads that was dialled by the name alone, and whose other end is at `peer`.
+    /// The address of a carrier that was dialled by name and whose peer is `peer`.
     pub(crate) fn at(&self, peer: &str) -> Self {
-        // Behind a proxy it is the name that leads there.
+        // Behind a proxy, `peer` is a name, so the address remains unknown.
         let ip = peer.parse().ok();
         Self {
             ip,
@@ -50,7 +49,7 @@ impl Address {
         }
     }
 
-    /// `host:port`, `unix:/path`, or what a command is called.
+    /// `host:port`, `unix:/path`, or the label of a command.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -59,12 +58,12 @@ impl Address {
         self.ip
     }
 
-    /// Its address, where the name may lead elsewhere.
+    /// The IP address, if the name resolves to several addresses.
     pub(crate) fn told_apart(&self) -> Option<SocketAddr> {
         self.ip.filter(|_| self.is_one_of_several)
     }
 
-    /// Whether both mean the same place: two names may.
+    /// Whether both addresses are the same endpoint. Two names may resolve to the same address.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self.ip, other.ip) {
             (Some(one), Some(other)) => one == other,
@@ -81,14 +80,14 @@ impl Address {
         bare(host)
     }
 
-    /// The name's port, where it has one.
+    /// The port in the name, if present.
     pub(crate) fn port(&self) -> Option<u16> {
         let (_, port) = self.name.rsplit_once(':')?;
         port.parse().ok()
     }
 }
 
-/// `host` without the brackets that an IPv6 address has before a port.
+/// Removes the brackets of an IPv6 address.
 pub(crate) fn bare(host: &str) -> &str {
     let inner = host.strip_prefix('[');
     inner

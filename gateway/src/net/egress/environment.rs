@@ -1,9 +1,12 @@
-//! The proxy that the environment names, as for curl: for WebSocket carriers alone, since other ones are no traffic
-//! that an administrator has in mind who sets it. Where it is to be chosen what carriers are, it is for those that are.
+//! Reads the proxy from the environment as curl does. Only WebSocket carriers use this proxy, since
+//! the variables are meant for web traffic. With transport Auto, the proxy applies to the WebSocket
+//! carriers.
 //!
-//! `https_proxy` or `HTTPS_PROXY` for those over TLS, `http_proxy` for others (in capitals anyone who sends a CGI
-//! program a header could set it), else `all_proxy` or `ALL_PROXY`. `no_proxy` or `NO_PROXY` names exits that are
-//! dialled directly: `*`, names with all below them, addresses and networks, each with or without a port.
+//! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and `http_proxy` to other carriers.
+//! `all_proxy` or `ALL_PROXY` applies if none of these variables is set. `HTTP_PROXY` is ignored,
+//! because a client of a CGI program could set it by a header. `no_proxy` or `NO_PROXY` lists exits
+//! that are dialled directly: `*`, names including their subdomains, addresses and networks, each
+//! with or without a port.
 
 use std::net::IpAddr;
 
@@ -12,10 +15,10 @@ use ipnet::IpNet;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, Proxy, ProxyServer, Security, UNIX_PREFIX};
 
-/// The proxy for `config`'s carriers; `variable` looks one up.
+/// Returns the proxy for the carriers of `config`. `variable` reads an environment variable.
 ///
 /// # Errors
-/// What is named cannot be used; its variable is named.
+/// The value of a variable is invalid. The error names the variable.
 pub(super) fn proxy(
     config: &Config,
     variable: impl Fn(&str) -> Option<String>,
@@ -55,7 +58,7 @@ pub(super) fn proxy(
     })
 }
 
-/// Whether `list` names `exit`, `host:port`; Unix sockets have no proxy.
+/// Whether `list` contains `exit` (`host:port`). A Unix socket never uses a proxy.
 fn is_exempt(list: &str, exit: &str) -> bool {
     if exit.starts_with(UNIX_PREFIX) {
         return true;

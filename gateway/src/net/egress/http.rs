@@ -1,4 +1,4 @@
-//! CONNECT of an HTTP proxy (RFC 9110, section 9.3.6), from the client's side.
+//! The client side of CONNECT through an HTTP proxy (RFC 9110, section 9.3.6).
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -9,18 +9,18 @@ use tokio::net::TcpStream;
 
 use super::hear;
 
-/// Longest head of an answer.
+/// Maximum length of a response head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Header fields of one.
+/// Maximum number of header fields in a response.
 const FIELDS_MAX: usize = 64;
-/// Characters of a reason that are repeated.
+/// Maximum number of characters of a reason phrase in an error.
 const REASON_MAX: usize = 100;
 const END: &[u8] = b"\r\n\r\n";
 
-/// Has the proxy at the other end of `tcp` lead on to `to`.
+/// Requests that the proxy at the other end of `tcp` connects to `to`.
 ///
 /// # Errors
-/// It does not, for the reason it says, or does not speak HTTP.
+/// The proxy refused the request, with its reason, or its response is not HTTP.
 pub(super) async fn connect(
     tcp: &mut TcpStream,
     user: Option<&(String, String)>,
@@ -35,21 +35,24 @@ pub(super) async fn connect(
     judge(&head(tcp).await?)
 }
 
-/// The head of the answer, and not a byte behind it: that is from the other end.
+/// Reads the head of the response and no byte after the head, since the next bytes come from the
+/// target of the CONNECT.
 async fn head(tcp: &mut TcpStream) -> Result<Vec<u8>> {
     let (mut head, mut part) = (Vec::new(), [0; 1024]);
     while !head.ends_with(END) {
         let peeked = tcp.peek(&mut part).await?;
         let known = head.len();
         head.extend_from_slice(&part[..peeked]);
-        // The end may have begun in what was read before.
+        // The end may begin in the bytes of the previous read.
         let from = known.saturating_sub(END.len() - 1);
         let found = head[from..].windows(END.len()).position(|part| part == END);
         head.truncate(found.map_or(head.len(), |at| from + at + END.len()));
         if head.len() > HEAD_BYTES_MAX {
-            return Err(invalid("its answer has no end within 8 KiB"));
+            return Err(invalid(
+                "the head of the proxy's response is longer than 8 KiB",
+            ));
         }
-        // Nothing was peeked at: the end, which reading tells.
+        // If peeking returned no byte, reading one byte reports the end of the stream.
         let taken = (head.len() - known).max(usize::from(peeked == 0));
         hear(tcp, &mut part[..taken]).await?;
     }
@@ -61,7 +64,7 @@ fn judge(head: &[u8]) -> Result<()> {
     let mut answer = httparse::Response::new(&mut fields);
     let parsed = answer.parse(head);
     if !matches!(parsed, Ok(httparse::Status::Complete(_))) {
-        return Err(invalid("its answer is not HTTP"));
+        return Err(invalid("the proxy's response is not HTTP"));
     }
     let status = answer.code.unwrap_or_default();
     let reason: String = answer
@@ -73,9 +76,9 @@ fn judge(head: &[u8]) -> Result<()> {
     match status {
         200..=299 => Ok(()),
         407 => Err(refused(format!(
-            "it asks for a user it knows: {status} {reason}"
+            "the proxy requires valid credentials: {status} {reason}"
         ))),
-        _ => Err(refused(format!("it answers {status} {reason}"))),
+        _ => Err(refused(format!("the proxy returned {status} {reason}"))),
     }
 }
 
@@ -94,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of an answer that comes in these parts, and what is left to read.
+    /// Sends a response in these parts. Returns the result, and the bytes that remain to be read.
     async fn answered(parts: &[&[u8]]) -> (Result<()>, Vec<u8>) {
         let (mut near, mut far) = pair().await;
         let user = ("alice".to_owned(), "secret".to_owned());
@@ -140,18 +143,24 @@ mod tests {
         let cases: [(&[u8], &str); 5] = [
             (
                 b"HTTP/1.1 403 Filtered\r\nContent-Length: 0\r\n\r\n",
-                "it answers 403 Filtered",
+                "the proxy returned 403 Filtered",
             ),
             (
                 b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
-                "it asks for a user it knows: 407 Proxy Authentication Required",
+                "the proxy requires valid credentials: 407 Proxy Authentication Required",
             ),
-            (b"SSH-2.0-OpenSSH\r\n\r\n", "its answer is not HTTP"),
+            (
+                b"SSH-2.0-OpenSSH\r\n\r\n",
+                "the proxy's response is not HTTP",
+            ),
             (
                 b"HTTP/1.1 200",
-                "it closed the connection before it answered",
+                "the proxy closed the connection before it answered",
             ),
-            (&long, "its answer has no end within 8 KiB"),
+            (
+                &long,
+                "the head of the proxy's response is longer than 8 KiB",
+            ),
         ];
         for (answer, expected) in cases {
             let (led, _) = answered(&[answer]).await;

@@ -1,4 +1,4 @@
-//! CONNECT of a SOCKS5 proxy (RFC 1928, and 1929 where it knows its users), from the client's side.
+//! The client side of CONNECT through a SOCKS5 proxy (RFC 1928; with a password, RFC 1929).
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// Has the proxy at the other end of `tcp` lead on to `to`, `host:port`.
+/// Requests that the proxy at the other end of `tcp` connects to `to`, given as `host:port`.
 ///
 /// # Errors
-/// It does not, for the reason it says, or does not speak SOCKS5.
+/// The proxy refused the request, with its reason, or its response is not SOCKS5.
 pub(super) async fn connect(
     tcp: &mut TcpStream,
     user: Option<&(String, String)>,
@@ -32,8 +32,14 @@ pub(super) async fn connect(
     match (exactly(tcp).await?, user) {
         ([VERSION, NO_USER], None) => {}
         ([VERSION, USER], Some(user)) => log_in(tcp, user).await?,
-        ([VERSION, NONE_OF_THESE], None) => return Err(refused("it asks for a user it knows")),
-        ([VERSION, NONE_OF_THESE], Some(_)) => return Err(refused("it takes no password")),
+        ([VERSION, NONE_OF_THESE], None) => {
+            return Err(refused("the proxy requires valid credentials"));
+        }
+        ([VERSION, NONE_OF_THESE], Some(_)) => {
+            return Err(refused(
+                "the proxy does not support password authentication",
+            ));
+        }
         _ => return Err(invalid()),
     }
     tcp.write_all(&request(to)?).await?;
@@ -43,9 +49,9 @@ pub(super) async fn connect(
     }
     if reply != 0 {
         let text = meaning(reply);
-        return Err(refused(&format!("it answers {reply}, {text}")));
+        return Err(refused(&format!("the proxy returned {reply}, {text}")));
     }
-    // Where it connected from; then the port.
+    // Skips the address from which the proxy connected, and a port.
     match kind {
         IPV4 => drop(exactly::<4>(tcp).await?),
         IPV6 => drop(exactly::<16>(tcp).await?),
@@ -64,21 +70,22 @@ pub(super) async fn connect(
 async fn log_in(tcp: &mut TcpStream, (name, password): &(String, String)) -> Result<()> {
     let mut words = vec![USER_VERSION];
     for word in [name, password] {
-        // The configuration has none that is longer.
+        // The configuration limits both texts to 255 bytes.
         words.push(word.len() as u8);
         words.extend_from_slice(word.as_bytes());
     }
     tcp.write_all(&words).await?;
     match exactly(tcp).await? {
         [_, 0] => Ok(()),
-        [_, _] => Err(refused(
-            "it does not know the user, or not by this password",
-        )),
+        [_, _] => Err(refused("the proxy rejected the user name or the password")),
     }
 }
 
 fn request(to: &str) -> Result<Vec<u8>> {
-    let wrong = || Error::new(ErrorKind::InvalidInput, "no address that SOCKS5 can say");
+    let wrong = || {
+        let text = format!("the address {to:?} cannot be encoded in SOCKS5");
+        Error::new(ErrorKind::InvalidInput, text)
+    };
     let (host, port) = to.rsplit_once(':').ok_or_else(wrong)?;
     let port: u16 = port.parse().map_err(|_| wrong())?;
     let host = bare(host);
@@ -102,7 +109,7 @@ fn request(to: &str) -> Result<Vec<u8>> {
     Ok(request)
 }
 
-/// Section 6.
+/// The meaning of a reply code (RFC 1928, section 6).
 const fn meaning(reply: u8) -> &'static str {
     match reply {
         2 => "not allowed",
@@ -127,7 +134,7 @@ fn refused(text: &str) -> Error {
 }
 
 fn invalid() -> Error {
-    Error::new(ErrorKind::InvalidData, "its answer is not SOCKS5")
+    Error::new(ErrorKind::InvalidData, "the proxy's response is not SOCKS5")
 }
 
 #[cfg(test)]
@@ -154,13 +161,19 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_told_and_what_is_behind_an_answer_stays() {
         for (answer, expected) in [
-            (&b"\x05\xff"[..], Err("it asks for a user it knows")),
-            (b"HTTP/1.1 400", Err("its answer is not SOCKS5")),
+            (
+                &b"\x05\xff"[..],
+                Err("the proxy requires valid credentials"),
+            ),
+            (b"HTTP/1.1 400", Err("the proxy's response is not SOCKS5")),
             (
                 b"\x05\x00\x05\x02\x00\x01",
-                Err("it answers 2, not allowed"),
+                Err("the proxy returned 2, not allowed"),
             ),
-            (b"\x05", Err("it closed the connection before it answered")),
+            (
+                b"\x05",
+                Err("the proxy closed the connection before it answered"),
+            ),
             (b"\x05\x00\x05\x00\x00\x03\x01a\x00\x01hello", Ok(b"hello")),
             (
                 b"\x05\x00\x05\x00\x00\x01\x01\x02\x03\x04\x00\x01hello",

@@ -1,4 +1,4 @@
-//! What the kernel says of an interface.
+//! The attributes of an interface that the kernel reports.
 
 use std::io;
 
@@ -8,30 +8,39 @@ use netlink_packet_route::link::{InfoData, LinkAttribute, LinkInfo, LinkMessage}
 
 use crate::io::netlink::Netlink;
 
-/// Attributes of TUN interfaces (linux/if_link.h), which the library has no names for.
+/// Attributes of TUN interfaces (linux/if_link.h), which the netlink library does not name.
 const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_PERSIST: u16 = 6;
-/// Not `IFF_TAP`.
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+const IFLA_TUN_NUM_QUEUES: u16 = 8;
+const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
+/// The value of `IFLA_TUN_TYPE` for TUN. TAP is 2 (`IFF_TAP`).
 const IFF_TUN: u32 = 1;
 
-/// An interface.
+/// A network interface.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) index: u32,
-    /// A TUN interface, not TAP and nothing else.
+    /// Whether the interface is a TUN interface, and not a TAP interface.
     pub(super) is_tun: bool,
-    /// It stays when nobody has it open.
+    /// Whether the interface remains after the last process has closed it.
     pub(super) is_persistent: bool,
-    /// The user who may open it.
+    /// The user who may open the interface.
     pub(super) owner: Option<u32>,
+    /// Whether the interface can have several queues.
+    pub(super) has_several: bool,
+    /// Open queues that receive packets. 0 for an interface with one queue.
+    pub(super) queues: u32,
+    /// Open queues that are detached (`TUNSETQUEUE`), so they receive no packets.
+    pub(super) detached: u32,
 }
 
 impl Link {
-    /// The interface of this name, if there is one.
+    /// Looks up an interface by name. Returns `None` if the interface does not exist.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the kernel.
     pub(super) fn named(
         netlink: &mut Netlink<RouteNetlinkMessage>,
         name: &str,
@@ -83,6 +92,9 @@ impl Link {
             IFLA_TUN_OWNER => self.owner = Some(value),
             IFLA_TUN_TYPE => self.is_tun = value == IFF_TUN,
             IFLA_TUN_PERSIST => self.is_persistent = value != 0,
+            IFLA_TUN_MULTI_QUEUE => self.has_several = value != 0,
+            IFLA_TUN_NUM_QUEUES => self.queues = value,
+            IFLA_TUN_NUM_DISABLED_QUEUES => self.detached = value,
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
-//! The translation of sources of packets that a host passes on between the interface and its other ones: an nftables table
-//! with one rule for each direction.
+//! Source translation (SNAT) for packets that a host forwards between the TUN interface and its
+//! other interfaces: an nftables table with one rule for each direction.
 
 use std::io;
 
@@ -15,10 +15,10 @@ use crate::io::netlink::Netlink;
 const CHAIN: &str = "postrouting";
 /// `srcnat` of nft(8) (NF_IP_PRI_NAT_SRC).
 const PRIORITY: u32 = 100;
-/// A name as nftables compares it (IFNAMSIZ).
+/// Bytes of an interface name that nftables compares (IFNAMSIZ).
 const NAME_BYTES: usize = 16;
 
-/// The kernel has no such table, or no nf_tables.
+/// Errors for a table that does not exist, or for a kernel without nf_tables.
 const NO_TABLE: [i32; 4] = [
     libc::ENOENT,
     libc::EINVAL,
@@ -36,17 +36,17 @@ fn table(device: &str) -> TableMessage {
     }
 }
 
-/// Makes the table of `device`, or replaces it.
+/// Creates or replaces the table of `device`.
 ///
 /// # Errors
-/// The kernel's, such as "not supported" where it has no nf_tables.
+/// Errors of the kernel, such as "not supported" without nf_tables.
 pub(super) fn set(device: &str) -> io::Result<()> {
     let rules = [
         (Operator::Equal, Operator::NotEqual),
         (Operator::NotEqual, Operator::Equal),
     ];
     let rules = rules.map(|(from, to)| rule(device, from, to));
-    // Only a table that exists can be deleted.
+    // Deleting a table fails if it does not exist, so the transaction creates it first.
     let mut messages = vec![
         (NfTablesMessage::NewTable(table(device)), NLM_F_CREATE),
         (NfTablesMessage::DeleteTable(table(device)), 0),
@@ -58,10 +58,10 @@ pub(super) fn set(device: &str) -> io::Result<()> {
     Netlink::netfilter()?.transaction(messages)
 }
 
-/// Removes the table of `device`, if the kernel has it.
+/// Removes the table of `device` if it exists.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub(super) fn remove(device: &str) -> io::Result<()> {
     let messages = vec![(NfTablesMessage::DeleteTable(table(device)), 0)];
     let removed = Netlink::netfilter().and_then(|mut netlink| netlink.transaction(messages));
@@ -85,7 +85,8 @@ fn chain(device: &str) -> ChainMessage {
     }
 }
 
-/// `iifname FROM device iifname != "" oifname TO device masquerade`: what this host sends itself has no input interface.
+/// `iifname FROM device iifname != "" oifname TO device masquerade`. A packet that this host itself
+/// sends has no input interface, so the rule does not apply to it.
 fn rule(device: &str, from: Operator, to: Operator) -> RuleMessage {
     let conditions = [
         (MetaKey::Iifname, from, device),

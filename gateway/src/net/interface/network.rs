@@ -1,4 +1,5 @@
-//! Addresses and routes of an interface: what is missing is added, what is not to be there is removed.
+//! Sets the addresses and routes of an interface: adds the missing addresses and routes, and
+//! removes all others.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,14 +14,15 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::io::netlink::Netlink;
 
-/// What was being done, and why it failed.
+/// The step that failed, and its error.
 type Failed = (String, io::Error);
 
-/// Gives the interface these addresses, and no others but those of the link. With the last one of IPv4 the kernel drops all
-/// IPv4 routes of the interface (`fib_disable_ip`), so routes come after this.
+/// Sets the addresses of an interface. Removes other addresses except those of scope link. When the
+/// last IPv4 address is removed, the kernel drops all IPv4 routes of the interface
+/// (`fib_disable_ip`), so set the routes afterwards.
 ///
 /// # Errors
-/// What was being done, and the system's.
+/// The step that failed, and the kernel's error.
 pub(super) fn set_addresses(
     netlink: &mut Netlink<RouteNetlinkMessage>,
     index: u32,
@@ -28,7 +30,7 @@ pub(super) fn set_addresses(
 ) -> Result<(), Failed> {
     let listing = RouteNetlinkMessage::GetAddress(AddressMessage::default());
     let answers = netlink.request(listing, NLM_F_DUMP);
-    let answers = answers.map_err(|error| ("listing its addresses".to_owned(), error))?;
+    let answers = answers.map_err(|error| ("listing the addresses".to_owned(), error))?;
     let mut there = Vec::new();
     for answer in answers {
         let RouteNetlinkMessage::NewAddress(address) = answer else {
@@ -65,7 +67,7 @@ pub(super) fn set_addresses(
 
 fn address_of(message: &AddressMessage) -> Option<Cidr> {
     let attributes = || message.attributes.iter();
-    // IPv4 has both, and the other one may be that of a peer.
+    // IPv4 has both attributes. `Address` may be the address of a point-to-point peer.
     let local = attributes().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,
@@ -82,10 +84,10 @@ fn address_of(message: &AddressMessage) -> Option<Cidr> {
     })
 }
 
-/// Routes these networks to the interface, and no others but those of its addresses.
+/// Routes networks to an interface. Removes other routes of protocol `static` to that interface.
 ///
 /// # Errors
-/// The network that it was about, what was being done, and the system's.
+/// The route if adding it failed, the step that failed, and the kernel's error.
 pub(super) fn set_routes(
     netlink: &mut Netlink<RouteNetlinkMessage>,
     index: u32,
@@ -95,7 +97,7 @@ pub(super) fn set_routes(
         RouteNetlinkMessage::GetRoute(RouteMessage::default()),
         NLM_F_DUMP,
     );
-    let answers = answers.map_err(|error| (None, "listing its routes".to_owned(), error))?;
+    let answers = answers.map_err(|error| (None, "listing the routes".to_owned(), error))?;
     let wanted: Vec<_> = wanted.iter().filter_map(masked).collect();
     let mut there = Vec::new();
     for answer in answers {
@@ -118,14 +120,14 @@ pub(super) fn set_routes(
     }
     for cidr in wanted.iter().filter(|cidr| !there.contains(cidr)) {
         let message = RouteNetlinkMessage::NewRoute(route_to(*cidr, index));
-        // A route elsewhere is not ours to replace.
+        // `NLM_F_EXCL`: never replace a route to another interface.
         let added = netlink.request(message, NLM_F_CREATE | NLM_F_EXCL);
         added.map_err(|error| (Some(*cidr), format!("adding the route {cidr}"), error))?;
     }
     Ok(())
 }
 
-/// Without the bits behind the prefix, which the kernel refuses.
+/// Clears the host bits, because the kernel rejects a route with host bits.
 fn masked(cidr: &Cidr) -> Option<Cidr> {
     let network = cidr.network()?;
     Some(Cidr {
@@ -164,7 +166,7 @@ fn route_of(message: &RouteMessage) -> Option<Cidr> {
             RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some((*address).into()),
             _ => None,
         });
-    // A default route has none.
+    // A default route has no destination attribute.
     let any = match message.header.address_family {
         AddressFamily::Inet => Some(IpAddr::from([0; 4])),
         AddressFamily::Inet6 => Some(IpAddr::from([0_u16; 8])),

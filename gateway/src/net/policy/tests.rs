@@ -6,14 +6,14 @@ use super::*;
 const EXIT: &str =
     "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\n";
 
-/// Who judges in a test: the API server is 10.96.0.1, this host 192.0.2.99.
+/// The rules of a test. The API server is 10.96.0.1, and this host is 192.0.2.99.
 struct Rules {
     policy: Policy,
     protected: ProtectedAddresses,
 }
 
 impl Rules {
-    /// `policy`: what the field of that name says.
+    /// `policy` is the YAML of the field `policy`.
     fn new(policy: &str) -> Self {
         Self::beside(policy, "10.96.0.1")
     }
@@ -144,7 +144,7 @@ fn what_denies_wins_in_every_spelling() {
     let db = Host::Name("db.example");
     assert!(
         !rules.authorizer(None).may_permit(db, 5432),
-        "it is not resolved"
+        "the name is not resolved"
     );
 }
 
@@ -198,7 +198,7 @@ fn the_documented_table_is_what_is_judged() {
     }
 }
 
-/// Rules that are wide, and one for a name that anybody may own.
+/// Wide rules, and a rule for a name that anyone may own.
 const WIDE: [&str; 10] = [
     "*",
     "0.0.0.0/0",
@@ -231,7 +231,7 @@ fn guarded_addresses_need_a_literal_rule_in_every_spelling() {
     }
 }
 
-/// RFC 6052, section 2.2: how each length of a prefix has 169.254.169.254 in it.
+/// The address 169.254.169.254 in a prefix of each length (RFC 6052, section 2.2).
 const TRANSLATED: [(&str, &str); 6] = [
     ("2001:db8::/32", "2001:db8:a9fe:a9fe::"),
     ("2001:db8:100::/40", "2001:db8:1a9:fea9:fe::"),
@@ -257,7 +257,7 @@ fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_i
                 !rules.permit(address, address, 80),
                 "{allow} {prefix} {address}"
             );
-            // Without the prefix nothing tells that this is a metadata service.
+            // Without the prefix, the exit cannot recognize the address as a metadata service.
             let rules = Rules::new(&format!("{{allow: ['{allow}']}}"));
             assert!(rules.permit(host, address, 80), "{allow} {address}");
         }

@@ -1,4 +1,4 @@
-//! The metrics of carriers: how many there are, their paths, and what each of them moved and waited for.
+//! The metrics of carriers: their number, their paths, their throughput and their bottlenecks.
 
 use muxtunnel_gateway_config::status::{Carrier, Limit};
 use prometheus_client::encoding::DescriptorEncoder;
@@ -14,14 +14,14 @@ impl Snapshot {
         let carriers = &self.status.carriers;
         family(
             encoder,
-            ("muxgate_carriers", "Carriers up"),
+            ("muxgate_carriers", "Established carriers"),
             [gauge(vec![], carriers.len() as f64)],
         )?;
         family(
             encoder,
             (
                 "muxgate_carriers_lost",
-                "Carriers that have ended, but for those that were retired",
+                "Carriers that ended, except retired carriers",
             ),
             [counter(vec![], self.carriers_lost)],
         )?;
@@ -29,13 +29,13 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carriers_retired",
-                "Carriers that ended in order, since fewer were needed",
+                "Carriers that were closed in order because fewer carriers were needed",
             ),
             [counter(vec![], self.carriers_retired)],
         )
     }
 
-    /// The path of each carrier, by its other end, as far as the kernel knows it.
+    /// The path of each TCP carrier, labelled with its peer.
     pub(super) fn encode_paths(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -56,7 +56,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_congestion_control",
-                "1: the congestion control in force",
+                "1: this congestion control is in force",
             ),
             carriers.iter().filter(|c| has_path(c)).map(|c| {
                 let algorithm = ("algorithm", c.congestion_control.as_str());
@@ -67,7 +67,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_retransmits",
-                "Segments retransmitted (TCP_INFO)",
+                "Retransmitted TCP segments (TCP_INFO)",
             ),
             carriers
                 .iter()
@@ -76,7 +76,7 @@ impl Snapshot {
         )
     }
 
-    /// What each carrier moved, holds and waited for, by its other end.
+    /// Bytes, credit and bottleneck times of each carrier, labelled with its peer.
     pub(super) fn encode_peers(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -84,7 +84,7 @@ impl Snapshot {
         let carriers = &self.status.carriers;
         family(
             encoder,
-            ("muxgate_carrier_bytes", "Bytes on a carrier"),
+            ("muxgate_carrier_bytes", "Bytes that a carrier transferred"),
             carriers.iter().flat_map(|c| {
                 [
                     counter(
@@ -102,7 +102,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_receive_budget_bytes",
-                "Credit granted plus payload buffered",
+                "Granted credit plus buffered payload",
             ),
             carriers.iter().map(|c| {
                 gauge(
@@ -115,7 +115,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_limited_seconds",
-                "Time by what limited a carrier",
+                "Time that a carrier spent at each bottleneck",
             ),
             carriers.iter().flat_map(|c| {
                 Limit::ALL.into_iter().map(|limit| {
@@ -128,7 +128,7 @@ impl Snapshot {
     }
 }
 
-/// Whether the kernel knows something of its path: it runs on TCP.
+/// Whether the kernel has figures about the carrier's path, as for TCP carriers.
 fn has_path(carrier: &Carrier) -> bool {
     !carrier.congestion_control.is_empty()
 }

@@ -23,7 +23,7 @@ impl Snapshot {
         )?;
         family(
             encoder,
-            ("muxgate_packet_bytes", "Bytes of IP packets carried"),
+            ("muxgate_packet_bytes", "Bytes of carried IP packets"),
             directions(packets.bytes_sent, packets.bytes_received),
         )?;
         family(

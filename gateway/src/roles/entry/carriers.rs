@@ -1,5 +1,5 @@
-//! Keeps as many carriers in a session as are needed: dials those that are lost, more where the network
-//! holds all of them up, and retires what is of no use.
+//! Keeps the required number of carriers in a session. This module redials lost carriers, adds
+//! carriers while the network limits all carriers, and retires carriers that are not useful.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -16,23 +16,27 @@ use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
 use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 
-/// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
+/// Minimum pause before a carrier is redialled. The pause doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest pause.
+/// Maximum pause before a carrier is redialled.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// The same for a session without a carrier, whose streams wait: the process of an exit that was killed comes back, and
-/// says that it does not know the session. Such a session ends after 30 s, so an exit is not dialled so often for long.
+/// Maximum pause for a session without a carrier, whose streams wait. An exit whose process was
+/// killed restarts and rejects the unknown session. A session without a carrier ends after 30 s,
+/// which bounds the number of dials.
 const WAITING_BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A carrier that is lost sooner after another came up is replaced after a short pause, else at once.
+/// If a carrier is lost sooner than this time after the newest carrier was established, the entry
+/// redials after a short pause; otherwise at once.
 const REDIAL_AFTER: Duration = Duration::from_secs(1);
-/// A carrier beyond the least number that does not come up is not dialled again sooner.
+/// Pause after a failed attempt to add a carrier above the minimum number.
 const MORE_AFTER: Duration = Duration::from_secs(60);
-/// Entries whose certificates are renewed together dial within this.
+/// Maximum delay before an entry redials after a renewal, since many certificates may be renewed at
+/// the same time.
 const RENEWAL_JITTER: Duration = Duration::from_secs(10);
-/// One that cannot be retired for now may be after this.
+/// Pause before another attempt to retire a carrier.
 const RETIRE_AGAIN: Duration = Duration::from_secs(1);
 
-/// Full range: half to all of the doubled pause, so that entries do not come back in step.
+/// Waits for the doubled pause times a random factor between 0.5 and 1, so that entries do not
+/// redial at the same time.
 pub(crate) async fn pause(failures: u32) {
     pause_at_most(failures, BACKOFF_MAX).await;
 }
@@ -41,7 +45,7 @@ async fn pause_at_most(failures: u32, most: Duration) {
     tokio::time::sleep(backoff(failures, most, rand::rng().random())).await;
 }
 
-/// `random`: 0..1.
+/// `random` is between 0 and 1.
 fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
     let pause = BACKOFF_MIN
         .saturating_mul(1 << failures.saturating_sub(1).min(10))
@@ -49,9 +53,9 @@ fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
     pause.mul_f64(0.5 + random / 2.0)
 }
 
-/// Has carriers replaced that were made before this end's certificate was renewed, so that none outlives its
-/// certificate, and a session that cannot resume left for another one; never ends. After a while of its own, since many
-/// entries may be renewed at once.
+/// Replaces carriers after a renewal of this entry's certificate, so that no carrier outlives its
+/// certificate. If the session cannot resume, another session replaces it. Each renewal is handled
+/// after a random delay, since many entries may be renewed at the same time. Never returns.
 pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallible {
     let mut credentials = dial_context.credentials.clone();
     let mut shown = credentials.borrow_and_update().certificate();
@@ -75,23 +79,24 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
     }
 }
 
-/// How many carriers there are to be, whatever the peer says.
+/// The number of carriers to maintain. The peer's request is limited to the configured bounds.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
 }
 
-/// Where the carriers of a session lead, and what they run on.
+/// The route of a session's carriers: exit and transport.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    /// The exit, which may have moved.
+    /// The exit, whose address may change.
     pub(super) exit: Address,
-    /// Where the latest one led.
+    /// The address of the newest carrier.
     pub(super) at: Address,
-    /// All of them run on one transport, but while that changes.
+    /// The transport of all carriers, except while the session changes its transport.
     pub(super) by: CarrierTransport,
 }
 
-/// Dials and retires one carrier after another, until none is left and the exit is gone for good. `route`: of the first one.
+/// Dials and retires carriers, one after another, until no carrier is left and the exit is
+/// permanently gone. `route` is the route of the first carrier.
 pub(super) async fn keep(
     mux: &dyn Mux,
     route: Route,
@@ -109,7 +114,7 @@ pub(super) async fn keep(
     }
 }
 
-/// The same without an end. `failed`: dials in a row that came to nothing.
+/// Works as [`keep`], but never returns. `failed` is the number of consecutive failed dials.
 async fn keep_dialling(
     mux: &dyn Mux,
     carriers: &dyn CarrierPool,
@@ -154,17 +159,17 @@ async fn keep_dialling(
         match add(mux, carriers, &mut route, least, dial_context, failures).await {
             Ok(true) => (failures, latest) = (0, Instant::now()),
             Ok(false) | Err(NoCarrier::Io(_)) if before >= least => {
-                tracing::info!(%exit, carriers = before, "No further carrier");
+                tracing::info!(%exit, carriers = before, "Cannot add a carrier");
                 let _ = tokio::time::timeout(MORE_AFTER, carriers.lacks(least)).await;
             }
             Ok(false) => failures += 1,
             Err(NoCarrier::Refused(_)) if before > 0 => {
                 let peer = mux.peer();
-                tracing::info!(%exit, %peer, carriers = before, "The session takes no more carriers");
+                tracing::info!(%exit, %peer, carriers = before, "The exit accepts no further carriers for the session");
                 carriers.lacks(before).await;
             }
             Err(error) => {
-                tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, "No carrier for a session that goes on");
+                tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, "Cannot dial a carrier for an established session");
                 failures += 1;
             }
         }
@@ -172,16 +177,16 @@ async fn keep_dialling(
     }
 }
 
-/// One carrier fewer.
+/// Retires one carrier.
 async fn shrink(carriers: &dyn CarrierPool, bounds: config::Pool) {
     if !carriers.retire_one() {
-        // Another one is being retired, or a lost one is not settled.
+        // Another carrier is being retired, or the session has not handled a lost carrier yet.
         let enough = |pool: &PoolState| pool.up <= wanted(bounds, pool);
         let _ = tokio::time::timeout(RETIRE_AGAIN, carriers.until(&enough)).await;
     }
 }
 
-/// Whether it came up.
+/// Adds a carrier. Returns whether it was established.
 async fn add(
     mux: &dyn Mux,
     carriers: &dyn CarrierPool,
@@ -191,7 +196,8 @@ async fn add(
     failures: u32,
 ) -> Result<bool, NoCarrier> {
     let ways = &dial_context.ways;
-    // Where a name resolves to several exits, the session is at one of them; but that one may have moved.
+    // If a name resolves to several exits, the session belongs to one exit, whose address may
+    // change.
     let at_peer = carriers.numbers().up > 0 || failures <= 1;
     let to = if at_peer { &route.at } else { &route.exit };
     let (by, carrier) = dial(carriers, route.by, to, least, dial_context, failures).await?;
@@ -214,7 +220,8 @@ async fn add(
             ways.unheard(by, tokio::time::Instant::now());
         }
         if by != route.by && carriers.numbers().up == 0 {
-            // Its exit is out of reach, and another one may be within: new streams are not to wait for it.
+            // The session's exit is unreachable, but another exit may be reachable. New streams
+            // must not wait for this session.
             mux.leave();
         }
         return Ok(false);
@@ -224,14 +231,15 @@ async fn add(
         route.at = led_to;
     }
     if by != route.by {
-        // All of them run on what can be dialled.
+        // All carriers change to the transport that connected.
         carriers.outdate(&|carrier| carrier.transport != by);
         route.by = by;
     }
     Ok(true)
 }
 
-/// Connects to `to` by what the others run on; by whatever the path allows where nothing else carries, and where too few do.
+/// Connects to `to` over the transport of the other carriers. If no carrier is left, or too few
+/// carriers are left, any transport may be used.
 async fn dial(
     carriers: &dyn CarrierPool,
     by: CarrierTransport,

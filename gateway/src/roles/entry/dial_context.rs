@@ -1,4 +1,4 @@
-//! How an entry makes a carrier: the connection, and the proof of who is at its other end.
+//! How an entry establishes a carrier: it connects to the peer and verifies the peer's identity.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
 use crate::roles::network::Network;
 use crate::roles::rendezvous::leaf::Leaf;
 
-/// What every carrier of an entry is made with.
+/// The context in which an entry dials its carriers.
 #[derive(Clone)]
 pub(super) struct DialContext {
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
     pub(super) protocol: Protocol,
     pub(super) web_socket: Option<WebSocket>,
-    /// What carriers run on.
+    /// The transports of carriers.
     pub(super) ways: Rc<Ways>,
-    /// How QUIC connections send and receive.
+    /// Settings of QUIC connections.
     pub(super) quic: quic::Settings,
-    /// The same of SSH.
+    /// Settings of SSH connections.
     pub(super) ssh: ssh::Settings,
     pub(super) exits: Exits,
-    /// How connections to their addresses are made.
+    /// Connects to addresses.
     pub(super) egress: Egress,
-    /// Carriers must not run in the interface that they serve.
+    /// The network whose TUN interface the carriers must not use.
     pub(super) network: Option<Rc<Network>>,
-    /// The exit is visited at a rendezvous.
+    /// The credentials for the rendezvous, if the exit is reached through a rendezvous.
     pub(super) leaf: Option<Leaf>,
 }
 
 impl DialContext {
-    /// What exits are dialled by, and what else where none of them answers; of a command, which needs no name, nothing.
+    /// The names of the exits, and the fallback if no exit answers. A command has no names.
     pub(super) fn names(&self) -> (&str, Option<&str>) {
         match &self.exits {
             Exits::Addresses { connect, fallback } => (connect, fallback.as_deref()),
@@ -47,7 +47,7 @@ impl DialContext {
         }
     }
 
-    /// What the exits are called in the log.
+    /// The name of the exits in log messages.
     pub(super) fn label(&self) -> String {
         match &self.exits {
             Exits::Addresses { connect, .. } => connect.clone(),
@@ -55,10 +55,10 @@ impl DialContext {
         }
     }
 
-    /// The addresses of all of `names`, which are of [`Self::names`].
+    /// Resolves `names`, which come from [`Self::names`].
     ///
     /// # Errors
-    /// As [`Egress::addresses`].
+    /// The errors of [`Egress::addresses`].
     pub(super) async fn addresses(&self, names: &str) -> std::io::Result<Vec<Address>> {
         match &self.exits {
             Exits::Addresses { .. } => {
@@ -73,7 +73,7 @@ impl DialContext {
         }
     }
 
-    /// Whether all of `names` is one place that no name server knows more of.
+    /// Whether `names` is a single endpoint that no name server can expand.
     pub(super) fn is_single(&self, names: &str) -> bool {
         match self.exits {
             Exits::Addresses { .. } => self.egress.is_single(names),
@@ -96,7 +96,7 @@ impl DialContext {
         }
     }
 
-    /// How long the other end may take to prove who it is.
+    /// Maximum time for the peer to authenticate.
     const fn proof_timeout(&self) -> Duration {
         match self.exits {
             Exits::Addresses { .. } => PROOF_MAX,
@@ -105,8 +105,8 @@ impl DialContext {
     }
 }
 
-/// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is. Also returns by which
-/// transport.
+/// Connects to `exit`, or to the exit at the rendezvous, and verifies the exit's identity. Also
+/// returns the transport.
 pub(super) async fn connect(
     exit: &Address,
     dial_context: &DialContext,
@@ -115,7 +115,7 @@ pub(super) async fn connect(
     dial_context.ways.dial(dial).await
 }
 
-/// The same by one transport; of a protocol that has one of its own, by that.
+/// Works as [`connect`], over the transport `by`. A protocol with its own transport ignores `by`.
 pub(super) async fn connect_by(
     by: CarrierTransport,
     exit: &Address,
@@ -149,10 +149,10 @@ pub(super) async fn connect_by(
     secured.await.map(Carrier::Bytes)
 }
 
-/// The same by UDP.
+/// Works as [`connect_by`], over UDP.
 async fn datagrams(exit: &Address, dial_context: &DialContext) -> std::io::Result<Carrier> {
     let to = exit.ip().ok_or_else(|| {
-        let text = format!("{exit} is no host and port, which is all that QUIC is dialled by");
+        let text = format!("{exit} is not HOST:PORT, which QUIC requires");
         std::io::Error::new(std::io::ErrorKind::InvalidInput, text)
     })?;
     let credentials = Arc::clone(&dial_context.credentials.borrow());

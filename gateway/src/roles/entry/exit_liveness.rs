@@ -1,9 +1,9 @@
-//! Detects that the exit of a session without a carrier is gone for good. Its address does not answer, and its name
-//! resolves only to other exits.
+//! Detects that the exit of a session without a carrier is permanently gone: its address does not
+//! answer, and its name resolves only to other exits.
 //!
-//! An exit that vanishes says nothing: its pod was deleted without a grace period, or its node is lost. Either sign
-//! alone is not enough: nobody answers behind a path that is cut for a while either, and a name leaves out an exit
-//! that is not ready for a moment.
+//! An exit may disappear without notice, for example if its pod is deleted without a grace period
+//! or its node is lost. Each sign alone is not sufficient: an interrupted path does not answer, and
+//! a name temporarily omits an exit that is not ready.
 
 use std::future::pending;
 
@@ -14,10 +14,11 @@ use super::exits::is_ipv4;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
 
-/// Waits until the exit of the session is gone for good. `exit`: where it is dialled. `failures`: dials of further
-/// carriers in a row that came to nothing; each is followed by one look at the name, if the session has no carrier.
-/// Never ends where no name could tell: `exit` is a literal address, a name that is dialled as such since it resolves
-/// to one exit, what a proxy looks up, a Unix socket, a command, or a rendezvous.
+/// Waits until the exit of the session is permanently gone. `exit` is the dialled address.
+/// `failures` is the number of consecutive failed dials of further carriers. After each failure,
+/// the name is resolved once if the session has no carrier. Never returns if `exit` is a literal
+/// address, a Unix socket, a command or a rendezvous. The function also never returns if the name
+/// is not resolved here, because the name has one exit or a proxy resolves it.
 pub(super) async fn until_gone(
     mux: &dyn Mux,
     exit: &Address,
@@ -29,30 +30,33 @@ pub(super) async fn until_gone(
         return pending().await;
     }
     loop {
-        // It cannot fail: who dials holds the sender.
+        // The caller holds the sender, so the wait cannot fail.
         let _ = failures.changed().await;
         if !is_lost(mux, failures) {
             continue;
         }
-        // One that leads nowhere, or whose servers do not answer, says nothing of this exit.
+        // If a name does not resolve, or its servers do not answer, the result says nothing about
+        // this exit.
         let Ok(found) = dial_context.addresses(exit.name()).await else {
             continue;
         };
-        // It may have come back meanwhile.
+        // A carrier may have been established in the meantime.
         if leads_elsewhere(&found, exit) && is_lost(mux, failures) {
             return;
         }
     }
 }
 
-/// Whether the session has no carrier and could not be given another one. An exit that goes away in order has left
-/// its name by itself: that says nothing of its streams.
+/// Whether the session has no carrier and redialling failed. The name of an exit that shuts down in
+/// order also no longer resolves to that exit, but the streams of the exit may still be alive. So
+/// such a session does not count as lost.
 fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
     *failures.borrow() > 0 && mux.waits() && mux.progress() == Progress::Ready
 }
 
-/// Whether a name that resolves to `found` has other exits, and no longer `exit`. A look-up may bring the addresses of
-/// one kind alone, so those of the other kind do not count.
+/// Whether a name that resolves to `found` has other exits and no longer includes `exit`. A look-up
+/// may return the addresses of one family only, so the function ignores addresses of the other
+/// family.
 fn leads_elsewhere(found: &[Address], exit: &Address) -> bool {
     let kind = is_ipv4(exit);
     let others = found.iter().any(|other| is_ipv4(other) == kind);

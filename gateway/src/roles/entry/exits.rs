@@ -1,8 +1,9 @@
-//! The exits that `connect` names, and where new streams go.
+//! The exits of `connect`, and the choice of a session for new streams.
 //!
-//! There may be several names, and a name may have several addresses, each an exit of its own. An entry's worker
-//! has a session with each of up to [`EXITS_MAX`], in places of their own: the first is always filled, another
-//! one only with an address that no other place has. A stream goes to the session with the fewest.
+//! `connect` may contain several names, and a name may have several addresses, each of which is an
+//! exit. A worker of an entry has a session with each of up to [`EXITS_MAX`] exits. Each session
+//! occupies one place. The first place is always filled. Another place is filled only with an
+//! address that no other place uses. A new stream goes to the session with the fewest streams.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,30 +17,30 @@ use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
 
-/// Exits with which a worker has sessions for new streams.
+/// Maximum number of exits with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
-/// The names are asked for further exits so long after the exits in use have changed, then ever more rarely, at last
-/// once in the second time.
+/// Minimum interval between look-ups for further exits. The interval returns to this value when the
+/// exits in use change, and grows to the maximum.
 const DISCOVERY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const DISCOVERY_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Without a session for so long, new connections are reset; before that they wait for one. As long as
-/// the answer to an open may take.
+/// After this time without a session, new connections are reset. Before that, new connections wait
+/// for a session. The value equals the maximum time for the answer to an open.
 pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
 
-/// The session of one place.
+/// The state of the session in a place.
 #[derive(Clone)]
 pub(super) enum Link {
-    /// It has had no carrier for a while.
+    /// The session has been without a carrier for a while.
     Down,
-    /// Its exit went away, and another is dialled.
+    /// The exit has shut down, and another exit is being dialled.
     Replacing,
     Up(Rc<dyn Mux>),
 }
 
-/// Where new streams go.
+/// The sessions for new streams.
 pub(super) struct Links {
     by_place: BTreeMap<usize, Link>,
-    /// Since when there is no session for them.
+    /// The time since which no session has accepted streams.
     none_since: Option<Instant>,
 }
 
@@ -51,7 +52,7 @@ impl Links {
         }
     }
 
-    /// The sessions that take streams.
+    /// The sessions that accept streams.
     fn ready(&self) -> impl Iterator<Item = &Rc<dyn Mux>> {
         self.by_place.values().filter_map(|link| match link {
             Link::Up(session) if session.progress() == Progress::Ready && !session.has_ended() => {
@@ -61,25 +62,26 @@ impl Links {
         })
     }
 
-    /// The session with the fewest streams; one without a carrier only where all are.
+    /// The session with the fewest streams. A session without a carrier is chosen only if no
+    /// session has a carrier.
     pub(super) fn best(&self) -> Option<Rc<dyn Mux>> {
         self.ready().min_by_key(|session| session.load()).cloned()
     }
 
-    /// All that take streams, [`Self::best`] first.
+    /// All sessions that accept streams, ordered as in [`Self::best`].
     pub(super) fn by_load(&self) -> Vec<Rc<dyn Mux>> {
         let mut sessions: Vec<_> = self.ready().cloned().collect();
         sessions.sort_by_key(|session| session.load());
         sessions
     }
 
-    /// Whether connections find a session, or wait for one that is there soon.
+    /// Whether connections have a session, or can wait for a session that is expected soon.
     pub(super) fn is_linked(&self) -> bool {
         let mut links = self.by_place.values();
         links.any(|link| !matches!(link, Link::Down))
     }
 
-    /// `None`: the place is empty.
+    /// Sets the state of a place; `None`: the place is empty.
     fn set(&mut self, place: usize, link: Option<Link>, now: Instant) {
         match link {
             Some(link) => drop(self.by_place.insert(place, link)),
@@ -113,26 +115,26 @@ impl Entry {
         self.telemetry.set_linked(self.worker, linked);
     }
 
-    /// Waits until there is a session, or there was none for long.
+    /// Waits until a session exists, or until no session has existed for [`SESSIONLESS_MAX`].
     pub(super) async fn has_session_or_none_for_long(&self) {
         let since = self.links.borrow().none_since;
         let until = since.unwrap_or_else(Instant::now) + SESSIONLESS_MAX;
         self.has_session_until(until).await;
     }
 
-    /// Waits until there is a session, or that long.
+    /// Waits for a session until the time `until`.
     pub(super) async fn has_session_until(&self, until: Instant) {
         let mut links = self.links.subscribe();
         let session = links.wait_for(|links| links.best().is_some());
-        // Neither way to end is an error: the sender is in `self`.
+        // The sender is in `self`, so the wait cannot fail. A timeout is not an error.
         let _ = tokio::time::timeout_at(until.into(), session).await;
     }
 
-    /// Connects to an exit for `place`; `None`: there is none that it could be for. The first place uses the fallback where
-    /// no other address reaches an exit.
+    /// Connects to an exit for `place`; `None`: no exit is available for the place. The first place
+    /// uses the fallback if no other address reaches an exit.
     ///
     /// # Errors
-    /// The name has no address, or the last of those that were tried does not answer.
+    /// The name has no address, or the last address that was tried does not answer.
     pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
         let (exit, fallback) = self.dial_context.names();
         let tried = self.connect_to(place, exit, By::Names).await;
@@ -140,7 +142,7 @@ impl Entry {
             (Err(error), Some(fallback)) if place == 0 => (error, fallback),
             (tried, _) => return tried,
         };
-        tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, %fallback, "No exit answers; the fallback is dialled");
+        tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, %fallback, "No exit answers; dialling the fallback");
         self.connect_to(place, fallback, By::Fallback).await
     }
 
@@ -151,7 +153,7 @@ impl Entry {
         by: By,
     ) -> std::io::Result<Option<Connected>> {
         let addresses = match self.dial_context.addresses(exit).await {
-            // The first place says so.
+            // The first place reports the error.
             Err(_) if place > 0 => return Ok(None),
             resolved => resolved?,
         };
@@ -187,20 +189,20 @@ impl Entry {
         let used: Vec<Address> = used.values().map(|taken| taken.at.clone()).collect();
         let left: Vec<Address> = self.left.borrow().values().cloned().collect();
         let mut chosen = choose(place, addresses, &used, &left);
-        // One exit is visited, whatever addresses its rendezvous has.
+        // A rendezvous connects to one exit, regardless of the number of its own addresses.
         if self.dial_context.leaf.is_some() {
             chosen.exits = 1;
         }
         chosen
     }
 
-    /// The exit of `place` is this one.
+    /// Sets the exit of `place`.
     pub(super) fn occupy(&self, place: usize, at: Address, by: By) {
         self.exits
             .send_modify(|exits| _ = exits.insert(place, Taken { at, by }));
     }
 
-    /// Whether there is never more than one session for new streams.
+    /// Whether the entry never has more than one session for new streams.
     pub(super) fn has_one_exit(&self) -> bool {
         let (names, _) = self.dial_context.names();
         self.dial_context.is_single(names)
@@ -208,34 +210,34 @@ impl Entry {
             || !self.session.protocol.can().several_exits
     }
 
-    /// The exit of `place` takes no more sessions, as far as is known: others are tried first.
+    /// Marks the exit of `place` as refusing sessions, so that other exits are tried first.
     pub(super) fn avoid(&self, place: usize) {
         let exits = self.exits.borrow();
         let left = exits.get(&place).map(|taken| (place, taken.at.clone()));
         self.left.borrow_mut().extend(left);
     }
 
-    /// The exit of `place` is none for new streams any more.
+    /// Removes the exit of `place`, which accepts no new streams.
     pub(super) fn leave(&self, place: usize) {
         self.exits.send_modify(|exits| _ = exits.remove(&place));
     }
 
-    /// Waits until it is worth trying again whether there is an exit for `place`. While the first place is at the fallback,
-    /// no other place has an exit: it could be the same one.
+    /// Waits until a new attempt to find an exit for `place` is useful. While the first place uses
+    /// the fallback, no other place has an exit, since it could be the same exit.
     pub(super) async fn may_be_for(&self, place: usize) {
         if self.has_one_exit() {
             return std::future::pending().await;
         }
         let is_named = |taken: &Taken| taken.by == By::Names;
         let mut exits = self.exits.subscribe();
-        // It cannot fail: the sender is in `self`.
+        // The sender is in `self`, so the wait cannot fail.
         let _ = exits
             .wait_for(|exits| exits.get(&(place - 1)).is_some_and(is_named))
             .await;
     }
 
-    /// Waits until it is worth trying whether there is a further exit: `discoveries` have found none since the exits in use
-    /// have changed.
+    /// Waits until the next look-up for further exits is due. `discoveries` counts the look-ups
+    /// without a result since the exits in use last changed.
     pub(super) async fn rediscover(&self, discoveries: &mut u32) {
         let mut exits = self.exits.subscribe();
         let changed = tokio::time::timeout(discovery_pause(*discoveries), exits.changed()).await;
@@ -257,20 +259,22 @@ pub(super) fn discovery_pause(discoveries: u32) -> Duration {
 pub(super) struct Connected {
     pub(super) carrier: Carrier,
     pub(super) at: Address,
-    /// The transport that came up.
+    /// The transport of the connection.
     pub(super) by: CarrierTransport,
-    /// How many exits there are.
+    /// The number of exits that were found.
     pub(super) exits: usize,
 }
 
-/// The addresses to be tried one after another, and how many exits there are.
+/// The addresses to try, in order, and the number of exits.
 pub(super) struct Chosen {
     pub(super) addresses: Vec<Address>,
     pub(super) exits: usize,
 }
 
-/// The first place takes any address, those that no other one has first. Others only take such, of a kind
-/// that is in use: an exit may have an address of each kind. Those that went away come last.
+/// Chooses the addresses to try for `place`. The first place may use any address, but prefers
+/// addresses that no other place uses. Other places may use only unused addresses of the family in
+/// use, since an exit may have an address of each family. Addresses of exits that have shut down
+/// come last.
 fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address]) -> Chosen {
     let is_in =
         |those: &[Address], address: &Address| those.iter().any(|other| other.is_same(address));
@@ -303,7 +307,7 @@ fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address
     }
 }
 
-/// `None`: it has no address of either kind, so it is an exit of its own.
+/// Whether the address is IPv4; `None`: it is not an IP address, so it counts as a separate exit.
 pub(super) fn is_ipv4(address: &Address) -> Option<bool> {
     address.ip().map(|ip| ip.is_ipv4())
 }
@@ -333,7 +337,7 @@ mod tests {
         memories[1].goes_away();
         assert!(
             is_best(&links, 0),
-            "one without a carrier is better than none"
+            "a session without a carrier is better than no session"
         );
         memories[0].goes_away();
         assert!(links.best().is_none() && links.is_linked());

@@ -1,4 +1,4 @@
-//! The way back from the fallback to an exit of the names.
+//! Returns from the fallback to an exit of `connect`.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use super::exits::{By, Connected, Taken, discovery_pause};
 use super::{Entry, Running, begin_with, dial_context};
 use crate::session::mux::Mux;
 
-/// A session that ends if the wait for it is given up before it is ready.
+/// A session that is ended if this value is dropped before the session is used.
 struct Unused(Option<Rc<dyn Mux>>);
 
 impl Unused {
@@ -26,7 +26,7 @@ impl Drop for Unused {
 }
 
 impl Entry {
-    /// Returns a ready session with an exit of the names, where `place` is at the fallback. Waits until there is one.
+    /// Waits for a ready session with an exit of `connect`, if `place` uses the fallback.
     pub(super) async fn instead_of_fallback(
         self: &Rc<Self>,
         place: usize,
@@ -49,8 +49,9 @@ impl Entry {
         }
     }
 
-    /// Connects to an exit of the names once one of them answers; `discoveries` counts attempts that found none. Waits
-    /// for ever if `place` is not at the fallback, or if an entry has one session in any case.
+    /// Connects to an exit of `connect` as soon as an exit answers. `discoveries` counts the
+    /// look-ups. Never returns if `place` does not use the fallback, or if the entry always has a
+    /// single exit.
     async fn found_instead_of_fallback(&self, place: usize, discoveries: &mut u32) -> Connected {
         let is_fallback = |taken: &Taken| taken.by == By::Fallback;
         if !self.exits.borrow().get(&place).is_some_and(is_fallback) || self.has_one_exit() {

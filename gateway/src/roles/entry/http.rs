@@ -1,12 +1,12 @@
-//! One request of an HTTP proxy's client, and its response.
+//! One request of an HTTP proxy client, and its response.
 //!
-//! The client's socket is this gateway's: hyper reads exactly one request of it, sends that request through a stream
-//! of its own and returns the response with `Connection: close`. What a client sends behind its request reaches no
-//! target. The local end of the stream is a pair of Unix sockets. `listener/http.rs` has read the head of the request
-//! before: it checks it, names the target and rewrites it.
+//! hyper reads exactly one request from the client's socket, sends the request through a separate
+//! stream, and returns the response with `Connection: close`. Bytes that the client sends after its
+//! request reach no target. The local end of the stream is a pair of Unix sockets.
+//! `listener/http.rs` has already read, checked and rewritten the head of the request.
 //!
-//! Bounds: [`HEAD_BYTES_MAX`] for the head of a response and for each of the two read buffers, [`FIELDS_MAX`] fields;
-//! hyper limits a chunk's line to 16 KiB. Bodies are streamed.
+//! Bounds: [`HEAD_BYTES_MAX`] for the head of a response and for each of the two read buffers, and
+//! [`FIELDS_MAX`] fields. hyper limits the line of a chunk to 16 KiB. Bodies are streamed.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -31,11 +31,12 @@ use crate::ingress::listener::http::{FIELDS_MAX as REQUEST_FIELDS_MAX, is_hop_by
 use crate::io::duplex::ByteStream;
 use crate::io::local_end::LocalEnd;
 
-/// Most bytes of a response's head; and of what hyper reads ahead on either side.
+/// Maximum size of a response's head, and of the data that hyper reads ahead from either side, in
+/// bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Most fields of a response.
+/// Maximum number of header fields of a response.
 const FIELDS_MAX: usize = 128;
-/// How long a body waits for the target's 100 (Continue). As long as curl waits.
+/// How long a body waits for the target's 100 (Continue). curl waits equally long.
 const CONTINUE_TIME: Duration = Duration::from_secs(1);
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -43,24 +44,24 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// A client with one request.
 pub(super) struct Exchange {
     pub(super) client: Box<dyn LocalEnd>,
-    /// The head of the request as the target gets it, and what the client sent behind it.
+    /// The rewritten head of the request, and the bytes that the client sent after the head.
     pub(super) request: Vec<u8>,
     /// The other end of the stream's socket.
     pub(super) target: UnixStream,
-    /// Why the stream ended.
+    /// Receives the reason why the stream ended.
     pub(super) ended: oneshot::Receiver<Reason>,
 }
 
 impl Exchange {
-    /// Runs until the client has its response, or is reset.
+    /// Runs until the client has received its response or has been reset.
     pub(super) async fn run(self) {
         if let Some(client) = self.serve().await {
             client.say_goodbye().await;
         }
     }
 
-    /// Returns the client's socket once all of the response is written; `None`: the exchange was cut, and the socket
-    /// is reset.
+    /// Returns the client's socket once the whole response is written; `None`: the exchange was
+    /// cut, and the socket is reset.
     async fn serve(self) -> Option<Box<dyn LocalEnd>> {
         let Self {
             client,
@@ -79,7 +80,7 @@ impl Exchange {
         let service = service_fn(|request| {
             let once = once.take();
             async move {
-                let (sender, ended) = once.ok_or("more than one request")?;
+                let (sender, ended) = once.ok_or("the client sent more than one request")?;
                 Ok::<_, BoxError>(forward(sender, ended, request).await)
             }
         });
@@ -116,7 +117,7 @@ impl Exchange {
     }
 }
 
-/// Sends `request` to the target and returns its response, or one of this gateway.
+/// Sends `request` to the target and returns its response, or an error response from this gateway.
 async fn forward(
     mut sender: client::conn::http1::SendRequest<RequestBody>,
     ended: oneshot::Receiver<Reason>,
@@ -142,16 +143,14 @@ async fn forward(
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "An HTTP target sent no valid response");
-            let text =
-                "The target ended the connection before its response, or sent no valid HTTP.\n";
+            let text = "The target closed the connection before its response, or its response is not valid HTTP.\n";
             return failure(text);
         }
     };
     let encoding = response.headers_mut().remove(header::TRANSFER_ENCODING);
     let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
     if response.status().is_informational() || !encoding.iter().all(is_chunked) {
-        let text =
-            "The target changed the protocol, or sent a transfer coding other than chunked.\n";
+        let text = "The target switched protocols, or used a transfer coding other than chunked.\n";
         return failure(text);
     }
     let is_framed = encoding.is_some() || response.headers().contains_key(header::CONTENT_LENGTH);
@@ -193,8 +192,9 @@ fn failure(text: &'static str) -> Response<Either<ResponseBody, Full<Bytes>>> {
 
 type Gate = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The body of a request. `gate`: until the target wants it, where the client asks first (RFC 9110, section 10.1.1).
-/// hyper sends the client 100 (Continue) with the first poll of `inner`.
+/// The body of a request. If the client sent `Expect: 100-continue` (RFC 9110, section 10.1.1),
+/// `gate` delays the body until the target accepts it. The first poll of `inner` makes hyper send
+/// 100 (Continue) to the client.
 struct RequestBody {
     gate: Option<Gate>,
     inner: Incoming,
@@ -224,8 +224,8 @@ impl Body for RequestBody {
     }
 }
 
-/// The body of a response. `ended`: where the target's end of the connection is the end of the body. A Unix socket
-/// has no reset, so only the stream knows whether that end is a cut.
+/// The body of a response. `ended` is set if the end of the target's connection is the end of the
+/// body. A Unix socket has no reset, so only the stream can report whether that end is a cut.
 struct ResponseBody {
     inner: Incoming,
     ended: Option<oneshot::Receiver<Reason>>,
@@ -262,11 +262,12 @@ impl Body for ResponseBody {
     }
 }
 
-/// The client's socket, behind what was read of it before.
+/// The client's socket, preceded by the bytes that were already read.
 struct ClientIo {
     unread: Vec<u8>,
     socket: ByteStream<Box<dyn LocalEnd>>,
-    /// hyper has written all and wants to shut down, which the client's goodbye does.
+    /// Whether hyper has written all data and is about to shut down the socket, which is closed
+    /// later.
     is_flushed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Listens on the ports of the forwards, and leads each connection to a session.
+//! Listens on the ports of the forwards, and passes each connection to a session.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,16 +31,17 @@ use crate::session::mux::OpenEnd;
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
 
-/// Before a connection that was given back more than once is opened again.
+/// Pause before a new attempt with a connection that sessions have returned more than once.
 const RETURNED_PAUSE: Duration = Duration::from_millis(100);
 
-/// One listening port. Each connection looks up its route, so a changed target needs no new listener.
+/// One listening port. The route is looked up for each connection, so a changed target requires no
+/// new listener.
 pub(super) struct Listener {
     route: Rc<RefCell<Route>>,
     task: JoinHandle<()>,
 }
 
-/// Where connections lead, and what they may take.
+/// The forward of a port, and the protocol in which its clients specify a target.
 #[derive(Clone)]
 struct Route {
     forward: Arc<Forward>,
@@ -49,8 +50,8 @@ struct Route {
 }
 
 impl Entry {
-    /// Listens on exactly what `forwards` ask for; those that stay keep their listener. Returns why the
-    /// others could not be had; the rest works.
+    /// Listens for exactly the forwards in `forwards`. Unchanged forwards keep their listeners.
+    /// Returns the errors of forwards that cannot listen; the other forwards work.
     pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
         let mut listened = Vec::new();
@@ -105,7 +106,8 @@ impl Entry {
         let ingress_protocol = match IngressProtocol::of(wanted) {
             Ok(ingress_protocol) => ingress_protocol,
             Err(source) => {
-                // Nobody is served who was not to be: a listener stays only where it asks for these users.
+                // An invalid users file must not admit other users, so the listener remains only if
+                // it has the configured users.
                 let asks =
                     |listener: &Listener| listener.route.borrow().ingress_protocol.asks_for(wanted);
                 if !listeners.get(&wanted.listen).is_some_and(asks)
@@ -141,17 +143,17 @@ impl Entry {
         Ok(Listener { route, task })
     }
 
-    /// Waits until every listener has taken what stood in its backlog, and is closed.
+    /// Waits until every listener has accepted its backlog and is closed.
     pub(super) async fn stop_listening(&self) {
         self.telemetry.set_listening(self.worker, false);
         let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
         for listener in listeners.into_values() {
-            // One that panicked takes no more either.
+            // A listener whose task panicked does not accept connections either.
             let _ = listener.task.await;
         }
     }
 
-    /// Sends a new connection on its way, or resets it.
+    /// Opens a stream for a new connection, or resets the connection.
     fn take(self: &Rc<Self>, socket: LocalSocket, client: LocalAddress, route: &Route) {
         let address = client.ip();
         let refused = Refused::new(&self.telemetry, &route.forward, client);
@@ -182,7 +184,8 @@ impl Entry {
         });
     }
 
-    /// Hears a client out, then leads it where it wants to go. Only then it takes one of the forward's places.
+    /// Reads the client's request, then opens a stream to the requested target. The connection
+    /// counts against the forward's limits from then on.
     async fn hear(
         self: &Rc<Self>,
         mut client: Client,
@@ -228,7 +231,7 @@ impl Entry {
         }
     }
 
-    /// Leads a client to a session.
+    /// Opens a stream for a client.
     fn lead(
         self: &Rc<Self>,
         client: Client,
@@ -252,7 +255,10 @@ impl Entry {
                 }
                 Err(error) => {
                     let code = Code::OpenFailed;
-                    return refused.report(code, &format!("no socket for the request: {error}"));
+                    return refused.report(
+                        code,
+                        &format!("cannot create a socket for the request: {error}"),
+                    );
                 }
             },
             _ => socket,
@@ -281,8 +287,8 @@ impl Entry {
         });
     }
 
-    /// Begins the exchange of one request with an HTTP client. Returns the local end of its stream, and who learns how
-    /// that ends.
+    /// Starts an exchange of one HTTP request with a client. Returns the local end of its stream,
+    /// and the sender for the reason why the stream ended.
     fn exchange(
         &self,
         client: Box<dyn LocalEnd>,
@@ -306,27 +312,28 @@ impl Entry {
     }
 }
 
-/// One that has connected.
+/// A client that has connected.
 struct Client {
     socket: LocalSocket,
     refused: Refused,
 }
 
-/// A connection on its way to a session, and to another one where that goes away.
+/// A connection that is being opened. If a session shuts down, the connection moves to another
+/// session.
 struct Opening {
     entry: Rc<Entry>,
     url: Rc<str>,
     priority: Priority,
     refused: Refused,
-    /// Nobody waits longer for another session.
+    /// The deadline for finding another session.
     until: Instant,
-    /// Sessions that gave it back.
+    /// Number of sessions that returned the connection.
     returned: Cell<u32>,
     _underway: Option<Underway>,
 }
 
 impl Opening {
-    /// Opens it on the first session that takes it; waits for one where one is about to be there.
+    /// Opens the stream on the first session that accepts it. Waits if a session is expected soon.
     fn open(self: Rc<Self>, mut connection: Connection) {
         let sessions = self.entry.links.borrow().by_load();
         let mut problem = None;
@@ -341,7 +348,7 @@ impl Opening {
                 }
             }
         }
-        // Between the end of one session, or its GOAWAY, and the next.
+        // One session has ended or sent GOAWAY, and the next session is not ready yet.
         let passes = problem.as_ref().is_none_or(is_passing);
         if passes && self.entry.links.borrow().is_linked() && Instant::now() < self.until {
             drop(tokio::task::spawn_local(self.wait_and_open(connection)));
@@ -353,12 +360,12 @@ impl Opening {
                 .report(code_of_open(&error), &error.to_string()),
             None => self
                 .refused
-                .report(Code::CarrierConnecting, "there is no carrier to an exit"),
+                .report(Code::CarrierConnecting, "no exit is connected"),
         }
         connection.turn_away();
     }
 
-    /// Nothing came of it on one session.
+    /// Handles a failed open on one session.
     fn ended(self: Rc<Self>, end: OpenEnd) {
         match end {
             OpenEnd::Refused(refusal) => {
@@ -378,13 +385,13 @@ impl Opening {
     async fn open_again(self: Rc<Self>, connection: Connection) {
         self.refused.telemetry.count_retried();
         if self.returned.replace(self.returned.get() + 1) > 0 {
-            // Again and again: it may be the only one that there is.
+            // This may be the only session, so the retry must not be a tight loop.
             tokio::time::sleep(RETURNED_PAUSE).await;
         }
         if Instant::now() < self.until {
             return self.wait_and_open(connection).await;
         }
-        let text = "no exit takes it: each gives it back";
+        let text = "no exit accepted the connection";
         self.refused.report(Code::CarrierConnecting, text);
         connection.turn_away();
     }
@@ -395,7 +402,7 @@ impl Opening {
     }
 }
 
-/// A connection that may be refused.
+/// Reports the refusal of a connection.
 #[derive(Clone)]
 pub(crate) struct Refused {
     telemetry: Arc<Telemetry>,
@@ -416,7 +423,7 @@ impl Refused {
         }
     }
 
-    /// It was.
+    /// Counts and logs the refusal.
     pub(crate) fn report(&self, code: Code, reason: &str) {
         self.telemetry.streams.refused(code);
         self.forward.streams.refused(code);
@@ -427,8 +434,9 @@ impl Refused {
     }
 }
 
-/// Takes one connection after another; those that come while there is no session wait in the backlog. In a shutdown
-/// it ends once the backlog is empty: closing the socket would reset who stands in it.
+/// Accepts connections. Without a session, connections wait in the backlog. During a shutdown, the
+/// loop ends once the backlog is empty, since closing the socket earlier would reset the
+/// connections in the backlog.
 async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<Route>>) {
     let closed = wait_for(entry.phase.clone(), Phase::Closed);
     tokio::pin!(closed);
@@ -444,7 +452,7 @@ async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<
                 entry.take(socket, client, &route.borrow());
             }
             Err(error) => {
-                tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
+                tracing::warn!(%error, "Cannot accept a connection; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -459,7 +467,7 @@ pub(super) fn priority(configured: config::Priority) -> Priority {
     }
 }
 
-/// Whether another session may be about to take what this one did not.
+/// Whether a stream that this session did not accept may soon be accepted by another session.
 fn is_passing(error: &OpenError) -> bool {
     matches!(error, OpenError::NotReady | OpenError::GoingAway)
 }

@@ -1,9 +1,9 @@
-//! Asks an exit for its offer, for a client of the admin port.
+//! Requests the offer of an exit on behalf of a client of the admin port.
 //!
-//! [`Offers`] is on the admin's thread; it asks one worker after another, since any of them may be the one that has
-//! a session. [`answer`] is on each worker's: it opens a stream as a client's is opened, and is itself at its local
-//! end, a pair of Unix sockets. What the text says is nobody's business here. Bounds: one request at a time, one
-//! question for a worker, [`OFFER_BYTES_MAX`] bytes, [`PATIENCE`].
+//! [`Offers`] runs on the admin thread and queries one worker after another, since any worker may
+//! have the session. [`answer`] runs on each worker. That function opens a stream as for a client;
+//! the stream's local end is a pair of Unix sockets. The text is not interpreted. Bounds: one
+//! request at a time, one queued request per worker, [`OFFER_BYTES_MAX`] bytes, [`PATIENCE`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,39 +24,39 @@ use crate::session::mux::OpenEnd;
 use crate::stream::account::Local;
 use crate::stream::early_data::Connection;
 
-/// For one request, whatever it waits for.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who waits for a worker's answer.
+/// Receives a worker's answer.
 pub(crate) type Asker = oneshot::Sender<Result<Vec<u8>, NoOffer>>;
 
-/// Why there is no offer.
+/// Why no offer was received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoOffer {
-    #[error("another request is under way: one at a time")]
+    #[error("another request is in progress; try again later")]
     Busy,
-    #[error("there is no session with an exit now")]
+    #[error("no session with an exit is established")]
     NoSession,
-    #[error("no stream to the exit can be opened now: {0}")]
+    #[error("cannot open a stream to the exit: {0}")]
     NotOpened(OpenError),
-    #[error("no stream to the exit can be opened now: {0}")]
+    #[error("cannot open a stream to the exit: {0}")]
     NoSocket(std::io::Error),
-    #[error("the exit shuts down, and takes no more streams")]
+    #[error("the exit is shutting down and accepts no more streams")]
     GoingAway,
-    #[error("the exit refused it: {0}")]
+    #[error("the exit refused the request: {0}")]
     Refused(String),
     #[error("the stream was cut before the exit answered")]
     Abandoned,
     #[error("the stream was cut after {bytes} bytes: {reason}")]
     Cut { bytes: usize, reason: &'static str },
-    #[error("what the exit offers is longer than {OFFER_BYTES_MAX} bytes")]
+    #[error("the offer of the exit is longer than {OFFER_BYTES_MAX} bytes")]
     TooLong,
-    #[error("the exit did not give all of it within {} s", PATIENCE.as_secs())]
+    #[error("the exit did not send its whole offer within {} s", PATIENCE.as_secs())]
     TimedOut,
 }
 
 impl NoOffer {
-    /// Whether another worker's session may do better at once.
+    /// Whether another worker's session may succeed immediately.
     const fn is_of_this_session(&self) -> bool {
         matches!(
             self,
@@ -65,22 +65,22 @@ impl NoOffer {
     }
 }
 
-/// The admin's way to the workers.
+/// The admin thread's channels to the workers.
 pub(crate) struct Offers {
     workers: Vec<mpsc::Sender<Asker>>,
-    /// Whose request it is.
+    /// Held by the request in progress.
     turn: Mutex<()>,
 }
 
 impl Offers {
-    /// For `workers` workers, and what each of them is asked by.
+    /// Creates the channels for `workers` workers. Also returns the receivers for the workers.
     pub(crate) fn new(workers: usize) -> (Self, Vec<mpsc::Receiver<Asker>>) {
         let (workers, asked) = (0..workers).map(|_| mpsc::channel(1)).unzip();
         let turn = Mutex::default();
         (Self { workers, turn }, asked)
     }
 
-    /// What the exit offers.
+    /// Fetches the offer of an exit.
     ///
     /// # Errors
     /// [`NoOffer`].
@@ -96,7 +96,7 @@ impl Offers {
         let mut problem = NoOffer::NoSession;
         for worker in &self.workers {
             let (asker, answer) = oneshot::channel();
-            // A worker that shuts down has no session for new streams.
+            // A worker that is shutting down has no session for new streams.
             if worker.send(asker).await.is_err() {
                 continue;
             }
@@ -110,7 +110,8 @@ impl Offers {
     }
 }
 
-/// Answers one after another, for as long as somebody can ask. Who does not wait any more ends the stream.
+/// Answers requests one after another until the senders are dropped. If the requester gives up, the
+/// stream ends.
 pub(super) async fn answer(entry: &Entry, mut asked: mpsc::Receiver<Asker>) {
     while let Some(mut asker) = asked.recv().await {
         let answer = tokio::select! {
@@ -157,15 +158,16 @@ async fn fetch(entry: &Entry) -> Result<Vec<u8>, NoOffer> {
             bytes: offer.len(),
             reason: reason.label(),
         }),
-        // It was never open.
+        // The stream was never open.
         Err(_) => Err(refusal.take().unwrap_or(NoOffer::Abandoned)),
     }
 }
 
-/// All up to the end, which may be a cut: only the stream knows. Then closes the socket, which ends the stream.
+/// Reads until the end of the stream, then closes the socket, which ends the stream. The end that
+/// was read may be a cut, which only the stream can report.
 async fn read(far: UnixStream) -> Result<Vec<u8>, NoOffer> {
     let mut bytes = Vec::new();
-    // As much as was read before a failure is there.
+    // The bytes that were read before an error are kept.
     let _ = far
         .take(OFFER_BYTES_MAX as u64 + 1)
         .read_to_end(&mut bytes)
@@ -203,7 +205,7 @@ mod tests {
         let (offers, mut asked) = Offers::new(3);
         let mut last = asked.pop().unwrap();
         let mut second = asked.pop().unwrap();
-        // The first one is over.
+        // The first request has ended.
         drop(asked);
         let answer = async {
             let asker = second.recv().await.unwrap();
@@ -223,7 +225,7 @@ mod tests {
     async fn nobody_waits_for_ever() {
         let (offers, asked) = Offers::new(1);
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
-        // The request that timed out blocks the next one until the worker looks.
+        // A request that timed out blocks the next request until the worker has received it.
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
         drop(asked);
         assert!(matches!(offers.fetch().await, Err(NoOffer::NoSession)));

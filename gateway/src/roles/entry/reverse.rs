@@ -1,9 +1,10 @@
-//! Forwards whose streams begin on the exit: what each session asks its exit to listen on, and where the
-//! streams of these listeners lead.
+//! Reverse forwards, whose streams begin on the exit. This module manages the listeners that each
+//! session requests, and the targets of their streams.
 //!
-//! Every session asks for all of them, again after a pause where the exit refuses; the exit shares a port
-//! among those that ask. A stream names its listener, never a target, so an exit reaches nothing but the
-//! declared ones. Bounds: the forwards of the configuration; two pieces of news for each.
+//! Every session requests all listeners, and repeats refused requests after a pause. The exit
+//! shares a port among the sessions that request it. A stream specifies its listener and never a
+//! target, so an exit reaches only declared targets. Bounds: the forwards of the configuration, and
+//! two events for each forward.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,25 +27,25 @@ use crate::net::policy::Authorizer;
 use crate::roles::worker::Phase;
 use crate::session::mux::{Listeners, Mux, Progress};
 
-/// Before an exit is asked again that refused.
+/// Pause before a refused listener is requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(15);
 
-/// What one session has asked for.
+/// The listeners that one session has requested.
 pub(super) struct Asked {
-    /// The session's own, to tell its outcomes from those of others.
+    /// Identifies the session, so that its outcomes differ from the outcomes of other sessions.
     number: u64,
     by_id: RefCell<BTreeMap<ListenId, Rc<Route>>>,
     news: RefCell<VecDeque<ListenEvent>>,
     wake: Notify,
 }
 
-/// A listener, and where its streams lead.
+/// A listener, and the target of its streams.
 struct Route {
     forward: Arc<Forward>,
     listen: String,
     priority: config::Priority,
     url: Rc<str>,
-    /// What its streams may reach: the target.
+    /// The rule for the target.
     allow: Option<Rule>,
 }
 
@@ -60,7 +61,7 @@ impl Route {
         })
     }
 
-    /// Whether it is what the exit was asked for.
+    /// Whether the route is up to date with `wanted`.
     fn asks_for(&self, wanted: &config::Forward) -> bool {
         self.forward.name == wanted.name
             && self.listen == wanted.listen
@@ -68,17 +69,18 @@ impl Route {
     }
 }
 
-/// What became of the forwards in each session: why the exit does not listen, if so.
+/// The result of each reverse forward in each session. `Some` contains the reason why the exit does
+/// not listen.
 #[derive(Default)]
 pub(super) struct Outcomes(BTreeMap<(u64, String), Option<String>>);
 
 impl Outcomes {
-    /// Why no exit, or not every one, listens for the forward.
+    /// Why no exit, or not every exit, listens for the forward.
     pub(super) fn problem(&self, forward: &str) -> Option<String> {
         let of_forward = self.0.iter().filter(|((_, name), _)| name == forward);
         let mut outcomes = of_forward.map(|(_, outcome)| outcome).peekable();
         if outcomes.peek().is_none() {
-            return Some("no exit listens for it yet".to_owned());
+            return Some("no exit listens for this forward yet".to_owned());
         }
         outcomes.find_map(Clone::clone)
     }
@@ -94,7 +96,7 @@ impl Asked {
         })
     }
 
-    /// Hears what the exit says.
+    /// Handles events from the exit.
     pub(super) fn hear(self: &Rc<Self>, listeners: &dyn Listeners) {
         let asked = Rc::clone(self);
         listeners.hear(Box::new(move |event| {
@@ -103,8 +105,8 @@ impl Asked {
         }));
     }
 
-    /// Asks for what is wanted and not paused, and gives up what is not. Returns those that could not be
-    /// asked for.
+    /// Requests the wanted listeners that are not paused, and cancels listeners that are no longer
+    /// wanted. Returns the forwards whose listener could not be requested.
     fn ask(
         &self,
         entry: &Entry,
@@ -145,7 +147,7 @@ impl Asked {
 }
 
 impl Entry {
-    /// Has the exit of `mux` listen for the forwards that ask for it; never ends.
+    /// Maintains the listeners of reverse forwards on the exit of `mux`. Never returns.
     pub(super) async fn keep_listeners(&self, mux: &dyn Mux, asked: &Asked) -> Infallible {
         let Some(listeners) = mux.listeners() else {
             return std::future::pending().await;
@@ -209,11 +211,11 @@ impl Entry {
                         self.not_listening(mux, asked, paused, name, refusal.description);
                     }
                 }
-                // What it was asked on has ended: it is asked for again.
+                // The forward of this listener has ended and is requested again.
                 ListenEvent::GivenUp { listen } => {
                     asked.by_id.borrow_mut().remove(&listen);
                 }
-                // The exit asks for nothing.
+                // An exit requests no listeners.
                 ListenEvent::Asked { .. } => {}
             }
         }
@@ -245,7 +247,7 @@ impl Entry {
             .set_listen_error(self.worker, forward, problem);
     }
 
-    /// The session asks for nothing more. What the exit opened goes on.
+    /// Cancels all listeners of the session. Streams that the exit opened continue.
     fn stop_asking(&self, listeners: &dyn Listeners, asked: &Asked) {
         let listens: Vec<ListenId> = asked.by_id.borrow().keys().copied().collect();
         listens
@@ -254,7 +256,7 @@ impl Entry {
         self.forget_outcomes(asked);
     }
 
-    /// The session does not count any more.
+    /// Removes the outcomes of the session.
     pub(super) fn forget_outcomes(&self, asked: &Asked) {
         let mut forgotten = Vec::new();
         self.outcomes.borrow_mut().0.retain(|(number, name), _| {
@@ -269,7 +271,7 @@ impl Entry {
         }
     }
 
-    /// Connects a stream of the exit's to the target of its listener.
+    /// Connects a stream from the exit to the target of its listener.
     pub(super) async fn dial(
         &self,
         asked: &Asked,
@@ -281,7 +283,7 @@ impl Entry {
         let Some(route) = route else {
             let code = Code::OpenRefused;
             self.telemetry.streams.refused(code);
-            let text = format!("{code}: this entry asked for no such listener");
+            let text = format!("{code}: this entry did not request the listener");
             return Err(Refusal::new(Reason::NotAllowed, text));
         };
         let admission = route.forward.admit(Instant::now()).map_err(|code| {
@@ -289,7 +291,7 @@ impl Entry {
             route.forward.streams.refused(code);
             Refusal::new(Reason::General, format!("{code}: {}", code.cause()))
         })?;
-        // Beyond what is not declared, only what is protected or denied is kept from.
+        // Declared targets require no rule. Deny rules and protected addresses still apply.
         let reloadable = Arc::clone(&self.reloadable.borrow());
         let authorizer = Authorizer {
             allow: route.allow.as_slice(),

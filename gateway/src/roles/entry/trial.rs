@@ -1,8 +1,9 @@
-//! Whether another transport carries more than the present one: for some seconds both carry, side by side. And whether one that
-//! is wanted rather than WebSocket comes up by now.
+//! Trials of other transports. A trial sends over the present transport and another transport at
+//! the same time for some seconds, and compares their throughput. A second kind of trial checks
+//! whether a transport that is preferred to WebSocket is available again.
 //!
-//! Whatever a session has to send goes to the carrier that has room for it, so what each of them moved is what its path gives.
-//! No stream notices more than that: streams outlive their carriers.
+//! A session sends on any carrier that has room, so the bytes of each carrier show the throughput
+//! of its path. Trials do not affect streams, since streams survive the loss of carriers.
 
 use std::time::Duration;
 
@@ -15,34 +16,37 @@ use super::ways::Ways;
 use crate::net::egress::Address;
 use crate::session::mux::{CarrierFigures, CarrierPool};
 
-/// Between two looks at what carriers move and lose: so long to twice that, so that entries that share a path do not all try
-/// at once.
+/// Minimum interval between two observations of throughput and loss. The actual interval is random,
+/// up to twice this value, so that entries on a shared path do not start trials at the same time.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A session that moves less in that time needs no other transport.
+/// A session that moves fewer bytes than this number in an interval needs no other transport.
 const BULK_BYTES: u64 = 256 << 10;
-/// Segments of TCP that are lost in that time: at least so many...
+/// Minimum number of lost TCP segments in an interval for a trial.
 const LOST_MIN: u64 = 10;
-/// ...and one in so many, at which Cubic carries a few Mbit/s over 50 ms.
+/// Minimum share of lost segments for a trial: one lost segment in this number of segments. At this
+/// share Cubic reaches a few Mbit/s over 50 ms.
 const LOST_PART: u64 = 1000;
-/// Payload of a segment on a path of 1,500 bytes.
+/// Payload of a segment on a path with an MTU of 1,500 bytes.
 const SEGMENT_BYTES: u64 = 1448;
-/// What a new carrier has to find out how much its path takes...
+/// Time for a new carrier to find the capacity of its path.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// ...before it is measured, for so long.
+/// How long the throughput is measured after the warm-up.
 const MEASURED: Duration = Duration::from_secs(5);
-/// The other transport has to carry five quarters of what the present one does, and both together of what that did alone.
+/// Required ratio (5/4) for a change. The other transport's throughput must exceed the present
+/// transport's by this ratio, and the sum of both must exceed the present transport's throughput
+/// before the trial.
 const BETTER: (u64, u64) = (5, 4);
 
-/// What a session tries beside what it has.
+/// A trial of other transports.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Trial {
-    /// Whether this one carries more.
+    /// Compare the throughput of this transport with the present transport.
     Compare(CarrierTransport),
-    /// Whether one of these comes up, the first of which is wanted most: it replaces the present one then.
+    /// Return to the first available one of these transports. The list is in order of preference.
     Return(Vec<CarrierTransport>),
 }
 
-/// Waits until there is reason to try another transport than `present`, and returns what is to be tried.
+/// Waits until a trial is due for a session on the transport `present`.
 pub(super) async fn is_due(
     carriers: &dyn CarrierPool,
     present: CarrierTransport,
@@ -70,7 +74,7 @@ pub(super) async fn is_due(
     }
 }
 
-/// What carriers did between two looks.
+/// The activity of carriers between two observations.
 #[derive(Debug, PartialEq, Eq)]
 struct Look {
     transport: CarrierTransport,
@@ -79,7 +83,8 @@ struct Look {
 }
 
 impl Look {
-    /// `None`: they are not the same ones, or run on several transports.
+    /// Computes the difference between two observations; `None`: the carriers have changed, or they
+    /// use several transports.
     fn between(before: &[CarrierFigures], now: &[CarrierFigures]) -> Option<Self> {
         let transport = now.first()?.transport;
         let pairs = before.iter().zip(now);
@@ -98,7 +103,8 @@ impl Look {
         })
     }
 
-    /// By KCP nothing that is lost tells what TCP would carry.
+    /// The loss of KCP does not predict the throughput of TCP. So with KCP, any bulk transfer is a
+    /// reason for a trial.
     fn gives_reason(&self) -> bool {
         let loses = self.lost >= LOST_MIN && self.lost * LOST_PART >= self.bytes / SEGMENT_BYTES;
         self.bytes >= BULK_BYTES && (loses || self.transport == CarrierTransport::Kcp)
@@ -109,14 +115,14 @@ fn bytes(carrier: &CarrierFigures) -> u64 {
     carrier.sent + carrier.received
 }
 
-/// Segments that either side sent again, as far as this one sees.
+/// Segments that either side retransmitted, as far as this side can observe it.
 fn lost(carrier: &CarrierFigures) -> u64 {
     let path = carrier.path.unwrap_or_default();
     path.retransmits + path.out_of_order
 }
 
-/// Tries another transport beside what there is. Returns the one that the session is to run on from now on, where that changes:
-/// carriers over others are to be replaced.
+/// Runs a trial. If the session changes its transport, returns the new transport; carriers over
+/// other transports have to be replaced.
 pub(super) async fn run(
     trial: Trial,
     carriers: &dyn CarrierPool,
@@ -132,10 +138,10 @@ pub(super) async fn run(
     };
     let changed = tokio::select! {
         changed = changed => changed,
-        // The task that keeps carriers has to dial again, and waits for this.
+        // The task that maintains the carriers has to redial, but waits for the trial.
         () = carriers.lacks(up) => {
             if let Trial::Compare(other) = &trial {
-                tracing::info!(transport = %other, "A trial of another transport is given up: carriers ended meanwhile");
+                tracing::info!(transport = %other, "Trial of another transport cancelled because a carrier ended");
                 dial_context.ways.untried();
             }
             None
@@ -151,7 +157,7 @@ pub(super) async fn run(
     changed
 }
 
-/// Returns the first of `others` that comes up.
+/// Returns the first of `others` that is available.
 async fn come_back(
     carriers: &dyn CarrierPool,
     others: &[CarrierTransport],
@@ -167,14 +173,15 @@ async fn come_back(
                 return Some(other);
             }
             Err(error) => {
-                tracing::debug!(transport = %other, %error, "No other transport is available");
+                tracing::debug!(transport = %other, %error, "The tried transport is not available");
             }
         }
     }
     None
 }
 
-/// Has `other` carry beside what there is. Returns it where it carries more.
+/// Adds a carrier over `other`. Returns `other` if it has a higher throughput than the present
+/// transport.
 async fn compare(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,
@@ -182,41 +189,44 @@ async fn compare(
     dial_context: &DialContext,
 ) -> Option<CarrierTransport> {
     let ways = &dial_context.ways;
-    // Other sessions do not try the same meanwhile.
+    // Other sessions must not start the same trial in the meantime.
     ways.tried(false, Instant::now());
     let compared = match compared(carriers, other, at, dial_context).await {
         Ok(compared) => compared,
         Err(error) => {
-            tracing::info!(transport = %other, %error, "No other transport is available");
+            tracing::info!(transport = %other, %error, "The tried transport is not available");
             return None;
         }
     };
     let [before, present, by_other] =
         [compared.before, compared.present, compared.other].map(megabits);
-    tracing::info!(transport = %other, megabits_per_second = by_other, others = present, before, "Another transport was tried");
+    tracing::info!(transport = %other, megabits_per_second = by_other, others = present, before, "Tried another transport");
     if !compared.is_better() {
         return None;
     }
-    let why = format!("it carried {by_other} Mbit/s where the others carried {present}");
+    let why = format!(
+        "the tried transport carried {by_other} Mbit/s, the other carriers {present} Mbit/s"
+    );
     ways.carried_more(other, &why);
     ways.tried(true, Instant::now());
     Some(other)
 }
 
-/// Bytes that were carried in [`MEASURED`].
+/// Number of bytes that were transferred in [`MEASURED`].
 #[derive(Debug, Clone, Copy)]
 struct Compared {
-    /// By the present transport alone.
+    /// Bytes over the present transport, before the trial.
     before: u64,
-    /// By it, beside the other one.
+    /// Bytes over the present transport, in parallel with the other transport.
     present: u64,
-    /// By the other one.
+    /// Bytes over the other transport.
     other: u64,
 }
 
 impl Compared {
-    /// Where both lead through one bottleneck, what one wins the other loses, and all of it is no more than before: that is
-    /// taken from others, and no reason to change.
+    /// If both transports share a bottleneck, one transport gains what the other loses, and their
+    /// sum does not grow. A gain without a growing sum comes at the expense of other traffic and is
+    /// no reason to change.
     const fn is_better(self) -> bool {
         let (parts, of) = BETTER;
         self.other * of > self.present * parts
@@ -241,7 +251,7 @@ async fn compared(
     })
 }
 
-/// Adds a carrier over `other`, which may reach another exit than the session has.
+/// Adds a carrier over `other`, which may reach a different exit than the session's.
 async fn join(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,
@@ -252,13 +262,14 @@ async fn join(
     let added = carriers.add_by_another_way(carrier);
     let added = added.map_err(|error| std::io::Error::other(error.to_string()))?;
     if !added.await {
-        let text = "the session's exit was not heard by it";
+        let text = format!("the session's exit did not answer over {other}");
         return Err(std::io::Error::other(text));
     }
     Ok(())
 }
 
-/// What is carried now by others than `other`, and by it.
+/// Number of bytes of the present carriers and of the carriers over `other`, measured over
+/// [`MEASURED`].
 async fn measured(carriers: &dyn CarrierPool, other: CarrierTransport) -> (u64, u64) {
     let moved = || {
         let (by_other, others): (Vec<_>, Vec<_>) = carriers
@@ -270,12 +281,12 @@ async fn measured(carriers: &dyn CarrierPool, other: CarrierTransport) -> (u64, 
     let before = moved();
     tokio::time::sleep(MEASURED).await;
     let after = moved();
-    // One that ended meanwhile takes its bytes with it.
+    // The bytes of a carrier that ended in the meantime are missing from the sum.
     let [present, other] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
     (present, other)
 }
 
-/// What `bytes` in [`MEASURED`] are, in Mbit/s.
+/// Converts `bytes` in [`MEASURED`] to Mbit/s.
 const fn megabits(bytes: u64) -> u64 {
     bytes * 8 / MEASURED.as_secs() / 1_000_000
 }
@@ -311,15 +322,18 @@ mod tests {
             assert_eq!(
                 Look::between(&[before], &[now]).unwrap(),
                 sent,
-                "in either direction"
+                "segments lost in the receiving direction count too"
             );
             sent.gives_reason()
         };
         let tcp = CarrierTransport::Tcp;
         assert!(reason(tcp, 1 << 20, 10), "1 in 72");
-        assert!(!reason(tcp, 1 << 20, 9), "few may be lost by chance");
+        assert!(
+            !reason(tcp, 1 << 20, 9),
+            "few segments may be lost by chance"
+        );
         assert!(!reason(tcp, 1 << 30, 100), "1 in 7,400");
-        assert!(!reason(tcp, 100 << 10, 50), "hardly anything is moved");
+        assert!(!reason(tcp, 100 << 10, 50), "too few bytes are moved");
         assert!(reason(CarrierTransport::Kcp, 1 << 20, 0));
         assert!(!reason(CarrierTransport::Kcp, 100 << 10, 50));
     }
@@ -335,10 +349,13 @@ mod tests {
             compared.is_better()
         };
         assert!(is_better(100, 100, 2000));
-        assert!(is_better(0, 0, 1), "the present one carries nothing");
+        assert!(is_better(0, 0, 1), "the present transport carries no bytes");
         assert!(!is_better(0, 0, 0));
-        assert!(!is_better(88, 29, 59), "one bottleneck for both");
-        assert!(!is_better(100, 100, 120), "hardly more");
+        assert!(!is_better(88, 29, 59), "both transports share a bottleneck");
+        assert!(
+            !is_better(100, 100, 120),
+            "the other transport is only a little faster"
+        );
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! What carriers of an entry run on: one transport, or of several the one that the path allows and that carries more.
+//! The transports of an entry's carriers: either a single transport, or the best of several
+//! transports that the path permits.
 //!
-//! Which ones work is found by dialling, as Happy Eyeballs finds an address (RFC 8305): the one that was good last at first,
-//! the next one a little later, and the first that comes up counts. One that did not come up in time is dialled later from
-//! then on, and in its turn again after a pause: its path may be good by then. Whether another one carries more is tried where
-//! the present one loses ([`trial`](super::trial)).
+//! The entry finds available transports by dialling, as in Happy Eyeballs (RFC 8305). The entry
+//! dials the transport that worked last, and the next transport a little later. The entry uses the
+//! first transport that connects. A transport that did not connect in time is dialled later from
+//! then on. After a pause the original order is restored, since the path may have recovered. If the
+//! present transport loses data, a [trial](super::trial) checks whether another transport has a
+//! higher throughput.
 
 use std::cell::{Cell, RefCell};
 use std::io::Result;
@@ -15,38 +18,42 @@ use muxtunnel_gateway_config::Transport;
 use muxtunnel_gateway_config::status::CarrierTransport;
 use tokio::time::{Instant, timeout};
 
-/// A dial that brings nothing for so long gets another one beside it (section 5, "Connection Attempt Delay").
+/// After this time without a result, the next transport is also dialled (section 5, "Connection
+/// Attempt Delay").
 const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// So long another dial may take of the one that failed first, where another one came up.
+/// Timeout of a second dial over the first transport, if its first dial failed and another
+/// transport has connected.
 const FIRST_AGAIN_MAX: Duration = Duration::from_secs(1);
-/// What was of no use is tried again so long after that; doubles up to [`AGAIN_MAX`].
+/// Pause before an unsuccessful transport is tried again. The pause doubles up to [`AGAIN_MAX`].
 const AGAIN: Duration = Duration::from_secs(300);
-/// Longest pause.
+/// Maximum pause before an unsuccessful transport is tried again.
 const AGAIN_MAX: Duration = Duration::from_secs(7200);
 
-/// The transports that carriers of one worker may run on.
+/// The transports that the carriers of one worker may use.
 #[derive(Debug)]
 pub(super) struct Ways {
-    /// At least one, in the order in which they are dialled where all come up: as configured, but that KCP is behind or in front
-    /// of what it was compared with.
+    /// At least one transport, in the order of dialling if all connect. The order is as configured,
+    /// except that KCP is placed directly before or after the transport with which it was compared.
     wanted: RefCell<Vec<CarrierTransport>>,
-    /// The same, the one that is to be dialled first at the front.
+    /// The same transports, starting with the transport to dial first.
     all: RefCell<Vec<CarrierTransport>>,
-    /// Those that came up and by which the other end was not heard, not all of them. They are dialled once all others have
-    /// failed: one that a firewall accepts and ends comes up sooner than one that has more to ask.
+    /// Transports that connected but on which the exit did not answer; never all transports. The
+    /// entry dials these transports after all others have failed. A firewall may accept and close a
+    /// connection, and such a connection is established sooner than one that needs more round
+    /// trips.
     doubted: RefCell<Vec<CarrierTransport>>,
-    /// Until another one is compared with the present one.
+    /// The time of the next comparison with another transport.
     trial: Pause,
-    /// Until all are dialled as they are wanted, where they are not.
+    /// The time at which the preferred order is restored, if another order is in use.
     back: Pause,
 }
 
-/// When something may be tried again.
+/// The time of the next attempt.
 #[derive(Debug, Default)]
 struct Pause {
-    /// Not before this; `None`: at any time.
+    /// The earliest time; `None`: any time.
     until: Cell<Option<Instant>>,
-    /// Tries in a row that were of no use.
+    /// Number of consecutive unsuccessful attempts.
     in_vain: Cell<u32>,
 }
 
@@ -55,13 +62,13 @@ impl Pause {
         self.until.get().is_none_or(|until| until <= now)
     }
 
-    /// The latest try does not count.
+    /// Undoes the record of the previous attempt.
     fn take_back(&self) {
         self.in_vain.set(self.in_vain.get().saturating_sub(1));
         self.until.set(None);
     }
 
-    /// A try was of use, or not.
+    /// Records an attempt. `of_use`: whether the attempt was successful.
     fn begin(&self, of_use: bool, now: Instant) {
         let in_vain = if of_use {
             0
@@ -75,7 +82,8 @@ impl Pause {
 }
 
 impl Ways {
-    /// As configured. `upgrades`: WebSocket is; `datagrams`: they may reach exits.
+    /// Returns the configured transports. `upgrades`: whether WebSocket is configured. `datagrams`:
+    /// whether datagrams can reach exits.
     pub(super) fn of(transport: Transport, upgrades: bool, datagrams: bool) -> Self {
         let all = match transport {
             Transport::Tcp if upgrades => vec![CarrierTransport::WebSocket],
@@ -99,17 +107,18 @@ impl Ways {
         }
     }
 
-    /// All of them, in the order in which they are to be dialled.
+    /// All transports, in the order of dialling.
     pub(super) fn in_turn(&self) -> Vec<CarrierTransport> {
         self.all.borrow().clone()
     }
 
-    /// Whether there is a choice.
+    /// Whether there is more than one transport.
     pub(super) fn are_several(&self) -> bool {
         self.all.borrow().len() > 1
     }
 
-    /// The exit was not heard by `way` at `now`, though that came up: it is dialled last from now on.
+    /// Records that the transport connected, but that the exit did not answer on it. The transport
+    /// is dialled last from now on.
     pub(super) fn unheard(&self, way: CarrierTransport, now: Instant) {
         let (mut all, mut doubted) = (self.all.borrow_mut(), self.doubted.borrow_mut());
         let Some(at) = all.iter().position(|one| *one == way) else {
@@ -125,7 +134,7 @@ impl Ways {
         self.depart(now);
     }
 
-    /// The exit is heard by `way`.
+    /// Records that the exit answered on `way`.
     pub(super) fn heard(&self, way: CarrierTransport) {
         let (wanted, mut doubted) = (self.wanted.borrow(), self.doubted.borrow_mut());
         doubted.retain(|one| *one != way);
@@ -139,14 +148,14 @@ impl Ways {
         }
     }
 
-    /// They are not dialled as they are wanted any more.
+    /// Records that the preferred order is no longer in use.
     fn depart(&self, now: Instant) {
         if self.back.until.get().is_none() {
             self.back.begin(false, now);
         }
     }
 
-    /// They are dialled as they are wanted again, where the time has come for that.
+    /// Restores the preferred order if it is due at `now`.
     fn come_back(&self, now: Instant) {
         if self.back.until.get().is_some_and(|until| until <= now) {
             self.back.until.set(None);
@@ -155,8 +164,9 @@ impl Ways {
         }
     }
 
-    /// What is wanted rather than `present`, and may come up again at `now`: in front of WebSocket, which is for paths that let
-    /// nothing else pass. Whether KCP or TCP is better tells a trial.
+    /// The transports to which a session may return from `present` at `now`: the transports
+    /// preferred to WebSocket. WebSocket is for paths that block all other transports. Between KCP
+    /// and TCP, a trial decides.
     pub(super) fn to_return_to(
         &self,
         present: CarrierTransport,
@@ -170,19 +180,20 @@ impl Ways {
         before.copied().collect()
     }
 
-    /// Those of [`Self::to_return_to`] are being tried at `now`, so no other session has to.
+    /// Records that the transports of [`Self::to_return_to`] are being tried at `now`, so that
+    /// other sessions do not try them.
     pub(super) fn returning(&self, now: Instant) {
         self.back.begin(false, now);
     }
 
-    /// A session has come back to `way`.
+    /// Records that a session has returned to `way`.
     pub(super) fn returned(&self, way: CarrierTransport) {
-        self.prefer(way, "its path is good again");
+        self.prefer(way, "the transport is available again");
         self.heard(way);
     }
 
-    /// What is to be tried beside `present`, where the time has come for that: KCP, where that is not what there is, since it
-    /// takes no loss for congestion.
+    /// The transport to compare with `present`, if a trial is due. Either this transport or
+    /// `present` is KCP, since KCP does not treat loss as congestion.
     pub(super) fn to_try(
         &self,
         present: CarrierTransport,
@@ -198,17 +209,19 @@ impl Ways {
             .find(|way| *way != present && by_kcp(*way) != by_kcp(present))
     }
 
-    /// A trial is over at `now`. `changed`: another transport carried more.
+    /// Records that a trial ended at `now`. `changed`: whether another transport had a higher
+    /// throughput.
     pub(super) fn tried(&self, changed: bool, now: Instant) {
         self.trial.begin(changed, now);
     }
 
-    /// A trial was given up: it told nothing.
+    /// Records that a trial was cancelled without a result.
     pub(super) fn untried(&self) {
         self.trial.take_back();
     }
 
-    /// `way` carried more than the present one, as `why` says.
+    /// Records that `way` had a higher throughput than the present transport. `why` describes the
+    /// measurement.
     pub(super) fn carried_more(&self, way: CarrierTransport, why: &str) {
         {
             let mut wanted = self.wanted.borrow_mut();
@@ -223,29 +236,29 @@ impl Ways {
         self.heard(way);
     }
 
-    /// `way` is to be dialled first from now on, for the reason `why`.
+    /// Dials `way` first from now on. `why` is the reason.
     fn prefer(&self, way: CarrierTransport, why: &str) {
         let mut all = self.all.borrow_mut();
         if let Some(at) = all.iter().position(|one| *one == way).filter(|at| *at > 0) {
             all[..=at].rotate_right(1);
-            tracing::info!(transport = %way, why, "Carriers run on another transport from now on");
+            tracing::info!(transport = %way, why, "Carriers now use another transport");
         }
     }
 
-    /// A dial came to a carrier over `way`.
+    /// Records that a dial over `way` was successful.
     fn came_up(&self, way: CarrierTransport) {
-        let why = "the one that was dialled first brought no carrier in time";
+        let why = "the transport that was dialled first failed or did not connect in time";
         self.prefer(way, why);
         if self.wanted.borrow().first() != Some(&way) {
             self.depart(Instant::now());
         }
     }
 
-    /// Dials by each of them, until one comes up; returns which one that is. Where the first one had failed before that, it is
-    /// dialled once more.
+    /// Dials over the transports until one connects, and returns that transport. If the first
+    /// transport failed before, it is dialled once more.
     ///
     /// # Errors
-    /// That of the one that is to be dialled first: none came up.
+    /// No transport connected. The error is the error of the transport that was dialled first.
     pub(super) async fn dial<T, F: Future<Output = Result<T>>>(
         &self,
         dial: impl Fn(CarrierTransport) -> F,
@@ -269,7 +282,7 @@ impl Ways {
             if dials.is_empty() {
                 let Some(way) = ways.next().or_else(|| doubted.next()) else {
                     return Err(first_error
-                        .unwrap_or_else(|| std::io::Error::other("there is nothing to dial by")));
+                        .unwrap_or_else(|| std::io::Error::other("no transport is available")));
                 };
                 dials.push(attempt(way));
             }
@@ -285,7 +298,7 @@ impl Ways {
             };
             match dialled {
                 (way, Ok(carrier)) => {
-                    // An exit that has just begun to listen refused it a moment before.
+                    // The exit may have begun to listen just after it refused the first dial.
                     let (way, carrier) = match first.filter(|_| first_failed) {
                         Some(first) => match timeout(FIRST_AGAIN_MAX, dial(first)).await {
                             Ok(Ok(carrier)) => (first, carrier),

@@ -1,4 +1,5 @@
-//! Where carriers come from: a TCP or a UDP port, a Unix socket, this process's own pipes, or a rendezvous.
+//! Accepts carriers from a TCP or UDP port, a Unix socket, standard input and output, or a
+//! rendezvous.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -17,34 +18,34 @@ use crate::io::transport::{KcpListener, KcpWindows, Pipes, Released, Tcp, Transp
 use crate::net::bind::{ACCEPT_RETRY, ListenError};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 
-/// What those who connect begin with.
+/// The first protocol step on a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begins {
     Hello,
     Silence,
-    /// The login of SSH.
+    /// The SSH login.
     Login,
 }
 
-/// One worker's part in it.
+/// One worker's source of carriers.
 pub(super) enum Arrivals {
     Socket(ListeningSocket),
     Kcp(KcpListener),
-    /// The TCP and the UDP port of one number.
+    /// The TCP port and the UDP port with the same number.
     Any(ListeningSocket, KcpListener),
-    /// The one carrier of the process.
+    /// The only carrier of the process.
     Stdio(Box<dyn Transport>, Released),
-    /// At this `host:port`.
+    /// The rendezvous at this `host:port`.
     Rendezvous(String),
     /// QUIC connections.
     Quic(Listener),
 }
 
 impl Arrivals {
-    /// As the configuration says.
+    /// Opens the configured source.
     ///
     /// # Errors
-    /// There can be none.
+    /// The worker cannot listen.
     pub(super) fn of(
         worker: &Worker,
         configured: config::Arrivals,
@@ -78,7 +79,7 @@ impl Arrivals {
         Ok(arrivals)
     }
 
-    /// Has carriers come; ends only where none will any more, and all have ended.
+    /// Accepts carriers. Returns only if no more carriers can arrive and all carriers have ended.
     pub(super) async fn come(self, exit: &Rc<Exit>) {
         match self {
             Self::Socket(socket) => {
@@ -93,7 +94,7 @@ impl Arrivals {
             }
             Self::Stdio(carrier, released) => {
                 greet(Rc::clone(exit), carrier, None, exit.begins()).await;
-                // Nothing is ever sent.
+                // The channel never transfers a message.
                 let _ = released.await;
             }
             Self::Rendezvous(address) => registered::keep(exit, &address).await,
@@ -104,10 +105,10 @@ impl Arrivals {
     }
 }
 
-/// Listens for SSH beside the carriers of another protocol.
+/// Listens for SSH on an exit whose `protocol` is not SSH.
 ///
 /// # Errors
-/// It cannot be listened on.
+/// The worker cannot listen.
 pub(super) fn listen_for_ssh(
     worker: &Worker,
     address: &str,
@@ -117,7 +118,7 @@ pub(super) fn listen_for_ssh(
     Ok(socket)
 }
 
-/// Has them come, where there are any; never ends.
+/// Accepts SSH connections if the exit has an SSH listener. Never returns.
 pub(super) async fn come_by_ssh(exit: &Rc<Exit>, socket: Option<ListeningSocket>) {
     if let Some(socket) = socket {
         accept_in_turn(accept(Rc::clone(exit), socket, Begins::Login)).await;
@@ -135,8 +136,9 @@ fn kcp(
         .map_err(|error| ListenError::new(address, error))
 }
 
-/// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
-/// join one; where there is no such thing, the port is closed, and this waits for the end.
+/// Accepts carriers for all workers. After the exit stops accepting sessions, only carriers that
+/// join a session may still arrive. If the protocol has no such carriers, the port is closed and
+/// the function never returns.
 async fn accept(exit: Rc<Exit>, socket: ListeningSocket, begins: Begins) {
     let may_join = begins != Begins::Login && exit.session.protocol.can().resume;
     loop {
@@ -150,14 +152,14 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket, begins: Begins) {
         match accepted {
             Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, begins),
             Err(error) => {
-                tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
+                tracing::warn!(%error, "Cannot accept a carrier; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-/// The same of connections over UDP, which all say hello.
+/// Works as [`accept`], for KCP. Every KCP connection sends a hello.
 async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
     loop {
         match listener.accept().await {
@@ -167,7 +169,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
                 drop(tokio::task::spawn_local(greet));
             }
             Err(error) => {
-                tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
+                tracing::warn!(%error, "Cannot accept a carrier; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -175,7 +177,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
 }
 
 fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins: Begins) {
-    // What a carrier says last, and that it has ended, are to arrive.
+    // The last message and the end of a carrier must reach the peer.
     accepted.end_in_order();
     let has =
         |proxy: SocketAddr| trusted_proxies::have(&exit.worker.reloadable.borrow(), proxy.ip());
@@ -196,7 +198,8 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins:
     }
 }
 
-/// Greets the client of the load balancer at `proxy`, once that has named it.
+/// Greets the client of the load balancer at `proxy`, once the PROXY header has specified the
+/// client.
 async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, begins: Begins) {
     match trusted_proxies::client(&mut tcp, proxy, &exit.handover.limiter).await {
         Ok(Some(client)) => {

@@ -1,5 +1,4 @@
-//! Connections that prove who they are while they hold a permit of the limiter, and why some of them do not come to be
-//! carriers.
+//! Handshakes of connections, each with a permit of the limiter, and their errors.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -8,21 +7,24 @@ use super::Exit;
 use crate::base::handshake_limiter::{Dropped, has_gone};
 use crate::session::end::SessionEnd;
 
-/// Why a connection did not come to be a carrier.
+/// Why a connection did not become a carrier.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("{0}")]
     Unproved(#[from] std::io::Error),
     #[error("{0}")]
     Silent(SessionEnd),
-    #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
+    #[error(
+        "evicted: too many connections have not completed their handshake, and this connection was the oldest from its address"
+    )]
     Evicted,
     #[error(transparent)]
     Dropped(#[from] Dropped),
 }
 
-/// Whether the peer proved the wrong thing, or nothing in time. A connection that only closes is a probe, and one that was
-/// evicted or dropped early is the limiter's to judge.
+/// Whether the handshake counts as failed, because of wrong credentials or a timeout. A connection
+/// that closes without another error is a probe. The limiter itself accounts for connections that
+/// were evicted or dropped early.
 pub(super) fn is_failure<T>(proved: &Result<T, HandshakeError>) -> bool {
     match proved {
         Err(HandshakeError::Unproved(error)) => !has_gone(error),
@@ -35,14 +37,17 @@ pub(super) fn is_failure<T>(proved: &Result<T, HandshakeError>) -> bool {
 }
 
 impl Exit {
-    /// Has a connection prove who it is while it holds a permit, and tells the limiter how that went. `source`: the address
-    /// that the limiter counts it by; `None`: it comes from no address of a client. `fails`: see [`is_failure`].
+    /// Runs the handshake `proof` while holding a permit, and reports the result to the limiter.
+    /// `source` is the address that the limiter counts; `None`: the connection has no client
+    /// address. For `fails`, see [`is_failure`].
     ///
-    /// `proof` stays where the caller has it. Passed by value it would be in the futures of thousands of connections
-    /// three times: as a variable of the caller, as an argument, and as what is polled.
+    /// `proof` remains in the caller's future. If `proof` were passed by value, the future of each
+    /// connection would contain it three times: as a variable of the caller, as an argument, and as
+    /// the polled future. There are thousands of such futures.
     ///
     /// # Errors
-    /// The connection proved nothing, was evicted, or was dropped early: then `proof` has not begun.
+    /// The handshake failed, the connection was evicted, or it was dropped early, before `proof`
+    /// was polled.
     pub(super) async fn prove<T, E: Into<HandshakeError>>(
         &self,
         source: Option<IpAddr>,

@@ -1,8 +1,9 @@
-//! What the exit gives to entries that ask for it: the text of its configuration's `offer`, as a stream.
+//! Sends the exit's `offer` to entries that request it, as the payload of a stream.
 //!
-//! To the session it is a target like others: a pair of Unix sockets, whose other end is served here. No rule is
-//! asked, and nothing is resolved or dialled: with a search list, a name in `.invalid` could lead somewhere. Bounds:
-//! one text of at most `OFFER_BYTES_MAX` a stream, and streams are bounded by `limits.streams`.
+//! For the session, the offer is an ordinary target: a pair of Unix sockets, one end of which this
+//! module serves. No rule is evaluated, and no name is resolved, since a name in `.invalid` could
+//! resolve with a search list. Bounds: one text of at most `OFFER_BYTES_MAX` per stream;
+//! `limits.streams` bounds the streams.
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::OFFER_TARGET;
@@ -13,23 +14,26 @@ use tokio::net::UnixStream;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::net::dial::{DialError, Dialled};
 
-/// Whether `target`, a URL, is no target but the offer.
+/// Whether the URL `target` requests the offer.
 pub(super) fn is_asked_for(target: &str) -> bool {
     target.strip_prefix("tcp://") == Some(OFFER_TARGET)
 }
 
-/// A connection that gives `offer` and ends in order; `peer`: who asks, as its carriers proved it.
+/// Returns a connection that sends `offer` and ends in order. `peer` is the identity of the
+/// requester.
 ///
 /// # Errors
-/// [`DialError`]: there is none, or it is not for who has proved nothing.
+/// [`DialError`]: the exit has no offer, or the peer has not authenticated.
 pub(super) fn give(offer: Option<&str>, peer: Option<&str>) -> Result<Dialled, DialError> {
     let refused = |text: &str| {
         let text = format!("{OFFER_TARGET}: {text}");
         DialError::new(Code::OpenRefused, Reason::NotAllowed, text)
     };
-    let offer = offer.ok_or_else(|| refused("this exit offers nothing"))?;
+    let offer = offer.ok_or_else(|| refused("this exit has no offer"))?;
     if peer.is_none() {
-        return Err(refused("it is for peers that prove who they are"));
+        return Err(refused(
+            "the offer is available only to peers with a certificate",
+        ));
     }
     let (near, far) = UnixStream::pair().map_err(|error| {
         let text = format!("{OFFER_TARGET}: {error}");
@@ -44,10 +48,11 @@ pub(super) fn give(offer: Option<&str>, peer: Option<&str>) -> Result<Dialled, D
     })
 }
 
-/// Ends with the stream.
+/// Sends the offer, and ends with the stream.
 async fn serve(mut far: UnixStream, offer: String) {
     if far.write_all(offer.as_bytes()).await.is_ok() && far.shutdown().await.is_ok() {
-        // One that closes with bytes unread is a failure to its other end, and so is one that takes no more.
+        // A peer that closes with unread bytes, or stops reading, causes an error only at its own
+        // end.
         let _ = tokio::io::copy(&mut far, &mut tokio::io::sink()).await;
     }
 }

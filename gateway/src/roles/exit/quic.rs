@@ -1,9 +1,10 @@
-//! Carriers that come by UDP.
+//! Carriers over UDP.
 //!
-//! Each worker keeps those that come to its socket, so none is passed on. A datagram's source is what its sender wrote, so
-//! until a client has shown that it is there, nothing that becomes of its connection counts against that address, and once
-//! [`UNVALIDATED_MAX`] connections are in their handshake, clients have to show it before anything is kept of them (Retry,
-//! RFC 9000, section 8.1.2).
+//! Each worker keeps the carriers of its socket, so no carrier is passed to another worker. The
+//! source address of a datagram can be forged. Until a client has validated its address, failures
+//! of its connection do not count against the address. Once [`UNVALIDATED_MAX`] handshakes are in
+//! progress, the exit stores no state for a client before the client has validated its address
+//! (Retry, RFC 9000, section 8.1.2).
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -20,13 +21,14 @@ use crate::net::bind::ListenError;
 use crate::roles::worker::{Worker, WorkerError};
 use crate::session::handover::Use;
 
-/// Handshakes at once, of the limiter's, without a proof of where clients are: it costs them a round trip.
+/// Maximum number of concurrent handshakes without address validation. The validation costs a
+/// client one round trip.
 const UNVALIDATED_MAX: usize = 32;
 
-/// One worker's listener on `address`.
+/// Opens one worker's listener on `address`.
 ///
 /// # Errors
-/// The system's, with the address.
+/// The system's error, with the address.
 pub(super) fn listen(
     worker: &Worker,
     address: &str,
@@ -39,7 +41,8 @@ pub(super) fn listen(
     listener.map_err(|source| ListenError::new(address, source).into())
 }
 
-/// Accepts carriers, and once the exit takes no more sessions tells those that come to go elsewhere; never ends.
+/// Accepts carriers. After the exit stops accepting sessions, directs new carriers to another exit.
+/// Never returns.
 pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
     while let Some(attempt) = listener.next().await {
         let is_new = exit.handover.limiter.taken() >= UNVALIDATED_MAX && !attempt.is_validated();
@@ -54,14 +57,14 @@ pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
     std::future::pending::<()>().await;
 }
 
-/// Has a connection prove who it is.
+/// Authenticates a connection.
 async fn greet(exit: Rc<Exit>, attempt: Attempt) {
     let (peer, is_validated) = (attempt.peer(), attempt.is_validated());
     let credentials = Arc::clone(&exit.worker.credentials.borrow());
     let secured = {
-        // An attempt that is dropped is refused.
+        // Dropping the attempt refuses the connection.
         let secures = pin!(attempt.secure(&credentials, PROOF_MAX));
-        // Until it is there, an address is held for nothing.
+        // Failures do not count against an address that is not validated.
         let fails = |secured: &Result<_, _>| is_validated && is_failure(secured);
         exit.prove(Some(peer.ip()), secures, fails).await
     };
@@ -84,7 +87,7 @@ impl Exit {
             return self.too_many();
         };
         if let Err(error) = self.take_up(carrier, Vec::new(), None, place) {
-            tracing::warn!(%error, "Carrier could not be set up");
+            tracing::warn!(%error, "Cannot set up a carrier");
         }
     }
 }

@@ -1,7 +1,9 @@
-//! An exit that is visited at a rendezvous: it registers there, and dials one more connection for each visit.
+//! An exit that uses a rendezvous: the exit registers at the rendezvous, and dials one more
+//! connection for each visitor.
 //!
-//! The first worker does so for all, as the worker that accepts a carrier does. Bounds: visitors that are
-//! being met, `limits.carriers` beside the carriers; those that have to prove who they are, the limiter's.
+//! The first worker registers and dials for all workers, and distributes the carriers as if it had
+//! accepted them. Bounds: `limits.carriers` visitors in progress, in addition to the carriers. The
+//! limiter bounds the visitors that have to authenticate.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -16,10 +18,10 @@ use crate::net::egress::Address;
 use crate::roles::entry::pause;
 use crate::roles::rendezvous::leaf::{Leaf, invitation};
 
-/// A registration that lasted this long ends the row of failures.
+/// A registration that lasted this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Is registered at the rendezvous of `address` for as long as it can be; never ends.
+/// Maintains the exit's registration at the rendezvous `address`. Never returns.
 pub(super) async fn keep(exit: &Rc<Exit>, address: &str) {
     let worker = &exit.worker;
     let Some(leaf) = worker
@@ -39,14 +41,14 @@ pub(super) async fn keep(exit: &Rc<Exit>, address: &str) {
             Err(error) => error,
         };
         worker.telemetry.set_listening(worker.index, false);
-        tracing::warn!(code = %Code::CarrierConnecting, rendezvous = %address, %error, "Not registered");
+        tracing::warn!(code = %Code::CarrierConnecting, rendezvous = %address, %error, "Cannot register at the rendezvous");
         let stable = since.is_some_and(|since: Instant| since.elapsed() >= STABLE_AFTER);
         failures = if stable { 1 } else { failures + 1 };
         pause(failures).await;
     }
 }
 
-/// Registers, and meets visitors from `since` on.
+/// Registers, and then dials for visitors. Sets `since` after a successful registration.
 async fn register(
     exit: &Rc<Exit>,
     address: &str,
@@ -80,7 +82,7 @@ async fn register(
     }
 }
 
-/// Dials for one visitor, in `place` until it is there.
+/// Dials for one visitor. Holds `place` until the visitor is connected.
 async fn attend(
     exit: Rc<Exit>,
     address: String,
@@ -102,7 +104,7 @@ async fn attend(
             greet(exit, carrier, None, begins).await;
         }
         Err(error) => {
-            tracing::info!(code = %Code::MeetingRefused, rendezvous = %address, %error, "Visitor was not met");
+            tracing::info!(code = %Code::MeetingRefused, rendezvous = %address, %error, "Cannot connect to a visitor");
         }
     }
 }

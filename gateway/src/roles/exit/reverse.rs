@@ -1,8 +1,10 @@
-//! Ports that a worker listens on because entries ask for it, and the way of their connections.
+//! The ports on which a worker listens because entries request it, and the sessions that take the
+//! connections.
 //!
-//! A listener belongs to the identity of its first asker. Sessions of that identity share it; a connection goes to
-//! the one with the fewest streams, which knows where it leads. A listener lives as long as a session wants it.
-//! Bounds: listeners, those of the sessions; sessions, `limits.carriers`.
+//! A listener belongs to the identity that requested it first, and the sessions of that identity
+//! share the listener. A connection goes to the session with the fewest streams, whose entry dials
+//! the target. A listener exists as long as a session requests it. The limits of the sessions bound
+//! the listeners, and `limits.carriers` bounds the sessions.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -29,10 +31,10 @@ use crate::session::mux::{Listeners, Mux, NotOpened, OpenEnd, Progress};
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
 
-/// Ports that are tried where any will do.
+/// Number of ports that are tried if an entry requests any free port.
 const ANY_PORT_TRIES: usize = 1024;
 
-/// What entries have a worker listen on.
+/// The listeners of a worker that entries have requested.
 pub(super) struct Reverse {
     worker: usize,
     reloadable: watch::Receiver<Arc<Reloadable>>,
@@ -41,9 +43,9 @@ pub(super) struct Reverse {
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Listener>>>,
 }
 
-/// One port.
+/// A listening port.
 struct Listener {
-    /// The identity of all its askers; `None`: nothing was proved.
+    /// The identity of all sessions that share the port; `None`: the sessions have no identity.
     peer: Option<Rc<str>>,
     forward: Arc<Forward>,
     telemetry: Arc<Telemetry>,
@@ -51,7 +53,7 @@ struct Listener {
     task: OnceCell<JoinHandle<()>>,
 }
 
-/// A session that asks for it.
+/// A session that requested the port.
 struct Asker {
     session: Rc<dyn Mux>,
     listen: ListenId,
@@ -77,7 +79,7 @@ impl Reverse {
         })
     }
 
-    /// Does what the peer of `session` asks for, from now on.
+    /// Handles the requests of the session's peer from now on.
     pub(super) fn serve(self: &Rc<Self>, session: &Rc<dyn Mux>) {
         let Some(listeners) = session.listeners() else {
             return;
@@ -98,24 +100,24 @@ impl Reverse {
                         asker.listen == listen && Rc::ptr_eq(&asker.session, &session)
                     });
                 }
-                // An exit asks for nothing.
+                // An exit sends no requests.
                 ListenEvent::Listening { .. } | ListenEvent::Ended { .. } => {}
             }
         }));
     }
 
-    /// The session is over.
+    /// Removes the listeners of a session that has ended.
     pub(super) fn end(&self, session: &Rc<dyn Mux>) {
         self.forget(|asker| Rc::ptr_eq(&asker.session, session));
     }
 
-    /// Nothing is listened on any more.
+    /// Closes all listeners.
     pub(super) fn stop(&self) {
         self.listeners.take();
         self.publish();
     }
 
-    /// Closes what the configuration does not allow any more, for as long as it can change.
+    /// Closes listeners that a changed configuration no longer allows.
     pub(super) async fn follow(&self) {
         let mut reloadable = self.reloadable.clone();
         while reloadable.changed().await.is_ok() {
@@ -193,7 +195,7 @@ impl Reverse {
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
             peer,
-            // Limits are the entry's, which has the forward.
+            // The entry has the forward's configuration, including its limits.
             forward: self
                 .telemetry
                 .forwards
@@ -209,7 +211,7 @@ impl Reverse {
         Ok(address)
     }
 
-    /// A port of `address` that is free, and that the peer may have.
+    /// Finds a free port of `address` that the peer may use.
     fn any_of(&self, address: SocketAddr, peer: Option<&str>) -> Result<SocketAddr, Refusal> {
         let in_force = self.reloadable.borrow();
         let rules = in_force.allow_listen.iter();
@@ -225,13 +227,13 @@ impl Reverse {
         addresses.find(is_free).ok_or_else(|| denied(address))
     }
 
-    /// Takes those off that `gone` names; a listener that nobody asks for is closed.
+    /// Removes the askers for which `gone` returns true. A listener without askers is closed.
     fn forget(&self, gone: impl Fn(&Asker) -> bool) {
         self.listeners.borrow_mut().retain(|address, listener| {
             let mut askers = listener.askers.borrow_mut();
             askers.retain(|asker| !gone(asker));
             if askers.is_empty() {
-                tracing::info!(listen = %address, "No entry asks for it any more");
+                tracing::info!(listen = %address, "Listener closed because no entry requests it");
             }
             !askers.is_empty()
         });
@@ -243,7 +245,7 @@ impl Reverse {
         let listened = listeners.iter().map(|(address, listener)| Listened {
             forward: Arc::clone(&listener.forward),
             listen: address.to_string(),
-            target: "as entries say".to_owned(),
+            target: "as entries configure".to_owned(),
             error: None,
         });
         self.telemetry.set_listened(self.worker, listened.collect());
@@ -251,7 +253,8 @@ impl Reverse {
 }
 
 impl Listener {
-    /// The session with the fewest streams; one without a carrier only where all are.
+    /// The session with the fewest streams. A session without a carrier is chosen only if no
+    /// session has a carrier.
     fn best(&self) -> Option<(Rc<dyn Mux>, ListenId, Priority)> {
         let askers = self.askers.borrow();
         let takes =
@@ -284,11 +287,11 @@ impl Listener {
         }
     }
 
-    /// Leads it to a session; to another one where that goes away.
+    /// Opens a stream in a session, or in another session if the first session shuts down.
     fn open(self: &Rc<Self>, connection: Connection, refused: Refused) {
         let Some((session, listen, priority)) = self.best() else {
             connection.turn_away();
-            let text = "no entry that asked for the port takes streams";
+            let text = "no entry that requested the port accepts streams";
             return refused.report(Code::CarrierConnecting, text);
         };
         let (listener, report) = (Rc::clone(self), refused.clone());
@@ -311,7 +314,7 @@ impl Listener {
     }
 }
 
-/// Takes one connection after another for as long as there is a listener.
+/// Accepts connections as long as the listener exists.
 async fn accept(listener: std::rc::Weak<Listener>, shared_listener: SharedListener) {
     loop {
         let accepted = shared_listener.socket.accept().await;
@@ -322,14 +325,14 @@ async fn accept(listener: std::rc::Weak<Listener>, shared_listener: SharedListen
             Ok((tcp, client)) => listener.take(tcp.into(), canonical(client)),
             Err(error) => {
                 drop(listener);
-                tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
+                tracing::warn!(%error, "Cannot accept a connection; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-/// It has asked, so its protocol has a word for an answer.
+/// Sends an answer. The session has requested a listener, so its protocol supports the answer.
 fn say(session: &Rc<dyn Mux>, answer: impl FnOnce(&dyn Listeners)) {
     if let Some(listeners) = session.listeners() {
         answer(listeners);
@@ -343,7 +346,7 @@ fn is_allowed(in_force: &Reloadable, address: SocketAddr, peer: Option<&str>) ->
 
 fn denied(address: SocketAddr) -> Refusal {
     let text = format!(
-        "{}: {address} is not one that this exit listens on for its peers",
+        "{}: allowListen of this exit does not permit {address}",
         Code::ListenRefused
     );
     Refusal::new(Reason::NotAllowed, text)
@@ -359,7 +362,7 @@ mod tests {
     use crate::session::mux::Dial;
     use crate::session::mux::memory::{Memory, memory, silent};
 
-    /// What an exit listens on for its peers, and the address that it may listen on.
+    /// The reverse listeners of an exit, and an address that the exit's `allowListen` permits.
     async fn reverse() -> (Rc<Reverse>, String) {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = free.local_addr().unwrap().to_string();
@@ -369,7 +372,7 @@ mod tests {
         (Reverse::new(&Worker::of(&yaml)), address)
     }
 
-    /// A mux whose other end says `name`, and what it was opened for, to each client.
+    /// A session whose other end writes `name` and the requested target to each client.
     fn named(name: &'static str) -> Rc<Memory> {
         let dialler = Box::new(move |target: String, _, _| -> Dial {
             Box::pin(async move {
@@ -433,12 +436,12 @@ mod tests {
             assert_eq!(told, Ok(address.clone()));
             assert!(stranger.asks_to_listen(&address).1.is_err());
             owner.says(ListenEvent::GivenUp { listen });
-            // Its socket goes with its task.
+            // The socket is closed together with its task.
             tokio::task::yield_now().await;
             assert_eq!(stranger.asks_to_listen(&address).1, Ok(address.clone()));
             assert!(
                 owner.asks_to_listen("127.0.0.1:1").1.is_err(),
-                "it is not allowed"
+                "the address is not allowed"
             );
         };
         LocalSet::new().run_until(test).await;

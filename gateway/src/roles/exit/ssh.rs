@@ -1,6 +1,7 @@
-//! Carriers that are SSH connections: the login is what others prove by their handshake.
+//! SSH carriers, which authenticate by their SSH login.
 //!
-//! Each worker keeps those that come to its socket, as the library's task runs on it. So they are not passed on.
+//! The library's task runs on the worker of the socket, so SSH carriers are not passed to other
+//! workers.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ use crate::io::transport::Transport;
 use crate::roles::worker::Worker;
 use crate::session::mux::Mux;
 
-/// Sessions of SSH beside those of another protocol.
+/// The SSH sessions of an exit whose `protocol` is not SSH.
 pub(super) struct SshSessions {
     pub(super) session: SessionConfig,
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
@@ -28,7 +29,7 @@ pub(super) struct SshSessions {
 }
 
 impl SshSessions {
-    /// `None`: the process has no keys for them.
+    /// Creates the sessions; `None`: the process has no SSH keys.
     pub(super) fn new(session: SessionConfig, worker: &Worker) -> Option<Self> {
         Some(Self {
             session,
@@ -54,7 +55,8 @@ impl SshSessions {
     }
 }
 
-/// Has a client log in. `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
+/// Authenticates an SSH client. `source` is the address that the limiter counts; `None`: the
+/// connection has no client address.
 pub(super) async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>) {
     let peer = tcp.peer();
     if exit.is_closed() {
@@ -83,7 +85,7 @@ impl Exit {
             return self.too_many();
         };
         if let Err(error) = self.take_up(carrier, Vec::new(), None, place) {
-            tracing::warn!(%error, "Carrier could not be set up");
+            tracing::warn!(%error, "Cannot set up a carrier");
         }
     }
 }

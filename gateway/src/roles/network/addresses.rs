@@ -1,28 +1,65 @@
-//! Whose an address is: the entry's side or the exit's, and which entry's.
+//! Maps an address to its side (entry or exit), and to the entry that owns it.
 
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use muxtunnel_gateway_config::{self as config, Cidr};
 use muxtunnel_packet::{DropReason, Packet};
 
+use super::pool::{Lease, Pools};
+use super::prefixes::Prefixes;
 use crate::io::transport::Side;
 
-/// Whose addresses are: the entry that proved this; `None`: they are all of the other side's.
-pub(super) type Owner = Option<Rc<str>>;
+/// Owner of addresses on the other side.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// The other side as a whole, if its addresses are not divided among entries.
+    Side,
+    /// The entry with this verified identity.
+    Peer(Arc<str>),
+    /// The entry of one session without an identity.
+    Session(u64),
+}
+
+/// The addresses of a session.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) owner: Owner,
+    /// Addresses that no other entry has. The list may be empty.
+    pub(super) addresses: Vec<IpAddr>,
+    /// Must live as long as the session.
+    pub(super) lease: Option<Lease>,
+}
+
+/// Why a session gets no addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotJoined {
+    #[error("network.peers does not name the peer")]
+    Unknown,
+    #[error(
+        "All addresses of network.pool are assigned to entries with a session: use a larger pool"
+    )]
+    Exhausted,
+}
 
 /// The networks of both sides. An address belongs to the longest prefix.
 pub(super) struct Addresses {
     side: Side,
-    entry: Vec<IpNet>,
-    exit: Vec<IpNet>,
-    /// The networks of each entry; empty: one entry at a time has all.
-    peers: Vec<(Rc<str>, Vec<IpNet>)>,
+    places: Prefixes<Place>,
+    /// The identity of the entry that has each network. Without peers and pools, one entry at a
+    /// time has all networks.
+    peers: Prefixes<Arc<str>>,
+    pools: Pools,
+    /// Entry: its assigned addresses, which belong to its side regardless of the prefixes.
+    own: RefCell<Vec<IpAddr>>,
+    /// Number of sessions without an identity so far.
+    sessions: Cell<u64>,
     peers_reach_each_other: bool,
 }
 
-/// Where an address is.
+/// The side of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Entry,
@@ -31,38 +68,100 @@ enum Place {
 
 impl Addresses {
     pub(super) fn of(configured: &config::Network, side: Side) -> Self {
-        let peers = configured.peers.iter();
-        let peers = peers.map(|peer| (Rc::from(peer.identity.as_str()), networks(&peer.cidrs)));
+        let entry = networks(&configured.entry_cidrs).map(|network| (network, Place::Entry));
+        // The exit's networks come last, so a network of both sides belongs to the exit.
+        let exit = networks(&configured.exit_cidrs).map(|network| (network, Place::Exit));
+        let peers = configured.peers.iter().flat_map(|peer| {
+            let identity: Arc<str> = Arc::from(peer.identity.as_str());
+            networks(&peer.cidrs).map(move |network| (network, Arc::clone(&identity)))
+        });
+        let (places, peers) = (Prefixes::of(entry.chain(exit)), Prefixes::of(peers));
+        let pools = Pools::of(networks(&configured.pool), |address| {
+            places.longest(address) == Some(&Place::Entry) && peers.longest(address).is_none()
+        });
         Self {
             side,
-            entry: networks(&configured.entry_cidrs),
-            exit: networks(&configured.exit_cidrs),
-            peers: peers.collect(),
+            places,
+            peers,
+            pools,
+            own: RefCell::default(),
+            sessions: Cell::new(0),
             peers_reach_each_other: configured.peers_reach_each_other,
         }
     }
 
     /// Whether one entry at a time has all networks of the entry's side.
     pub(super) fn has_one_entry(&self) -> bool {
-        self.side == Side::Accepts && self.peers.is_empty()
+        self.side == Side::Accepts && !self.has_several_entries()
     }
 
-    /// Whom a session with the peer of that identity belongs to; `None`: it has no networks.
-    pub(super) fn owner(&self, identity: Option<&str>) -> Option<Owner> {
-        if self.peers.is_empty() {
-            return Some(None);
-        }
-        let (known, _) = self
-            .peers
-            .iter()
-            .find(|(peer, _)| Some(&**peer) == identity)?;
-        Some(Some(Rc::clone(known)))
+    fn has_several_entries(&self) -> bool {
+        !self.peers.is_empty() || !self.pools.is_empty()
     }
 
-    /// Whose a packet is that leaves this side.
+    /// Returns the addresses of a session whose peer has this `identity`.
     ///
     /// # Errors
-    /// The packet is none of this side's, or its destination has no owner.
+    /// [`NotJoined`].
+    pub(super) fn join(&self, identity: Option<&str>) -> Result<Joined, NotJoined> {
+        if !self.has_several_entries() {
+            return Ok(Joined {
+                owner: Owner::Side,
+                addresses: Vec::new(),
+                lease: None,
+            });
+        }
+        let mut peers = self.peers.iter();
+        let known = peers.find(|(_, peer)| Some(&***peer) == identity);
+        let known = known.map(|(_, peer)| Arc::clone(peer));
+        if self.pools.is_empty() && known.is_none() {
+            return Err(NotJoined::Unknown);
+        }
+        let is_known = known.is_some();
+        let owner = match known.or_else(|| identity.map(Arc::from)) {
+            Some(identity) => Owner::Peer(identity),
+            None => {
+                self.sessions.set(self.sessions.get() + 1);
+                Owner::Session(self.sessions.get())
+            }
+        };
+        let mut addresses = self.single_addresses(&owner);
+        let (leased, lease) = self.pools.lease(&owner, &addresses);
+        addresses.extend(leased);
+        if addresses.is_empty() && !is_known {
+            return Err(NotJoined::Exhausted);
+        }
+        Ok(Joined {
+            owner,
+            addresses,
+            lease: Some(lease),
+        })
+    }
+
+    /// Addresses of `owner` in `network.peers` that are networks of one address.
+    fn single_addresses(&self, owner: &Owner) -> Vec<IpAddr> {
+        let is_its = |peer: &Arc<str>| matches!(owner, Owner::Peer(identity) if identity == peer);
+        let networks = self.peers.iter().filter(|(_, peer)| is_its(peer));
+        let single =
+            networks.filter(|(network, _)| network.prefix_len() == network.max_prefix_len());
+        single.map(|(network, _)| network.addr()).collect()
+    }
+
+    /// Sets the addresses that the exit has assigned to this entry.
+    pub(super) fn set_own(&self, addresses: &[IpAddr]) {
+        self.own.replace(addresses.to_vec());
+    }
+
+    /// Whether an address is on the exit's side.
+    pub(super) fn is_of_exit(&self, address: IpAddr) -> bool {
+        self.place(address) == Some(Place::Exit)
+    }
+
+    /// Returns the owner of the destination of a packet that leaves this side.
+    ///
+    /// # Errors
+    /// The source is not on this side, the destination is not on the other side, or the destination
+    /// has no owner.
     pub(super) fn leaves(&self, packet: &Packet) -> Result<Owner, DropReason> {
         let (here, there) = self.here_and_there();
         if self.place(packet.source) != Some(here) {
@@ -74,10 +173,11 @@ impl Addresses {
         self.entry_of(packet.destination)
     }
 
-    /// Whether a packet of `from` may arrive: `None`: at the interface; else it is another entry's.
+    /// Checks a packet of `from`. Returns the entry that the packet is for, or `None` if the packet
+    /// is for the interface.
     ///
     /// # Errors
-    /// Its source is not one of `from` (BCP 38), or its destination is not on this side.
+    /// The source does not belong to `from` (BCP 38), or `from` may not reach the destination.
     pub(super) fn arrives(
         &self,
         from: &Owner,
@@ -87,7 +187,7 @@ impl Addresses {
         if self.place(packet.source) != Some(there) {
             return Err(DropReason::SourceNotRemote);
         }
-        if !self.peers.is_empty() && self.entry_of(packet.source).as_ref() != Ok(from) {
+        if self.has_several_entries() && self.entry_of(packet.source).as_ref() != Ok(from) {
             return Err(DropReason::SourceOfOtherPeer);
         }
         match self.place(packet.destination) {
@@ -110,35 +210,31 @@ impl Addresses {
         }
     }
 
-    /// The side with the longest prefix that has it; the exit's where they are as long.
+    /// The side with the longest prefix that contains `address`. If both sides have this prefix,
+    /// the exit's side.
     fn place(&self, address: IpAddr) -> Option<Place> {
-        match (longest(&self.entry, address), longest(&self.exit, address)) {
-            (None, None) => None,
-            (entry, exit) if entry > exit => Some(Place::Entry),
-            _ => Some(Place::Exit),
+        if self.own.borrow().contains(&address) {
+            return Some(Place::Entry);
         }
+        self.places.longest(address).copied()
     }
 
-    /// The entry with the longest prefix that has it.
+    /// The entry with a lease of `address`, otherwise the entry with the longest prefix that
+    /// contains `address`.
     fn entry_of(&self, address: IpAddr) -> Result<Owner, DropReason> {
-        if self.peers.is_empty() {
-            return Ok(None);
+        if !self.has_several_entries() {
+            return Ok(Owner::Side);
         }
-        let peers = self.peers.iter();
-        let having = peers.filter_map(|(peer, networks)| Some((longest(networks, address)?, peer)));
-        match having.max_by_key(|(length, _)| *length) {
-            Some((_, peer)) => Ok(Some(Rc::clone(peer))),
+        if let Some(owner) = self.pools.owner_of(address) {
+            return Ok(owner);
+        }
+        match self.peers.longest(address) {
+            Some(peer) => Ok(Owner::Peer(Arc::clone(peer))),
             None => Err(DropReason::NoRoute),
         }
     }
 }
 
-fn networks(cidrs: &[Cidr]) -> Vec<IpNet> {
-    cidrs.iter().filter_map(|cidr| cidr.network()).collect()
-}
-
-/// The length of the longest prefix that has it, bits.
-fn longest(networks: &[IpNet], address: IpAddr) -> Option<u8> {
-    let having = networks.iter().filter(|network| network.contains(&address));
-    having.map(IpNet::prefix_len).max()
+pub(super) fn networks(cidrs: &[Cidr]) -> impl Iterator<Item = IpNet> {
+    cidrs.iter().filter_map(|cidr| cidr.network())
 }

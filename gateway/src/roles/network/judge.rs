@@ -1,7 +1,8 @@
-//! Where packets of entries may go: the rules of the exit's network, and the addresses that only a rule names.
+//! Decides where packets of entries may go, by the rules of the exit's network.
 //!
-//! The same judgement as of streams' targets ([`Authorizer`]). Verdicts are kept by flow, [`VERDICTS`] of them, since a flow
-//! has many packets; a flow whose place another one has is judged again.
+//! [`Authorizer`] judges destinations as it judges targets of streams. A flow has many packets, so
+//! a cache of [`VERDICTS`] slots keeps verdicts by flow. A flow replaces the verdict of another
+//! flow in the same slot.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -14,24 +15,24 @@ use crate::io::transport::Side;
 use crate::net::policy::{Authorizer, Host};
 use crate::net::protected_addresses::ProtectedAddresses;
 
-/// Verdicts that are kept; a power of two. 160 KiB.
+/// Number of verdicts in the cache, a power of two. The cache takes 160 KiB.
 const VERDICTS: usize = 4096;
 
 /// The rules of one gateway.
 pub(super) struct Judge {
-    /// `None`: an entry takes all that comes from its exit.
+    /// `None` at an entry, which accepts every packet of its exit.
     rules: Option<Rules>,
     verdicts: RefCell<Vec<Option<Verdict>>>,
 }
 
 struct Rules {
     policy: Policy,
-    /// The same for packets without ports: those that allow all ports allow them, and any that denies does.
+    /// The rules for packets without ports: `allow` rules for all ports, and every `deny` rule.
     portless: Policy,
     protected: Arc<ProtectedAddresses>,
 }
 
-/// What was judged, and how.
+/// Whether a destination is permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Verdict {
     destination: IpAddr,
@@ -53,7 +54,7 @@ impl Judge {
         }
     }
 
-    /// Whether a packet that came may go where it leads. `flow`: the hash of its flow.
+    /// Whether the destination of a received packet is permitted. `flow`: the hash of its flow.
     pub(super) fn permits(&self, packet: &Packet, flow: u32) -> bool {
         let Some(rules) = &self.rules else {
             return true;
@@ -85,9 +86,13 @@ impl Rules {
             ports: Ports::ALL,
             peer: None,
         };
+        let mut destinations = configured.exit_cidrs.clone();
+        if configured.peers_reach_each_other {
+            destinations.extend(&configured.entry_cidrs);
+        }
         let policy = Policy {
             allow: match configured.allow.is_empty() {
-                true => configured.exit_cidrs.iter().map(of_network).collect(),
+                true => destinations.iter().map(of_network).collect(),
                 false => configured.allow.clone(),
             },
             deny: configured.deny.clone(),
@@ -111,7 +116,7 @@ impl Rules {
     }
 
     fn permit(&self, destination: IpAddr, port: Option<u16>) -> bool {
-        // Port 0 is none that anybody listens on.
+        // No server can listen on port 0, so a packet to port 0 counts as a packet without ports.
         let port = port.filter(|port| *port > 0);
         let policy = match port {
             Some(_) => &self.policy,
@@ -132,7 +137,7 @@ mod tests {
     fn rules(network: &str) -> Rules {
         let text = format!(
             "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nadmin: 0.0.0.0:64001\n\
-             network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8, 169.0.0.0/8], {network}}}\n"
+             network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/14, 10.96.0.0/12, 169.0.0.0/8], {network}}}\n"
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("10.96.0.1", &config, |address| {
@@ -150,12 +155,33 @@ mod tests {
         let rules = rules("mtu: 1500");
         for port in [Some(80), None] {
             assert!(permits(&rules, "10.2.0.1", port));
-            assert!(!permits(&rules, "192.0.2.1", port), "not the exit's");
-            assert!(!permits(&rules, "169.254.169.254", port), "metadata");
+            assert!(
+                !permits(&rules, "192.0.2.1", port),
+                "the address is not on the exit's side"
+            );
+            assert!(
+                !permits(&rules, "169.254.169.254", port),
+                "a metadata service"
+            );
             assert!(!permits(&rules, "10.96.0.1", port), "the API server");
         }
         assert!(permits(&rules, "10.1.0.1", Some(80)));
-        assert!(!permits(&rules, "10.1.0.1", Some(64001)), "our own port");
+        assert!(
+            !permits(&rules, "10.1.0.1", Some(64001)),
+            "the gateway's own port"
+        );
+    }
+
+    #[test]
+    fn entries_that_reach_each_other_are_destinations_unless_rules_name_others() {
+        for (network, is_permitted) in [
+            ("mtu: 1500", false),
+            ("peersReachEachOther: true", true),
+            ("peersReachEachOther: true, allow: [10.2.0.0/16]", false),
+        ] {
+            let rules = rules(network);
+            assert_eq!(permits(&rules, "10.8.0.7", None), is_permitted, "{network}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A leaf's side: how it comes to a connection with the other leaf.
+//! The leaf's side of a rendezvous: connects a leaf to the other leaf.
 
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use super::wire::{read, write};
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::printable::Printable;
 
-/// How long the rendezvous and the other leaf may take together.
+/// Maximum time for the rendezvous and the other leaf together.
 const MEET_MAX: Duration = Duration::from_secs(12);
 
-/// What a leaf shows; shared by all workers.
+/// The credentials of a leaf, which all workers share.
 #[derive(Clone)]
 pub(crate) struct Leaf {
     name: String,
@@ -29,10 +29,10 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// Reads its secret.
+    /// Reads the secret.
     ///
     /// # Errors
-    /// The file cannot be used.
+    /// The file is invalid.
     pub(crate) fn read(configured: &Configured) -> Result<Self, Unusable> {
         let file = PathBuf::from(&configured.secret_file);
         let followed = FollowedFiles::look(&[&file]);
@@ -45,18 +45,19 @@ impl Leaf {
         })
     }
 
-    /// Shows what a changed file says from the next connection on. One that cannot be used changes nothing.
+    /// Uses a changed file for new connections. An invalid file is reported and has no other
+    /// effect.
     pub(super) async fn follow(&self) {
         let changed = || match Secret::read(&self.file) {
             Ok(secret) => {
                 *self.secret() = Arc::new(secret);
                 tracing::info!(
                     name = self.name,
-                    "Another secret is shown to the rendezvous from now on"
+                    "Secret reloaded; new connections to the rendezvous use it"
                 );
             }
             Err(error) => {
-                tracing::error!(%error, "Secret not taken over; the last good one stays");
+                tracing::error!(%error, "New secret rejected; the last valid secret remains in force");
             }
         };
         self.followed.clone().follow(changed).await;
@@ -66,26 +67,26 @@ impl Leaf {
         self.secret.lock()
     }
 
-    /// Makes a connection to the rendezvous one to the other leaf.
+    /// Requests that the rendezvous connects `tcp` to the other leaf.
     ///
     /// # Errors
-    /// It is refused, does not know the secret, or is gone.
+    /// The rendezvous refused the request, does not have the secret, or has disconnected.
     pub(crate) async fn visit(&self, tcp: &mut TcpStream) -> std::io::Result<()> {
         self.meet(tcp, Purpose::Visit).await
     }
 
-    /// The same for one that was invited.
+    /// Works as [`Self::visit`], for a leaf that was invited.
     ///
     /// # Errors
-    /// As [`Self::visit`].
+    /// The errors of [`Self::visit`].
     pub(crate) async fn attend(&self, tcp: &mut TcpStream, ticket: Ticket) -> std::io::Result<()> {
         self.meet(tcp, Purpose::Attend(ticket)).await
     }
 
-    /// Has visitors announced on the connection: [`invitation`].
+    /// Registers the leaf, so that the rendezvous sends [`invitation`]s on the connection.
     ///
     /// # Errors
-    /// As [`Self::visit`].
+    /// The errors of [`Self::visit`].
     pub(crate) async fn register(&self, tcp: &mut TcpStream) -> std::io::Result<()> {
         self.meet(tcp, Purpose::Register).await
     }
@@ -125,18 +126,19 @@ impl Leaf {
         write(tcp, &Word::Proof(greeted.proof(&secret))).await?;
         match read(tcp).await? {
             Word::Accepted(proof) if greeted.is_accepted_by(&secret, &proof) => Ok(()),
-            Word::Accepted(_) => Err(Error::other(
-                "the rendezvous does not know the secret of the name",
-            )),
+            Word::Accepted(_) => Err(Error::other(format!(
+                "the rendezvous did not prove that it has the secret of the name {:?}",
+                greeted.name
+            ))),
             word => Err(refused(word)),
         }
     }
 }
 
-/// The next visitor's ticket.
+/// Reads the ticket of the next visitor.
 ///
 /// # Errors
-/// The rendezvous is gone, or says something else.
+/// The rendezvous has disconnected, or sent another message.
 pub(crate) async fn invitation(tcp: &mut TcpStream) -> std::io::Result<Ticket> {
     match read(tcp).await? {
         Word::Invite(ticket) => Ok(ticket),
@@ -148,11 +150,11 @@ fn refused(word: Word) -> Error {
     match word {
         Word::Refused { reason, .. } => Error::new(
             ErrorKind::ConnectionRefused,
-            format!("the rendezvous refuses: {}", Printable(&reason)),
+            format!("the rendezvous refused: {}", Printable(&reason)),
         ),
         _ => Error::new(
             ErrorKind::InvalidData,
-            "the rendezvous says what makes no sense now",
+            "the rendezvous sent an unexpected message",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Who is registered, who waits for whom, and how many: shared by all workers of a rendezvous.
+//! Registrations and visits, which all workers of a rendezvous share.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -16,66 +16,68 @@ use super::secrets::Secrets;
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
 use crate::base::telemetry::RendezvousStatus;
 
-/// Invitations of one name that wait to be written.
+/// Maximum number of queued invitations of one name.
 const INVITATIONS_MAX: usize = 64;
 
-/// All of a rendezvous.
+/// The state of a rendezvous.
 #[derive(Debug)]
 pub(crate) struct Meeting {
-    /// Connections that have proved nothing yet.
+    /// Limits connections that have not authenticated yet.
     pub(super) limiter: Arc<HandshakeLimiter>,
     state: Mutex<State>,
     left: Notify,
-    /// Passed on since the start, in both directions.
+    /// Number of bytes forwarded since the start, in both directions.
     bytes: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     secrets: Arc<Secrets>,
-    /// By name: the latest registration, and the way of its invitations.
+    /// For each name: the number of the latest registration, and the channel for its invitations.
     registered: BTreeMap<String, (u64, mpsc::Sender<Ticket>)>,
-    /// Registrations since the beginning.
+    /// Number of registrations since the start.
     last: u64,
     waiting: BTreeMap<Ticket, Waiting>,
-    /// Those that wait included.
+    /// Number of visits, including visits that wait.
     visits: usize,
-    /// Visits since the beginning that came to a meeting.
+    /// Number of visits that were joined since the start.
     met: u64,
 }
 
-/// Somebody who waits for the leaf of a name.
+/// A visitor that waits for the leaf of a name.
 #[derive(Debug)]
 struct Waiting {
     name: String,
     attended: oneshot::Sender<Attendant>,
 }
 
-/// The connection of a leaf that was invited.
+/// The connection of an invited leaf.
 #[derive(Debug)]
 pub(super) struct Attendant {
     pub(super) tcp: TcpStream,
-    /// What it is told once they meet.
+    /// The message to send once the connections are joined.
     pub(super) accepted: [u8; 32],
     pub(super) peer: String,
 }
 
-/// A visit under way.
+/// A visit in progress.
 pub(super) struct Visit {
     pub(super) attended: oneshot::Receiver<Attendant>,
     pub(super) place: Place,
 }
 
-/// Why there is no visit.
+/// Why a visit was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum VisitRefused {
     #[error(
-        "nobody is registered under the name: is its exit up, and does it say that it is registered here?"
+        "no exit is registered under the name: check that the exit runs, and that its log contains `Registered`"
     )]
     Nobody,
-    #[error("the rendezvous is at its limit of visits: raise limits.carriers there")]
+    #[error("the rendezvous is at its limit of visits: raise limits.carriers of the rendezvous")]
     TooMany,
-    #[error("the exit has not come for the visitors before: does it reach this rendezvous?")]
+    #[error(
+        "the exit has not connected for earlier visitors: check that the exit reaches this rendezvous"
+    )]
     NotComing,
 }
 
@@ -95,7 +97,7 @@ impl VisitRefused {
     }
 }
 
-/// One visit's place, until it is dropped.
+/// The permit of one visit. Dropping the value releases the permit.
 pub(super) struct Place {
     meeting: Arc<Meeting>,
     ticket: Ticket,
@@ -128,27 +130,28 @@ impl Meeting {
         })
     }
 
-    /// Those in force.
+    /// The secrets in force.
     pub(super) fn secrets(&self) -> Arc<Secrets> {
         Arc::clone(&self.state().secrets)
     }
 
-    /// Has other secrets in force. Meetings go on; registrations under a name whose secret is another one, or
-    /// gone, end. Returns how many did.
+    /// Applies new secrets. Joined connections continue. Registrations end if the secret of their
+    /// name has changed or was removed. Returns the number of registrations that ended.
     pub(super) fn take_over(&self, secrets: Secrets) -> usize {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.secrets, Arc::new(secrets));
         let now = Arc::clone(&state.secrets);
         let registered = state.registered.len();
-        // Who is no longer there sees the end of its invitations.
+        // A leaf that was removed here receives the end of its invitations.
         state
             .registered
             .retain(|name, _| now.agree_on(&before, name));
         registered - state.registered.len()
     }
 
-    /// From now on visitors of `name` are announced here, and nowhere else. Returns the registration's
-    /// number; `None`: `proved`, which it was proved with, are not the secrets in force any more.
+    /// Registers a leaf, which receives all invitations for `name` from now on. Returns the number
+    /// of the registration, and the invitations; `None`: the secrets `proved`, which the leaf used,
+    /// are no longer in force.
     pub(super) fn register(
         &self,
         name: &str,
@@ -161,12 +164,12 @@ impl Meeting {
         }
         state.last += 1;
         let number = state.last;
-        // The former holder of the name sees the end of its invitations.
+        // The previous holder of the name receives the end of its invitations.
         state.registered.insert(name.to_owned(), (number, sender));
         Some((number, receiver))
     }
 
-    /// That registration is over, if it is still the latest.
+    /// Removes the registration, if it is still the latest registration of the name.
     pub(super) fn unregister(&self, name: &str, number: u64) {
         let mut state = self.state();
         if state
@@ -178,7 +181,7 @@ impl Meeting {
         }
     }
 
-    /// Invites who is registered under `name`.
+    /// Invites the leaf that is registered under `name`.
     ///
     /// # Errors
     /// [`VisitRefused`].
@@ -208,7 +211,8 @@ impl Meeting {
         })
     }
 
-    /// Leads who was invited to the visitor. Returns whether one waits.
+    /// Passes the connection of an invited leaf to its visitor. Returns whether the visitor is
+    /// still waiting.
     pub(super) fn attend(&self, name: &str, ticket: Ticket, attendant: Attendant) -> bool {
         let mut state = self.state();
         let is_of_name = |waiting: &Waiting| waiting.name == name;
@@ -219,7 +223,7 @@ impl Meeting {
         waiting.is_some_and(|waiting| waiting.attended.send(attendant).is_ok())
     }
 
-    /// Waits until nobody visits any more.
+    /// Waits until no visit is in progress.
     pub(super) async fn is_empty(&self) {
         loop {
             let left = self.left.notified();
@@ -230,17 +234,17 @@ impl Meeting {
         }
     }
 
-    /// Two leaves meet.
+    /// Counts a joined pair.
     pub(super) fn count_met(&self) {
         self.state().met += 1;
     }
 
-    /// So many bytes were passed on.
+    /// Counts forwarded bytes.
     pub(super) fn count_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Of connections without a proof.
+    /// The limiter of connections that have not authenticated.
     pub(crate) fn limiter(&self) -> Arc<HandshakeLimiter> {
         Arc::clone(&self.limiter)
     }

@@ -1,7 +1,9 @@
-//! Proofs that a side knows the secret of a name: HMAC-SHA-256 (RFC 2104) over all that both have said.
+//! Proofs that a side has the secret of a name. A proof is an HMAC-SHA-256 (RFC 2104) over all
+//! bytes that both sides have sent.
 //!
-//! Both sides prove it, each with a label of its own and both nonces, so that no proof can be said again,
-//! nor back. Says nothing of who may have which name: the [`Secrets`](super::secrets::Secrets) do.
+//! Both sides send a proof, each with its own label and over both nonces, so that a proof can be
+//! neither replayed nor reflected. [`Secrets`](super::secrets::Secrets) determine which leaf may
+//! use which name.
 
 use hmac::{Hmac, KeyInit, Mac};
 use muxtunnel_proto::rendezvous::{Purpose, Word, encode};
@@ -12,7 +14,7 @@ use super::secrets::Secret;
 const LEAF: &[u8] = b"muxtunnel rendezvous 1: leaf";
 const RENDEZVOUS: &[u8] = b"muxtunnel rendezvous 1: rendezvous";
 
-/// What was said before the proof.
+/// The exchange that precedes the proof.
 pub(crate) struct Greeted {
     pub(crate) purpose: Purpose,
     pub(crate) nonce: [u8; 32],
@@ -22,7 +24,7 @@ pub(crate) struct Greeted {
 
 impl Greeted {
     fn mac(&self, secret: &Secret, label: &[u8]) -> Option<Hmac<Sha256>> {
-        // Any length will do: none is refused.
+        // HMAC accepts any key length.
         let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).ok()?;
         mac.update(label);
         mac.update(&encode(&Word::Greeting {
@@ -34,25 +36,25 @@ impl Greeted {
         Some(mac)
     }
 
-    /// The leaf's proof.
+    /// Computes the leaf's proof.
     pub(super) fn proof(&self, secret: &Secret) -> [u8; 32] {
         let mac = self.mac(secret, LEAF);
         mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
     }
 
-    /// Whether it is the leaf's.
+    /// Whether `proof` is the leaf's proof.
     pub(super) fn is_proved_by(&self, secret: &Secret, proof: &[u8; 32]) -> bool {
         let mac = self.mac(secret, LEAF);
         mac.is_some_and(|mac| mac.verify_slice(proof).is_ok())
     }
 
-    /// The rendezvous's.
+    /// Computes the rendezvous's proof.
     pub(super) fn acceptance(&self, secret: &Secret) -> [u8; 32] {
         let mac = self.mac(secret, RENDEZVOUS);
         mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
     }
 
-    /// Whether it is the rendezvous's.
+    /// Whether `proof` is the rendezvous's proof.
     pub(super) fn is_accepted_by(&self, secret: &Secret, proof: &[u8; 32]) -> bool {
         let mac = self.mac(secret, RENDEZVOUS);
         mac.is_some_and(|mac| mac.verify_slice(proof).is_ok())
@@ -89,8 +91,11 @@ mod tests {
             &secret,
             &greeted().acceptance(secrets.of("db", Purpose::Visit))
         ));
-        assert!(!greeted().is_accepted_by(&secret, &proof), "said back");
-        // Each purpose is proved by the secret of its role.
+        assert!(
+            !greeted().is_accepted_by(&secret, &proof),
+            "the leaf's own proof, reflected"
+        );
+        // Each purpose is proved with the secret of its role.
         let exit = Secret::new("exit-exit-exit-exit").unwrap();
         for (purpose, is_exits) in [
             (Purpose::Register, true),

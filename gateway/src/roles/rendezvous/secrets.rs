@@ -1,6 +1,7 @@
-//! The secrets of names, as files have them: a leaf's of its one name, a rendezvous's of all.
+//! Secrets of names, read from files. A leaf's file contains the secret of the leaf's name, and a
+//! rendezvous's file contains the secrets of all names.
 //!
-//! They are wiped from memory once they are dropped, and shown nowhere.
+//! The secrets are wiped from memory when they are dropped, and never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,19 +13,19 @@ use zeroize::Zeroizing;
 
 use crate::base::files::{Unusable, read_text};
 
-/// Least secret, bytes: 128 bits, where they are random.
+/// Minimum length of a secret: 128 bits if the bytes are random.
 const SECRET_BYTES_MIN: usize = 16;
-/// Most names.
+/// Maximum number of names.
 const NAMES_MAX: usize = 4096;
 
-/// What a leaf and the rendezvous share.
+/// A secret that a leaf and the rendezvous share.
 pub(crate) struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Reads a leaf's file: the secret alone, white space around it left out.
+    /// Reads a leaf's file. White space around the secret is ignored.
     ///
     /// # Errors
-    /// It cannot be read, or has no secret that will do.
+    /// The file cannot be read, or contains no valid secret.
     pub(crate) fn read(path: &Path) -> Result<Self, Unusable> {
         Self::new(read_text(path)?.trim()).map_err(|problem| Unusable::new(path, problem))
     }
@@ -32,7 +33,7 @@ impl Secret {
     pub(super) fn new(text: &str) -> Result<Self, String> {
         if text.len() < SECRET_BYTES_MIN {
             return Err(format!(
-                "the secret has {} bytes, at least {SECRET_BYTES_MIN} are needed, such as those of `openssl rand -hex 32`",
+                "the secret has {} bytes: expected at least {SECRET_BYTES_MIN}, for example from `openssl rand -hex 32`",
                 text.len()
             ));
         }
@@ -54,12 +55,13 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The two secrets of a name, by role: who may visit a name may not register it, or it could take the exit's place.
+/// The two secrets of a name, by role. A leaf that may only visit a name must not be able to
+/// register the name in place of the exit.
 #[derive(Debug)]
 struct Roles {
-    /// Registers the name, and attends visits.
+    /// The secret for registering the name, and for answering invitations.
     exit: Secret,
-    /// Visits the name.
+    /// The secret for visiting the name.
     entry: Secret,
 }
 
@@ -67,15 +69,17 @@ struct Roles {
 #[derive(Debug)]
 pub(crate) struct Secrets {
     by_name: BTreeMap<String, Roles>,
-    /// Of all other names, which nobody knows: they take as long.
+    /// A random secret for all unknown names, so that a proof for an unknown name takes the same
+    /// time.
     unknown: Secret,
 }
 
 impl Secrets {
-    /// Reads a file of lines `NAME EXIT-SECRET ENTRY-SECRET`; empty ones and those that begin with `#` say nothing.
+    /// Reads a file of lines `NAME EXIT-SECRET ENTRY-SECRET`. The function ignores empty lines and
+    /// lines that begin with `#`.
     ///
     /// # Errors
-    /// It cannot be read, or a line is not of this form.
+    /// The file cannot be read, or a line is invalid.
     pub(crate) fn read(path: &Path) -> Result<Self, Unusable> {
         Self::parse(&read_text(path)?).map_err(|problem| Unusable::new(path, problem))
     }
@@ -94,7 +98,7 @@ impl Secrets {
             };
             if !is_name(name) {
                 return Err(at(
-                    "what is before the secret is not a name: 1 to 63 of a-z, 0-9, '-', '_' and '.'"
+                    "invalid name: expected 1 to 63 characters of a-z, 0-9, '-', '_' and '.'"
                         .to_owned(),
                 ));
             }
@@ -109,7 +113,7 @@ impl Secrets {
                 ));
             }
             if by_name.insert(name.to_owned(), roles).is_some() {
-                return Err(at(format!("{name:?} is there twice")));
+                return Err(at(format!("duplicate name {name:?}")));
             }
         }
         if by_name.len() > NAMES_MAX {
@@ -119,7 +123,7 @@ impl Secrets {
         Ok(Self { by_name, unknown })
     }
 
-    /// That of a name for a purpose, or one that nobody knows.
+    /// The secret of a name for a purpose; a random secret for an unknown name.
     pub(super) fn of(&self, name: &str, purpose: Purpose) -> &Secret {
         match (self.by_name.get(name), purpose) {
             (Some(roles), Purpose::Register | Purpose::Attend(_)) => &roles.exit,
@@ -128,13 +132,13 @@ impl Secrets {
         }
     }
 
-    /// Whether a name has the same secret of an exit in both.
+    /// Whether a name has the same exit secret in both sets.
     pub(super) fn agree_on(&self, other: &Self, name: &str) -> bool {
         let both = self.by_name.get(name).zip(other.by_name.get(name));
         both.is_some_and(|(one, another)| one.exit.is(&another.exit))
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub(super) fn names(&self) -> usize {
         self.by_name.len()
     }
@@ -158,12 +162,12 @@ mod tests {
             ),
             (
                 "# x\nDB 0123456789abcdef 1123456789abcdef",
-                "line 2: what is before the secret is not a name",
+                "line 2: invalid name",
             ),
             ("db 0123 1123456789abcdef", "line 1"),
             (
                 "db 0123456789abcdef 1123456789abcdef\ndb 0123456789abcdef 1123456789abcdef",
-                "line 2: \"db\" is there twice",
+                "line 2: duplicate name \"db\"",
             ),
         ] {
             let error = Secrets::parse(text).unwrap_err();
@@ -176,7 +180,10 @@ mod tests {
     fn nothing_shows_a_secret() {
         let secrets = Secrets::parse("db hunter2hunter2hunter2 hunter3hunter3hunter3").unwrap();
         assert!(!format!("{secrets:?}").contains("hunter"));
-        assert!(!format!("{secrets:?}").contains("104"), "its bytes");
+        assert!(
+            !format!("{secrets:?}").contains("104"),
+            "the bytes of a secret, as decimal numbers"
+        );
     }
 
     #[test]

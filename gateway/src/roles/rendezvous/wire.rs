@@ -1,4 +1,5 @@
-//! Words over a connection, one at a time: never a byte beyond a word is read, for it may be a carrier's.
+//! Messages on a connection, one at a time. The functions read no byte after a message, since that
+//! byte may belong to a carrier.
 
 use std::io::{Error, ErrorKind};
 
@@ -6,10 +7,10 @@ use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, Word, decode, encode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The next word. Allocates nothing but the word.
+/// Reads the next message. The function allocates no more memory than the message needs.
 ///
 /// # Errors
-/// As read(2); the connection ended; `InvalidData`: it is no word.
+/// The error of read(2), or the connection ended. `InvalidData`: the message is invalid.
 pub(super) async fn read(tcp: &mut TcpStream) -> std::io::Result<Word> {
     let mut bytes = [0; WORD_BYTES_MAX];
     tcp.read_exact(&mut bytes[..2]).await?;
@@ -23,10 +24,10 @@ pub(super) async fn read(tcp: &mut TcpStream) -> std::io::Result<Word> {
     }
 }
 
-/// Says one word.
+/// Sends a message.
 ///
 /// # Errors
-/// As write(2).
+/// The error of write(2).
 pub(super) async fn write(tcp: &mut TcpStream, word: &Word) -> std::io::Result<()> {
     tcp.write_all(&encode(word)).await
 }

@@ -1,4 +1,4 @@
-//! Streams that the peer opens: their targets are dialled, and then they are answered.
+//! Streams that the peer opens: dials each target, then answers the open.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::net::dial::Dialled;
 use crate::stream::account::Local;
 
 impl<L: Link> Bridge<L> {
-    /// What the peer asks for on this link.
+    /// Handles an open of the peer on this link.
     pub(super) fn asked(self: &Rc<Self>, member: &Rc<Member<L>>, ask: L::Ask) {
         member.heard();
         if self.has_ended() {

@@ -1,6 +1,7 @@
-//! A connection of a protocol that has streams of its own: what its library gives, whatever it is.
+//! The interface to the library of a protocol that has its own streams.
 //!
-//! A protocol implements these traits in a module of its own and knows no local end, account or role.
+//! Each protocol implements these traits in its own module, which does not depend on local ends,
+//! accounts or roles.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,60 +22,62 @@ use crate::session::mux::Local;
 use crate::session::packets::PacketQueue;
 use crate::stream::buffers::Buffer;
 
-/// What an open comes to.
 pub(crate) type Opening<L> = Local<'static, Result<Opened<L>, NoStream>>;
 
 /// One connection to the peer.
 pub(crate) trait Link: 'static {
-    /// What this side sends on a stream.
+    /// The half of a stream that this side sends.
     type Sender: Sender;
-    /// What the peer sends on it.
+    /// The half of a stream that the peer sends.
     type Receiver: Receiver;
-    /// The peer asks for a stream.
     type Ask: Ask<Sender = Self::Sender, Receiver = Self::Receiver>;
 
-    /// Asks the peer for a stream of `priority` to `target` (`tcp://host:port`), and waits for the answer. A future that is
-    /// dropped takes the question back. `None`: [`Self::is_full`].
+    /// Opens a stream of `priority` to `target` (`tcp://host:port`), and waits for the answer.
+    /// Dropping the future cancels the open. `None`: the link is full ([`Self::is_full`]).
     fn open(&self, target: &str, priority: Priority) -> Option<Opening<Self>>;
 
-    /// Runs it to its end. To be called once.
+    /// Runs the connection to its end. Call this function once.
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd>;
 
-    /// Streams that the peer allows this side at once, as far as it has said so.
+    /// Number of concurrent streams that the peer permits this side, as far as the peer has
+    /// announced it.
     fn streams_max(&self) -> usize;
 
-    /// The peer takes no more streams for now, whatever it has said; [`Hears::room`] ends that.
+    /// Whether the peer takes no more streams for now, regardless of its announced limit. The link
+    /// calls [`Hears::room`] once the peer takes more.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// Payload that came and that no local end has taken, bytes.
+    /// Bytes of received payload that no local end has taken yet.
     fn held(&self) -> u64;
 
-    /// Bytes of the longest packet that it carries now; `None`: it carries none.
+    /// Length of the longest packet that the link carries now, in bytes; `None`: the link carries
+    /// no packets.
     fn packet_bytes_max(&self) -> Option<usize> {
         None
     }
 
-    /// The peer is to open no more streams; those that are open go on.
+    /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);
 
-    /// Tells the peer, and ends [`Self::run`].
+    /// Announces the end to the peer, and ends [`Self::run`].
     fn shut_down(&self);
 
-    /// The listeners that are asked for on it; `None`: the protocol has no word for them.
+    /// The listeners of the link; `None`: the protocol has no listeners.
     fn listens(&self) -> Option<&dyn Listens> {
         None
     }
 }
 
-/// Listeners that one side asks the other for, as [`Listeners`](crate::session::mux::Listeners) has them. The stream of a
-/// connection that came asks for [`listen_target`](muxtunnel_proto::listen_target).
+/// Listeners that one side requests from the other, see
+/// [`Listeners`](crate::session::mux::Listeners). A connection to a listener becomes a stream with
+/// the target [`listen_target`](muxtunnel_proto::listen_target).
 pub(crate) trait Listens {
-    /// Asks the peer to listen on `address`; the answer is heard ([`Hears::listened`]).
+    /// Requests a listener on `address`; the answer arrives as [`Hears::listened`].
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The request cannot be sent.
     fn listen(
         &self,
         listen: ListenId,
@@ -82,29 +85,28 @@ pub(crate) trait Listens {
         priority: Priority,
     ) -> Result<(), ListenError>;
 
-    /// The peer need not listen any more.
+    /// Tells the peer to stop listening.
     fn unlisten(&self, listen: ListenId);
 
-    /// This side listens on `address`, as the peer asked.
+    /// Tells the peer that this side listens on `address`.
     fn listening(&self, listen: ListenId, address: &str);
 
-    /// This side does not listen, or not any more.
+    /// Tells the peer that this side does not listen, or has stopped listening.
     fn end_listen(&self, listen: ListenId, refusal: &Refusal);
 }
 
-/// What a link is made of.
+/// The parts from which a link is built.
 pub(crate) struct Below {
     pub(crate) under: Under,
-    /// What has been read of it.
+    /// Bytes that were already read from the carrier.
     pub(crate) unread: Vec<u8>,
     pub(crate) stats: Arc<CarrierStats>,
-    /// What the session has sent and the library has not passed on.
+    /// Payload that the session has sent and that the library still holds.
     pub(crate) unsent: Arc<Unsent>,
-    /// The session's.
     pub(crate) packets: Rc<PacketQueue>,
 }
 
-/// A carrier that a link and its session share.
+/// The carrier that a link shares with its session.
 #[derive(Clone)]
 pub(crate) enum Under {
     Bytes(Rc<dyn Transport>),
@@ -123,7 +125,7 @@ impl From<Carrier> for Under {
 }
 
 impl Under {
-    /// What its other end has proved.
+    /// The peer's proof of identity; `None`: this gateway requested no proof.
     pub(crate) fn proof(&self) -> Option<&Proof> {
         match self {
             Self::Bytes(transport) => transport.proof(),
@@ -132,7 +134,7 @@ impl Under {
         }
     }
 
-    /// What it runs on.
+    /// The carrier's transport.
     pub(crate) fn runs_on(&self) -> CarrierTransport {
         match self {
             Self::Bytes(transport) => transport.runs_on(),
@@ -141,10 +143,10 @@ impl Under {
         }
     }
 
-    /// Asks for the path below from another thread; `None`: nothing is known of it.
+    /// Access to the path of the carrier from another thread; `None`: the path is unknown.
     ///
     /// # Errors
-    /// The system's.
+    /// The system call fails.
     pub(crate) fn probe(&self) -> std::io::Result<Option<Box<dyn PathProbe>>> {
         match self {
             Self::Bytes(transport) => transport.path().map(Path::probe).transpose(),
@@ -153,7 +155,7 @@ impl Under {
         }
     }
 
-    /// Ends it for good.
+    /// Closes the carrier.
     pub(crate) fn shut(&self) {
         match self {
             Self::Bytes(transport) => transport.shut(),
@@ -163,113 +165,113 @@ impl Under {
     }
 }
 
-/// Hears of one connection.
+/// Receives the events of one connection.
 pub(crate) trait Hears<L: Link + ?Sized> {
     /// Streams can be opened.
     fn ready(&self);
 
-    /// The peer takes no more streams; those that are open go on.
+    /// The peer takes no further streams; open streams continue.
     fn going_away(&self);
 
-    /// The peer takes one stream more, behind [`Link::is_full`].
+    /// The peer takes at least one more stream after [`Link::is_full`].
     fn room(&self);
 
-    /// The peer asks for a stream.
+    /// The peer opens a stream.
     fn asked(&self, ask: L::Ask);
 
-    /// The peer speaks of a listener.
+    /// An event of a listener.
     fn listened(&self, event: ListenEvent);
 }
 
-/// A stream that the peer agreed on.
+/// A stream that the peer accepted.
 pub(crate) struct Opened<L: Link + ?Sized> {
     pub(crate) sender: L::Sender,
     pub(crate) receiver: L::Receiver,
-    /// The address that the peer reached, where it says so; else empty.
+    /// The address that the peer reached, if the peer reports it; otherwise empty.
     pub(crate) address: String,
 }
 
-/// Why an open came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoStream {
-    /// The peer refused it.
+    /// The peer refused the open.
     Refused(Refusal),
-    /// The peer did not look at it, since it goes away: it may be opened elsewhere.
+    /// The peer shuts down and did not process the open, so another session may open the stream.
     NotTaken,
-    /// The connection ended before the answer.
+    /// The connection ended before the peer answered.
     Lost,
 }
 
-/// A stream that the peer asks for. One that is dropped is refused.
+/// An open from the peer. Dropping the value refuses the open.
 pub(crate) trait Ask: 'static {
     type Sender: Sender;
     type Receiver: Receiver;
 
-    /// Where it is to lead, as the driver writes it (`tcp://host:port`).
+    /// The target, in the form that the driver uses (`tcp://host:port`).
     fn target(&self) -> &str;
 
-    /// The peer has what it asked for, at `address`.
+    /// Accepts the open; `address` is the target's address.
     ///
     /// # Errors
-    /// It is gone meanwhile.
+    /// The stream has ended in the meantime.
     fn accept(self, address: &str) -> Result<(Self::Sender, Self::Receiver), Outcome>;
 
-    /// The peer does not get it.
     fn refuse(self, refusal: &Refusal);
 
-    /// Waits until the peer does not want it any more.
+    /// Waits until the peer cancels the open.
     fn abandoned(&mut self) -> impl Future<Output = ()>;
 }
 
-/// The half of a stream that this side sends. All that waits may be dropped and called again.
+/// The half of a stream that this side sends. A caller may drop its futures and call the methods
+/// again.
 pub(crate) trait Sender: 'static {
-    /// Waits until something may be sent; returns how many bytes, 1 to `wanted`. What is not used is given back by
-    /// [`Self::send`] and [`Self::rest`].
+    /// Waits until this side may send bytes; returns their number, from 1 to `wanted`.
+    /// [`Self::send`] and [`Self::rest`] return unused capacity to the stream.
     ///
     /// # Errors
     /// The stream was cut.
     fn capacity(&mut self, wanted: usize) -> impl Future<Output = Result<usize, Outcome>>;
 
-    /// Sends `payload`, which is no longer than the capacity.
+    /// Sends `payload`, which must fit the capacity.
     ///
     /// # Errors
     /// The stream was cut.
     fn send(&mut self, payload: Payload) -> impl Future<Output = Result<(), Outcome>>;
 
-    /// Nothing is to be sent for now.
+    /// Returns the capacity to the stream, since this side has nothing to send for now.
     fn rest(&mut self);
 
-    /// Nothing more will be sent.
+    /// Ends this half.
     ///
     /// # Errors
     /// The stream was cut.
     fn finish(&mut self) -> Result<(), Outcome>;
 
-    /// Waits until the peer takes no more.
+    /// Waits until the peer takes no more bytes.
     fn stopped(&mut self) -> impl Future<Output = Outcome>;
 
-    /// Cuts it.
+    /// Cuts the half.
     fn reset(&mut self, code: ResetCode);
 }
 
-/// The half of a stream that the peer sends. All that waits may be dropped and called again.
+/// The half of a stream that the peer sends. A caller may drop its futures and call the methods
+/// again.
 pub(crate) trait Receiver: 'static {
     type Payload: Buf;
 
-    /// Waits for payload, in order; `None`: there is no more.
+    /// Waits for the next payload; `None`: the half has ended.
     ///
     /// # Errors
-    /// The stream was cut. What had come before was returned.
+    /// The stream was cut. All payload before the cut was returned.
     fn receive(&mut self) -> impl Future<Output = Result<Option<Self::Payload>, Outcome>>;
 
-    /// The local end took so many bytes of what was received: the peer may send as many more.
+    /// Records that the local end took `bytes` bytes, and gives the peer as much new credit.
     fn took(&mut self, bytes: usize);
 
-    /// Cuts it.
+    /// Cuts the half.
     fn stop(&mut self, code: ResetCode);
 }
 
-/// Payload in a buffer of the worker's, until the library has passed it on.
+/// Payload in a worker's buffer. The library holds the buffer until the payload is sent.
 #[derive(Debug)]
 pub(crate) struct Payload {
     buffer: Buffer,
@@ -279,7 +281,7 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// None, for the end of a stream.
+    /// Empty payload, for the end of a stream.
     pub(crate) fn empty() -> Self {
         Self {
             buffer: Vec::new().into(),
@@ -289,7 +291,7 @@ impl Payload {
         }
     }
 
-    /// Messages of the protocol itself.
+    /// A message of the protocol itself, which does not count as unsent payload.
     pub(crate) fn of(bytes: Vec<u8>) -> Self {
         Self {
             begin: 0,
@@ -299,7 +301,7 @@ impl Payload {
         }
     }
 
-    /// The first `length` bytes of `buffer`.
+    /// The first `length` bytes of `buffer`, as payload.
     pub(crate) fn new(buffer: Buffer, length: usize, unsent: &Arc<Unsent>) -> Self {
         Self {
             begin: 0,
@@ -309,22 +311,22 @@ impl Payload {
         }
     }
 
-    /// The stream's part of what is unsent.
+    /// The stream's count of unsent payload.
     pub(crate) fn unsent(&self) -> Option<&Arc<Unsent>> {
         self.held.as_ref().map(|held| &held.0)
     }
 }
 
-/// The payload of a session, or of a stream, that libraries hold; some of them on another thread.
+/// Counts the payload of a session or a stream that the library holds, partly on another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     count: AtomicUsize,
     wake: Notify,
-    /// What it is a part of.
+    /// The count of the session, if this count belongs to a stream.
     whole: Option<Arc<Self>>,
 }
 
-/// One that counts as unsent, until it is dropped.
+/// One payload, which counts as unsent until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(Arc<Unsent>);
 
@@ -335,7 +337,7 @@ impl Drop for Held {
 }
 
 impl Unsent {
-    /// A stream's part of `whole`.
+    /// Creates a stream's count, which also adds to `whole`.
     pub(crate) fn part_of(whole: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self {
             whole: Some(Arc::clone(whole)),
@@ -343,7 +345,7 @@ impl Unsent {
         })
     }
 
-    /// One more.
+    /// Counts one more payload.
     pub(crate) fn hold(unsent: &Arc<Self>) -> Held {
         unsent.add();
         Held(Arc::clone(unsent))
@@ -365,12 +367,12 @@ impl Unsent {
         }
     }
 
-    /// Whether there is none.
+    /// Whether nothing is unsent.
     pub(crate) fn is_none(&self) -> bool {
         self.count.load(Relaxed) == 0
     }
 
-    /// Waits until there is none.
+    /// Waits until nothing is unsent.
     pub(crate) async fn none(&self) {
         loop {
             let mut woken = std::pin::pin!(self.wake.notified());

@@ -1,4 +1,4 @@
-//! The links of a session: they come up, take streams, and end.
+//! The life of a session's links: they start, take streams, and end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,42 +21,40 @@ use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{CarrierFigures, NoCarrier, PacketLimit, PoolState, Progress};
 
-/// Links that a session has at once.
 const LINKS_MAX: usize = 16;
-/// How long a new link may search for what its path takes at once: quinn needs 6 round trips.
+/// How long a new link may search for the maximum packet size of its path; quinn needs 6 round
+/// trips.
 const SEARCH_MAX: Duration = Duration::from_secs(3);
 
-/// Where a link is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// The peer has not answered.
     Hello,
     Up,
-    /// It takes no more streams, and ends with its last one.
+    /// The link takes no further streams, and ends with its last open stream.
     Leaving,
     Gone,
 }
 
-/// One link.
 pub(super) struct Member<L: Link> {
     pub(super) id: u64,
     pub(super) link: L,
     pub(super) under: Under,
     stats: Arc<CarrierStats>,
     state: watch::Sender<State>,
-    /// It counts in the telemetry.
+    /// Whether the telemetry includes the link.
     counted: Cell<bool>,
     since: Instant,
-    /// Another one is to take its place.
+    /// Whether another link is to replace this link.
     outdated: Cell<bool>,
-    /// It was retired in order: its end is no loss.
+    /// Whether the link was retired in order. The end of such a link is no failure.
     retired: Cell<bool>,
-    /// Why this side no longer trusts the peer of the link.
+    /// Why this side no longer trusts the link's peer.
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
     place: Option<Place>,
     pub(super) room: Rc<Room>,
-    /// Opens that can go on no other link wait here.
+    /// Opens that must use this link queue here for room.
     pub(super) turns: Rc<Mutex<()>>,
     task: RefCell<Option<AbortHandle>>,
 }
@@ -74,18 +72,18 @@ impl<L: Link> Member<L> {
         CarrierFigures::of(&self.stats, self.since)
     }
 
-    /// What its other end has proved.
+    /// The peer's proof of identity; `None`: this gateway requested no proof.
     pub(super) fn proof(&self) -> Option<&Proof> {
         self.under.proof()
     }
 
-    /// Ends it at once, as if it had failed.
+    /// Ends the link at once, as a failure does.
     pub(super) fn distrust(&self, end: SessionEnd) {
         self.distrusted.set(Some(end));
         self.distrusted_wake.notify_one();
     }
 
-    /// The peer has opened something.
+    /// Records that the peer has opened a stream or a listener.
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
             place.heard();
@@ -107,35 +105,36 @@ impl<L: Link> Member<L> {
         self.outdated.get()
     }
 
-    /// Says how many streams it has, and how much of what came waits.
+    /// Publishes the number of streams and the bytes of waiting payload.
     pub(super) fn publish(&self) {
         let streams = self.room.taken() as u64;
         self.stats.set_session(streams, self.link.held());
     }
 
-    /// Waits until the peer has answered; returns whether it is up.
+    /// Waits until the peer has answered; returns whether the link is up.
     pub(super) async fn settled(&self) -> bool {
         let mut state = self.state.subscribe();
-        // It cannot fail: the sender is in `self`.
+        // `wait_for` cannot fail: the sender is in `self`.
         let _ = state.wait_for(|state| *state != State::Hello).await;
         self.is_up()
     }
 }
 
-/// The latest link, which may be gone.
+/// The newest link, which may have ended.
 #[derive(Default)]
 pub(super) struct Latest {
     peer: Option<Rc<str>>,
     proof: Option<Proof>,
-    /// Who the other end of each has to be, as the first one proved it; `None`: there was none.
+    /// The identity that every peer has to prove, taken from the first link; `None`: the session
+    /// has had no link.
     identity: Option<Option<Rc<str>>>,
 }
 
 impl<L: Link> Bridge<L> {
-    /// Adds a connection: to begin with, or as one more.
+    /// Adds a connection, as the first link or a further link.
     ///
     /// # Errors
-    /// [`NoCarrier`]; the session goes on without it.
+    /// [`NoCarrier`]; the session continues without the connection.
     pub(super) fn add(
         self: &Rc<Self>,
         carrier: Carrier,
@@ -222,7 +221,7 @@ impl<L: Link> Bridge<L> {
         self.link_ended(member, end);
     }
 
-    /// Its streams end with it, and the session with the last one.
+    /// Ends the link's streams, and ends the session with its last link.
     fn link_ended(&self, member: &Member<L>, end: SessionEnd) {
         member.state.send_replace(State::Gone);
         if matches!(end, SessionEnd::Revoked(_)) {
@@ -231,7 +230,7 @@ impl<L: Link> Bridge<L> {
                 io.abandon(Reason::Revoked, None);
             }
         }
-        // The others hear it from their halves, behind what had come.
+        // The other streams get the end from their link, after the received bytes.
         let text = end.to_string();
         self.remove(member);
         let is_last = self.links.borrow().is_empty();
@@ -244,7 +243,7 @@ impl<L: Link> Bridge<L> {
             self.end(SessionEnd::Closed);
         } else if !member.retired.get() && !self.has_ended() {
             let (code, peer) = (Code::CarrierLost, &member.stats.peer);
-            tracing::warn!(%code, %peer, carrier = member.id, reason = %text, "Carrier ended before its session");
+            tracing::warn!(%code, %peer, carrier = member.id, reason = %text, "Carrier ended, but its session is still open");
         }
         self.has_room();
     }
@@ -259,7 +258,7 @@ impl<L: Link> Bridge<L> {
         self.idle_wake.notify_waiters();
     }
 
-    /// What is left of them after the last word.
+    /// Drops the links that still exist after their close frames.
     pub(super) fn drop_links(&self) {
         for member in self.all_links() {
             if let Some(task) = member.task.take() {
@@ -283,7 +282,7 @@ impl<L: Link> Bridge<L> {
         self.links.borrow().values().cloned().collect()
     }
 
-    /// Begins to take one link out in order. Returns whether it does.
+    /// Starts to retire one link in order. Returns whether a link could be retired.
     pub(super) fn retire_one(&self) -> bool {
         let links = self.links.borrow();
         let up = links.values().filter(|member| member.is_up());
@@ -299,14 +298,14 @@ impl<L: Link> Bridge<L> {
         true
     }
 
-    /// It takes no more streams, and ends with the last one that it has.
+    /// Stops the link from taking further streams, so that it ends with its last open stream.
     pub(super) fn take_no_more(&self, member: &Rc<Member<L>>) {
         member.state.send_replace(State::Leaving);
         member.link.go_away();
         self.end_empty(member);
     }
 
-    /// A link that takes no more streams ends without one.
+    /// Ends the link if it takes no further streams and has no open stream.
     pub(super) fn end_empty(&self, member: &Member<L>) {
         let leaves = member.state() == State::Leaving && member.retired.get();
         if leaves && member.room.taken() == 0 {
@@ -314,14 +313,14 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// The links that are up.
+    /// Counters of the links that are up.
     pub(super) fn figures(&self) -> Vec<CarrierFigures> {
         let links = self.links.borrow();
         let up = links.values().filter(|member| member.is_up());
         up.map(|member| member.figures()).collect()
     }
 
-    /// The links of which `which` holds are to be replaced.
+    /// Marks the links that match `which` for replacement.
     pub(super) fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
         for member in self.links.borrow().values() {
             let outdated = member.outdated.get() || which(&member.figures());
@@ -330,7 +329,7 @@ impl<L: Link> Bridge<L> {
         self.count_up();
     }
 
-    /// What the link that carries packets takes at once: the oldest of those that carry them.
+    /// Packet size of the link in use: the oldest link that carries packets.
     pub(super) fn packet_limit(&self) -> Option<PacketLimit> {
         let links = self.links.borrow();
         let mut carrying = links.values().filter_map(|member| {
@@ -350,7 +349,7 @@ impl<L: Link> Bridge<L> {
         self.latest.borrow().identity.clone().flatten()
     }
 
-    /// What the other end of the latest has proved.
+    /// Proof of the newest link's peer.
     pub(super) fn proof(&self) -> Option<Proof> {
         self.latest.borrow().proof.clone()
     }
@@ -360,7 +359,7 @@ impl<L: Link> Bridge<L> {
     }
 }
 
-/// What is heard of one link.
+/// Receives the events of one link.
 struct Hearing<'a, L: Link> {
     bridge: &'a Rc<Bridge<L>>,
     member: &'a Rc<Member<L>>,

@@ -1,5 +1,5 @@
-//! Listeners that one side asks the other for, where the protocol has a word for them. Each is on one link. One that this side
-//! asked for goes to another link where its own ends.
+//! Listeners that one side requests from the other, for protocols that support them. Each listener
+//! uses one link. If that link ends, a listener that this side requested moves to another link.
 
 use std::rc::Rc;
 
@@ -12,16 +12,15 @@ use super::link::{Link, Listens};
 use super::links::{Member, State};
 use crate::session::mux::{Hears, Listeners};
 
-/// A listener of either side.
+/// A listener that one side requested.
 pub(super) struct Listened<L: Link> {
-    /// The link that it is on.
     on: Rc<Member<L>>,
-    /// What this side asked for; `None`: the peer asked.
+    /// The request of this side; `None`: the peer requested the listener.
     wanted: Option<(Rc<str>, Priority)>,
 }
 
 impl<L: Link> Bridge<L> {
-    /// The peer speaks of a listener on `member`.
+    /// Handles an event of a listener on `member`.
     pub(super) fn listened(&self, member: &Rc<Member<L>>, event: ListenEvent) {
         if self.has_ended() {
             return;
@@ -42,7 +41,7 @@ impl<L: Link> Bridge<L> {
                 }
             },
             ListenEvent::Ended { listen, .. } | ListenEvent::GivenUp { listen } => {
-                // It may have gone to another link.
+                // The listener may have moved to another link.
                 if self.is_on(*listen, member) {
                     self.listeners.borrow_mut().remove(listen);
                     self.tell(event);
@@ -56,15 +55,15 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// Why the peer cannot have `listen`.
+    /// The reason to refuse the peer's request for `listen`, if any.
     fn problem_of(&self, listen: ListenId) -> Option<&'static str> {
         let listeners = self.listeners.borrow();
         if self.hears.get().is_none() {
-            Some("this side does not listen for its peers")
+            Some("this gateway opens no listeners for its peers")
         } else if listeners.contains_key(&listen) {
-            Some("the session has a listener of this number on another connection")
+            Some("the session already has a listener with this number on another connection")
         } else if listeners.len() >= LISTENS_MAX {
-            Some("the session has as many listeners as it may")
+            Some("the session has reached its limit of listeners")
         } else {
             None
         }
@@ -76,15 +75,15 @@ impl<L: Link> Bridge<L> {
         listened.is_some_and(|listened| listened.on.id == member.id)
     }
 
-    /// The link of the listener that a stream to `target` is of.
+    /// The link of the listener to which a stream with `target` belongs.
     pub(super) fn link_of_listener(&self, target: &str) -> Option<Rc<Member<L>>> {
         let listeners = self.listeners.borrow();
         let listened = listeners.get(&listen_of_target(target)?);
         listened.map(|listened| Rc::clone(&listened.on))
     }
 
-    /// `member` takes no more streams, or has ended: another link asks for the listeners on it. Those for which none can ask
-    /// end with it.
+    /// Requests the listeners of `member` on another link, since `member` takes no further streams
+    /// or has ended. A listener ends if no other link can request it.
     pub(super) fn move_listeners(&self, member: &Member<L>) {
         let mut links = self.all_links().into_iter();
         let other = links.find(|other| other.is_up() && other.id != member.id);
@@ -97,7 +96,7 @@ impl<L: Link> Bridge<L> {
                 && let Some(listens) = other.link.listens()
                 && listens.listen(*listen, address, *priority).is_ok()
             {
-                // Behind the other question, so that the port stays open.
+                // The old listener ends only after the new request, so that the port remains open.
                 if let Some(listens) = member.link.listens() {
                     listens.unlisten(*listen);
                 }
@@ -109,7 +108,7 @@ impl<L: Link> Bridge<L> {
             stays
         });
         for listen in ended {
-            // Who wants it asks for it again, once a link is up.
+            // The requester retries once a link is up.
             self.tell(ListenEvent::GivenUp { listen });
         }
     }
@@ -134,7 +133,7 @@ impl<L: Link> Bridge<L> {
 
 impl<L: Link> Listeners for Rc<Bridge<L>> {
     fn hear(&self, hears: Hears) {
-        // The first one counts.
+        // Only the first call has an effect.
         let _ = self.hears.set(hears);
     }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use muxtunnel_proto::Priority;
+use muxtunnel_proto::{Assignment, Priority};
 
 use super::Bridge;
 use super::link::Link;
@@ -13,8 +13,8 @@ use crate::io::tun::Offloads;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Datagrams, HearsPacket, Listeners, Local, Mux, NoCarrier,
-    NotOpened, PacketLimit, PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Datagrams, HearsAssignment, HearsPacket, Listeners, Local, Mux,
+    NoCarrier, NotOpened, PacketLimit, PoolState, Progress, Refused,
 };
 use crate::stream::early_data::Connection;
 use crate::stream::packet::Packet;
@@ -88,7 +88,7 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
         Bridge::identity(self)
     }
 
-    /// A session ends with its last link.
+    /// A session without a link ends, so it never waits for a link.
     fn waits(&self) -> bool {
         false
     }
@@ -128,6 +128,15 @@ impl<L: Link> Datagrams for Rc<Bridge<L>> {
     fn limit(&self) -> Option<PacketLimit> {
         self.packet_limit()
     }
+
+    fn assign(&self, assignment: Assignment) -> bool {
+        self.packets.assign(assignment);
+        true
+    }
+
+    fn hear_assignment(&self, hears: HearsAssignment) {
+        self.packets.hear_assignment(hears);
+    }
 }
 
 impl<L: Link> CarrierPool for Rc<Bridge<L>> {
@@ -164,7 +173,7 @@ impl<L: Link> CarrierPool for Rc<Bridge<L>> {
     fn until<'a>(&'a self, is: &'a dyn Fn(&PoolState) -> bool) -> Local<'a, ()> {
         Box::pin(async move {
             let mut numbers = self.numbers.subscribe();
-            // It cannot fail: the sender is in `self`.
+            // `wait_for` cannot fail: the sender is in `self`.
             let _ = numbers.wait_for(is).await;
         })
     }

@@ -1,6 +1,7 @@
-//! Streams that this side opens: until the peer has answered, a client's connection only waits.
+//! Streams that this side opens. A client's connection waits until the peer has answered.
 //!
-//! Nothing of what the client sends leaves before the answer, so an open that nobody took goes elsewhere as it came.
+//! The bridge sends none of the client's bytes before the answer. So another session can retry an
+//! open that no peer processed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,14 +15,14 @@ use super::stream::Joined;
 use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused};
 use crate::stream::early_data::Connection;
 
-/// How long the answer to an open may take.
+/// Maximum time until the peer answers an open.
 const OPEN_MAX: Duration = Duration::from_secs(15);
 
 impl<L: Link> Bridge<L> {
-    /// [`Mux::open`](crate::session::mux::Mux::open).
+    /// Implements [`Mux::open`](crate::session::mux::Mux::open).
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side.
+    /// This side cannot open a stream.
     pub(super) fn open(
         self: &Rc<Self>,
         (target, priority): (&str, Priority),
@@ -57,7 +58,7 @@ impl<L: Link> Bridge<L> {
         Ok(())
     }
 
-    /// `None`: it has to wait for room.
+    /// Opens the stream immediately; `None`: the open has to wait for room.
     fn begin_now(
         &self,
         target: &str,
@@ -83,7 +84,7 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// Waits for room where it has not begun, and for the answer.
+    /// Waits for room if the links are full, then for the answer.
     async fn opened(
         &self,
         begun: Option<Begun<L>>,
@@ -96,7 +97,7 @@ impl<L: Link> Bridge<L> {
         Ok((link, taken, open.await?))
     }
 
-    /// Waits for the answer, and tells the client where there is no stream.
+    /// Waits for the answer; tells the client if the open fails.
     async fn ask<T>(
         &self,
         open: impl Future<Output = Result<T, NoStream>>,
@@ -106,13 +107,14 @@ impl<L: Link> Bridge<L> {
         let mut ended = self.ended.subscribe();
         let asked = tokio::select! {
             biased;
-            // First: the answer, or that the peer did not look at it, may come with the end.
+            // Polled first, because the answer, or NotTaken, may arrive together with the end of
+            // the link.
             asked = tokio::time::timeout(OPEN_MAX, open) => asked.unwrap_or_else(|_| {
-                let text = format!("no answer to the open within {} s", OPEN_MAX.as_secs());
+                let text = format!("the peer did not answer the open within {} s", OPEN_MAX.as_secs());
                 Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
             }),
             _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
-            // Nobody is left to be told.
+            // The client has closed its connection.
             () = client.socket.failed() => {
                 refused(OpenEnd::Abandoned);
                 return None;
@@ -135,7 +137,7 @@ impl<L: Link> Bridge<L> {
         None
     }
 
-    /// The client is told that it has its stream, before it gets payload.
+    /// Sends the client the positive answer before any payload.
     async fn join(
         self: &Rc<Self>,
         place: (u64, u64, Taken),
@@ -143,7 +145,8 @@ impl<L: Link> Bridge<L> {
         opened: Opened<L>,
     ) {
         let answer = client.answer.granted(&opened.address);
-        // Its socket is empty, so one that takes no answer is broken, which the source sees.
+        // The socket's send buffer is empty, so a socket that does not take the answer is broken.
+        // The source notices the failure.
         let told = answer.is_empty() || client.socket.send_at_once(&answer);
         let io = Joined::new(
             place,

@@ -1,7 +1,9 @@
-//! Which link a stream goes on, and how many links that takes.
+//! Chooses the link for a stream, and computes how many links the streams need.
 //!
-//! Not every protocol's library knows how many streams a peer takes at once: QUIC's only says that it takes no more for now. So a
-//! link remembers how many it had then, by which the pool counts. A stream that finds all links full waits for room on any.
+//! Some libraries do not report how many streams the peer takes. QUIC's library reports only that
+//! the peer takes no more for now. A link therefore records its number of streams at that time, and
+//! the pool calculates with that number. A stream that finds all links full waits for room on any
+//! link.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,13 +20,13 @@ use crate::session::mux::Progress;
 #[derive(Default)]
 pub(super) struct Room {
     taken: Cell<usize>,
-    /// How many there were when the peer took no more; `None`: that was not seen.
+    /// Number of streams when the link was last full; `None`: the link was never full.
     met: Cell<Option<usize>>,
-    /// One has ended since.
+    /// Whether a stream has ended since the link was full.
     one_ended: Cell<bool>,
 }
 
-/// One stream's part of it.
+/// The place of one stream on its link.
 pub(super) struct Taken(Rc<Room>);
 
 impl Drop for Taken {
@@ -46,13 +48,15 @@ impl Room {
         self.taken.get()
     }
 
-    /// The peer takes no more for now. Where there is none, it has not begun to.
+    /// Records that the peer takes no more streams for now. A link without streams ignores the
+    /// event, since it has not reached a limit.
     fn is_full(&self) {
         self.met.set(Some(self.taken.get()).filter(|met| *met > 0));
         self.one_ended.set(false);
     }
 
-    /// It takes one more: where none has ended, it takes more at once than before.
+    /// Records that the peer takes one more stream. If no stream has ended, the peer has raised its
+    /// limit.
     pub(super) fn is_free(&self) {
         if !self.one_ended.get() {
             self.met.set(None);
@@ -60,7 +64,7 @@ impl Room {
     }
 }
 
-/// A stream that is being asked for.
+/// An open that has been sent.
 pub(super) struct Begun<L: Link> {
     pub(super) link: u64,
     pub(super) taken: Taken,
@@ -68,11 +72,11 @@ pub(super) struct Begun<L: Link> {
 }
 
 impl<L: Link> Bridge<L> {
-    /// Asks for a stream to `target` on the link of its listener, or on the one that has the fewest streams and room for one
-    /// more; `None`: there may be room later.
+    /// Opens a stream to `target`: on the link of the target's listener if there is one, otherwise
+    /// on the link that has room and the fewest streams. `None`: a link may have room later.
     ///
     /// # Errors
-    /// There is none.
+    /// No link can take the stream.
     pub(super) fn begin(
         &self,
         target: &str,
@@ -96,10 +100,12 @@ impl<L: Link> Bridge<L> {
         Ok(None)
     }
 
-    /// The links that a stream may go on, best first; none: each takes no more for now.
+    /// The links that may take a stream, best first. The list is empty if all links are full for
+    /// now.
     ///
     /// # Errors
-    /// None ever has room; the number is what the peer allows on all of them.
+    /// No link will have room. The error contains the number of streams that the peer permits on
+    /// all links together.
     fn links_with_room(&self) -> Result<Vec<Rc<Member<L>>>, OpenError> {
         let links = self.links.borrow();
         let up = links.values().filter(|member| member.is_up());
@@ -118,7 +124,7 @@ impl<L: Link> Bridge<L> {
         Ok(best)
     }
 
-    /// Where opens to `target` wait for room, one behind another.
+    /// The queue in which opens to `target` wait for room.
     fn turns(&self, target: &str) -> Rc<Mutex<()>> {
         match self.link_of_listener(target) {
             Some(member) => Rc::clone(&member.turns),
@@ -126,15 +132,15 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// Whether opens to `target` wait for room.
+    /// Whether opens to `target` already wait for room.
     pub(super) fn is_waited_for(&self, target: &str) -> bool {
         self.turns(target).try_lock().is_err()
     }
 
-    /// Waits until there is room. The first of those that wait alone looks for it.
+    /// Waits until a link has room. Only the first open in the queue tries to begin.
     ///
     /// # Errors
-    /// The session takes no more streams.
+    /// The session takes no further streams.
     pub(super) async fn begin_later(
         &self,
         target: &str,
@@ -161,13 +167,13 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// There may be room for a stream.
+    /// Wakes the opens that wait for room on a link.
     pub(super) fn has_room(&self) {
         self.count_up();
         self.room_wake.notify_waiters();
     }
 
-    /// Counts the links again.
+    /// Publishes the number of links that are up and the number that the streams need.
     pub(super) fn count_up(&self) {
         let links = self.links.borrow();
         let counts = links
@@ -176,7 +182,7 @@ impl<L: Link> Bridge<L> {
             .filter(|member| !member.is_retired());
         let up = counts.clone().count();
         let met = counts.clone().filter_map(|member| member.room.met.get());
-        // A link that has not met its bound has that of the others.
+        // For a link that was never full, the limit of the other links is used.
         let met = met.max().unwrap_or(usize::MAX);
         let room = counts.clone().map(|member| {
             let met = member.room.met.get().unwrap_or(met);
@@ -193,8 +199,9 @@ impl<L: Link> Bridge<L> {
     }
 }
 
-/// How many links could be used for `streams`, where `up` of them have `room` for as many: one more once a quarter is
-/// left, one fewer once less than half of the others would be used.
+/// How many links `streams` need, if `up` links have room for `room` streams in total. One more
+/// link is needed once only a quarter of the room is free. One link fewer is needed once the
+/// streams would use less than half of the room on the other links.
 fn links_wanted(streams: usize, room: usize, up: usize) -> usize {
     let each = room / up.max(1);
     let wanted = if streams > room / 4 * 3 {

@@ -1,4 +1,4 @@
-//! Link -> local end.
+//! Moves payload from a link to the local end.
 
 use std::io::{ErrorKind, IoSlice};
 
@@ -11,10 +11,11 @@ use super::link::{Link, Receiver};
 use super::stream::{End, Joined};
 use crate::io::duplex;
 
-/// Pieces of payload that one write passes on.
+/// Maximum number of payload pieces in one write.
 const SLICES_MAX: usize = 64;
 
-/// Until the stream has ended in this direction; one that was cut, until what came is delivered.
+/// Runs until this direction of the stream has ended. If the stream is cut, the sink runs until the
+/// received bytes are delivered.
 pub(super) async fn run<L: Link>(
     bridge: &Bridge<L>,
     io: &Joined,
@@ -27,7 +28,7 @@ pub(super) async fn run<L: Link>(
                 Ok(received) => received,
                 Err(error) => return io.fail(&error),
             },
-            // Until it has ended, the source sees it.
+            // The source notices a failure of the local end as long as the source runs.
             () = io.socket.failed(), if io.life.has_source_ended() => {
                 return io.fail(&io.socket.take_failure());
             }
@@ -46,8 +47,8 @@ pub(super) async fn run<L: Link>(
     }
 }
 
-/// What comes next, once the local end takes something: what it does not take stays with the library, whose windows bound
-/// it.
+/// Returns the next payload once the local end can take bytes. Before the local end can take bytes,
+/// the payload stays in the library, whose windows bound it.
 async fn next<R: Receiver>(
     io: &Joined,
     receiver: &mut R,
@@ -62,7 +63,7 @@ fn finish(io: &Joined) -> End {
         return End::Cut;
     }
     if io.life.has_source_ended() {
-        // Both halves are over: the socket's end, which is next, says it.
+        // Both halves have ended, so closing the socket ends the local end's half.
         return End::Clean;
     }
     match io.socket.finish() {
@@ -71,7 +72,7 @@ fn finish(io: &Joined) -> End {
     }
 }
 
-/// Writes all of `payload`, and gives the peer credit as the local end takes it.
+/// Writes all of `payload`, and gives the peer credit for the bytes that the local end took.
 async fn write<L: Link>(
     bridge: &Bridge<L>,
     io: &Joined,

@@ -1,7 +1,8 @@
-//! Local end -> link.
+//! Moves bytes from the local end to a link.
 //!
-//! What is to be sent is read only when the peer takes it and there is a buffer, one batch at a time: a stream without credit
-//! holds no memory. A stream that has its forward's turn never waits: other sessions wait for the same turn.
+//! The source reads one batch at a time, and only while the peer takes bytes and a buffer is free.
+//! So a stream without credit holds no memory. A stream never waits while it holds its forward's
+//! turn, since other sessions wait for the same turn.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::time::Duration;
@@ -18,24 +19,24 @@ use crate::io::duplex;
 use crate::stream::batch::Appetite;
 use crate::stream::buffers::Buffer;
 
-/// How long a stream whose local end has failed waits for credit, to send what came before the failure.
+/// How long a stream with a failed local end waits for credit to send the bytes that precede the
+/// failure.
 const FAILED_DELIVERY_MAX: Duration = Duration::from_secs(10);
 
-/// Why a turn gave nothing.
+/// Why a turn sent nothing.
 enum Halt {
-    /// The local end has no more.
+    /// The local end has nothing more to send.
     End,
-    /// It failed.
     Failed(std::io::Error),
     /// The peer, or the link, cut the stream.
     Cut(Outcome),
-    /// This side did.
+    /// This side cut the stream.
     Over,
-    /// Nothing was there, or no buffer for it: it is tried again.
+    /// The local end had no bytes, or no buffer was free: try again.
     Again,
 }
 
-/// Until the stream has ended in this direction.
+/// Runs until this direction of the stream has ended.
 pub(super) async fn run<L: Link>(bridge: &Bridge<L>, io: &Joined, sender: &mut L::Sender) -> End {
     let mut appetite = Appetite::default();
     let mut early = io.early.take();
@@ -76,7 +77,7 @@ fn cut(io: &Joined, outcome: Outcome) -> End {
     End::Cut
 }
 
-/// Waits until the local end has something, or has ended.
+/// Waits until the local end has bytes to send or has ended.
 async fn wait_for_payload(io: &Joined, sender: &mut impl Sender) -> Result<(), Halt> {
     tokio::select! {
         biased;
@@ -85,7 +86,8 @@ async fn wait_for_payload(io: &Joined, sender: &mut impl Sender) -> Result<(), H
     }
 }
 
-/// Waits until the peer takes something, and sees a local end that fails meanwhile: `failed` is since when it has.
+/// Waits for the peer's credit, and meanwhile watches the local end for a failure. `failed` is the
+/// time of such a failure.
 async fn credit<L: Link>(
     bridge: &Bridge<L>,
     io: &Joined,
@@ -100,7 +102,7 @@ async fn credit<L: Link>(
         capacity = sender.capacity(wanted) => return capacity.map_err(Halt::Cut),
         () = io.unsent.none() => {}
     }
-    // All that was sent has left: it is the peer's credit that lacks.
+    // All sent payload has left the library, so the stream waits for the peer's credit.
     let _wait = bridge.telemetry.credit.wait();
     tokio::select! {
         biased;
@@ -117,7 +119,8 @@ async fn credit<L: Link>(
     Err(Halt::Failed(io.socket.take_failure()))
 }
 
-/// Waits for the stream's turn, where its forward has a rate limit, and for a buffer, and reads at most `credit` bytes.
+/// Waits for a buffer, and for the stream's turn if its forward has a rate limit. After that, reads
+/// at most `credit` bytes.
 async fn read<L: Link>(
     bridge: &Bridge<L>,
     io: &Joined,

@@ -1,6 +1,8 @@
-//! One stream: a local end joined to what the link has of it, in both directions ([`source`], [`sink`]).
+//! One stream: a local end that is joined to a link's stream, with one task for each direction
+//! ([`source`], [`sink`]).
 //!
-//! One that is cut delivers what came and then resets its local end, so that no application takes a cut for an end of file.
+//! A cut stream delivers the received bytes and then resets its local end, so that no application
+//! mistakes the cut for an end of file.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -19,7 +21,7 @@ use crate::io::local_end::LocalEnd;
 use crate::stream::account::{Account, Local};
 use crate::stream::life::{Cut, Life};
 
-/// How long a cut stream's local end may take to accept what had come for it.
+/// How long a cut stream's local end may take to accept the received bytes.
 const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
 
 /// How one direction ended.
@@ -29,25 +31,24 @@ pub(super) enum End {
     Cut,
 }
 
-/// An open stream.
 pub(super) struct Joined {
     pub(super) id: u64,
-    /// The number of its link.
+    /// The number of the stream's link.
     pub(super) link: u64,
     pub(super) socket: Box<dyn LocalEnd>,
-    /// What was read of the client before, and is to be sent first.
+    /// Bytes that were read from the client before the open, to be sent first.
     pub(super) early: Cell<Vec<u8>>,
     pub(super) life: Life,
     pub(super) account: Account,
-    /// What it sent and is not with the kernel.
+    /// Payload that was sent to the library but has not reached the kernel.
     pub(super) unsent: Arc<Unsent>,
     cut_wake: Notify,
-    /// Its place on its link.
+    /// The stream's place on its link.
     _place: Taken,
 }
 
 impl Joined {
-    /// Both sides agree on it.
+    /// A stream that both sides have accepted.
     pub(super) fn new(
         (id, link, place): (u64, u64, Taken),
         unsent: &Arc<Unsent>,
@@ -70,7 +71,7 @@ impl Joined {
         }
     }
 
-    /// The peer cut it, or its link ended: what came is still delivered.
+    /// Cuts the stream since the peer cut it or its link ended. Received bytes are still delivered.
     pub(super) fn cut(&self, outcome: Outcome) {
         tracing::debug!(stream = self.id, ?outcome, "Stream was cut");
         self.end(Cut {
@@ -79,7 +80,7 @@ impl Joined {
         });
     }
 
-    /// Cuts it from this side. `error`: what the local end failed with.
+    /// Cuts the stream from this side. `error` is the failure of the local end, if any.
     pub(super) fn abandon(&self, reason: Reason, error: Option<ErrorKind>) {
         self.end(Cut {
             error,
@@ -87,7 +88,7 @@ impl Joined {
         });
     }
 
-    /// The local end failed: the peer must learn that the stream was cut.
+    /// Cuts the stream because the local end failed, and reports the cut to the peer.
     pub(super) fn fail(&self, error: &std::io::Error) -> End {
         tracing::debug!(stream = self.id, %error, "Local end failed");
         self.abandon(self.account.local_reset(), Some(error.kind()));
@@ -99,7 +100,7 @@ impl Joined {
         self.cut_wake.notify_waiters();
     }
 
-    /// Waits until it is cut.
+    /// Waits until the stream is cut.
     pub(super) async fn is_cut(&self) {
         loop {
             let woken = self.cut_wake.notified();
@@ -118,7 +119,8 @@ impl Joined {
         self.life.has_source_ended() || self.life.has_peer_finished()
     }
 
-    /// How long, as far as was asked before, nothing has happened: no byte and no end of a half.
+    /// The time since the first check that found the current state. In this time, no byte has moved
+    /// and no half has ended.
     pub(super) fn quiet_for(&self, now: Instant) -> Duration {
         self.account.quiet_for(now, self.life.steps())
     }
@@ -146,7 +148,7 @@ impl<L: Link> Bridge<L> {
         let clean = source == End::Clean && sink == End::Clean && !io.life.is_over();
         if !clean {
             if io.life.why_cut().is_some_and(|cut| cut.error.is_some()) {
-                // What the local end had sent before it failed arrives before the cut.
+                // Lets the bytes that precede the local end's failure arrive before the cut.
                 let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.unsent.none()).await;
             }
             let reset = |cut: Cut| cut.reason.reset_code();
@@ -177,7 +179,7 @@ impl<L: Link> Bridge<L> {
         io.account.closed(telemetry, &peer, reason, error);
     }
 
-    /// There is one stream fewer.
+    /// Updates the session after a stream has ended.
     pub(super) fn stream_ended(&self) {
         for member in self.all_links() {
             self.end_empty(&member);
@@ -187,7 +189,7 @@ impl<L: Link> Bridge<L> {
     }
 }
 
-/// Waits until nothing more of a stream that was cut is to be delivered.
+/// Waits until a cut stream has delivered all of its bytes.
 async fn overdue(io: &Joined) {
     io.is_cut().await;
     if io.delivers() {

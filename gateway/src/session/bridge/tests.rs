@@ -1,4 +1,4 @@
-//! Two sessions over one connection, the same cases for each protocol that has streams of its own.
+//! Two sessions over one connection. Each protocol with its own streams runs the same cases.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -63,18 +63,18 @@ fn entry(protocol: &str, carrier: Carrier, dials: Dialler) -> Rc<dyn Mux> {
     entry
 }
 
-/// An exit of a protocol on QUIC that dials as `dials` says, and a connection to it.
+/// An exit that uses `dials` and a protocol on QUIC, and a connection to that exit.
 pub(crate) async fn exit_of(protocol: &str, dials: Dialler) -> (Connection, Rc<dyn Mux>) {
     let (near, far) = ends::pair(protocol).await;
     (near, exit(protocol, Carrier::Quic(far), dials))
 }
 
-/// An entry of a protocol on QUIC.
+/// An entry that uses a protocol on QUIC.
 pub(crate) fn entry_of(protocol: &str, near: Connection, dials: Dialler) -> Rc<dyn Mux> {
     entry(protocol, Carrier::Quic(near), dials)
 }
 
-/// Both ends of a session, the entry's first.
+/// Both ends of a session, the entry first.
 pub(crate) async fn sessions_of(
     protocol: &str,
     entry_dials: Dialler,
@@ -96,12 +96,12 @@ pub(crate) async fn sessions_of(
     (entry, exit)
 }
 
-/// Nothing is ever reached.
+/// A dialler that never completes.
 pub(crate) fn nowhere() -> Dialler {
     Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) })
 }
 
-/// A dialler all of whose targets are at `address`.
+/// A dialler that reaches every target at `address`.
 pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
     Box::new(move |target, _, _| -> Dial {
         Box::pin(async move {
@@ -120,7 +120,7 @@ pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
     })
 }
 
-/// Opens a stream; its client, and what comes of it where it comes to nothing.
+/// Opens a stream; returns its client, and a channel with the reason if the open fails.
 pub(crate) async fn open(
     mux: &Rc<dyn Mux>,
     target: &str,
@@ -149,7 +149,8 @@ pub(crate) async fn in_time(test: impl Future<Output = ()>) {
     in_time.await.unwrap();
 }
 
-/// A test of each case with each protocol, `PROTOCOL::CASE`; and of further ones with those on QUIC.
+/// Defines one test for each case and protocol (`PROTOCOL::CASE`), and further cases for the
+/// protocols on QUIC.
 macro_rules! cases {
     ($($case:ident)+; $($on_quic:ident)+) => {
         cases!(http2 "HTTP2" $($case)+);
@@ -179,7 +180,7 @@ cases! {
     an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was
 }
 
-/// Both ends of a session, and where the exit's targets are.
+/// Both ends of a session, and the listener that the exit dials for each target.
 async fn sessions(protocol: &str) -> (Rc<dyn Mux>, Rc<dyn Mux>, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dials = leads_to(listener.local_addr().unwrap());
@@ -241,7 +242,7 @@ async fn a_refusal_arrives_with_its_class_and_its_words_and_the_session_goes_on(
     let expected = Refusal::new(Reason::NotAllowed, "tcp://db:5432 is denied");
     match end.await.unwrap() {
         OpenEnd::Refused(refusal) => assert_eq!(refusal, expected),
-        _ => panic!("it was not refused"),
+        _ => panic!("the open was not refused"),
     }
     let (_client, _end) = open(&entry, "tcp://web:80").await;
     listener.accept().await.unwrap();
@@ -262,7 +263,8 @@ async fn a_target_that_resets_resets_the_client_behind_what_it_sent(protocol: &s
     assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Nothing but the reset of the exit's half tells it from an end.
+/// Only the reset of the exit's half distinguishes a target that reset its connection from a target
+/// that ended it.
 async fn a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same(protocol: &str) {
     let (entry, _exit, listener) = sessions(protocol).await;
     let (mut client, _end) = open(&entry, "tcp://web:80").await;
@@ -294,7 +296,8 @@ async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more(protocol: &st
     exit.idle().await;
 }
 
-/// On HTTP/2 it is refused: the library resets what it drops by CANCEL, which does not tell that nothing came of it.
+/// On HTTP/2 the open is refused. The library resets a dropped stream with CANCEL, which does not
+/// indicate that the request was not processed.
 async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was(protocol: &str) {
     let (entry, exit) = sessions_of(protocol, nowhere(), nowhere()).await;
     let (_client, end) = open(&entry, "tcp://web:80").await;
@@ -305,7 +308,7 @@ async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_wa
     match end.await.unwrap() {
         OpenEnd::Returned(client) => assert_eq!(client.early, b"early "),
         OpenEnd::Refused(refusal) => panic!("{refusal:?}"),
-        OpenEnd::Abandoned => panic!("it is lost"),
+        OpenEnd::Abandoned => panic!("the connection is lost"),
     }
 }
 
@@ -320,7 +323,7 @@ async fn streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other(protocol
     }
     let flood = vec![1; 1 << 20];
     for (client, _) in &stalled {
-        // Until nothing has gone for a while.
+        // Write until the client could write nothing for 150 ms.
         while tokio::time::timeout(Duration::from_millis(150), client.writable())
             .await
             .is_ok()

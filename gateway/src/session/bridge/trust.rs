@@ -1,4 +1,4 @@
-//! What a session does once its peer, or the target of a stream, is trusted no more.
+//! Ends streams and links whose peer or target is no longer trusted.
 
 use std::rc::Rc;
 
@@ -14,8 +14,9 @@ use crate::session::end::SessionEnd;
 use crate::session::mux::Progress;
 
 impl<L: Link> Bridge<L> {
-    /// Applies `standing` to what the other end of each link has proved. A link whose proof is not accepted any more ends
-    /// with its streams; one whose certificate has expired drains, since its streams cannot go on over another.
+    /// Checks the proof of each link's peer against `standing`. If a proof is no longer accepted,
+    /// the link and its streams end. A link with an expired certificate drains, since its streams
+    /// cannot move to another link.
     pub(super) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
         // All links have one identity.
         if let Some(Standing::Revoked(reason)) = self.proof().as_ref().map(standing) {
@@ -34,14 +35,14 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    /// Takes no more streams, and ends with the last one that is open.
+    /// Stops taking streams. The session ends with its last open stream.
     fn drain_expired(self: &Rc<Self>) {
         let links = self.all_links();
         if links.iter().all(|member| member.state() == State::Leaving) {
             return;
         }
         let peer = self.peer();
-        tracing::info!(%peer, "The peer's certificate has expired: its session takes no more streams and drains");
+        tracing::info!(%peer, "The peer's certificate has expired, so the session takes no further streams and drains");
         self.advance(Progress::GoingAway);
         links.iter().for_each(|member| self.take_no_more(member));
         let bridge = Rc::clone(self);
@@ -51,7 +52,8 @@ impl<L: Link> Bridge<L> {
         });
     }
 
-    /// Cuts the open streams whose target, as it was written and as it was dialled, is `denied`.
+    /// Cuts the open streams whose target `denied` rejects. `denied` receives the target as
+    /// configured and the address that was dialled.
     pub(super) fn cut_denied(&self, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
         for io in self.all_streams() {
             let dialled = io.account.dialled();

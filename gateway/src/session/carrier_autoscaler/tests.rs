@@ -1,37 +1,33 @@
-//! A session of a model's, on a path of a model's: what the carriers carry, and what is wanted then.
-
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
-)]
+//! Simulates a session on a path, and checks the requested number of carriers against the rates.
 
 use super::*;
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const MBIT: f64 = 1e6 / 8.0;
 
-/// A path, and an entry that follows what is wanted within its bounds, one carrier a sample.
+/// A path, and an entry that follows the requested number within its bounds, one carrier per
+/// sample.
 struct Model {
     autoscaler: CarrierAutoscaler,
     now: Instant,
     rtt: Duration,
-    /// Bytes a second that one carrier's window lets out, and that the path takes in all.
+    /// Bytes per second that one carrier's window permits, and the capacity of the path.
     window: f64,
     path: f64,
-    /// What a worker without a limit of the network's would move.
+    /// Bytes per second that a worker can move if the network does not limit it.
     cpu: f64,
     bounds: (usize, usize),
     up: usize,
-    /// Of several carriers one is kept free.
+    /// Whether one of several carriers is kept free of bulk.
     small_streams: bool,
-    /// Rates waver by this part, in a way that has no pattern.
+    /// Relative fluctuation of the rates, without a pattern.
     noise: f64,
     random: u64,
     changes: usize,
 }
 
 impl Model {
-    /// 100 ms, 200 Mbit/s a carrier, and a path and CPU that take much more.
+    /// 100 ms and 200 Mbit/s per carrier; the path and the CPU permit much more.
     fn new() -> Self {
         Self {
             autoscaler: CarrierAutoscaler::default(),
@@ -62,7 +58,7 @@ impl Model {
         self.up - kept
     }
 
-    /// Applications offer `offered` bytes a second for `seconds`.
+    /// Offers `offered` bytes per second for `seconds`.
     fn run(&mut self, seconds: u64, offered: f64) {
         for _ in 0..2 * seconds {
             let bulk = self.bulk();
@@ -150,7 +146,7 @@ fn a_path_that_one_carrier_fills_is_tried_less_and_less() {
         ..Model::new()
     };
     model.run(HOUR, ALL);
-    // After 1, 2, 4, 8 and 16 minutes, there and back.
+    // The model adds a carrier and removes it again after pauses of 1, 2, 4, 8 and 16 minutes.
     assert!((8..=18).contains(&model.changes), "{}", model.changes);
     model.run(6 * HOUR, ALL);
     assert!(model.changes <= 18 + 6 * 8, "{}", model.changes);
@@ -199,11 +195,12 @@ fn a_load_between_two_numbers_of_carriers_makes_no_swing() {
     model.run(4 * HOUR, 390.0 * MBIT);
     assert_eq!(model.up, 2);
     model.changes = 0;
-    // The third adds next to nothing, and is tried as seldom as any that is of no use.
+    // The third carrier adds almost nothing, so it is tried as rarely as a carrier that adds
+    // nothing.
     model.run(4 * HOUR, 410.0 * MBIT);
     assert!(model.changes <= 40, "{}", model.changes);
     model.changes = 0;
-    // It adds a quarter of its share, and stays.
+    // The third carrier adds a quarter of its share, so it stays.
     model.run(4 * HOUR, 500.0 * MBIT);
     assert!(model.changes <= 2, "{}", model.changes);
 }
@@ -215,7 +212,7 @@ fn a_load_that_comes_and_goes_makes_few_changes() {
         model.run(MINUTE, ALL);
         model.run(2 * MINUTE, 0.0);
     }
-    // There and back twice, then the quiet time is longer than the pauses.
+    // The number rises and falls twice; then the quiet time is longer than the pauses.
     assert!(model.changes <= 50, "{}", model.changes);
     assert_eq!(model.up, 8);
 }

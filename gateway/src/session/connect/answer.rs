@@ -1,4 +1,5 @@
-//! Answers to a CONNECT: a status, and in Proxy-Status (RFC 9209) the class and the words of a refusal, or where it led.
+//! Answers to a CONNECT: a status and a Proxy-Status header (RFC 9209). The header contains the
+//! class and description of a refusal, or the target's address.
 
 use http::header::HeaderName;
 use http::response::Parts;
@@ -7,15 +8,16 @@ use muxtunnel_proto::{Reason, Refusal};
 use sfv::{BareItem, Item, KeyRef, List, ListEntry, ListSerializer, Parser, StringRef, TokenRef};
 
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
-/// What this gateway calls itself there.
+/// This gateway's name in Proxy-Status.
 const SELF: &TokenRef = TokenRef::constant("muxgate");
 const ERROR: &KeyRef = KeyRef::constant("error");
 const DETAILS: &KeyRef = KeyRef::constant("details");
 const NEXT_HOP: &KeyRef = KeyRef::constant("next-hop");
-/// Most of the words of a refusal that are passed on, bytes.
+/// Maximum length of the description of a refusal, in bytes; the rest is cut off.
 const DETAILS_BYTES_MAX: usize = 256;
 
-/// Each class of refusal, its status, and its proxy error type (section 2.3), the best one first.
+/// Each class of refusal with its status and its proxy error type (section 2.3). If a class has
+/// several rows, this gateway sends the first row and accepts all rows.
 const CLASSES: [(Reason, StatusCode, &TokenRef); 11] = [
     (
         Reason::General,
@@ -74,7 +76,6 @@ const CLASSES: [(Reason, StatusCode, &TokenRef); 11] = [
     ),
 ];
 
-/// The stream is there.
 pub(crate) fn granted(address: &str) -> Response<()> {
     let mut list = ListSerializer::new();
     let mut status = list.bare_item(SELF);
@@ -85,7 +86,6 @@ pub(crate) fn granted(address: &str) -> Response<()> {
     with(StatusCode::OK, list.finish())
 }
 
-/// It is not.
 pub(crate) fn refused(refusal: &Refusal) -> Response<()> {
     let class = CLASSES
         .iter()
@@ -108,7 +108,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response<()> {
     with(*status, list.finish())
 }
 
-/// Nothing but a status.
+/// An answer with only a status.
 pub(crate) fn status(status: StatusCode) -> Response<()> {
     with(status, None)
 }
@@ -123,10 +123,10 @@ fn with(status: StatusCode, proxy_status: Option<String>) -> Response<()> {
     response
 }
 
-/// What the peer said to a CONNECT.
+/// Reads the peer's answer to a CONNECT.
 ///
 /// # Errors
-/// It refused.
+/// The peer refused the CONNECT.
 pub(crate) fn read(head: &Parts) -> Result<(), Refusal> {
     if head.status.is_success() {
         return Ok(());
@@ -148,7 +148,7 @@ pub(crate) fn read(head: &Parts) -> Result<(), Refusal> {
         });
     let description = match details {
         Some(details) => details.to_owned(),
-        None => format!("the other side answered {}", head.status),
+        None => format!("the peer answered the request with status {}", head.status),
     };
     Err(Refusal::new(
         class.unwrap_or(of_status(head.status)),
@@ -156,7 +156,7 @@ pub(crate) fn read(head: &Parts) -> Result<(), Refusal> {
     ))
 }
 
-/// The address that the peer reached, where it says so; else empty.
+/// The address that the peer reached, if the peer reports it; otherwise empty.
 pub(crate) fn address(head: &Parts) -> String {
     let said = last_hop(head);
     let hop = said.as_ref().and_then(|item| item.params.get(NEXT_HOP));
@@ -166,7 +166,7 @@ pub(crate) fn address(head: &Parts) -> String {
     }
 }
 
-/// The proxy nearest to the target comes first.
+/// The first member of Proxy-Status: the proxy nearest to the target (RFC 9209, section 2).
 fn last_hop(head: &Parts) -> Option<Item> {
     let value = head.headers.get(PROXY_STATUS)?;
     let list: List = Parser::new(value.as_bytes()).parse().ok()?;
@@ -176,7 +176,7 @@ fn last_hop(head: &Parts) -> Option<Item> {
     }
 }
 
-/// Where nothing else is said.
+/// The class of a refusal without Proxy-Status.
 fn of_status(status: StatusCode) -> Reason {
     match status {
         StatusCode::UNAUTHORIZED

@@ -1,8 +1,9 @@
-//! Samples the carriers of a session, and asks for as many as are of use.
+//! Samples a session's carriers, and sets the requested number of carriers.
 //!
-//! Not on the data path: once in [`SAMPLE_EVERY`] each carrier's path is read, where the number of
-//! carriers can change at all. [`crate::base::bottleneck`] says what holds a carrier up, [`crate::session::carrier_autoscaler`] what follows;
-//! the session tells the peer, where that one dials.
+//! The sampler is not on the data path. The sampler reads each carrier's path once per
+//! [`SAMPLE_EVERY`], and only if the number of carriers can change. [`crate::base::bottleneck`]
+//! determines what holds up a carrier. [`crate::session::carrier_autoscaler`] computes the
+//! requested number. If the peer dials the carriers, the session sends it that number.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,17 +20,15 @@ use crate::io::transport::Path;
 use crate::session::carrier_autoscaler::{self, CarrierAutoscaler};
 use crate::session::mux::Progress;
 
-/// Pause between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
-/// The samples of a session so far.
 #[derive(Debug, Default)]
 struct Seen {
     carriers: BTreeMap<CarrierId, CarrierHistory>,
     cpu: ThreadCpu,
 }
 
-/// Samples for as long as the session lives.
+/// Takes samples as long as the session runs.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     if !driver.config.carriers_vary {
         return std::future::pending().await;
@@ -92,7 +91,7 @@ impl Driver {
     }
 }
 
-/// Whether another carrier may carry what this one does not.
+/// Whether an additional carrier could raise the rate, given this carrier's limit.
 fn is_held(limit: Limit) -> bool {
     match limit {
         Limit::ReceiveWindow | Limit::SendBuffer | Limit::CongestionWindow => true,

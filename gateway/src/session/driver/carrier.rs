@@ -1,8 +1,8 @@
-//! One carrier of a session: its connection and what waits for it.
+//! One carrier of a session: its connection and its queue.
 //!
-//! A session has one to begin with, and more where its protocol has them. Each runs as a task of its own,
-//! reader and writer together ([`super::carrier_in`], [`super::carrier_out`]), until it is lost or
-//! closed; what becomes of the streams is the session's to say.
+//! A session starts with one carrier, and may add more if its protocol permits. Each carrier runs
+//! as a task with a reader and a writer ([`super::carrier_in`], [`super::carrier_out`]) until it is
+//! lost or closed. The session decides what happens to the streams.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,53 +25,51 @@ use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{CarrierFigures, NoCarrier};
 
-/// How long the peer may take to read what is left to say to it.
+/// How long the peer may take to read the close frame and the bytes that precede it.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
 
-/// Where a carrier is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Its hello is not over.
+    /// The hello is incomplete.
     Hello,
     Up,
-    /// It goes out of the session in order.
+    /// The carrier leaves the session in order.
     Retiring,
-    /// The session has no more use for it: what is left to say is written, nothing is read.
+    /// The session no longer needs the carrier: the writer sends the remaining frames, and the
+    /// reader has stopped.
     Closing,
     Gone,
 }
 
-/// One connection of a session.
 pub(crate) struct Carrier {
     pub(super) id: CarrierId,
     pub(super) transport: Box<dyn Transport>,
-    /// Whether the kernel may move payload, where the transport allows it.
+    /// Whether the kernel may move payload, if the transport permits it.
     splices: bool,
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
-    /// There may be something to transmit that was not looked for yet.
+    /// Whether the session may have frames to transmit that the writer has not checked for yet.
     transmits: Cell<bool>,
     transmit_wake: Notify,
     close_wake: Notify,
     settled_wake: Notify,
     state: Cell<State>,
-    /// The session has been told that it is lost.
+    /// Whether the session was told that the carrier is lost.
     lost: Cell<bool>,
-    /// When it was made.
     since: Instant,
-    /// Another one is to take its place.
+    /// Whether another carrier is to replace this carrier.
     pub(super) outdated: Cell<bool>,
-    /// Why this side does not trust it any more.
+    /// Why this side no longer trusts the carrier's peer.
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
-    /// Why the session gave it up.
+    /// Why the session gave the carrier up.
     given_up: Cell<Option<String>>,
-    /// It was retired in order: its end is no loss.
+    /// Whether the carrier was retired in order. The end of such a carrier is no failure.
     pub(super) retired: Cell<bool>,
-    /// It counts in the telemetry.
+    /// Whether the telemetry includes the carrier.
     counted: Cell<bool>,
-    /// Among the carriers of an exit.
+    /// The carrier's place in the limit of an exit.
     place: Option<Place>,
 }
 
@@ -114,7 +112,7 @@ impl Carrier {
         })
     }
 
-    /// Its socket, where the kernel moves payload from and to it by itself.
+    /// The carrier's socket, if the kernel may splice payload from and to it.
     pub(super) fn plain(&self) -> Option<&TcpStream> {
         self.transport.plain().filter(|_| self.splices)
     }
@@ -127,13 +125,13 @@ impl Carrier {
         self.state.get() == State::Up
     }
 
-    /// Whether the session has not given it up.
+    /// Whether the session still uses the carrier.
     pub(super) fn is_running(&self) -> bool {
         let state = self.state.get();
         matches!(state, State::Hello | State::Up | State::Retiring)
     }
 
-    /// Ends it once what waits for it is written.
+    /// Ends the carrier after its queue is written.
     pub(super) fn close(&self) {
         if self.is_running() {
             self.set_state(State::Closing);
@@ -141,40 +139,41 @@ impl Carrier {
         }
     }
 
-    /// There may be something to transmit.
+    /// Records that the session may have frames to transmit.
     pub(super) fn wake_transmit(&self) {
         if !self.transmits.replace(true) {
             self.transmit_wake.notify_one();
         }
     }
 
-    /// What there is to transmit is about to be looked for.
+    /// Clears the record of [`Self::wake_transmit`]. The writer calls this function before it
+    /// checks the session.
     pub(super) fn begin_transmit(&self) {
         self.transmits.set(false);
     }
 
-    /// Waits until there may be something to transmit.
+    /// Waits until the session may have frames to transmit.
     pub(super) async fn transmits(&self) {
         while !self.transmits.get() {
             self.transmit_wake.notified().await;
         }
     }
 
-    /// Tells the session, once, that it is gone.
+    /// Reports to the session, once, that the carrier is lost.
     pub(super) fn lose(&self, session: &mut dyn Session) {
         if !self.lost.replace(true) {
             session.handle_carrier_lost(super::now(), self.id);
         }
     }
 
-    /// The peer has opened something.
+    /// Records that the peer has opened a stream or a listener.
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
             place.heard();
         }
     }
 
-    /// Waits until another carrier has taken its place.
+    /// Waits until the carrier is evicted.
     async fn evicted(&self) {
         match &self.place {
             Some(place) => place.evicted().await,
@@ -182,18 +181,18 @@ impl Carrier {
         }
     }
 
-    /// What its other end has proved.
+    /// The peer's proof of identity; `None`: this gateway requested no proof.
     pub(super) fn proof(&self) -> Option<&Proof> {
         self.transport.proof()
     }
 
-    /// Ends it at once, as if it had failed.
+    /// Ends the carrier at once, as a failure does.
     pub(super) fn distrust(&self, end: SessionEnd) {
         self.distrusted.set(Some(end));
         self.distrusted_wake.notify_one();
     }
 
-    /// Waits until its hello is over; returns whether it is up.
+    /// Waits until the hello is complete; returns whether the carrier is up.
     pub(crate) async fn settled(&self) -> bool {
         loop {
             let woken = self.settled_wake.notified();
@@ -211,11 +210,11 @@ impl Carrier {
 }
 
 impl Driver {
-    /// Adds a connection to the session: to begin with, or as one more. `unread`: what has been read of
-    /// it.
+    /// Adds a connection to the session, as the first carrier or a further carrier. `unread`
+    /// contains bytes that were already read from the connection.
     ///
     /// # Errors
-    /// [`NoCarrier`]; the session goes on without it.
+    /// [`NoCarrier`]; the session continues without the connection.
     pub(crate) fn add_carrier(
         self: &Rc<Self>,
         transport: Box<dyn Transport>,
@@ -248,7 +247,7 @@ impl Driver {
         self.share.suffice_for(self.carriers.add(&carrier));
         let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
         tokio::task::spawn_local(Rc::clone(self).guard(async move {
-            // It may have said something since it was made.
+            // The session may have queued frames for the carrier since the session was created.
             driver.update(|_session| ());
             driver.run_carrier(added, unread).await;
         }));
@@ -285,12 +284,13 @@ impl Driver {
         }
         self.remove(&carrier);
         if !carrier.lost.get() {
-            // The session gave it up, and may only now forget it.
+            // The session gave up the carrier earlier, and may remove it only now.
             self.carrier_lost(&carrier, SessionEnd::Closed);
         }
     }
 
-    /// The carrier is gone: others go on with its streams, or the session ends with it.
+    /// Ends a lost carrier: other carriers take over its streams, or the session ends with its last
+    /// carrier.
     fn carrier_lost(self: &Rc<Self>, carrier: &Carrier, end: SessionEnd) {
         let given_up = carrier.given_up.take();
         let (is_given_up, reason) = (given_up.is_some(), end.to_string());
@@ -315,15 +315,15 @@ impl Driver {
             let retired = carrier.retired.get();
             self.telemetry.remove_carrier(&carrier.stats, retired);
         }
-        // The status page may hold a duplicate of the descriptor for a moment.
+        // The status page may briefly hold a duplicate of the descriptor.
         carrier.transport.shut();
         self.carriers.remove(carrier.id);
         self.idle_wake.notify_waiters();
-        // Another carrier has the session's numbers now.
+        // Another carrier publishes the session's figures from now on.
         self.update(|_session| ());
     }
 
-    /// The session is broken, and is not told.
+    /// Drops a carrier of a broken session, without telling the session.
     pub(super) fn drop_carrier(self: &Rc<Self>, carrier: &Carrier) {
         carrier.lost.set(true);
         carrier.set_state(State::Gone);
@@ -331,7 +331,7 @@ impl Driver {
         self.remove(carrier);
     }
 
-    /// Its hello is over.
+    /// Marks a carrier as up, since its hello is complete.
     pub(super) fn carrier_up(&self, id: CarrierId) {
         let Some(carrier) = self.carriers.get(id) else {
             return;
@@ -346,7 +346,7 @@ impl Driver {
         }
     }
 
-    /// The session gave it up: it is lost once what there is to say is said.
+    /// Ends a carrier that the session gave up, once its close frame is sent.
     pub(super) fn carrier_given_up(self: &Rc<Self>, id: CarrierId, reason: String) {
         let Some(carrier) = self.carriers.get(id) else {
             return;
@@ -361,5 +361,5 @@ impl Driver {
 
 fn log_lost(carrier: &Carrier, reason: &str) {
     let (code, peer) = (Code::CarrierLost, &carrier.stats.peer);
-    tracing::warn!(%code, %peer, carrier = carrier.id.number(), %reason, "Carrier ended before its session");
+    tracing::warn!(%code, %peer, carrier = carrier.id.number(), %reason, "Carrier ended, but its session is still open");
 }

@@ -1,8 +1,9 @@
-//! A carrier's reading loop: bytes -> frames -> local sockets.
+//! A carrier's reading loop: it parses bytes into frames and writes payload to local sockets.
 //!
-//! Reads as much as fits, parses in place, and writes each stream's run of payload straight from the
-//! read buffer. What the local socket does not take is copied into its inbox. Where frames are long, reads
-//! end at headers, and payload goes by [`super::splice_out`]. Never waits for anything but the carrier.
+//! The loop reads as much as fits, parses in place, and writes each stream's run of payload
+//! straight from the read buffer. The loop copies payload that the local socket does not take into
+//! the stream's inbox. If frames are long, each read ends at a header, and [`super::splice_out`]
+//! moves the payload. The loop waits only for the carrier.
 
 use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
@@ -19,32 +20,34 @@ use crate::io::duplex;
 use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
 use crate::stream::pipe::SPLICE_BYTES_MIN;
 
-/// A control frame is never stuck for want of room behind another.
+/// The read buffer has room for a control frame after another control frame.
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
-/// Nor is a packet.
+/// The read buffer has room for a packet after another packet.
 const _: () = assert!(LARGE_BYTES >= 2 * (HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX));
-/// Payload frames of one stream that are passed on by one write: a whole buffer of the smallest packets that bulk
-/// comes in.
+/// Maximum number of one stream's payload frames in one write: a full buffer of the smallest bulk
+/// packets.
 const RANGES_MAX: usize = 96;
 const _: () = assert!(RANGES_MAX * PACKET_BYTES_MIN > LARGE_BYTES);
 
-/// Payload of a frame after which others as long are expected. More than a JMUX packet has.
+/// Minimum payload of a long frame. After a long frame the reader expects more long frames. The
+/// value exceeds the payload of a JMUX packet.
 const LONG_FRAME_BYTES: usize = 64 << 10;
 const _: () = assert!(LONG_FRAME_BYTES >= SPLICE_BYTES_MIN);
-/// So many short frames in a row end that.
+/// Number of successive short frames after which the reader no longer expects long frames.
 const PATIENCE: u8 = 16;
 
-/// Payload of one stream in the read buffer, not passed on yet.
+/// Payload of one stream in the read buffer that is not passed on yet.
 #[derive(Default)]
 struct Run {
     stream: Option<StreamId>,
-    /// Where in the stream it begins.
+    /// The run's offset in its stream.
     offset: u64,
     ranges: Vec<Range<usize>>,
     bytes: usize,
 }
 
-/// The beginning of a frame whose end has not come: only then a buffer is held while waiting.
+/// The beginning of an incomplete frame. While the reader waits, it holds a buffer only if a frame
+/// is incomplete.
 #[derive(Default)]
 struct Unread {
     buffer: Option<Buffer>,
@@ -52,18 +55,19 @@ struct Unread {
     aim: Aim,
 }
 
-/// How far a read goes. Behind a long frame, no further than to the end of the next header: payload that
-/// is still with the kernel can be spliced.
+/// The number of bytes that a read takes. After a long frame, a read goes at most to the end of the
+/// next header, so that the payload stays in the kernel and can be spliced.
 #[derive(Debug, Default, Clone, Copy)]
 struct Aim {
-    /// Frames that may come before the next long one. 0: reads go as far as they can.
+    /// Number of short frames that may precede the next long frame. At 0, a read takes as many
+    /// bytes as it can.
     patience: u8,
-    /// Bytes of the frame that has begun, as far as it says.
+    /// Length of the incomplete frame as far as it is known, in bytes.
     needed: usize,
 }
 
 impl Aim {
-    /// A frame of `length` bytes has begun.
+    /// Adapts to a frame of `length` bytes.
     fn learn(&mut self, length: usize) {
         if length < LONG_FRAME_BYTES {
             return self.learn_short();
@@ -72,13 +76,14 @@ impl Aim {
         self.patience = PATIENCE;
     }
 
-    /// The same for one that is not worth a read of its own: it is short, or is not spliced.
+    /// Adapts to a frame that is not worth a separate read: it is short, or cannot be spliced.
     fn learn_short(&mut self) {
         self.needed = 0;
         self.patience = self.patience.saturating_sub(1);
     }
 
-    /// Bytes to read behind the `filled` ones that are there, of which `payload` bytes are announced.
+    /// Number of bytes to read after the first `filled` bytes. `payload` is the number of announced
+    /// payload bytes.
     fn bytes(self, filled: usize, payload: Option<usize>) -> usize {
         match payload {
             _ if self.patience == 0 => usize::MAX,
@@ -92,7 +97,7 @@ impl Aim {
     }
 }
 
-/// What has been read of a carrier, and how far it is handled.
+/// The bytes that were read from a carrier, and the position up to which they are processed.
 struct Reading<'a> {
     now: Instant,
     carrier: CarrierId,
@@ -102,17 +107,16 @@ struct Reading<'a> {
     run: &'a mut Run,
 }
 
-/// What one step of reading came to.
+/// The result of one step of reading.
 enum Step {
-    /// So many bytes.
+    /// Number of bytes that were moved.
     Moved(usize),
-    /// The kernel has no more for now.
+    /// The kernel has no more bytes for now.
     Waits,
-    /// The end of the carrier.
     Closed,
 }
 
-/// `begun`: what has been read of the carrier before.
+/// Runs the loop. `begun` contains bytes that were already read from the carrier.
 pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) -> SessionEnd {
     let mut unread = Unread::default();
     let mut run = Run::default();
@@ -139,14 +143,15 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
         }
         if moved >= LARGE_BYTES {
             moved = 0;
-            // Others of this thread take their turn: the carrier's writer, the streams, other carriers.
+            // Lets other tasks of this thread run: the carrier's writer, the streams, other
+            // carriers.
             tokio::task::yield_now().await;
         }
     }
 }
 
 impl Driver {
-    /// Splices announced payload on, or reads and handles what is there.
+    /// Splices announced payload, or reads and handles what is available.
     fn step(
         self: &Rc<Self>,
         carrier: &Carrier,
@@ -171,7 +176,7 @@ impl Driver {
         let payload = self.session.view().receiving(carrier.id);
         let payload = payload.map(|receive| receive.length);
         let aim = unread.aim.bytes(unread.filled, payload);
-        // Only what is with the kernel as it is can be spliced from there.
+        // Splicing requires unencrypted bytes in the kernel.
         let is_plain = carrier.plain().is_some();
         let aim = if is_plain { aim } else { usize::MAX };
         let end = buffer.len().min(unread.filled.saturating_add(aim));
@@ -200,7 +205,7 @@ impl Driver {
         }
     }
 
-    /// Handles what is whole in `buffer`; what is not stays in `unread`.
+    /// Processes the complete frames in `buffer`; the rest stays in `unread`.
     fn take_in(
         self: &Rc<Self>,
         carrier: &Carrier,
@@ -215,8 +220,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles the whole frames and the payload in `bytes`; returns how many bytes that were. Where the
-    /// session gives the carrier up, the rest is for nobody.
+    /// Processes the complete frames and the payload in `bytes`; returns the number of processed
+    /// bytes. If the session gives up the carrier, the remaining bytes are dropped.
     fn consume(
         self: &Rc<Self>,
         carrier: &Carrier,
@@ -236,7 +241,7 @@ impl Driver {
         while goes_on && carrier.is_running() {
             goes_on = self.try_update(|session| {
                 let parsed = self.parse(session, &mut reading);
-                // An end of the stream must find all payload before it passed on.
+                // The payload that precedes the end of the stream must be delivered first.
                 self.pass_on(session, &mut reading);
                 parsed
             })?;
@@ -244,8 +249,9 @@ impl Driver {
         Ok(reading.position)
     }
 
-    /// Handles frames and payload until a control frame is handled, whose events are to be handed on before anything
-    /// else; returns whether there was one. What is left of a run is to be passed on.
+    /// Processes frames and payload up to and including the next control frame, whose events the
+    /// caller has to handle first. Returns whether there was a control frame. The caller passes on
+    /// the remaining run.
     fn parse(
         &self,
         session: &mut dyn Session,
@@ -288,7 +294,7 @@ impl Driver {
         }
     }
 
-    /// The next `length` bytes are payload of `stream`, where they belong at `offset`.
+    /// Appends the next `length` bytes, payload of `stream` at `offset`, to the run.
     fn append(
         &self,
         session: &mut dyn Session,
@@ -311,7 +317,7 @@ impl Driver {
         reading.run.ranges.push(range);
     }
 
-    /// Writes a run to its local socket, or keeps it in the inbox.
+    /// Writes a run to its local socket; the inbox keeps the rest.
     fn pass_on(&self, session: &mut dyn Session, reading: &mut Reading<'_>) {
         let Reading {
             now, bytes, run, ..

@@ -1,9 +1,10 @@
-//! A carrier's writing loop: one gathered write of all that is ready.
+//! A carrier's writing loop: one gathered write of all frames that are ready.
 //!
-//! It runs after the tasks that made something ready and stops when there is nothing more, so it
-//! flushes by itself and never by a timer. Frames are taken from the session only when the kernel has
-//! room, and no more than [`crate::session::backlog`] allows: what is taken cannot be overtaken. A batch that the
-//! session may want again is kept beside the queue until the session releases it.
+//! The loop runs after the tasks that make frames ready, and stops when no frame is ready. So the
+//! loop flushes without a timer. The loop takes frames from the session only while the kernel has
+//! room, and within the bounds of [`crate::session::backlog`], since a queued frame cannot be
+//! overtaken. The queue retains a batch that the session may have to retransmit, until the session
+//! releases the batch.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -23,34 +24,34 @@ use crate::stream::buffers::Permit;
 use crate::stream::packet::{Framed, Packet};
 use crate::stream::pipe::Pipe;
 
-/// Slices of one write.
+/// Maximum number of slices in one write.
 const SLICES_MAX: usize = 64;
 
-/// Bytes of a packet that is copied behind the frame before it.
+/// Maximum length of a packet that is copied to the end of the previous frame.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes thrown away at once while a peer reads the last word.
+/// Maximum number of bytes that one read discards while the peer reads the close frame.
 const DISCARD_BYTES: usize = 16 << 10;
 
 enum Chunk {
     Control(Vec<u8>),
-    /// The batch and how many bytes of its buffer are frames.
+    /// A batch, and how many bytes of its buffer belong to frames.
     Batch(Batch, usize),
-    /// Bytes of a batch that is kept.
+    /// Bytes of a retained batch.
     Kept {
         batch: Rc<Batch>,
         range: Range<usize>,
-        /// Its place in the share, until they are written.
+        /// The batch's permit, until the bytes are written.
         _permit: Option<Permit>,
     },
-    /// Payload that is not in memory; its header is before it.
+    /// Payload in a pipe; its header precedes it.
     Pipe(Pipe),
     /// A frame with an IP packet.
     Packet(Framed),
 }
 
 impl Chunk {
-    /// `None`: they are in a pipe.
+    /// `None`: the bytes are in a pipe.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Control(bytes) => Some(bytes),
@@ -61,7 +62,7 @@ impl Chunk {
         }
     }
 
-    /// The batch, where it is kept.
+    /// The batch, if it is retained.
     fn kept(&self) -> Option<&Rc<Batch>> {
         match self {
             Self::Kept { batch, .. } => Some(batch),
@@ -77,8 +78,8 @@ impl Chunk {
     }
 }
 
-/// What waits for the kernel, oldest first; `written` bytes of the first are gone, unless it is a pipe,
-/// which knows itself.
+/// The chunks to write, oldest first. `written` bytes of the first chunk are already written; a
+/// pipe counts its own written bytes.
 #[derive(Default)]
 pub(super) struct Queue {
     chunks: VecDeque<Chunk>,
@@ -101,7 +102,8 @@ impl Queue {
         }
     }
 
-    /// A short packet is copied: frames that lie one behind the other are one slice of a write.
+    /// Queues a packet. A short packet is copied, so that adjacent frames form one slice of a
+    /// write.
     fn push_packet(&mut self, header: &[u8], packet: Packet) {
         if packet.bytes().len() <= COPIED_BYTES_MAX {
             self.push_control(header);
@@ -116,7 +118,8 @@ impl Queue {
         self.chunks.push_back(chunk);
     }
 
-    /// Writes what is oldest, by one call; returns how many bytes the transport took, of how many.
+    /// Writes the oldest chunks with one call. Returns how many bytes the transport took, and how
+    /// many bytes it was given.
     fn write(&mut self, transport: &dyn Transport) -> std::io::Result<(usize, usize)> {
         if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
             let total = pipe.held();
@@ -140,7 +143,8 @@ impl Queue {
         Ok((length, total))
     }
 
-    /// Puts what is oldest, up to a pipe, into `slices`; returns how many slices and bytes these are.
+    /// Puts the oldest chunks, up to a pipe, into `slices`; returns the number of slices and of
+    /// bytes.
     fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> (usize, usize) {
         let (mut count, mut total, mut skip) = (0, 0, self.written);
         for (bytes, slice) in self.chunks.iter().map_while(Chunk::bytes).zip(slices) {
@@ -152,7 +156,7 @@ impl Queue {
         (count, total)
     }
 
-    /// `length` bytes of memory are written.
+    /// Removes `length` written bytes of memory.
     fn advance(&mut self, length: usize) {
         self.bytes -= length;
         self.written += length;
@@ -187,7 +191,7 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> SessionEnd {
     }
 }
 
-/// One write of what waits; returns whether the kernel took all that it was given.
+/// Writes queued chunks once; returns whether the kernel took all bytes that it was given.
 fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     let written = carrier.queue.borrow_mut().write(&*carrier.transport);
     match written {
@@ -205,8 +209,9 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     }
 }
 
-/// The carrier is of no more use: writes what waits, with why at its end, and lets the peer read it.
-/// Closing with unread bytes would be a reset, which takes the word away from the peer.
+/// Ends a carrier that the session no longer needs. The function writes the queue and a close
+/// frame, and waits until the peer has read them. Closing a socket with unread bytes would reset
+/// the connection, and the peer would lose the close frame.
 pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<()> {
     let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {
@@ -221,7 +226,7 @@ pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std
 }
 
 impl Driver {
-    /// Takes frames from the session while there is room for them.
+    /// Takes frames from the session while the queue has room.
     fn gather(self: &Rc<Self>, carrier: &Carrier) -> std::io::Result<()> {
         carrier.begin_transmit();
         self.update(|session| self.gather_from(session, carrier))
@@ -255,7 +260,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the packet that is next; returns whether there was one.
+    /// Takes the next packet; returns whether there was a packet.
     fn gather_packet(
         &self,
         session: &mut dyn Session,
@@ -275,7 +280,7 @@ impl Driver {
     }
 
     /// # Errors
-    /// As read(2) of a pipe.
+    /// The error of read(2) of a pipe.
     fn gather_data(
         &self,
         carrier: &Carrier,
@@ -295,7 +300,7 @@ impl Driver {
             Some(Ready::Pipe(mut pipe, twin)) => {
                 io.note_transmitted(None, length);
                 queue.push_control(header);
-                // It was filled for a carrier of another kind.
+                // The pipe was filled for a carrier that can splice.
                 queue.push(match carrier.plain() {
                     Some(_) => Chunk::Pipe(pipe),
                     None => Chunk::Control(pipe.read_all(0)?),
@@ -332,11 +337,11 @@ impl Driver {
         }
     }
 
-    /// A part of a batch that another carrier did not deliver. One in a pipe is copied now: it may be asked
-    /// for in parts, and more than once.
+    /// Queues a part of a retained batch that another carrier did not deliver. Payload in a pipe is
+    /// copied here, since the session may request it in parts and repeatedly.
     ///
     /// # Errors
-    /// It is not there: without it nothing more can be said on a carrier.
+    /// The batch is not retained; the carrier cannot continue without it.
     fn gather_again(
         &self,
         queue: &mut Queue,
@@ -347,7 +352,11 @@ impl Driver {
         let batch = match retained {
             Some(Retained::Batch(batch)) => batch,
             Some(Retained::Pipe(mut pipe)) => Rc::new(Batch::copied_from(&mut pipe, header.len())?),
-            None => return Err(std::io::Error::other("payload to be sent again is gone")),
+            None => {
+                return Err(std::io::Error::other(
+                    "payload to retransmit is not retained",
+                ));
+            }
         };
         self.retention
             .keep(payload.token, Retained::Batch(Rc::clone(&batch)));
@@ -362,13 +371,14 @@ impl Driver {
         Ok(())
     }
 
-    /// The kernel has enough of `carrier`: others may go on with what waits for it.
+    /// Reports to the session that the kernel takes no more bytes on `carrier`, so that other
+    /// carriers take the waiting frames.
     fn carrier_blocked(self: &Rc<Self>, carrier: &Carrier) {
         self.update(|session| session.handle_carrier_blocked(carrier.id));
     }
 }
 
-/// Takes what there is still to say on a carrier that is of no more use.
+/// Takes the remaining frames for a carrier that the session no longer needs.
 pub(super) fn gather_last_word(session: &mut dyn Session, carrier: &Carrier) {
     let mut queue = carrier.queue.borrow_mut();
     while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(carrier.id) {

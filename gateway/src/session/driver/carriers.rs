@@ -1,4 +1,4 @@
-//! The carriers that a session has, and who is at their other end.
+//! A session's carriers, and the identity of its peer.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
@@ -11,25 +11,25 @@ use super::Carrier;
 use crate::io::transport::Proof;
 use crate::session::mux::PoolState;
 
-/// All that have been added and are not removed, by number.
+/// All carriers that were added and not yet removed, by number.
 #[derive(Default)]
 pub(super) struct Carriers {
     by_id: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
-    /// The first one has been added.
+    /// Whether the first carrier has been added.
     begun: Cell<bool>,
-    /// Who the other end of each has to be, as the first one proved it.
+    /// The identity that every carrier's peer has to prove: the identity from the first carrier.
     identity: RefCell<Option<Rc<str>>>,
-    /// What the other end of the latest has proved.
+    /// The proof of identity of the latest carrier's peer.
     proof: RefCell<Option<Proof>>,
-    /// The other end's address, of the latest.
+    /// The peer's address on the latest carrier.
     peer: RefCell<Option<Rc<str>>>,
-    /// How many there are, and are to be.
+    /// The current and the requested number of carriers.
     numbers: watch::Sender<PoolState>,
     gone: Notify,
 }
 
 impl Carriers {
-    /// Returns how many there are with it.
+    /// Adds a carrier; returns the number of carriers.
     pub(super) fn add(&self, carrier: &Rc<Carrier>) -> usize {
         if !self.begun.replace(true) {
             let identity = carrier.transport.identity().map(Into::into);
@@ -48,7 +48,7 @@ impl Carriers {
         self.gone.notify_waiters();
     }
 
-    /// To be read, and let go before one is added or removed.
+    /// Borrows the carriers for reading. Drop the guard before you add or remove a carrier.
     pub(super) fn view(&self) -> Ref<'_, BTreeMap<CarrierId, Rc<Carrier>>> {
         self.by_id.borrow()
     }
@@ -61,12 +61,12 @@ impl Carriers {
         self.view().values().cloned().collect()
     }
 
-    /// Whether the first one has been added.
+    /// Whether the first carrier has been added.
     pub(super) fn has_begun(&self) -> bool {
         self.begun.get()
     }
 
-    /// Waits until there is none.
+    /// Waits until there is no carrier.
     pub(super) async fn all_gone(&self) {
         loop {
             let gone = self.gone.notified();
@@ -77,27 +77,27 @@ impl Carriers {
         }
     }
 
-    /// Who the other end is, as the first one proved it; `None`: it proved nothing.
+    /// The peer's identity as the first carrier proved it; `None`: the peer proved no identity.
     pub(super) fn identity(&self) -> Option<Rc<str>> {
         self.identity.borrow().clone()
     }
 
-    /// What the other end of the latest has proved.
+    /// The proof of identity of the latest carrier's peer.
     pub(super) fn proof(&self) -> Ref<'_, Option<Proof>> {
         self.proof.borrow()
     }
 
-    /// The other end's address, of the latest.
+    /// The peer's address on the latest carrier.
     pub(super) fn peer(&self) -> Rc<str> {
         self.peer.borrow().clone().unwrap_or_default()
     }
 
-    /// How many there are, and are to be.
+    /// The current and the requested number of carriers.
     pub(super) fn numbers(&self) -> &watch::Sender<PoolState> {
         &self.numbers
     }
 
-    /// Counts them again.
+    /// Updates the number of carriers.
     pub(super) fn count_up(&self) {
         let carriers = self.view();
         let up = carriers.values().filter(|carrier| carrier.is_up());

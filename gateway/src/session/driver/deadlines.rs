@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::{Driver, SessionEnd, now};
 
-/// What [`Driver::run_timeouts`] sleeps until.
+/// The time until which [`Driver::run_timeouts`] sleeps.
 pub(super) struct Deadline {
     until: Cell<Option<Instant>>,
     too_late: Notify,
@@ -22,7 +22,7 @@ impl Deadline {
         }
     }
 
-    /// The session has to be asked at `deadline`.
+    /// Wakes the loop if `deadline` is earlier than the deadline for which the loop sleeps.
     pub(super) fn hasten(&self, deadline: Instant) {
         if self.until.get().is_none_or(|until| deadline < until) {
             self.too_late.notify_one();
@@ -31,7 +31,8 @@ impl Deadline {
 }
 
 impl Driver {
-    /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
+    /// Handles expired deadlines. The loop is not on the data path: it sleeps until the session's
+    /// next deadline.
     pub(super) async fn run_timeouts(self: &Rc<Self>) -> SessionEnd {
         loop {
             let deadline = self.session.view().poll_timeout();

@@ -1,10 +1,10 @@
-//! The one mutable door to a session: what follows from a change of it follows by itself.
+//! Provides the only mutable access to a session, and handles all consequences of a change.
 //!
-//! [`Driver::update`], and its kin here, are the only way to change the session. When the change is made, its events are
-//! handed to whom they concern, a session that is over ends, writers that have something to transmit are woken, and figures
-//! and the next deadline are published; where a [`Driver::try_update`] failed, only events are handed on. A change that an
-//! event's handler makes is a part of the same turn: the events that follow from it are handled behind those that are
-//! already there.
+//! Only [`Driver::update`] and its variants in this module change the session. After a change,
+//! these functions handle its events, end a session that is over, and wake writers that have frames
+//! to transmit. The functions also publish figures and the next deadline. A failed
+//! [`Driver::try_update`] only handles events. If an event's handler changes the session, the new
+//! events are handled in the same turn, after the queued events.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use muxtunnel_proto::{Session, SessionError};
 
 use super::{Driver, SessionEnd};
 
-/// The session, whom [`Driver::update`] alone may change.
+/// The session, which only [`Driver::update`] and its variants may change.
 pub(super) struct SessionCell {
     session: RefCell<Box<dyn Session>>,
-    /// Events are being handed on.
+    /// Whether events are being handled.
     settling: Cell<bool>,
-    /// A task of it has panicked: the session is not asked for anything any more.
+    /// Whether a task of the session has panicked; such a session is no longer used.
     broken: Cell<bool>,
 }
 
@@ -31,19 +31,20 @@ impl SessionCell {
         }
     }
 
-    /// To be read, and let go before anything changes.
+    /// Borrows the session for reading. Drop the guard before any change.
     pub(super) fn view(&self) -> Ref<'_, dyn Session> {
         Ref::map(self.session.borrow(), |session| &**session)
     }
 
-    /// Nothing follows from changes any more; returns whether that was so before.
+    /// Marks the session as broken, so that changes have no consequences. Returns whether the
+    /// session was already broken.
     pub(super) fn give_up(&self) -> bool {
         self.broken.replace(true)
     }
 }
 
 impl Driver {
-    /// Changes the session, and sees to all that follows.
+    /// Changes the session, and handles the consequences.
     pub(super) fn update<R>(
         self: &Rc<Self>,
         change: impl FnOnce(&mut (dyn Session + 'static)) -> R,
@@ -51,7 +52,7 @@ impl Driver {
         self.update_or_end(SessionEnd::Closed, change)
     }
 
-    /// The same; `end` is why the session ends where it is over after the change.
+    /// Works as [`Self::update`]; `end` is the reason if the session is over after the change.
     pub(super) fn update_or_end<R>(
         self: &Rc<Self>,
         end: SessionEnd,
@@ -62,10 +63,11 @@ impl Driver {
         result
     }
 
-    /// A change that may fail. Where it does, only the session's events are handed on, and the caller ends it.
+    /// Works as [`Self::update`], for a change that may fail. After a failure, only the session's
+    /// events are handled, and the caller ends the session.
     ///
     /// # Errors
-    /// As `change`.
+    /// The errors of `change`.
     pub(super) fn try_update<R>(
         self: &Rc<Self>,
         change: impl FnOnce(&mut (dyn Session + 'static)) -> Result<R, SessionError>,
@@ -74,7 +76,7 @@ impl Driver {
         match &result {
             Ok(_) => self.settle(SessionEnd::Closed),
             Err(_) => {
-                // Nothing that a handler changes is to end the session before its caller does.
+                // No change by a handler may end the session before the caller does.
                 let settling = self.session.settling.replace(true);
                 self.hand_on_events();
                 self.session.settling.set(settling);
@@ -84,7 +86,7 @@ impl Driver {
     }
 
     fn settle(self: &Rc<Self>, end: SessionEnd) {
-        // Before the first carrier there is nobody whom an event could concern.
+        // Before the first carrier there is no receiver of events.
         if !self.carriers.has_begun()
             || self.session.broken.get()
             || self.session.settling.replace(true)
@@ -93,7 +95,8 @@ impl Driver {
         }
         let mut end = Some(end);
         loop {
-            // Before its last events: they are handed on with why it ends.
+            // The session ends before its last events are handled, since the handlers use the
+            // reason of the end.
             if self.session.view().is_over()
                 && let Some(end) = end.take()
             {
@@ -109,7 +112,7 @@ impl Driver {
         self.publish();
     }
 
-    /// Hands the session's events to whom they concern, and forgets the batches that it will not transmit again.
+    /// Handles the session's events, and drops the batches that the session will not retransmit.
     fn hand_on_events(self: &Rc<Self>) {
         let mut session = self.session.session.borrow_mut();
         while let Some(event) = session.poll_event() {
@@ -122,8 +125,8 @@ impl Driver {
         }
     }
 
-    /// Wakes the writers that have something to transmit; tells the status page, [`Self::run_timeouts`] when it sleeps too
-    /// long, and those who wait for the session to be idle.
+    /// Wakes the writers that have frames to transmit and the tasks that wait for an idle session.
+    /// Wakes [`Self::run_timeouts`] if it sleeps too long. Updates the status page.
     fn publish(&self) {
         let session = self.session.view();
         let carriers = self.carriers.view();
@@ -133,7 +136,8 @@ impl Driver {
             }
         }
         let streams = session.stream_count() as u64;
-        // Of several carriers one has the session's numbers, so that their sum is right.
+        // Only one carrier publishes the session's figures, so that the sum over the carriers is
+        // correct.
         if let Some(carrier) = carriers.values().next() {
             carrier
                 .stats

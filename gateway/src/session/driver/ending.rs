@@ -1,4 +1,4 @@
-//! The end of a session: its last word, its streams, its carriers.
+//! The end of a session: its close frame, its streams and its carriers.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,22 +10,22 @@ use super::carrier_out::gather_last_word;
 use super::{Carrier, Driver, SessionEnd};
 use crate::base::closing::Reason;
 
-/// How far the end of a session has come.
+/// The stages of a session's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Running,
-    /// It takes no more of anything; what the session said last is handed on.
+    /// The session accepts no further input; its last events are handled.
     Ended,
-    /// Its streams are cut, too.
+    /// The streams are also cut.
     Buried,
 }
 
-/// Whether, how and why a session ends.
+/// Whether and why a session ends.
 pub(super) struct Ending {
     stage: Cell<Stage>,
-    /// Why, for [`Driver::run`].
+    /// The reason of the end, which [`Driver::run`] returns.
     end: Cell<Option<SessionEnd>>,
-    /// Why its streams are cut, where that is this side's will.
+    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended them.
     reason: Cell<Option<Reason>>,
     asked: Notify,
     done: Notify,
@@ -46,7 +46,7 @@ impl Ending {
         self.stage.get() != Stage::Running
     }
 
-    /// Why its streams are cut, where that is this side's will.
+    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended them.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason.get()
     }
@@ -56,17 +56,16 @@ impl Ending {
         self.asked.notified().await;
     }
 
-    /// Waits until it is over.
+    /// Waits until the session is over.
     pub(super) async fn done(&self) {
         self.done.notified().await;
     }
 
-    /// Why it ended.
+    /// The reason of the end.
     pub(super) fn take(&self) -> SessionEnd {
         self.end.take().unwrap_or(SessionEnd::Closed)
     }
 
-    /// Nothing is left to be done.
     pub(super) fn finish(&self, end: SessionEnd) {
         self.stage.set(Stage::Buried);
         self.end.set(Some(end));
@@ -75,19 +74,21 @@ impl Ending {
 }
 
 impl Driver {
-    /// Tells the peer, resets every stream and ends [`Self::run`].
+    /// Announces the end to the peer, resets every stream and ends [`Self::run`].
     pub(crate) fn shut_down(&self) {
         self.ending.reason.set(Some(Reason::Drained));
         self.ending.asked.notify_one();
     }
 
-    /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
+    /// Resets every stream, refuses every open and ends [`Self::run`], since the peer no longer
+    /// responds.
     pub(crate) fn give_up(self: &Rc<Self>, reason: String) {
         self.end(SessionEnd::GivenUp(reason), None);
     }
 
-    /// Ends the session: its last word goes out, by `on` where it is to blame, every stream is reset and
-    /// every carrier closed. The first end counts.
+    /// Ends the session: sends its close frame, resets every stream and closes every carrier. `on`
+    /// is the carrier that caused the end; that carrier sends the close frame if possible. Only the
+    /// first call sets the reason.
     pub(super) fn end(self: &Rc<Self>, end: SessionEnd, on: Option<&Rc<Carrier>>) {
         if self.ending.has_begun() {
             return;
@@ -121,7 +122,8 @@ impl Driver {
                 end,
                 SessionEnd::Protocol(_) | SessionEnd::ShutDown | SessionEnd::Revoked(_)
             ) {
-                // The session chooses on which one it says its last word; who is to blame hears it first.
+                // The session chooses the carrier for its close frame. The carrier that caused the
+                // end is tried first.
                 let running = carriers.iter().filter(|carrier| carrier.is_running());
                 on.into_iter()
                     .chain(running)
@@ -135,8 +137,9 @@ impl Driver {
         });
     }
 
-    /// Once the session has ended and its events are handed on, what it did not say to be over is over, too: it may have
-    /// ended without a carrier. Returns whether that was to be done.
+    /// After the end of the session and its last events, cuts the streams that are still open. A
+    /// session that ended without a carrier reports no end of its streams. Returns whether this
+    /// call cut the streams.
     pub(super) fn bury(self: &Rc<Self>) -> bool {
         if self.ending.stage.get() != Stage::Ended {
             return false;

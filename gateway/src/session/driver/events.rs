@@ -1,4 +1,4 @@
-//! What becomes of the events of a session.
+//! Handles the events of a session.
 
 use std::rc::Rc;
 
@@ -9,7 +9,6 @@ use crate::base::closing::Reason;
 use crate::session::mux::Progress;
 
 impl Driver {
-    /// Hands an event of the session's to whom it concerns.
     pub(super) fn handle_event(self: &Rc<Self>, event: Event) {
         match event {
             Event::Ready => self.ready(),
@@ -32,6 +31,7 @@ impl Driver {
                 }
             }
             Event::Finished { stream } => self.finished(stream),
+            Event::Assigned(assignment) => self.packets.assign(assignment),
             Event::Listen(event) => self.listener_event(event),
             Event::Reset { stream, cause } => self.cut(stream, cause),
         }
@@ -60,11 +60,11 @@ impl Driver {
 
     fn open_returned(&self, stream: StreamId) {
         match self.streams.get(stream) {
-            // This gateway ends, and all of its sessions.
+            // The gateway shuts down all its sessions.
             Some(io) if self.ending.reason() == Some(Reason::Drained) => {
                 io.refused(Refusal::new(
                     muxtunnel_proto::Reason::General,
-                    "the gateway shuts down",
+                    "the gateway is shutting down",
                 ));
             }
             Some(io) => io.returned(),
@@ -82,7 +82,7 @@ impl Driver {
     pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
         match (self.streams.get(stream), self.ending.reason()) {
             (Some(io), Some(reason)) => io.cut(reason),
-            // What came has its place no more.
+            // A stalled stream has no room for the received bytes.
             (Some(io), None) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
             (Some(io), None) => io.cut(cause.into()),
             (None, _) => self.incoming_cut(stream, cause),

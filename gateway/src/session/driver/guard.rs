@@ -1,8 +1,9 @@
-//! A panic in a task of a session ends that session, and nothing else.
+//! A panic in a task of a session ends only that session.
 //!
-//! Guarded are the tasks of carriers, streams and dials, the session's own loops, and what an entry runs with them. The
-//! state of a session that has panicked may be inconsistent, so it is not asked for anything any more: carriers and
-//! streams are dropped without it.
+//! The guard covers the tasks of carriers, streams and dials, the session's loops, and the tasks
+//! that an entry runs together with them. After a panic the session's state may be inconsistent, so
+//! the session is no longer used. The guard drops the session's carriers and streams without
+//! calling the session.
 
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ impl Driver {
         }
     }
 
-    /// Drops all that the session has. The first panic counts.
+    /// Drops all carriers and streams of the session. Later panics have no effect.
     pub(super) fn panicked(self: &Rc<Self>, panic: &str) {
         if self.session.give_up() {
             return;

@@ -1,4 +1,4 @@
-//! Time-outs of streams that nothing happens on ([`timeouts`]).
+//! Ends streams that were quiet for too long ([`timeouts`]).
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use muxtunnel_gateway_config::Timeouts;
 use super::Driver;
 use crate::stream::timeouts::{self, verdict};
 
-/// Looks at all streams from time to time; never ends.
+/// Checks all streams periodically; never returns.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     let reloadable = driver.reloadable.clone();
     timeouts::follow(reloadable, |timeouts| {

@@ -1,7 +1,7 @@
-//! The peer's streams while their targets are dialled.
+//! The peer's streams whose targets are still being dialled.
 //!
-//! Payload that comes before the target has answered waits in the stream's inbox, within the credit
-//! that the peer was given at first. A stream that is cut meanwhile ends its dial.
+//! Payload that arrives before the target answers waits in the stream's inbox, which the peer's
+//! initial credit bounds. If the stream is cut in the meantime, its dial ends.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::stream::account::Local;
 use crate::stream::inbox::Inbox;
 use crate::stream::reassembly::Reassembly;
 
-/// One stream without a socket yet.
+/// A stream that has no socket yet.
 pub(super) struct Incoming {
     dial: AbortHandle,
     target: String,
@@ -25,18 +25,17 @@ pub(super) struct Incoming {
 
 #[cfg(test)]
 impl Incoming {
-    /// Whether payload waits for its socket.
+    /// Whether payload waits for the socket.
     pub(super) fn holds(&self) -> bool {
         !self.arrived.inbox.is_empty()
     }
 }
 
-/// What came for a stream before it had a socket.
+/// The payload that a stream received before it had a socket.
 #[derive(Default)]
 pub(super) struct Arrived {
     pub(super) inbox: Inbox,
     pub(super) reassembly: Reassembly,
-    /// That was all.
     pub(super) finished: bool,
 }
 
@@ -67,8 +66,8 @@ impl Driver {
         self.streams.incoming().insert(stream, incoming);
     }
 
-    /// Answers the open; a stream that was cut meanwhile has no answer any more. Returns the stream
-    /// where it is open.
+    /// Answers the open, unless the stream was cut in the meantime. Returns the stream if it is
+    /// open.
     fn dialled(
         self: &Rc<Self>,
         stream: StreamId,
@@ -89,7 +88,7 @@ impl Driver {
                     admission,
                 };
                 let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
-                // Nobody waits for an answer at a target.
+                // A target expects no answer.
                 io.opened(&self.telemetry, "");
                 let io = self.streams.add(io);
                 self.update(|session| session.accept(stream, &reached));
@@ -113,7 +112,7 @@ impl Driver {
         }
     }
 
-    /// The session is over: no stream is opened any more.
+    /// Ends all dials, since the session is over.
     pub(super) fn stop_dialling(&self) {
         let dials = std::mem::take(&mut *self.streams.incoming());
         for incoming in dials.into_values() {
@@ -136,7 +135,7 @@ impl Driver {
                 "Stream was cut while its target was dialled"
             );
             incoming.dial.abort();
-            // Nobody will take what came; with that the stream is over.
+            // The received bytes cannot be delivered, so the stream ends.
             self.update(|session| session.reset(stream, ResetCode::Cancelled));
             self.idle_wake.notify_waiters();
         }

@@ -1,4 +1,5 @@
-//! Listeners that one side of the session asks the other for: who hears what is said of them.
+//! Passes events of listeners that one side of the session requests from the other to their
+//! receiver.
 
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ impl Driver {
         match (self.hears.get(), event) {
             (Some(hears), event) => hears(event),
             (None, ListenEvent::Asked { listen, .. }) => {
-                let text = "this side does not listen for its peers";
+                let text = "this gateway opens no listeners for its peers";
                 let refusal = Refusal::new(Reason::NotAllowed, text);
                 self.update(|session| session.end_listen(listen, refusal));
             }

@@ -1,8 +1,9 @@
-//! Notices that the other end of a carrier has vanished where nothing below the carrier does.
+//! Detects a dead peer on carriers whose lower layers do not detect it.
 //!
-//! The kernel probes a TCP connection by itself ([`Path::prepare`](crate::io::transport::Path::prepare)). It knows nothing of
-//! what is behind a pipe or a Unix socket, such as ssh over a path that has gone. The driver probes such a carrier, and
-//! gives it up when nothing comes on it any more. Not on the data path: counters are compared every [`INTERVAL`].
+//! The kernel probes a TCP connection ([`Path::prepare`](crate::io::transport::Path::prepare)). The
+//! kernel cannot detect a dead peer behind a pipe or a Unix socket, for example at the end of a
+//! broken ssh connection. The driver probes such a carrier, and gives it up if no more bytes
+//! arrive. The probes are not on the data path: the driver compares counters every [`INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,20 +15,19 @@ use muxtunnel_proto::CarrierId;
 use super::{Driver, SessionEnd};
 use crate::session::mux::Progress;
 
-/// Between two probes.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Probes after which a carrier on which nothing has come is lost.
+/// Unanswered probes after which a carrier is lost.
 const PROBES: u32 = 3;
 
-/// What was known of a carrier before.
+/// State of a carrier at the previous check.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     received: u64,
-    /// Probes since then.
+    /// Probes since the last received byte.
     probes: u32,
 }
 
-/// Probes for as long as the session lives.
+/// Sends probes as long as the session runs.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     driver.reached(Progress::Ready).await;
     let mut heard = BTreeMap::new();
@@ -51,13 +51,14 @@ impl Driver {
             let probes = unheard.map_or(0, |heard| heard.probes);
             if probes == PROBES {
                 let reason = format!(
-                    "nothing has come for {} s",
+                    "the peer sent no bytes for {} s",
                     INTERVAL.as_secs() * u64::from(PROBES)
                 );
                 carrier.distrust(SessionEnd::GivenUp(reason));
                 continue;
             }
-            // A busy carrier is probed as well: a frame every 5 s costs less than a case of its own.
+            // The driver also probes busy carriers: a frame every 5 s costs less than a special
+            // case.
             let asked = self.update(|session| session.probe(carrier.id));
             let probes = probes + u32::from(asked);
             now.insert(carrier.id, Heard { received, probes });

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use muxtunnel_proto::{ListenError, ListenId, Priority, Refusal};
+use muxtunnel_proto::{Assignment, ListenError, ListenId, Priority, Refusal};
 
 use super::{Driver, SessionEnd};
 use crate::io::carrier::Carrier;
@@ -11,8 +11,8 @@ use crate::io::transport::{Proof, Standing};
 use crate::io::tun::Offloads;
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Datagrams, Hears, HearsPacket, Listeners, Local, Mux, NoCarrier,
-    NotOpened, PacketLimit, PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Datagrams, Hears, HearsAssignment, HearsPacket, Listeners, Local,
+    Mux, NoCarrier, NotOpened, PacketLimit, PoolState, Progress, Refused,
 };
 use crate::stream::early_data::Connection;
 use crate::stream::packet::Packet;
@@ -32,6 +32,14 @@ impl Datagrams for Rc<Driver> {
 
     fn limit(&self) -> Option<PacketLimit> {
         None
+    }
+
+    fn assign(&self, assignment: Assignment) -> bool {
+        self.update(|session| session.assign(&assignment))
+    }
+
+    fn hear_assignment(&self, hears: HearsAssignment) {
+        self.packets.hear_assignment(hears);
     }
 }
 
@@ -169,7 +177,7 @@ impl CarrierPool for Rc<Driver> {
     fn until<'a>(&'a self, is: &'a dyn Fn(&PoolState) -> bool) -> Local<'a, ()> {
         Box::pin(async move {
             let mut numbers = self.carriers.numbers().subscribe();
-            // It cannot fail: the sender is in `self`.
+            // `wait_for` cannot fail: the sender is in `self`.
             let _ = numbers.wait_for(is).await;
         })
     }

@@ -1,4 +1,4 @@
-//! Takes carriers out of a session in order, and says how many could be used at either end.
+//! Retires a session's carriers in order, and publishes how many carriers each side could use.
 
 use std::rc::Rc;
 
@@ -9,8 +9,8 @@ use super::{Carrier, Driver, SessionEnd};
 use crate::session::mux::{CarrierFigures, PoolState};
 
 impl Driver {
-    /// Begins to retire one carrier: one that is to be replaced if there is any, otherwise the newest. Returns whether it
-    /// does.
+    /// Starts to retire one carrier: a carrier marked for replacement, otherwise the newest.
+    /// Returns whether a carrier could be retired.
     pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
         let carriers = self.carriers.view();
         let up = carriers.values().rev().filter(|carrier| carrier.is_up());
@@ -34,8 +34,8 @@ impl Driver {
         begins
     }
 
-    /// Ends the last carrier that is to be replaced, where it cannot be retired in order since others depend on it. What
-    /// it did not deliver goes again on another one.
+    /// Ends the last carrier marked for replacement if other carriers depend on it, so that it
+    /// cannot be retired in order. Another carrier retransmits the undelivered bytes.
     fn end_outdated(&self, carrier: &Carrier) {
         let carriers = self.carriers.view();
         let mut others = carriers.values().filter(|other| other.id != carrier.id);
@@ -43,19 +43,19 @@ impl Driver {
             && carriers.len() > 1
             && others.all(|other| other.is_up() && !other.outdated.get());
         if is_last {
-            let reason = "another carrier has its place";
+            let reason = "another carrier replaces it";
             carrier.distrust(SessionEnd::GivenUp(reason.to_owned()));
         }
     }
 
-    /// The carriers that are up.
+    /// Figures of the carriers that are up.
     pub(super) fn figures(&self) -> Vec<CarrierFigures> {
         let carriers = self.carriers.view();
         let up = carriers.values().filter(|carrier| carrier.is_up());
         up.map(|carrier| carrier.figures()).collect()
     }
 
-    /// The carriers of which `which` holds are to be replaced.
+    /// Marks the carriers that match `which` for replacement.
     pub(super) fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
         for carrier in self.carriers.view().values() {
             let outdated = carrier.outdated.get() || which(&carrier.figures());
@@ -64,7 +64,7 @@ impl Driver {
         self.carriers.count_up();
     }
 
-    /// As many carriers could be used for what this side sends.
+    /// Publishes how many carriers this side could use for the bytes that it sends.
     pub(super) fn want_carriers(self: &Rc<Self>, sends: usize) {
         let differs = |pool: &mut PoolState| std::mem::replace(&mut pool.sends, sends) != sends;
         if self.carriers.numbers().send_if_modified(differs) {
@@ -73,7 +73,7 @@ impl Driver {
         }
     }
 
-    /// The peer could use as many.
+    /// Publishes how many carriers the peer could use.
     pub(super) fn carriers_wanted(&self, count: u32) {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.carriers
@@ -81,7 +81,7 @@ impl Driver {
             .send_modify(|pool| pool.peer_sends = count);
     }
 
-    /// The session has retired it in order.
+    /// Records that the session has retired a carrier in order.
     pub(super) fn carrier_retired(&self, id: CarrierId) {
         if let Some(carrier) = self.carriers.get(id) {
             carrier.retired.set(true);
@@ -91,7 +91,7 @@ impl Driver {
     }
 }
 
-/// It ended as it should.
+/// Logs the orderly end of a carrier.
 pub(super) fn log_retired(carrier: &Carrier) {
     let peer = &carrier.stats.peer;
     let outdated = carrier.outdated.get();

@@ -1,4 +1,4 @@
-//! What a session may want to transmit again.
+//! Batches that a session may have to retransmit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,24 +10,25 @@ use crate::base::telemetry::Telemetry;
 use crate::stream::batch::Batch;
 use crate::stream::pipe::Pipe;
 
-/// A batch that is kept beside its way to the kernel.
+/// A retained batch, which exists in addition to its copy on the way to the kernel.
 pub(super) enum Retained {
     Batch(Rc<Batch>),
     /// One packet of payload.
     Pipe(Pipe),
 }
 
-/// All that is kept, until the session releases it. Its bound is the session's, `memory.retain`.
+/// All retained batches, until the session releases them. The session bounds the batches by
+/// `memory.retain`.
 #[derive(Default)]
 pub(super) struct Retention {
     by_token: RefCell<BTreeMap<u64, Retained>>,
-    /// Bytes that the telemetry knows of.
+    /// Number of bytes that the telemetry counts.
     counted: Cell<u64>,
     named: Cell<u64>,
 }
 
 impl Retention {
-    /// The name of one more batch, kept or not.
+    /// Returns a name for a batch, which may or may not be retained.
     pub(super) fn next_token(&self) -> Token {
         Token(self.named.replace(self.named.get() + 1))
     }
@@ -36,18 +37,17 @@ impl Retention {
         self.by_token.borrow_mut().insert(token.0, retained);
     }
 
-    /// `None`: it is not there.
+    /// Removes the batch of this name; `None`: no batch is retained under this name.
     pub(super) fn take(&self, token: Token) -> Option<Retained> {
         self.by_token.borrow_mut().remove(&token.0)
     }
 
-    /// The telemetry knows of `bytes` from now on.
+    /// Updates the telemetry to `bytes`.
     pub(super) fn count(&self, bytes: u64, telemetry: &Telemetry) {
         let before = self.counted.replace(bytes);
         telemetry.resumes.retains(before, bytes);
     }
 
-    /// Nothing is kept any more.
     pub(super) fn clear(&self, telemetry: &Telemetry) {
         self.by_token.borrow_mut().clear();
         self.count(0, telemetry);

@@ -1,14 +1,18 @@
-//! Two drivers in a world that is drawn from a seed: an entry's and an exit's, over carriers that a test plays.
+//! Runs two drivers, one of an entry and one of an exit, in a simulated world. The test simulates
+//! their carriers. A seed determines the world.
 //!
-//! [`wire`] and [`kernel`] are the carriers: in memory, and TCP sockets whose payload can be spliced; both give and
-//! take bytes in drawn pieces, say `WouldBlock` when they like, and are cut. [`application`] is who is at the local
-//! sockets, [`record`] what each of them did and saw, and the judge of it. [`world`] moves the clock and makes the
-//! mischief, [`rest`] says what holds once nothing moves, [`seen`] what a sweep must have come to.
+//! [`wire`] and [`kernel`] implement the carriers: in memory, and TCP sockets whose payload can be
+//! spliced. Both kinds of carrier transfer bytes in pieces of random size, return `WouldBlock` at
+//! random, and get cut. [`application`] simulates the applications at the local sockets. [`record`]
+//! stores and checks the actions and observations of each application. [`world`] advances the clock
+//! and injects faults. [`rest`] states the invariants of an idle world, and [`seen`] lists the
+//! cases that a sweep must cover.
 //!
-//! What is deterministic: every choice comes from the seed, the clock is moved by the world alone, and the driver
-//! takes its branches in a fixed order. Local Unix sockets are the kernel's, and it does all of their work in the
-//! call. Local TCP sockets and carriers of TCP have timers of their own: a replay of their seeds makes the same
-//! choices, but may meet them in another order. [`profile::Profile::is_exact`] says which seeds replay exactly.
+//! Determinism: the seed makes every choice, only the world advances the clock, and the driver
+//! polls its branches in a fixed order. Local Unix sockets are deterministic, since the kernel does
+//! all of their work in the call. Local TCP sockets and TCP carriers use the kernel's timers. A
+//! replay of such a seed makes the same choices, perhaps in another order.
+//! [`profile::Profile::is_exact`] reports which seeds replay exactly.
 
 #[allow(
     dead_code,
@@ -36,10 +40,10 @@ use std::thread;
 use profile::Profile;
 use seen::Seen;
 
-/// Seeds of one `cargo test`; `MUX_DRIVER_SEEDS=N` runs the first N.
+/// Number of seeds of one `cargo test`; `MUX_DRIVER_SEEDS=N` runs the first N.
 const SEEDS_DEFAULT: u64 = 400;
 
-/// What runs came to, by whether their protocol was the native one, and how many did.
+/// In how many runs each case was covered, separately for the native protocol and JMUX.
 type Sums = BTreeMap<(bool, Seen), u64>;
 
 fn number(name: &str) -> Option<u64> {
@@ -48,7 +52,7 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
-/// Runs the seeds that nobody has taken, until they are used up.
+/// Runs seeds that no other thread has taken, until all seeds are taken.
 fn work(next: &AtomicU64, seeds: u64, sums: &Mutex<Sums>) {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +61,7 @@ fn work(next: &AtomicU64, seeds: u64, sums: &Mutex<Sums>) {
         }
         let run = std::panic::catch_unwind(|| world::run(seed, false));
         let run = run.unwrap_or_else(|cause| {
-            // The other threads need no further seed.
+            // After a failure, the other threads take no further seed.
             next.store(seeds, Ordering::Relaxed);
             eprintln!(
                 "replay: MUX_DRIVER_SEED={seed} cargo test --workspace --lib driver::simulation::any_schedule"
@@ -93,7 +97,8 @@ fn any_schedule_delivers_exactly_what_was_sent_and_leaves_nothing() {
     check_variety(&sums.into_inner().unwrap());
 }
 
-/// A sweep that never came to something proves nothing of it.
+/// Checks that the sweep covered every expected case, since it proves nothing about a case that it
+/// never covered.
 fn check_variety(sums: &Sums) {
     let mut missed = Vec::new();
     for native in [true, false] {
@@ -106,7 +111,7 @@ fn check_variety(sums: &Sums) {
             }
         }
     }
-    assert!(missed.is_empty(), "no run came to {missed:?}");
+    assert!(missed.is_empty(), "no run covered {missed:?}");
 }
 
 #[test]

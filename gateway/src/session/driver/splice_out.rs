@@ -1,8 +1,8 @@
-//! Payload from a carrier straight to the local socket that it is for, without being copied.
+//! Splices payload from a carrier straight into its local socket.
 //!
-//! Only what comes next in its stream. What the socket does not take stays in its pipe, in the stream's
-//! inbox; what comes when there is no pipe is read into memory behind it. So the carrier's reader never
-//! waits for a local socket.
+//! Only the next payload in its stream can be spliced. Payload that the socket does not take stays
+//! in its pipe, in the stream's inbox. If no pipe is free, later payload is read into memory, and
+//! follows that pipe in the inbox. So the carrier's reader never waits for a local socket.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -11,14 +11,14 @@ use super::stream::StreamIo;
 use super::{Carrier, Driver};
 use crate::stream::pipe::{Pipe, SPLICE_BYTES_MIN};
 
-/// Payload that is on a carrier, and whose it is.
+/// Payload that a carrier has announced, and its stream.
 pub(super) struct Announced {
     io: Rc<StreamIo>,
     length: usize,
 }
 
 impl Driver {
-    /// The payload that is next on `carrier`, where it can be spliced.
+    /// The next payload on `carrier`, if it can be spliced.
     pub(super) fn announced(&self, carrier: &Carrier) -> Option<Announced> {
         carrier.plain()?;
         let receive = self.session.view().receiving(carrier.id)?;
@@ -33,10 +33,11 @@ impl Driver {
         })
     }
 
-    /// Moves what there is of it through `pipe`; returns how many bytes, 0 at the end of the carrier.
+    /// Moves available payload through `pipe`. Returns the number of bytes, or 0 at the end of the
+    /// carrier.
     ///
     /// # Errors
-    /// As splice(2) of the carrier.
+    /// The error of splice(2) of the carrier.
     pub(super) fn splice_out(
         self: &Rc<Self>,
         carrier: &Carrier,

@@ -1,9 +1,9 @@
-//! One stream's local socket: its [`source`] (socket -> carrier) and its sink (carrier -> socket).
+//! One stream's local socket: its [`source`] (socket to carrier) and its sink (carrier to socket).
 //!
-//! The sink writes what [`super::carrier_in`] could not pass on at once: the local socket was full,
-//! the open was not answered, or payload before it came later on another carrier. A stream that is cut
-//! delivers what came and then resets the socket, so that its application never takes a cut for an
-//! end of file.
+//! The sink writes payload that [`super::carrier_in`] could not pass on at once. Either the local
+//! socket was full, or the open was unanswered, or earlier payload was still missing. A cut stream
+//! delivers the received bytes and then resets the socket, so that the application never mistakes
+//! the cut for an end of file.
 
 mod sink;
 mod source;
@@ -33,10 +33,9 @@ use crate::stream::life::{Cut, Life};
 use crate::stream::pipe::{Pipe, Pipes};
 use crate::stream::reassembly::Reassembly;
 
-/// How long a cut stream's socket may take to accept what had come for it.
+/// How long a cut stream's socket may take to accept the received bytes.
 const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
 
-/// How one direction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Clean,
@@ -46,16 +45,16 @@ enum End {
 pub(super) struct StreamIo {
     pub(super) id: StreamId,
     socket: Box<dyn LocalEnd>,
-    /// Whom to tell if our open fails, until it is answered.
+    /// Callback for a failed open; kept until the peer answers the open.
     refused: Cell<Option<Refused>>,
-    /// How the client hears of it.
+    /// How the client is told the outcome of the open.
     answer: Cell<Answer>,
-    /// For another open.
+    /// Data about the client, for another open.
     source: Option<Source>,
     life: Life,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
-    /// Until the open is answered.
+    /// Bytes that were sent before the open was answered.
     early: Early,
     inbox: RefCell<Inbox>,
     reassembly: RefCell<Reassembly>,
@@ -63,17 +62,17 @@ pub(super) struct StreamIo {
     sink_wake: Notify,
 }
 
-/// A batch that waits for its turn on a carrier.
+/// A batch that waits for a turn on a carrier.
 pub(super) enum Ready {
     /// In memory, with room for its headers.
     Buffer(Batch),
-    /// In the kernel, and where it may be asked for again, once more.
+    /// A pipe. The second pipe has the same content, in case the payload must be retransmitted.
     Pipe(Pipe, Option<Pipe>),
 }
 
 impl StreamIo {
-    /// A stream that the peer has been asked for. It runs at once, so that what the client sends
-    /// first can go along with the open.
+    /// Creates a stream whose open was sent to the peer. The stream runs immediately, so the
+    /// client's first bytes can follow the open.
     pub(super) fn opening(id: StreamId, client: Connection, refused: Refused) -> Self {
         let Connection {
             socket,
@@ -91,7 +90,7 @@ impl StreamIo {
         }
     }
 
-    /// A stream of the peer's, and what came while its target was dialled.
+    /// Creates a stream of the peer, with the payload that arrived while its target was dialled.
     pub(super) fn accepted(
         id: StreamId,
         socket: Box<dyn LocalEnd>,
@@ -115,8 +114,9 @@ impl StreamIo {
         }
     }
 
-    /// Both sides agree on the stream; the peer reports `address`. The client is told before it gets payload.
-    /// Returns whether it could be: its socket is empty, so one that takes no answer is broken.
+    /// Records that both sides have accepted the stream; the peer reports `address`. The client
+    /// receives the answer before any payload. Returns whether the client took the answer. Its send
+    /// buffer is empty, so a client that does not take the answer is broken.
     pub(super) fn opened(&self, telemetry: &Telemetry, address: &str) -> bool {
         let answer = self.answer.take().granted(address);
         let told = answer.is_empty() || self.socket.send_at_once(&answer);
@@ -129,7 +129,8 @@ impl StreamIo {
         told
     }
 
-    /// The open failed: the client learns it at once, by its protocol's answer or a reset.
+    /// Records that the open failed. The client is told at once, by its protocol's answer or by a
+    /// reset.
     pub(super) fn refused(&self, refusal: Refusal) {
         let told = self.answer_refused(Some(refusal.reason));
         self.tell_refused(OpenEnd::Refused(refusal));
@@ -139,10 +140,10 @@ impl StreamIo {
         });
     }
 
-    /// Nobody took the open: the connection goes back to whom it came from, if nothing of it is lost.
+    /// Returns the connection since no peer took the open, unless bytes of the connection are lost.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
-            let text = "the exit shuts down, and what was sent to it is not kept";
+            let text = "the exit shuts down, and the bytes sent to it were not retained";
             return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
         }
         self.life.give_back();
@@ -150,7 +151,8 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// The client hears that nothing comes of its request. Returns whether it was to hear something, and could.
+    /// Tells the client that its request failed. Returns whether the client's protocol has such an
+    /// answer and the client took it.
     fn answer_refused(&self, reason: Option<muxtunnel_proto::Reason>) -> bool {
         let answer = self.answer.take().refused(reason);
         !answer.is_empty() && self.socket.send_at_once(&answer)
@@ -162,14 +164,15 @@ impl StreamIo {
         }
     }
 
-    /// A batch of `length` payload bytes is transmitted; `kept`: where that is so.
+    /// Records that a batch of `length` payload bytes was transmitted. `kept` is the batch, if it
+    /// is retained.
     pub(super) fn note_transmitted(&self, kept: Option<&Rc<Batch>>, length: usize) {
         if !self.is_open() {
             self.early.send(kept, length);
         }
     }
 
-    /// After [`run`]: an open that nobody took goes back.
+    /// After [`run`]: returns the connection of an open that no peer took.
     pub(super) fn hand_back(self: Rc<Self>) {
         if !self.life.is_returned() {
             return;
@@ -178,7 +181,7 @@ impl StreamIo {
             Ok(io) => {
                 let waiting = match io.batch.into_inner() {
                     Some(Ready::Buffer(batch)) => Some(batch),
-                    // Nothing is spliced before the answer.
+                    // Payload is spliced only after the answer.
                     Some(Ready::Pipe(..)) | None => None,
                 };
                 let connection = Connection {
@@ -208,13 +211,13 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// The peer cut it, or the carrier ended.
+    /// Cuts the stream since the peer cut it or the carrier ended.
     pub(super) fn cut(&self, reason: Reason) {
         if self.life.is_over() {
             return;
         }
         tracing::debug!(stream = self.id.number(), ?reason, "Stream was cut");
-        // Before the answer to a request nothing of the target's is delivered.
+        // The client receives no payload of the target before the answer to its request.
         let told = self.answer_refused(None);
         self.end(Cut {
             deliver: !told,
@@ -223,10 +226,10 @@ impl StreamIo {
         });
     }
 
-    /// Ends both halves at once; the session is broken, and is not told.
+    /// Ends both halves at once, without calling the broken session.
     pub(super) fn drop_with(&self, reason: Reason) {
         if self.life.is_returned() {
-            // It is on its way to another session.
+            // The connection moves to another session.
             return;
         }
         let told = self.answer_refused(None);
@@ -237,8 +240,8 @@ impl StreamIo {
         });
     }
 
-    /// Cuts it from this side, because nothing can be delivered any more: the peer must learn it.
-    /// `error`: what the local socket failed with.
+    /// Cuts the stream from this side since no more bytes can be delivered, and reports the cut to
+    /// the peer. `error` is the failure of the local socket, if any.
     pub(super) fn abandon(&self, driver: &Rc<Driver>, reason: Reason, error: Option<ErrorKind>) {
         self.end(Cut {
             error,
@@ -253,17 +256,18 @@ impl StreamIo {
         self.reassembly.borrow_mut().clear();
     }
 
-    /// The peer has no more to send, and the local socket or the inbox has all that it sent.
+    /// Whether the peer has nothing more to send, and all received bytes are in the local socket or
+    /// the inbox.
     fn has_all(&self) -> bool {
         self.life.has_peer_finished() && self.reassembly.borrow().is_empty()
     }
 
-    /// Nothing is left to be carried in either direction.
+    /// Whether nothing is left to transfer in either direction.
     pub(super) fn is_done(&self) -> bool {
         self.life.has_source_ended() && self.has_all() && self.inbox.borrow().is_empty()
     }
 
-    /// Whether both sides agree on it.
+    /// Whether both sides have accepted the stream.
     pub(super) fn is_open(&self) -> bool {
         self.life.is_open()
     }
@@ -272,17 +276,19 @@ impl StreamIo {
         self.life.has_source_ended() || self.life.has_peer_finished()
     }
 
-    /// Whether it was cut, and what came is still delivered.
+    /// Whether the stream was cut and still delivers received bytes.
     fn delivers(&self) -> bool {
         self.life.why_cut().is_some_and(|cut| cut.deliver)
     }
 
-    /// How long, as far as was asked before, nothing has happened: no byte, no end of a half, no open.
+    /// The time since the first check that found the current state. In this time, no byte has
+    /// moved, no half has ended, and no open was answered.
     pub(super) fn quiet_for(&self, now: Instant) -> Duration {
         self.account.quiet_for(now, self.life.steps())
     }
 
-    /// Whether payload waits for its socket, and whether some waits behind a gap.
+    /// Whether payload waits for its socket, and whether payload waits for earlier payload that is
+    /// missing.
     #[cfg(test)]
     pub(super) fn holds(&self) -> (bool, bool) {
         let gap = !self.reassembly.borrow().is_empty();
@@ -299,8 +305,8 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// Passes payload of `total` bytes on, which belongs at `offset`; returns how much of it the socket
-    /// took at once. The rest is kept.
+    /// Delivers `total` bytes of payload at `offset`; returns how many bytes the socket took at
+    /// once. The stream keeps the rest.
     pub(super) fn deliver(
         &self,
         pool: &Rc<Pool>,
@@ -319,7 +325,7 @@ impl StreamIo {
         let mut inbox = self.inbox.borrow_mut();
         let mut taken = 0;
         if inbox.is_empty() && self.is_open() && self.account.down().is_none() {
-            // An error shows again in the sink, which deals with it.
+            // The same error occurs again in the sink, which handles it.
             taken = self.socket.try_write(slices).unwrap_or(0);
             IoSlice::advance_slices(&mut slices, taken);
         }
@@ -331,8 +337,8 @@ impl StreamIo {
         taken
     }
 
-    /// Whether payload that belongs at `offset` can go to the socket, or behind what waits for it, in one of
-    /// `pipes`.
+    /// Whether payload at `offset` can go through one of `pipes`, to the socket or to the end of
+    /// the inbox.
     pub(super) fn splices(&self, offset: u64, pipes: &Pipes) -> bool {
         self.is_open()
             && !self.life.is_over()
@@ -342,15 +348,15 @@ impl StreamIo {
             && self.reassembly.borrow().is_next(offset)
     }
 
-    /// Passes on what `pipe` holds, which comes next; returns how much of it the socket took at once. The
-    /// rest is kept.
+    /// Delivers the content of `pipe`, which is next in the stream; returns how many bytes the
+    /// socket took at once. The inbox keeps the rest.
     pub(super) fn deliver_spliced(&self, pool: &Rc<Pool>, mut pipe: Pipe) -> usize {
         let (length, mut taken) = (pipe.held(), 0);
         let mut inbox = self.inbox.borrow_mut();
         if inbox.is_empty()
             && let Some(socket) = self.socket.plain()
         {
-            // An error shows again in the sink, which deals with it.
+            // The same error occurs again in the sink, which handles it.
             taken = pipe.drain(socket, usize::MAX).unwrap_or(0);
         }
         if pipe.held() > 0 {
@@ -363,15 +369,15 @@ impl StreamIo {
         taken
     }
 
-    /// Puts a header in front of payload byte `start` of the batch that waits, where there is a place for
-    /// it.
+    /// Puts a header in front of payload byte `start` of the waiting batch, if the batch has room
+    /// for headers.
     pub(super) fn put_header(&self, start: usize, header: &[u8]) {
         if let Some(Ready::Buffer(batch)) = self.batch.borrow_mut().as_mut() {
             batch.put_header(start, header);
         }
     }
 
-    /// The batch is on its way: the source may read the next.
+    /// Takes the waiting batch, so that the source can read the next batch.
     pub(super) fn take_batch(&self) -> Option<Ready> {
         let batch = self.batch.take()?;
         self.source_wake.notify_one();
@@ -399,7 +405,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     }
 }
 
-/// Of a stream whose [`run`] panicked.
+/// Reports the end of a stream whose [`run`] panicked.
 pub(super) fn report_fault(driver: &Driver, io: &StreamIo) {
     if io.is_open() {
         let peer = driver.peer();
@@ -421,9 +427,10 @@ fn report(driver: &Driver, io: &StreamIo, clean: bool) {
         .closed(&driver.telemetry, &driver.peer(), reason, error);
 }
 
-/// Waits for the stream's turn where its forward has a rate limit; `None`: it was cut meanwhile.
+/// Waits for the stream's turn under its forward's rate limit; `None`: the stream was cut in the
+/// meantime.
 async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'a>> {
-    // The turn keeps its place in the queue when something else wakes the stream.
+    // The turn keeps its place in the queue if another event wakes the stream.
     let mut turn = Box::pin(pace.turn());
     loop {
         tokio::select! {
@@ -437,15 +444,15 @@ async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'
     }
 }
 
-/// The local socket failed: the peer must learn that the stream was cut.
+/// Cuts the stream because the local socket failed, and reports the cut to the peer.
 fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
     tracing::debug!(stream = io.id.number(), %error, "Local socket failed");
     io.abandon(driver, io.account.local_reset(), Some(error.kind()));
     End::Cut
 }
 
-/// Waits until the other end of the local socket has what was written, where that is to arrive: the reset that is next
-/// throws the send buffer away.
+/// Waits until the other end of the local socket has received the written bytes, if they have to be
+/// delivered. The reset that follows discards the send buffer.
 async fn delivered(io: &StreamIo) {
     if io.delivers() {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;

@@ -1,4 +1,5 @@
-//! The streams of a session: those with a socket, and those of the peer's whose targets are dialled.
+//! The streams of a session: streams with a socket, and the peer's streams whose targets are being
+//! dialled.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use muxtunnel_proto::StreamId;
 use super::incoming::Incoming;
 use super::stream::StreamIo;
 
-/// The tables of both. Their bound is the session's, `limits.streams`.
+/// The tables of both kinds. The session bounds both tables by `limits.streams`.
 #[derive(Default)]
 pub(super) struct Streams {
     by_id: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
@@ -39,7 +40,7 @@ impl Streams {
         self.by_id.borrow().is_empty()
     }
 
-    /// Those whose targets are dialled.
+    /// The streams whose targets are dialled.
     pub(super) fn incoming(&self) -> RefMut<'_, BTreeMap<StreamId, Incoming>> {
         self.incoming.borrow_mut()
     }

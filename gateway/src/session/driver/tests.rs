@@ -1,5 +1,6 @@
-//! One driver against a peer that a test plays: batches that the session wants again, without a lost carrier; clients
-//! that go away, or have a rate limit, while their session stalls.
+//! One driver against a simulated peer. The tests cover batches that the session retransmits
+//! without a lost carrier. The tests also cover clients that leave, or have a rate limit, while
+//! their session stalls.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,18 +29,17 @@ use crate::io::transport::{Detached, Path, Tcp, Transport, Unix};
 use crate::session::mux::{NoCarrier, OpenEnd};
 use crate::stream::account::Local;
 
-/// What a test and its session share.
+/// State that a test shares with its session.
 #[derive(Debug, Default)]
 struct Wishes {
-    /// All that was transmitted.
     sent: Vec<(FrameHeader, Payload)>,
     again: VecDeque<(FrameHeader, Payload)>,
     released: VecDeque<Token>,
-    /// The next header is met by a panic.
+    /// Whether the next header causes a panic.
     panics: bool,
 }
 
-/// A session that has everything kept.
+/// A session that retains everything.
 #[derive(Debug)]
 struct Forgetful {
     inner: NativeSession,
@@ -237,7 +237,6 @@ async fn frame(tcp: &mut (impl AsyncRead + Unpin)) -> (Decoded, Vec<u8>) {
     }
 }
 
-/// The next payload on `tcp`.
 async fn payload(tcp: &mut TcpStream) -> Vec<u8> {
     loop {
         if let (Decoded::Stream { .. }, payload) = frame(tcp).await {
@@ -250,12 +249,12 @@ async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
     established_with(wishes, 1 << 20).await
 }
 
-/// The peer grants `credit` bytes to the session and to each stream.
+/// A session whose peer grants `credit` bytes to the session and to each stream.
 async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driver>, TcpStream) {
     agreed(wishes, Rc::default(), parameters(credit)).await
 }
 
-/// Of a peer that grants `credit` bytes to the session and to each stream.
+/// Parameters of a peer that grants `credit` bytes to the session and to each stream.
 const fn parameters(credit: u64) -> Parameters {
     Parameters {
         initial_max_data: credit,
@@ -265,7 +264,7 @@ const fn parameters(credit: u64) -> Parameters {
     }
 }
 
-/// The peer says that it takes what is in `parameters`.
+/// A session whose peer announces `parameters`.
 async fn agreed(
     wishes: &Rc<RefCell<Wishes>>,
     buffers: Rc<super::Pool>,
@@ -277,7 +276,7 @@ async fn agreed(
     (driver, far)
 }
 
-/// The same on a carrier whose other end is given.
+/// Works as [`agreed`], on a given carrier.
 async fn agreed_on<Far: AsyncRead + AsyncWrite + Unpin>(
     (near, far): (Box<dyn Transport>, &mut Far),
     wishes: &Rc<RefCell<Wishes>>,
@@ -344,7 +343,7 @@ fn target() -> Local {
     }
 }
 
-/// A client of the forward `web`, all of whose streams share `rate`.
+/// A client of the forward `web`, whose streams share `rate`.
 fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
     let limits = ForwardLimits {
         rate: Some(rate),
@@ -359,7 +358,7 @@ fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
     }
 }
 
-/// The code of the RESET_STREAM that comes next on `tcp`, whatever comes before it.
+/// The code of the next RESET_STREAM on `tcp`; other frames are skipped.
 async fn reset_code(tcp: &mut TcpStream) -> u16 {
     loop {
         if let (Decoded::Frame { frame, .. }, _) = frame(tcp).await
@@ -399,13 +398,13 @@ async fn a_session_that_stalls_keeps_no_other_session_of_the_same_rate_waiting()
         }));
         let mut waits = opened(&stalled, client_with_rate(&forwards, rate)).await;
         waits.write_all(b"waits").await.unwrap();
-        // Its turn has come and there was no buffer for it.
+        // The stream has its turn, but no buffer is free.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (flows, mut far) = established(&Rc::default()).await;
         let mut client = opened(&flows, client_with_rate(&forwards, rate)).await;
         client.write_all(b"flows").await.unwrap();
         assert_eq!(payload(&mut far).await, b"flows");
-        // It goes on once there is a buffer.
+        // The stream continues once a buffer is free.
         held.clear();
         assert_eq!(payload(&mut stalled_far).await, b"waits");
     })
@@ -496,12 +495,12 @@ async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
                 .open("tcp://x:1", Priority::Auto, connection, seen)
                 .is_ok()
         );
-        // The OPEN leaves once the carrier's writer runs.
+        // The OPEN is sent once the carrier's writer runs.
         driver.give_up("gone".to_owned());
         driver.streams_gone().await;
         assert!(driver.has_ended());
         let Some(OpenEnd::Returned(returned)) = ends.take().pop() else {
-            panic!("it was not returned");
+            panic!("the connection was not returned");
         };
         let mut bytes = returned.early;
         while bytes.len() < 7 {
@@ -513,7 +512,7 @@ async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
             bytes.extend(&more[..length]);
         }
         assert_eq!(bytes, b"request");
-        // Nothing was told to the client, and nothing is open on the session.
+        // The client received no answer, and the session has no open stream.
         assert_eq!(driver.stream_count(), 0);
         drop(returned.socket);
         assert!(client.read(&mut [0]).await.is_err());
@@ -542,7 +541,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         tokens.dedup();
         assert!(tokens.is_sorted() && tokens.len() > 1);
         assert_eq!(driver.retention.len(), tokens.len());
-        // The last seven bytes of each frame, behind a header that only has to come along.
+        // The last seven bytes of each frame follow a header that only has to arrive.
         let mut at = 0;
         for (header, sent) in &sent {
             at += sent.range.len();
@@ -566,7 +565,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             .extend(tokens.into_iter().map(Token));
         driver.update(|_session| ());
         assert!(driver.retention.len() == 0);
-        // No batch that was kept still has a place among those on their way.
+        // No retained batch holds a permit.
         let mut all = Vec::new();
         for _ in 0..crate::stream::buffers::LARGE_MAX {
             all.push(
@@ -619,7 +618,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
         wishes.borrow_mut().panics = true;
         let word = codec::encode(&Frame::Ping(1));
         far.write_all(&word).await.unwrap();
-        // Both ends of everything that it had learn that it is over.
+        // Both ends of all of the session's connections are notified of the end.
         let end = client.read(&mut [0]).await;
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
         let mut rest = Vec::new();
@@ -637,7 +636,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
         let opened = opened.map_err(|not_opened| not_opened.error);
         assert_eq!(opened, Err(OpenError::GoingAway));
         assert!(late.read(&mut [0]).await.is_err());
-        // The other one goes on.
+        // The other session continues.
         let (local, mut client) = pair().await;
         let opened = other.open(
             "tcp://x:1",
@@ -684,7 +683,7 @@ async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_
                 _,
             ) = frame(&mut far).await
             else {
-                panic!("it is asked for nothing");
+                panic!("nothing is requested");
             };
             far.write_all(&codec::encode(&Frame::Pong(value)))
                 .await
@@ -700,7 +699,7 @@ async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_
     LocalSet::new().run_until(test).await;
 }
 
-/// A socket whose other end has proved to be somebody.
+/// A socket whose peer has proved an identity.
 #[derive(Debug)]
 struct Proved(Box<dyn Transport>);
 
@@ -758,7 +757,7 @@ async fn a_further_carrier_has_to_lead_to_who_is_at_the_end_of_the_first() {
     LocalSet::new().run_until(test).await;
 }
 
-/// The peer takes up all streams of the session.
+/// Answers the opens of all streams of the session.
 async fn take_up(driver: &Rc<Driver>, far: &mut TcpStream) {
     let streams = driver.session.view().streams();
     for stream in streams {
@@ -792,7 +791,7 @@ async fn a_stream_that_waited_splices_no_more_than_others_have_left_of_the_credi
         }
         take_up(&driver, &mut far).await;
         for client in &mut clients {
-            // A read that is filled makes the next one a large one.
+            // A read that fills its buffer makes the next buffer large.
             client.write_all(&[1; FIRST]).await.unwrap();
             let mut come = 0;
             while come < FIRST {

@@ -1,7 +1,7 @@
-//! What a session does once its peer, or the target of a stream, is trusted no more.
+//! Ends carriers and streams once their peer or target is no longer trusted.
 //!
-//! Who decides that is outside: the verifier of proofs ([`crate::io::security`]) and the authorizer of targets
-//! ([`crate::net::policy`]).
+//! The verifier of proofs ([`crate::io::security`]) and the authorizer of targets
+//! ([`crate::net::policy`]) decide whom to trust. This module applies their decisions.
 
 use std::rc::Rc;
 
@@ -14,9 +14,10 @@ use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 
 impl Driver {
-    /// Applies `standing` to what the other end of each carrier has proved. A carrier whose proof is not accepted any
-    /// more ends at once; the session goes on where it gets a good one. A session of a revoked peer ends with its
-    /// streams. A session that cannot resume drains once its peer's certificate has expired.
+    /// Checks the proof of each carrier's peer against `standing`. A carrier whose proof is no
+    /// longer accepted ends at once, and the session continues if it gets a valid carrier. If the
+    /// peer is revoked, the session ends with its streams. A session that cannot resume drains once
+    /// its peer's certificate has expired.
     pub(crate) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
         let latest = self.carriers.proof().as_ref().map(standing);
         // All carriers have one identity.
@@ -32,7 +33,7 @@ impl Driver {
             match standing {
                 Standing::Good => {}
                 Standing::Expired if self.resumes() => {
-                    let reason = "the other end's certificate has expired";
+                    let reason = "the peer's certificate has expired";
                     carrier.distrust(SessionEnd::GivenUp(reason.to_owned()));
                 }
                 Standing::Expired => self.drain_expired(),
@@ -44,13 +45,13 @@ impl Driver {
         }
     }
 
-    /// Takes no more streams, and ends with the last one that is open.
+    /// Stops taking streams. The session ends with its last open stream.
     fn drain_expired(self: &Rc<Self>) {
         if self.has_expired.replace(true) {
             return;
         }
         let peer = self.peer();
-        tracing::info!(%peer, "The peer's certificate has expired: its session takes no more streams and drains");
+        tracing::info!(%peer, "The peer's certificate has expired, so the session takes no further streams and drains");
         self.leave();
         self.go_away();
         let driver = Rc::clone(self);
@@ -60,7 +61,8 @@ impl Driver {
         });
     }
 
-    /// Why no stream of the peer's is taken any more. Only JMUX has no word by which the peer would know.
+    /// Why this side refuses further streams of the peer. Only JMUX cannot tell the peer that the
+    /// session drains.
     pub(super) fn takes_none(&self) -> Option<Refusal> {
         let has_a_word = self.config.protocol.can().go_away;
         (!has_a_word && self.has_expired.get()).then(|| {
@@ -72,7 +74,8 @@ impl Driver {
         })
     }
 
-    /// Resets the open streams whose target, as it was written and as it was dialled, is `denied`.
+    /// Resets the open streams whose target `denied` rejects. `denied` receives the target as
+    /// configured and the address that was dialled.
     pub(crate) fn cut_denied(self: &Rc<Self>, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
         for io in self.streams.all() {
             let dialled = io.account.dialled();

@@ -1,8 +1,10 @@
-//! Which peer holds how many of an exit's carriers, and who gives one up once all places are taken.
+//! Counts the carriers that each peer holds at an exit, and chooses the carrier to evict at the
+//! limit.
 //!
-//! One peer alone may hold all places. A *silent* carrier is one on which nothing has been opened yet, of a protocol
-//! without a handshake of its own (JMUX): it may be a peer that is idle, or nobody. It keeps its place for as long as
-//! places are left, and goes first where its peer has to give one up. Bounded by the places.
+//! A single peer may hold all places. A carrier is *silent* if its peer has opened nothing on it
+//! and its protocol has no handshake (JMUX), so the peer may be idle or dead. A silent carrier
+//! keeps its place while places are free, and is the first of its peer's carriers to be evicted.
+//! The number of places bounds this table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,22 +15,22 @@ use tokio::sync::Notify;
 
 use crate::base::handshake_limiter::network;
 
-/// The carriers of each peer, by the identity that it proved, oldest first; `None`: it proved nothing.
+/// The carriers of each peer by its proven identity, oldest first; `None`: peers without a proven
+/// identity.
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<Option<Arc<str>>, Vec<Held>>);
 
-/// What a carrier is to its session.
+/// The role of a carrier in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// The session begins with it, and it has said so.
+    /// The first carrier of a session, on which the peer has sent something.
     First,
-    /// The session has others.
+    /// An additional carrier of a session.
     Further,
-    /// It has said nothing yet, and comes from this address.
+    /// A carrier from this address, on which the peer has sent nothing yet.
     Silent(Option<IpAddr>),
 }
 
-/// What a peer holds one place by.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     state: Arc<State>,
@@ -42,7 +44,7 @@ struct State {
 }
 
 impl Held {
-    /// Something has been opened on the carrier.
+    /// Records that the peer has opened a stream or a listener on the carrier.
     pub(super) fn heard(&self) {
         self.state.is_silent.store(false, Relaxed);
     }
@@ -52,7 +54,7 @@ impl Held {
         self.state.evicted.notified().await;
     }
 
-    /// Where a carrier comes from that is silent.
+    /// The address of the peer, if the carrier is silent.
     fn silent_from(&self) -> Option<Option<IpAddr>> {
         match self.of {
             Use::Silent(source) if self.state.is_silent.load(Relaxed) => Some(source),
@@ -62,7 +64,7 @@ impl Held {
 }
 
 impl Holders {
-    /// One more carrier of `peer`.
+    /// Adds a carrier of `peer`.
     pub(super) fn add(&mut self, peer: Option<Arc<str>>, of: Use) -> Held {
         let of = match of {
             Use::Silent(source) => Use::Silent(network(source)),
@@ -80,9 +82,10 @@ impl Holders {
         held
     }
 
-    /// Evicts a carrier of the peer that holds most, where `peer` holds at least two fewer: a silent one, else the newest
-    /// of those whose session has others, else the newest. Otherwise a silent one of `peer` itself. Returns whether it
-    /// did.
+    /// Evicts a carrier of the peer that holds the most carriers, if `peer` holds at least two
+    /// carriers fewer. The order is: a silent carrier, the newest carrier whose session has other
+    /// carriers, the newest carrier. Otherwise evicts a silent carrier of `peer` itself. Returns
+    /// whether it evicted a carrier.
     pub(super) fn evict_for(&mut self, peer: Option<&str>) -> bool {
         let is_peer = |other: &Option<Arc<str>>| other.as_deref() == peer;
         let own = self.0.iter().find(|(other, _)| is_peer(other));
@@ -102,7 +105,8 @@ impl Holders {
         true
     }
 
-    /// The carrier is gone. Returns whether its place is free, and not another carrier's since it was evicted.
+    /// Removes a carrier. Returns whether this frees its place; the place of an evicted carrier has
+    /// already passed to another carrier.
     pub(super) fn remove(&mut self, peer: &Option<Arc<str>>, held: &Held) -> bool {
         let Some(all) = self.0.get_mut(peer) else {
             return false;
@@ -117,7 +121,8 @@ impl Holders {
     }
 }
 
-/// The silent one of `held` that goes first: the oldest of the address that has most of them.
+/// The silent carrier of `held` to evict first: the oldest carrier of the address that has the most
+/// silent carriers.
 fn silent(held: &[Held]) -> Option<usize> {
     let mut by_source = BTreeMap::<_, usize>::new();
     for source in held.iter().filter_map(Held::silent_from) {
@@ -150,15 +155,21 @@ mod tests {
         let [one, two] = ["one", "two"].map(|name| Some(Arc::from(name)));
         let uses = [Use::First, Use::Further, Use::Further, Use::First];
         let held = uses.map(|of| holders.add(one.clone(), of));
-        assert!(!holders.evict_for(Some("one")), "nobody evicts itself");
+        assert!(
+            !holders.evict_for(Some("one")),
+            "a peer does not evict its own carriers"
+        );
         for evicted in [2, 1] {
             assert!(holders.evict_for(Some("two")));
             assert!(is_evicted(&held[evicted]));
             holders.add(two.clone(), Use::First);
         }
-        assert!(!holders.evict_for(Some("two")), "both hold the same");
+        assert!(
+            !holders.evict_for(Some("two")),
+            "both peers hold the same number of carriers"
+        );
         assert!(!holders.evict_for(Some("one")));
-        assert!(holders.evict_for(None), "a third one has none");
+        assert!(holders.evict_for(None), "the third peer holds no carrier");
         let left = held.iter().filter(|held| holders.remove(&one, held));
         assert_eq!(left.count(), 2);
         assert!(!holders.0.contains_key(&one));
@@ -171,14 +182,21 @@ mod tests {
         busy.heard();
         assert!(
             holders.evict_for(None) && is_evicted(&first),
-            "of two addresses, most"
+            "the oldest carrier of the address with the most silent carriers"
         );
-        assert!(holders.evict_for(None) && is_evicted(&idle), "the oldest");
-        // A further one of the same address goes before one that was heard.
+        assert!(
+            holders.evict_for(None) && is_evicted(&idle),
+            "the oldest silent carrier"
+        );
+        // A later carrier of the same address is evicted before a carrier on which the peer has
+        // opened something.
         let third = holders.add(None, from(2));
         assert!(holders.evict_for(None) && is_evicted(&second));
         assert!(holders.evict_for(None) && is_evicted(&third));
-        assert!(!holders.evict_for(None), "what was heard stays");
+        assert!(
+            !holders.evict_for(None),
+            "a carrier with an opened stream stays"
+        );
         assert!(!is_evicted(&busy));
     }
 

@@ -1,4 +1,5 @@
-//! What the peer asks for: a stream by a CONNECT, or that a connection is accepted which arrived at a listener of its.
+//! Requests of the peer. A request is a CONNECT for a stream, or a connection that arrived at a
+//! listener of the peer and that this side accepts.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use super::listeners::{ACCEPT, Arrived, LISTEN, Listeners};
 use crate::session::bridge::link::{Ask, Payload};
 use crate::session::connect::{answer, target_of};
 
-/// A stream that waits for its answer.
+/// An open that waits for its answer.
 pub(crate) struct Asked {
     target: String,
     by: By,
@@ -22,27 +23,25 @@ pub(crate) struct Asked {
 }
 
 enum By {
-    /// A CONNECT.
     Connect(SendResponse<Payload>, RecvStream),
-    /// A message of a listener's.
+    /// A message of a listener.
     Arrival(Arrived),
 }
 
-/// What a request asks for.
 pub(super) enum Requested {
     Stream(Asked),
     Listener(ListenEvent),
 }
 
 impl Requested {
-    /// What `request` asks for; `None`: nothing that is left to be answered.
+    /// Reads `request`; `None`: the request needs no further handling.
     pub(super) fn read(
         request: Request<RecvStream>,
         mut answer: SendResponse<Payload>,
         (traffic, listeners): (&Rc<Traffic>, &Listeners),
     ) -> Option<Self> {
         let (head, body) = request.into_parts();
-        // With a protocol it is an extended CONNECT (RFC 8441).
+        // A `:protocol` pseudo-header makes the request an extended CONNECT (RFC 8441).
         let protocol = head.extensions.get::<h2::ext::Protocol>();
         let authority = head.uri.authority();
         match protocol.map(h2::ext::Protocol::as_str) {
@@ -63,7 +62,7 @@ impl Requested {
                 true => StatusCode::BAD_REQUEST,
                 false => StatusCode::METHOD_NOT_ALLOWED,
             };
-            // A peer that has gone needs no answer.
+            // A closed connection needs no answer.
             let _ = answer.send_response(answer::status(status), true);
             return None;
         };
@@ -76,7 +75,7 @@ impl Requested {
 }
 
 impl Asked {
-    /// A connection has arrived at the listener that this side asked for.
+    /// A connection that has arrived at a listener that this side requested.
     pub(super) fn arrived(listen: ListenId, arrived: Arrived, traffic: &Rc<Traffic>) -> Self {
         Self {
             target: listen_target(listen),
@@ -115,8 +114,9 @@ impl Ask for Asked {
     fn refuse(self, refusal: &Refusal) {
         match self.by {
             By::Connect(mut answer, _) => {
-                // A peer that has gone needs no answer. What the peer still sends is reset by the library once this is
-                // dropped, behind the answer (section 8.1).
+                // A closed connection needs no answer. When this value is dropped, the library
+                // resets the stream for the bytes that the peer sends after the answer (section
+                // 8.1).
                 let _ = answer.send_response(answer::refused(refusal), true);
             }
             By::Arrival(arrived) => arrived.refuse(refusal),
@@ -128,7 +128,7 @@ impl Ask for Asked {
             By::Connect(answer, _) => {
                 let _ = poll_fn(|context| answer.poll_reset(context)).await;
             }
-            // It is heard of where it is accepted.
+            // The request that accepts the connection reports its end.
             By::Arrival(_) => std::future::pending().await,
         }
     }

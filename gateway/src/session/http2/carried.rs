@@ -1,4 +1,5 @@
-//! A transport as the library reads and writes it: what was read before comes first, and all is counted.
+//! A transport for the library. The transport first delivers bytes that were already read, and
+//! counts all bytes.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
@@ -14,7 +15,7 @@ use crate::io::transport::Transport;
 
 pub(super) struct Carried {
     stream: ByteStream<Rc<dyn Transport>>,
-    /// What was read of it before.
+    /// Bytes that were already read from the transport.
     unread: Vec<u8>,
     stats: Arc<CarrierStats>,
 }

@@ -1,4 +1,4 @@
-//! The connection of either side.
+//! The library's connection, for both sides.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,32 +20,32 @@ use crate::io::transport::Side;
 use crate::session::bridge::link::Payload;
 use crate::session::end::SessionEnd;
 
-/// What a connection has to say.
 pub(super) enum Event {
-    /// PINGs may be sent, and by the side that dialled requests.
+    /// This side may send PINGs, and requests if it dialled.
     Greeted(Option<SendRequest<Payload>>),
-    /// The peer sends a request.
+    /// The peer has sent a request.
     Asked(Box<(Request<RecvStream>, SendResponse<Payload>)>),
-    /// The peer takes no more of them.
+    /// The peer takes no further requests.
     GoingAway,
     Ended(SessionEnd),
 }
 
-/// What the library makes of a connection that was dialled.
+/// The library's types for a dialled connection.
 type Dialled = (SendRequest<Payload>, client::Connection<Carried, Payload>);
 
 pub(super) enum Connection {
-    /// This side has not said hello.
+    /// This side has not sent its preface.
     Dialling(Pin<Box<dyn Future<Output = Result<Dialled, h2::Error>>>>),
-    /// It asks for streams.
+    /// This side opens the streams.
     Client {
         connection: Box<client::Connection<Carried, Payload>>,
-        /// Says whether the peer goes away; `None`: it has, or this side does.
+        /// Reports whether the peer is shutting down; `None`: the shutdown of either side has
+        /// started.
         looks: Option<SendRequest<Payload>>,
     },
-    /// The peer has not said hello.
+    /// The peer has not sent its preface.
     Greeting(Box<server::Handshake<Carried, Payload>>),
-    /// The peer asks for streams.
+    /// The peer opens the streams.
     Server(Box<server::Connection<Carried, Payload>>),
 }
 
@@ -65,7 +65,8 @@ impl Connection {
         }
     }
 
-    /// Its PINGs; `None`: it has none yet, or they are taken.
+    /// The handle for the connection's PINGs; `None`: it is not available yet, or was already
+    /// taken.
     pub(super) fn pings(&mut self) -> Option<PingPong> {
         match self {
             Self::Client { connection, .. } => connection.ping_pong(),
@@ -74,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Carries what there is to carry, until there is something to say. May be dropped and called again.
+    /// Drives the connection until its next event. A caller may drop the future and call again.
     pub(super) async fn next(&mut self) -> Event {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -123,9 +124,10 @@ impl Connection {
         }
     }
 
-    /// What the peer may send on each stream, from when it has heard of it.
+    /// Sets the window of each stream. The window takes effect once the peer has read the new
+    /// setting.
     pub(super) fn set_window(&mut self, bytes: u32) {
-        // It fails while the last change is on its way: the next one is not long in coming.
+        // This fails while the previous change is unacknowledged; the next change follows soon.
         let _ = match self {
             Self::Client { connection, .. } => connection.set_initial_window_size(bytes),
             Self::Server(connection) => connection.set_initial_window_size(bytes),
@@ -133,10 +135,10 @@ impl Connection {
         };
     }
 
-    /// Ends with its last stream.
+    /// Stops taking streams, so that the connection ends with its last stream.
     pub(super) fn go_away(&mut self) {
         match self {
-            // It ends once nobody can ask for a stream any more.
+            // The library ends the connection once no handle can open a stream.
             Self::Client { looks, .. } => drop(looks.take()),
             Self::Server(connection) => connection.graceful_shutdown(),
             Self::Dialling(_) | Self::Greeting(_) => {}

@@ -14,10 +14,10 @@ use super::{Flow, Traffic};
 use crate::session::bridge::link::{Payload, Receiver, Sender};
 use crate::session::connect::answer;
 
-/// A stream that brings one part in so many of all payload is busy.
+/// A stream is busy if it received more than 1/`BUSY_PART` of all payload.
 const BUSY_PART: u64 = 64;
 
-/// What this side sends.
+/// The half that this side sends.
 pub(crate) struct Sending {
     stream: SendStream<Payload>,
     traffic: Rc<Traffic>,
@@ -33,8 +33,8 @@ impl Sending {
         }
     }
 
-    /// The peer has answered in full and needs no more of the request (RFC 9113, section 8.1), as Go's server and nghttpx
-    /// do where a target ends first.
+    /// Whether the peer has sent its complete answer and needs no more of the request (RFC 9113,
+    /// section 8.1). Go's server and nghttpx reset with NO_ERROR if a target ends first.
     fn is_unneeded(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let reset = self.stream.poll_reset(&mut context);
@@ -53,7 +53,7 @@ impl Sender for Sending {
             }
             match poll_fn(|context| self.stream.poll_capacity(context)).await {
                 Some(Ok(_)) => {}
-                // The end of what this side sends is nothing that the peer lacks; more of it is refused by the library.
+                // The peer does not need the end of this half. The library refuses further payload.
                 _ if self.is_unneeded() => return Ok(wanted),
                 Some(Err(error)) => return Err(outcome(&error)),
                 None => return Err(Outcome::PeerReset(ResetCode::Cancelled)),
@@ -68,7 +68,7 @@ impl Sender for Sending {
     }
 
     fn rest(&mut self) {
-        // What is reserved is taken from other streams of the connection.
+        // Reserved capacity is not available to other streams of the connection.
         self.stream.reserve_capacity(0);
     }
 
@@ -83,7 +83,8 @@ impl Sender for Sending {
 
     async fn stopped(&mut self) -> Outcome {
         match poll_fn(|context| self.stream.poll_reset(context)).await {
-            // No cut: what it sent is whole, or its half says otherwise. More payload of this side's is one.
+            // This reset is not a cut: the peer's half is complete, or its receiver reports the
+            // cut. Further payload of this side would be cut.
             Ok(Reason::NO_ERROR) => std::future::pending().await,
             Ok(reason) => Outcome::PeerReset(reset_code(reason)),
             Err(error) => outcome(&error),
@@ -91,12 +92,12 @@ impl Sender for Sending {
     }
 
     fn reset(&mut self, _: ResetCode) {
-        // Section 8.5: an error of the TCP connection, a reset of it as well.
+        // Section 8.5: CONNECT_ERROR reports an error of the TCP connection, including a reset.
         self.stream.send_reset(Reason::CONNECT_ERROR);
     }
 }
 
-/// What the peer sends.
+/// The half that the peer sends.
 pub(crate) struct Receiving {
     stream: Incoming,
     traffic: Rc<Traffic>,
@@ -106,7 +107,6 @@ enum Incoming {
     /// The peer has not answered the request.
     Unanswered(ResponseFuture),
     Open(RecvStream),
-    /// The peer refused the request.
     Refused,
 }
 
@@ -116,16 +116,16 @@ impl Receiving {
         Self { stream, traffic }
     }
 
-    /// What comes behind the answer.
+    /// The half that follows the answer.
     pub(super) fn answered(answer: ResponseFuture, traffic: Rc<Traffic>) -> Self {
         let stream = Incoming::Unanswered(answer);
         Self { stream, traffic }
     }
 
-    /// Waits for the answer, where there is none.
+    /// Waits for the answer, unless it has already arrived.
     ///
     /// # Errors
-    /// There is no stream.
+    /// The peer refused the stream, or the stream was cut.
     async fn opened(&mut self) -> Result<&mut RecvStream, Outcome> {
         if let Incoming::Unanswered(answer) = &mut self.stream {
             let answer = answer.await.map_err(|error| outcome(&error))?;
@@ -133,7 +133,7 @@ impl Receiving {
             self.stream = match answer::read(&head) {
                 Ok(()) => self.traffic.receives(body),
                 Err(refusal) => {
-                    tracing::debug!(reason = %refusal.description, "A connection is gone before it was accepted");
+                    tracing::debug!(reason = %refusal.description, "A connection closed before it was accepted");
                     Incoming::Refused
                 }
             };
@@ -148,7 +148,6 @@ impl Receiving {
 }
 
 impl Receiving {
-    /// So much payload came.
     fn note(&self, bytes: usize) {
         if let Incoming::Open(stream) = &self.stream {
             self.traffic.came(stream.stream_id().as_u32(), bytes);
@@ -181,18 +180,18 @@ impl Receiver for Receiving {
 
     fn took(&mut self, bytes: usize) {
         if let Incoming::Open(stream) = &mut self.stream {
-            // It fails where the stream has ended, and credit is of no use any more.
+            // This fails if the stream has ended; then the credit has no effect.
             let _ = stream.flow_control().release_capacity(bytes);
         }
     }
 
     fn stop(&mut self, _: ResetCode) {
-        // The stream has one reset, which the other half sends.
+        // The other half sends the stream's only reset.
     }
 }
 
 impl Traffic {
-    /// What the peer has of credit on `stream` counts, until it is dropped.
+    /// Counts the peer's credit on `stream` until the returned value is dropped.
     fn receives(&self, mut stream: RecvStream) -> Incoming {
         let credit = stream.flow_control().clone();
         let id = stream.stream_id().as_u32();
@@ -201,7 +200,6 @@ impl Traffic {
         Incoming::Open(stream)
     }
 
-    /// The scheme of requests.
     pub(super) fn scheme(&self) -> &'static str {
         match self.transport.proof() {
             Some(_) => "https",
@@ -217,14 +215,14 @@ impl Traffic {
         self.received_wake.notify_one();
     }
 
-    /// Payload that came and that no local end has taken, bytes.
+    /// Number of bytes of received payload that no local end has taken.
     pub(super) fn held(&self) -> u64 {
         let incoming = self.incoming.borrow();
         let flows = incoming.values();
         flows.map(|flow| flow.credit.used_capacity() as u64).sum()
     }
 
-    /// How many streams brought a [`BUSY_PART`] or more of `received`, since it was asked last.
+    /// How many streams received more than 1/[`BUSY_PART`] of `received` since the last call.
     pub(super) fn busy(&self, received: u64) -> u32 {
         let mut incoming = self.incoming.borrow_mut();
         let came = incoming
@@ -234,16 +232,16 @@ impl Traffic {
         u32::try_from(busy).unwrap_or(u32::MAX)
     }
 
-    /// Something is on its way: what may wait in front of the network follows its rate.
+    /// Samples the path after a write, since the path's rate bounds the unsent bytes.
     fn sample(&self) {
         if let Some(path) = self.transport.path() {
-            // A path that cannot be asked fails by itself.
+            // If the path cannot be read, the connection also fails and reports the error.
             let _ = self.backlog.sample(path, Instant::now());
         }
     }
 }
 
-/// What cut a stream.
+/// The reason why a stream was cut.
 fn outcome(error: &h2::Error) -> Outcome {
     match error.reason() {
         Some(reason) if !error.is_go_away() => Outcome::PeerReset(reset_code(reason)),

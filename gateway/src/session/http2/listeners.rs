@@ -1,11 +1,15 @@
-//! Listeners: an entry has its exit listen, and accepts the connections that arrive there (docs/protocol.md).
+//! Listeners: an entry requests that its exit listens, and accepts the connections that arrive at
+//! the exit (docs/protocol.md).
 //!
-//! The side that dialled the connection sends all requests, so nothing between both ends has to know of this: extended
-//! CONNECTs (RFC 8441) with protocols of our own. One asks for a listener ([`wanted`]); its stream stays open, and on it the exit
-//! ([`served`]) names each connection that arrived. One for each of those accepts it.
+//! The side that dialled the connection sends all requests, so intermediaries need not support
+//! listeners. The requests are extended CONNECTs (RFC 8441) with MuxTunnel's own protocols. One
+//! kind of request opens a listener ([`wanted`]) and keeps its stream open. On that stream the exit
+//! ([`served`]) announces each connection that arrived. A further request accepts each of these
+//! connections.
 //!
-//! Bounds: [`LISTENS_MAX`](muxtunnel_proto::LISTENS_MAX) listeners; [`WAITING_MAX`] connections that wait to be accepted, each for as long as an open may
-//! take; as many messages that wait to be sent on each listener's stream.
+//! Bounds: at most [`LISTENS_MAX`](muxtunnel_proto::LISTENS_MAX) listeners, and at most
+//! [`WAITING_MAX`] connections that wait to be accepted, each for as long as an open may take. The
+//! stream of each listener has at most [`WAITING_MAX`] unsent messages.
 
 pub(super) mod message;
 mod served;
@@ -36,37 +40,36 @@ pub(super) use wanted::Arrived;
 pub(super) const LISTEN: &str = "muxtunnel-listen";
 /// The `:protocol` of a request that accepts a connection of a listener.
 pub(super) const ACCEPT: &str = "muxtunnel-accept";
-/// Connections that arrived and that the entry has not accepted; also messages that wait on one listener's stream.
+/// Maximum number of connections that arrived and that the entry has not accepted. Also the maximum
+/// number of unsent messages on one listener's stream.
 const WAITING_MAX: usize = 1024;
-/// News of the listeners that nobody has looked at.
+/// Maximum number of unhandled events of the listeners.
 const NEWS_MAX: usize = 16;
-/// How long the peer may take to end a listener's stream that this side has ended.
+/// How long the peer may take to end a listener's stream after this side has ended it.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// What is heard of a listener.
 pub(super) enum News {
     Listener(ListenEvent),
-    /// A connection has arrived at a listener of the peer's.
+    /// A connection has arrived at a listener of the peer.
     Arrived(Asked),
 }
 
-/// The listeners on one connection, of either side.
+/// The listeners of both sides on one connection.
 pub(super) struct Listeners {
-    /// The protocol has them.
     enabled: bool,
-    /// Those that this side asked for.
+    /// Listeners that this side requested.
     wanted: RefCell<BTreeMap<ListenId, mpsc::Sender<Message>>>,
-    /// Those that the peer asked for.
+    /// Listeners that the peer requested.
     served: RefCell<BTreeMap<ListenId, served::Served>>,
-    /// The last number of those.
+    /// The number of the listener that the peer requested last.
     last: Cell<u32>,
-    /// Connections that arrived at those.
+    /// Connections that arrived at the peer's listeners and wait to be accepted.
     waiting: RefCell<BTreeMap<Token, served::Waiting>>,
     tell: mpsc::Sender<News>,
     news: RefCell<Option<mpsc::Receiver<News>>>,
-    /// One for each listener's stream.
+    /// One task for each listener's stream.
     tasks: RefCell<JoinSet<()>>,
-    /// Of who waits for a panic, while there is no task.
+    /// Waker of the task in [`Self::fail`], set while there is no task to poll.
     waker: Cell<Option<Waker>>,
 }
 
@@ -86,17 +89,16 @@ impl Listeners {
         })
     }
 
-    /// Whether the protocol has listeners.
     pub(super) const fn are_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// To be taken once.
+    /// Returns the receiver of the events. Call this function once.
     pub(super) fn news(&self) -> Option<mpsc::Receiver<News>> {
         self.news.take()
     }
 
-    /// Never returns, and panics once a task has.
+    /// Panics once a task of a listener has panicked; otherwise never returns.
     pub(super) async fn fail(&self) -> Infallible {
         poll_fn(|context| self.poll_fail(context)).await
     }
@@ -125,7 +127,7 @@ impl Listeners {
         }
     }
 
-    /// Ends all of them, and what waits.
+    /// Ends all listeners, and refuses the waiting connections.
     pub(super) fn close(&self) {
         self.wanted.take();
         self.served.take();
@@ -134,12 +136,12 @@ impl Listeners {
     }
 
     async fn tell(&self, news: News) {
-        // It fails once the connection has ended, and nobody is left to be told.
+        // This fails once the connection has ended, because the receiver is gone.
         let _ = self.tell.send(news).await;
     }
 }
 
-/// An extended CONNECT.
+/// Builds an extended CONNECT.
 ///
 /// # Errors
 /// `address` is not an authority.
@@ -164,7 +166,7 @@ fn request(
     Ok(request)
 }
 
-/// Sends the messages that come until no more can come, and ends this half of the stream.
+/// Sends messages until the channel closes, then ends this half of the stream.
 async fn send_all(stream: &mut SendStream<Payload>, mut messages: mpsc::Receiver<Message>) {
     while let Some(message) = messages.recv().await {
         let last = matches!(message, Message::Ended(_));
@@ -175,11 +177,11 @@ async fn send_all(stream: &mut SendStream<Payload>, mut messages: mpsc::Receiver
             break;
         }
     }
-    // It fails where the stream has ended.
+    // This fails if the stream has ended.
     let _ = stream.send_data(Payload::empty(), true);
 }
 
-/// `None`: the stream has ended.
+/// Sends one message; `None`: the stream has ended.
 async fn send(stream: &mut SendStream<Payload>, bytes: Vec<u8>) -> Option<()> {
     let length = bytes.len();
     stream.reserve_capacity(length);
@@ -191,25 +193,25 @@ async fn send(stream: &mut SendStream<Payload>, bytes: Vec<u8>) -> Option<()> {
     stream.send_data(Payload::of(bytes), false).ok()
 }
 
-/// The next message; `None`: there is none any more. A peer that sends anything else has its stream reset.
+/// Returns the next message; `None`: the stream has ended. An invalid message resets the stream.
 async fn receive(stream: &mut RecvStream, messages: &mut Messages) -> Option<Message> {
     loop {
         match messages.next() {
             Ok(Some(message)) => return Some(message),
             Ok(None) => {}
             Err(error) => {
-                tracing::debug!(%error, "A listener's stream brings what is not a message");
+                tracing::debug!(%error, "Invalid message on a listener's stream");
                 return None;
             }
         }
         let bytes = stream.data().await?.ok()?;
-        // It fails where the stream has ended, and credit is of no use any more.
+        // This fails if the stream has ended; then the credit has no effect.
         let _ = stream.flow_control().release_capacity(bytes.len());
         messages.push(&bytes);
     }
 }
 
-/// Waits until the peer has ended its half, for a while, and resets the stream otherwise.
+/// Waits for [`END_MAX`] until the peer has ended its half, then resets the stream.
 async fn end(sender: &mut SendStream<Payload>, receiver: &mut RecvStream) {
     let ended = async {
         while let Some(Ok(bytes)) = receiver.data().await {

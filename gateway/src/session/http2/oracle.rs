@@ -1,4 +1,4 @@
-//! What holds whatever a peer sends of what is read here: the library reads the rest.
+//! Properties of this module's parsers of peer input. The library parses all other input.
 
 use http::uri::Authority;
 use http::{HeaderValue, Response, StatusCode};
@@ -6,14 +6,14 @@ use http::{HeaderValue, Response, StatusCode};
 use super::listeners;
 use crate::session::connect::{answer, connect_to, target_of};
 
-/// Panics where something does not hold for an input.
+/// Panics if a property does not hold for the input.
 pub(crate) fn oracle(input: &[u8]) {
     listeners::message::oracle(input);
     authority(input);
     proxy_status(input);
 }
 
-/// An authority that names a target is asked for by a request that names the same one.
+/// An authority that specifies a target yields a request for the same target.
 fn authority(input: &[u8]) {
     let Ok(authority) = Authority::try_from(input) else {
         return;
@@ -27,7 +27,7 @@ fn authority(input: &[u8]) {
     }
 }
 
-/// A refusal is passed on as it was understood.
+/// A decoded refusal keeps its reason when it is encoded and decoded again.
 fn proxy_status(input: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(input) else {
         return;

@@ -1,7 +1,8 @@
-//! PING (RFC 9113, section 6.7): is the peer there, and what does a round trip bring?
+//! PING (RFC 9113, section 6.7): checks that the peer is alive, and counts the payload of each
+//! round trip.
 //!
-//! One at a time: at first, while payload comes, and after [`SILENCE_MAX`]. A peer that does not answer for
-//! [`ANSWER_MAX`] is gone.
+//! At most one PING is unanswered at a time. A PING is sent at the start, while payload arrives,
+//! and after [`SILENCE_MAX`]. A peer that does not answer for [`ANSWER_MAX`] counts as dead.
 
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind};
@@ -13,31 +14,29 @@ use tokio::time::Instant;
 use super::Traffic;
 use crate::session::end::SessionEnd;
 
-/// After so long without a PING there is another one, whatever comes.
+/// Maximum time without a PING.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How long the answer may take.
+/// Maximum time until the answer.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// Payload that makes a PING worth its while.
+/// Minimum received payload for which a PING is sent.
 const WORTH_BYTES: u64 = 128 << 10;
-/// Between two of them, for peers that count PINGs.
+/// Minimum time between two PINGs, for peers that limit their rate.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// The peer has answered.
+/// An answer of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pong {
-    /// Payload that came since the PING.
+    /// Payload received since the PING.
     pub(super) received: u64,
-    /// How long ago that was.
     pub(super) took: Duration,
 }
 
-/// The PINGs of one connection.
 pub(super) struct Pinger {
-    /// `None`: the library has none.
+    /// The library's handle; `None`: the library provides no PINGs.
     pings: Option<PingPong>,
-    /// When the last one left, and what had come by then.
+    /// When the last PING was sent, and how much payload had been received by then.
     sent: Option<(Instant, u64)>,
-    /// It is answered.
+    /// Whether the last PING is answered.
     answered: bool,
 }
 
@@ -50,10 +49,10 @@ impl Pinger {
         }
     }
 
-    /// Waits for the next answer. May be dropped and called again.
+    /// Waits for the next answer. A caller may drop the future and call again.
     ///
     /// # Errors
-    /// The peer is gone.
+    /// The peer did not answer in time.
     pub(super) async fn next(&mut self, traffic: &Traffic) -> Result<Pong, SessionEnd> {
         let Some(pings) = &mut self.pings else {
             return std::future::pending().await;
@@ -64,7 +63,8 @@ impl Pinger {
                 let enough = traffic.received_more_than(received + WORTH_BYTES);
                 let _ = tokio::time::timeout_at(at + SILENCE_MAX, enough).await;
             }
-            // Else one is on its way, or the connection has ended, which it says itself.
+            // The call fails if a PING is unanswered. The call also fails if the connection has
+            // ended, which the connection reports.
             let _ = pings.send_ping(Ping::opaque());
             self.sent = Some((Instant::now(), traffic.received.get()));
             self.answered = false;
@@ -78,10 +78,13 @@ impl Pinger {
                 let took = at.elapsed();
                 Ok(Pong { received, took })
             }
-            // The connection says why.
+            // The connection reports the reason.
             Ok(Err(_)) => std::future::pending().await,
             Err(_) => {
-                let text = format!("no answer to a PING within {} s", ANSWER_MAX.as_secs());
+                let text = format!(
+                    "the peer did not answer a PING within {} s",
+                    ANSWER_MAX.as_secs()
+                );
                 Err(SessionEnd::Io(Error::new(ErrorKind::TimedOut, text)))
             }
         }
@@ -89,7 +92,7 @@ impl Pinger {
 }
 
 impl Traffic {
-    /// Waits until more payload than that has come.
+    /// Waits until more than `bytes` of payload have been received.
     async fn received_more_than(&self, bytes: u64) {
         while self.received.get() <= bytes {
             self.received_wake.notified().await;

@@ -1,41 +1,42 @@
-//! How much a peer may send: windows that follow the bandwidth-delay product of the path.
+//! Flow-control windows that follow the bandwidth-delay product of the path.
 //!
-//! A connection's window is the session's memory. A stream's begins at [`FIRST`] and is doubled while a round trip brings
-//! more than two thirds of it, as gRPC does (grpc.io, "gRPC-Go performance improvements"), up to its part of the memory: half
-//! of what others do not hold, so that no number of stalled streams keeps one that is not from its own.
+//! A connection's window is the session's receive memory. A stream's window starts at [`FIRST`].
+//! The window doubles while the payload of a round trip exceeds two thirds of the window, as in
+//! gRPC (grpc.io, "gRPC-Go performance improvements"). The window grows up to half of the memory
+//! that other streams do not hold. So any number of stalled streams leaves memory for the others.
 //!
-//! What is on its way beyond what the path holds waits in front of small streams, and a round trip that waits there itself
-//! asks for still more. So streams that are busy together have no more than twice what the path holds in its nearest round
-//! trip and [`QUEUE`], in equal parts, as those of the native protocol do (`gateway/proto/src/session/share.rs`).
+//! Bytes in flight that exceed the capacity of the path queue in front of small streams. A round
+//! trip through that queue takes longer and would justify a still larger window. So the busy
+//! streams together get twice the capacity of the path in its shortest round trip plus [`QUEUE`].
+//! The busy streams share these bytes equally, as in the native protocol
+//! (`gateway/proto/src/session/share.rs`).
 
 use std::time::Duration;
 
-/// What a stream may send at first.
+/// Initial window of a stream, in bytes.
 pub(super) const FIRST: u32 = 1 << 20;
-/// The least.
+/// Minimum window, in bytes.
 const LEAST: u32 = 64 << 10;
-/// The least of a busy stream.
+/// Minimum window of a busy stream, in bytes.
 const BUSY_LEAST: u64 = 256 << 10;
-/// RFC 9113, section 6.9.1.
+/// Maximum window (RFC 9113, section 6.9.1).
 const MOST: u64 = (1 << 31) - 1;
-/// How long payload may wait on its way so that its ends are never idle.
-const QUEUE: Duration = Duration::from_millis(1);
+/// Queueing time that keeps both ends of the path busy.
+const QUEUE: Duration = Duration::from_micros(500);
 
-/// What a round trip brought.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trip {
-    /// Payload of all streams, bytes.
+    /// Received payload of all streams, in bytes.
     pub(super) received: u64,
-    /// How long it took.
     pub(super) took: Duration,
-    /// How long the shortest takes that the path knows of.
+    /// Shortest known round trip time of the path.
     pub(super) nearest: Duration,
-    /// Streams that brought much of it.
+    /// Number of streams that received a large part of the payload.
     pub(super) busy: u32,
 }
 
 impl Trip {
-    /// What each busy stream may have on its way, bytes.
+    /// Number of bytes that each busy stream may have in flight.
     fn share(self) -> u64 {
         let nearest = self.nearest.min(self.took) + QUEUE;
         let took = self.took.as_micros().max(1);
@@ -45,7 +46,6 @@ impl Trip {
     }
 }
 
-/// The windows of one connection.
 #[derive(Debug)]
 pub(super) struct Windows {
     connection: u32,
@@ -53,7 +53,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// `memory`: bytes that the session may receive and not pass on.
+    /// `memory`: number of received bytes that the session may hold before local ends take them.
     pub(super) fn new(memory: u64) -> Self {
         let connection = memory.clamp(LEAST.into(), MOST) as u32;
         Self {
@@ -62,28 +62,29 @@ impl Windows {
         }
     }
 
-    /// Of all streams together.
+    /// Window of all streams together, in bytes.
     pub(super) const fn connection(&self) -> u32 {
         self.connection
     }
 
-    /// Of each.
+    /// Window of each stream, in bytes.
     pub(super) const fn stream(&self) -> u32 {
         self.stream
     }
 
-    /// After a round trip; local ends have not taken `held` bytes. Returns what a stream may send from now on, where that is
-    /// something else.
+    /// Adapts the windows after a round trip, while local ends have not taken `held` bytes. Returns
+    /// the new window of a stream if the window has changed.
     pub(super) fn fit(&mut self, trip: Trip, held: u64) -> Option<u32> {
         let before = self.stream;
         if trip.received > u64::from(self.stream) / 3 * 2 {
             self.stream = self.stream.saturating_mul(2);
         }
-        // One round trip halves it at most.
+        // A round trip reduces the window by at most a half.
         let share = trip.share().max(u64::from(before) / 2).min(MOST) as u32;
         let free = u64::from(self.connection).saturating_sub(held);
         let most = (free / 2).max(LEAST.into()) as u32;
-        // A window that is not used holds nothing up. Each change is a frame, which some peers count.
+        // An unused window needs no change. Each change costs a frame, and some peers limit such
+        // frames.
         let is_used = trip.received > u64::from(before) / 2;
         if is_used && (share < before / 4 * 3 || self.stream > before) {
             self.stream = self.stream.min(share);
@@ -97,7 +98,7 @@ impl Windows {
 mod tests {
     use super::*;
 
-    /// Of a path of 100 ms.
+    /// A round trip on a path of 100 ms.
     fn trip(received: u64) -> Trip {
         Trip {
             received,
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn what_waits_on_its_way_asks_for_no_more() {
         let mut windows = Windows::new(256 << 20);
-        // 1.6 GB/s on a path of 0.1 ms, whose round trips take 20 ms since 32 MB are on their way.
+        // 1.6 GB/s on a path of 0.1 ms. The round trips take 20 ms because 32 MB are in flight.
         let queued = Trip {
             received: 32_000_000,
             took: Duration::from_millis(20),
@@ -134,11 +135,11 @@ mod tests {
         for _ in 0..10 {
             windows.fit(queued, 0);
         }
-        assert_eq!(windows.stream(), 2 * 1_760_000);
+        assert_eq!(windows.stream(), 2 * 960_000);
         for _ in 0..10 {
-            windows.fit(Trip { busy: 10, ..queued }, 0);
+            windows.fit(Trip { busy: 3, ..queued }, 0);
         }
-        assert_eq!(windows.stream(), 2 * 176_000);
+        assert_eq!(windows.stream(), 2 * 320_000);
         for _ in 0..20 {
             windows.fit(
                 Trip {

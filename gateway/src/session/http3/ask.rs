@@ -1,4 +1,4 @@
-//! A request of the peer's.
+//! A request of the peer.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::session::bridge::link::{Ask, Sender};
 use crate::session::connect::answer;
 use crate::session::quic_streams::Broken;
 
-/// How long the fields of a request may take, from their first byte.
+/// Maximum time to read the fields of a request, counted from the first byte.
 const FIELDS_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long an answer that there is no stream may wait for credit.
+/// Maximum time that a refusal waits for credit.
 const REFUSAL_MAX: Duration = Duration::from_secs(10);
 
 /// A CONNECT that waits for its answer.
@@ -28,13 +28,13 @@ pub(crate) struct Asked {
     shared: Rc<Shared>,
 }
 
-/// Why a request is none that waits for an answer.
+/// Why no open follows from a request.
 enum NotAsked {
-    /// The peer took it back.
+    /// The peer cancelled the request.
     Cancelled,
-    /// It is answered by this status, and what else comes is not read.
+    /// The request gets this status. The code tells the peer that the rest of the request is not
+    /// read.
     Answered(StatusCode, VarInt),
-    /// It has not come as a whole.
     Incomplete,
     Broken(Broken),
 }
@@ -70,7 +70,7 @@ const TOO_LARGE: NotAsked = NotAsked::Answered(
 );
 
 impl Asked {
-    /// What a new stream asks for; `None`: nothing that is left to be answered.
+    /// Reads the request on a new stream; `None`: the request was refused, cancelled or invalid.
     pub(super) async fn read(
         (mut sender, mut receiver): (Sending, Receiving),
         shared: Rc<Shared>,
@@ -98,14 +98,13 @@ impl Asked {
     }
 }
 
-/// Where a request is to lead.
 async fn target(receiver: &mut Receiving, shared: &Shared) -> Result<String, NotAsked> {
     let mut frames = Frames::new(&shared.budget);
     let frame = tokio::time::timeout(FIELDS_TIME_MAX, frames.next(receiver.stream())).await;
     let fields = match frame.map_err(|_| NotAsked::Incomplete)?? {
         Some(Frame { kind, body }) if kind == frame::HEADERS => body,
         Some(_) => {
-            let problem = "a request that does not begin with its fields";
+            let problem = "the peer's request does not begin with a HEADERS frame";
             return Err(NotAsked::Broken(frame::unexpected(problem)));
         }
         None => return Err(NotAsked::Incomplete),
@@ -116,13 +115,13 @@ async fn target(receiver: &mut Receiving, shared: &Shared) -> Result<String, Not
     }
 }
 
-/// Answers a request for good; `code`: why nothing more of it is read.
+/// Sends the final answer. `code` tells the peer why the rest of the request is not read.
 fn answer_with(mut sender: Sending, mut receiver: Receiving, answer: &Response<()>, code: VarInt) {
     let answer = message::push_answer(answer);
     drop(tokio::task::spawn_local(async move {
         let said = tokio::time::timeout(REFUSAL_MAX, sender.say(answer)).await;
         if let Ok(Ok(())) = said {
-            // A peer that has gone needs no answer.
+            // A closed connection needs no answer.
             let _ = sender.finish();
         }
         receiver.reject(code);
@@ -148,8 +147,10 @@ impl Ask for Asked {
         answer_with(self.sender, self.receiver, &answer, code::NO_ERROR);
     }
 
-    /// A client that resets its own half alone is seen once its target is dialled: to wait for a reset (`received_reset`)
-    /// leaves something behind in the library where the wait is dropped. Until then the stream counts as one of the client's.
+    /// Never completes for a client that resets only its own half; that reset is noticed after the
+    /// target is dialled. Waiting for a reset (`received_reset`) would leave state in the library
+    /// if the wait is dropped. Until its target is dialled, the stream counts against the client's
+    /// limit.
     async fn abandoned(&mut self) {
         self.sender.stopped().await;
         self.shared.traffic.taken_back();

@@ -1,4 +1,5 @@
-//! What both ends say of the whole connection, on streams of one direction (RFC 9114, section 6.2).
+//! The unidirectional streams, on which both ends send messages about the whole connection (RFC
+//! 9114, section 6.2).
 
 use std::rc::Rc;
 
@@ -17,12 +18,13 @@ const CONTROL: u64 = 0x0;
 const PUSH: u64 = 0x1;
 const QPACK_ENCODER: u64 = 0x2;
 const QPACK_DECODER: u64 = 0x3;
-/// The only instruction that an encoder without a table may send: that it has none (RFC 9204, section 4.3.1).
+/// The only instruction that an encoder without a table may send: set the capacity to 0 (RFC 9204,
+/// section 4.3.1).
 const NO_TABLE: u8 = 0x20;
-/// Bytes that are read at once of a stream of which nothing is kept.
+/// Number of bytes of one read on a stream whose content is discarded.
 const CHUNK_BYTES: usize = 4 << 10;
 
-/// Why the peer is not heard any more.
+/// Why reading from the peer ended.
 #[derive(Debug)]
 pub(super) enum Unheard {
     Broken(Broken),
@@ -43,7 +45,7 @@ impl From<SessionEnd> for Unheard {
 
 const CLOSED: Broken = Broken {
     code: code::CLOSED_CRITICAL_STREAM,
-    problem: "the end of a stream that the connection needs",
+    problem: "the peer ended a critical stream",
 };
 
 const fn doubled(problem: &'static str) -> Broken {
@@ -53,7 +55,8 @@ const fn doubled(problem: &'static str) -> Broken {
     }
 }
 
-/// This side's control stream. Those of QPACK are not opened, for without a table nothing is sent there.
+/// This side's control stream. The streams of QPACK are not opened, since QPACK without a dynamic
+/// table does not need them.
 pub(super) struct Saying {
     connection: Connection,
     stream: SendStream,
@@ -61,13 +64,13 @@ pub(super) struct Saying {
 }
 
 impl Saying {
-    /// The settings are said first.
+    /// Opens the stream and queues the settings, which are sent first.
     ///
     /// # Errors
     /// The connection has ended.
     pub(super) async fn begin(connection: &Connection) -> Result<Self, SessionEnd> {
         let stream = connection.open_uni().await.map_err(end_of)?;
-        // Little is said here, and before all else.
+        // The stream carries few bytes, which have priority over all other streams.
         let _ = stream.set_priority(i32::MAX);
         let mut unsaid = Vec::new();
         frame::push_integer(&mut unsaid, CONTROL);
@@ -79,12 +82,12 @@ impl Saying {
         })
     }
 
-    /// Whether all that was said has gone.
+    /// Whether all messages have been sent.
     pub(super) fn is_done(&self) -> bool {
         self.unsaid.is_empty()
     }
 
-    /// Says once all else has gone that nothing is taken from `id` on.
+    /// Queues a GOAWAY: this side takes no requests with the number `id` or a higher number.
     pub(super) fn go_away(&mut self, id: u64) {
         let (mut body, mut frame) = (Vec::new(), Vec::new());
         frame::push_integer(&mut body, id);
@@ -92,10 +95,10 @@ impl Saying {
         self.unsaid = frame.into();
     }
 
-    /// Has it go. May be dropped and called again.
+    /// Sends the queued messages. A caller may drop the future and call again.
     ///
     /// # Errors
-    /// The peer does not listen any more.
+    /// The peer has stopped the stream.
     pub(super) async fn flush(&mut self) -> Result<(), Unheard> {
         while !self.unsaid.is_empty() {
             match self.stream.write(&self.unsaid).await {
@@ -108,25 +111,25 @@ impl Saying {
     }
 }
 
-/// What is heard of the whole connection.
+/// A message of the peer about the whole connection.
 pub(super) enum Heard {
-    /// Requests can be sent, and so much may their fields count.
+    /// Requests can be sent. `field_bytes_max` limits the size of their fields.
     Settings { field_bytes_max: u64 },
-    /// Nothing from this number on was taken, or will be.
+    /// The peer takes no requests with this number or a higher number.
     GoAway(u64),
 }
 
-/// The peer's streams of one direction.
+/// The peer's unidirectional streams.
 pub(super) struct Hearing {
     connection: Connection,
     side: Side,
-    /// Streams whose kind has not come.
+    /// Streams whose type has not been read yet.
     arriving: JoinSet<Option<(u64, RecvStream)>>,
     control: Option<RecvStream>,
     frames: Frames,
     overhead: Rc<Overhead>,
     has_settings: bool,
-    /// The streams of QPACK, once they are there.
+    /// Whether the peer has opened its QPACK encoder stream.
     has_encoder: bool,
     has_decoder: bool,
     qpack: JoinSet<Unheard>,
@@ -148,18 +151,18 @@ impl Hearing {
         }
     }
 
-    /// Whether requests can be sent.
+    /// Whether the settings have arrived, so that this side may send requests.
     pub(super) fn has_settings(&self) -> bool {
         self.has_settings
     }
 
-    /// The next word. May be dropped and called again.
+    /// Returns the next message. A caller may drop the future and call again.
     ///
     /// # Errors
     /// [`Unheard`].
     pub(super) async fn next(&mut self) -> Result<Heard, Unheard> {
         loop {
-            // What is buffered is read without waiting: others have their turn all the same.
+            // Buffered bytes are read without waiting, so the task yields here to other tasks.
             tokio::task::consume_budget().await;
             let frame = tokio::select! {
                 biased;
@@ -192,15 +195,19 @@ impl Hearing {
         }
     }
 
-    /// Takes up a stream of this kind.
+    /// Accepts a stream of type `kind`.
     fn take(&mut self, kind: u64, mut stream: RecvStream) -> Result<(), Unheard> {
         match kind {
-            CONTROL if self.control.is_some() => Err(doubled("a second control stream").into()),
+            CONTROL if self.control.is_some() => {
+                Err(doubled("the peer opened a second control stream").into())
+            }
             CONTROL => {
                 self.control = Some(stream);
                 Ok(())
             }
-            QPACK_ENCODER if self.has_encoder => Err(doubled("a second encoder stream").into()),
+            QPACK_ENCODER if self.has_encoder => {
+                Err(doubled("the peer opened a second encoder stream").into())
+            }
             QPACK_ENCODER => {
                 self.has_encoder = true;
                 self.qpack.spawn_local(encoder(
@@ -210,7 +217,9 @@ impl Hearing {
                 ));
                 Ok(())
             }
-            QPACK_DECODER if self.has_decoder => Err(doubled("a second decoder stream").into()),
+            QPACK_DECODER if self.has_decoder => {
+                Err(doubled("the peer opened a second decoder stream").into())
+            }
             QPACK_DECODER => {
                 self.has_decoder = true;
                 self.qpack
@@ -218,31 +227,33 @@ impl Hearing {
                 Ok(())
             }
             PUSH if self.side == Side::Dials => {
-                Err(id_error("a push, where none is allowed").into())
+                Err(id_error("the peer sent a push, but pushes are not permitted").into())
             }
-            PUSH => Err(doubled("a push of a client").into()),
+            PUSH => Err(doubled("the peer, a client, opened a push stream").into()),
             _ => {
-                // It fails where the stream has ended.
+                // This fails if the stream has ended.
                 let _ = stream.stop(code::STREAM_CREATION_ERROR);
                 Ok(())
             }
         }
     }
 
-    /// What a frame of the control stream says.
+    /// Reads a frame of the control stream.
     fn read(&mut self, frame: &Frame) -> Result<Option<Heard>, Broken> {
         if !self.has_settings && frame.kind != frame::SETTINGS {
             return Err(Broken {
                 code: code::MISSING_SETTINGS,
-                problem: "a control stream that does not begin with SETTINGS",
+                problem: "the peer's control stream does not begin with SETTINGS",
             });
         }
         if self.has_settings {
-            // Of those that follow the settings few are of use, and none carries payload.
+            // Few frames after the settings are useful, and no such frame carries payload.
             self.overhead.count()?;
         }
         match frame.kind {
-            frame::SETTINGS if self.has_settings => Err(frame::unexpected("a second SETTINGS")),
+            frame::SETTINGS if self.has_settings => {
+                Err(frame::unexpected("the peer sent a second SETTINGS frame"))
+            }
             frame::SETTINGS => {
                 self.has_settings = true;
                 let Settings { field_bytes_max } = settings::read(&frame.body)?;
@@ -251,7 +262,9 @@ impl Hearing {
             frame::GOAWAY => {
                 let id = whole_integer(&frame.body)?;
                 if self.side == Side::Dials && id % 4 != 0 {
-                    return Err(id_error("GOAWAY with a number of no request"));
+                    return Err(id_error(
+                        "the peer sent a GOAWAY with an invalid request number",
+                    ));
                 }
                 Ok(Some(Heard::GoAway(id)))
             }
@@ -259,15 +272,17 @@ impl Hearing {
                 whole_integer(&frame.body)?;
                 Ok(None)
             }
-            frame::CANCEL_PUSH => Err(id_error("CANCEL_PUSH of a push that there is not")),
+            frame::CANCEL_PUSH => Err(id_error(
+                "the peer sent CANCEL_PUSH, but pushes are not permitted",
+            )),
             _ => Err(frame::unexpected(
-                "a frame that has no place on a control stream",
+                "the peer sent a frame that is not permitted on a control stream",
             )),
         }
     }
 }
 
-/// What the control stream has next, once it is there.
+/// Returns the next frame of the control stream, once that stream is open.
 async fn next(frames: &mut Frames, control: &mut Option<RecvStream>) -> Result<Option<Frame>, Cut> {
     match control {
         Some(stream) => frames.next(stream).await,
@@ -280,14 +295,14 @@ fn unheard(connection: &Connection, cut: Cut) -> Unheard {
         Cut::Broken(broken) => broken.into(),
         Cut::TooLong => Unheard::Broken(Broken {
             code: code::EXCESSIVE_LOAD,
-            problem: "a frame on the control stream that is too long",
+            problem: "the peer sent a frame on its control stream that is too long",
         }),
         Cut::Connection(error) => end_of(error).into(),
         Cut::Peer(_) => ended(connection),
     }
 }
 
-/// A stream that the connection needs was cut, or the connection was.
+/// The reason of the end: the peer cut a critical stream, or the connection has ended.
 fn ended(connection: &Connection) -> Unheard {
     match connection.close_reason() {
         Some(error) => end_of(error).into(),
@@ -295,13 +310,13 @@ fn ended(connection: &Connection) -> Unheard {
     }
 }
 
-/// The number that is all that a frame has.
+/// Reads a body that is a single integer.
 fn whole_integer(body: &[u8]) -> Result<u64, Broken> {
     match frame::integer(body) {
         Some((value, [])) => Ok(value),
         _ => Err(Broken {
             code: code::FRAME_ERROR,
-            problem: "a frame that is no number",
+            problem: "the peer sent a frame whose body is not a single integer",
         }),
     }
 }
@@ -313,7 +328,7 @@ pub(super) const fn id_error(problem: &'static str) -> Broken {
     }
 }
 
-/// The kind of a new stream; `None`: it has ended before.
+/// Reads the type of a new stream; `None`: the stream ended before its type.
 async fn kind_of(mut stream: RecvStream) -> Option<(u64, RecvStream)> {
     let mut bytes = Vec::new();
     loop {
@@ -325,7 +340,7 @@ async fn kind_of(mut stream: RecvStream) -> Option<(u64, RecvStream)> {
     }
 }
 
-/// Reads what an encoder without a table says.
+/// Reads an encoder stream. An encoder without a table sends only [`NO_TABLE`].
 async fn encoder(
     connection: Connection,
     mut stream: RecvStream,
@@ -339,15 +354,15 @@ async fn encoder(
         if chunk.bytes.iter().any(|byte| *byte != NO_TABLE) {
             return Unheard::Broken(Broken {
                 code: code::QPACK_ENCODER_STREAM_ERROR,
-                problem: "entries for a dynamic table that there is not",
+                problem: "the peer sent an instruction for QPACK's dynamic table, whose capacity is 0",
             });
         }
     }
     ended(&connection)
 }
 
-/// Reads what a decoder says, which says nothing of use where there is no table: which requests it takes back, of which there
-/// may be any number.
+/// Reads and discards a decoder stream. Without a table, a decoder stream contains only stream
+/// cancellations, which have no effect.
 async fn decoder(connection: Connection, mut stream: RecvStream) -> Unheard {
     while let Ok(Some(_)) = stream.read_chunk(CHUNK_BYTES, true).await {
         tokio::task::consume_budget().await;

@@ -1,4 +1,4 @@
-//! Payload: the bytes of DATA frames, behind the header section of a CONNECT (RFC 9114, section 4.4).
+//! Payload: the bytes of DATA frames after the header section of a CONNECT (RFC 9114, section 4.4).
 
 use bytes::{Buf, Bytes};
 use muxtunnel_proto::ResetCode;
@@ -8,14 +8,16 @@ use super::code;
 use super::frame::{self, Head};
 use crate::session::quic_streams::{Broken, Framing, Overhead, StreamOverhead};
 
-/// Less payload than this in one piece is copied, for a piece holds all of what it came with.
+/// A piece with less payload than this number of bytes is copied, since the piece would keep its
+/// whole packet in memory.
 const COPIED_MAX: usize = 1024;
 
-/// What was read of the peer's frames.
+/// The state of the peer's frames on one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     head: Head,
-    /// What the frame that has begun lacks, and whether it is of a kind that is skipped.
+    /// Number of missing bytes of the current frame, and whether the frame is skipped because of
+    /// its unknown type.
     left: u64,
     skips: bool,
     overhead: StreamOverhead,
@@ -24,7 +26,9 @@ pub(crate) struct Data {
 impl Data {
     fn begin(&mut self, (kind, length): (u64, u64), overhead: &Overhead) -> Result<(), Broken> {
         if kind != frame::DATA && frame::is_known(kind)? {
-            return Err(frame::unexpected("a frame other than DATA in a tunnel"));
+            return Err(frame::unexpected(
+                "the peer sent a frame other than DATA in a tunnel",
+            ));
         }
         self.skips = kind != frame::DATA;
         self.left = length;
@@ -45,12 +49,12 @@ impl Framing for Data {
     fn code(code: ResetCode) -> VarInt {
         match code {
             ResetCode::NotTaken => code::REQUEST_REJECTED,
-            // An error of the TCP connection, a reset of it as well.
+            // CONNECT_ERROR reports an error of the TCP connection, including a reset.
             _ => code::CONNECT_ERROR,
         }
     }
 
-    /// The peer has all that it needs (section 4.1) where it says that there is no error.
+    /// Decodes the peer's code. NO_ERROR means that the peer needs no further bytes (section 4.1).
     fn reset_code(code: VarInt) -> Option<ResetCode> {
         match code {
             code::NO_ERROR => None,
@@ -166,7 +170,7 @@ mod tests {
         let parts = Data::default()
             .payload(vec![large.clone()], &Overhead::default())
             .unwrap();
-        // It is not copied.
+        // The large piece is not copied.
         assert_eq!(parts[0].as_ptr(), large[large.len() - 10_000..].as_ptr());
     }
 

@@ -1,4 +1,4 @@
-//! Frames (RFC 9114, section 7): a kind, a length, and as many bytes.
+//! Frames (RFC 9114, section 7). A frame consists of a type, a length and a body.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,18 +15,18 @@ pub(super) const SETTINGS: u64 = 0x4;
 const PUSH_PROMISE: u64 = 0x5;
 pub(super) const GOAWAY: u64 = 0x7;
 pub(super) const MAX_PUSH_ID: u64 = 0xd;
-/// Those of HTTP/2 alone (section 7.2.8).
+/// Frame types that exist only in HTTP/2 (section 7.2.8).
 const OF_HTTP2: [u64; 4] = [0x2, 0x6, 0x8, 0x9];
 
-/// Bytes of frames that are being read on all streams of a connection, payload apart.
+/// Maximum number of bytes of incomplete frames on all streams of a connection, without payload.
 pub(super) const READING_MAX: usize = 1 << 20;
-/// Bytes of a frame that is skipped which are read at once.
+/// Number of bytes of one read of a skipped frame.
 const SKIPPED_BYTES: usize = 64 << 10;
 
-/// Bytes of the longest integer (RFC 9000, section 16).
+/// Length of the longest integer in bytes (RFC 9000, section 16).
 const INTEGER_BYTES_MAX: usize = 8;
 
-/// Adds `value`, at most 2^62 - 1.
+/// Appends `value`, which is at most 2^62 - 1.
 pub(super) fn push_integer(bytes: &mut Vec<u8>, value: u64) {
     let long = value | 0b11 << 62;
     match value {
@@ -37,7 +37,8 @@ pub(super) fn push_integer(bytes: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// The integer at the beginning of `bytes`, and what follows; `None`: not all of it is there.
+/// Reads the integer at the beginning of `bytes`; also returns the bytes after it. `None`: the
+/// integer is incomplete.
 pub(super) fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let first = *bytes.first()?;
     let (integer, rest) = bytes.split_at_checked(1 << (first >> 6))?;
@@ -48,19 +49,19 @@ pub(super) fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-/// Adds a frame of this `kind`.
+/// Appends a frame of this `kind`.
 pub(super) fn push(bytes: &mut Vec<u8>, kind: u64, body: &[u8]) {
     push_head(bytes, kind, body.len());
     bytes.extend_from_slice(body);
 }
 
-/// The same up to its body.
+/// Appends the head of a frame.
 pub(super) fn push_head(bytes: &mut Vec<u8>, kind: u64, length: usize) {
     push_integer(bytes, kind);
     push_integer(bytes, length as u64);
 }
 
-/// The kind and the length of a frame, as they come.
+/// The kind and the length of a frame while they are read.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     bytes: [u8; 2 * INTEGER_BYTES_MAX],
@@ -68,7 +69,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// How many bytes it lacks, as far as is known; the next ones may say more.
+    /// Number of missing bytes as far as it is known; the next bytes may increase it.
     fn missing(&self) -> usize {
         let bytes = &self.bytes[..self.filled];
         let mut whole = 0;
@@ -81,7 +82,7 @@ impl Head {
         whole.saturating_sub(self.filled)
     }
 
-    /// Takes what it lacks from the beginning of `input`; returns how many bytes.
+    /// Moves missing bytes from the beginning of `input` into the head; returns their number.
     pub(super) fn fill(&mut self, input: &[u8]) -> usize {
         let mut taken = 0;
         while let Some(byte) = input.get(taken)
@@ -94,7 +95,7 @@ impl Head {
         taken
     }
 
-    /// The kind and the length, once they are there; then the next one begins.
+    /// Returns the type and the length if both are complete, and starts the next head.
     pub(super) fn take(&mut self) -> Option<(u64, u64)> {
         if self.missing() > 0 {
             return None;
@@ -110,14 +111,18 @@ impl Head {
     }
 }
 
-/// Whether frames of `kind` are known; others are skipped (section 9).
+/// Whether frames of type `kind` are known. Frames of unknown types are skipped (section 9).
 ///
 /// # Errors
-/// There is never one here.
+/// The peer must not send frames of this kind.
 pub(super) fn is_known(kind: u64) -> Result<bool, Broken> {
     match kind {
-        PUSH_PROMISE => Err(unexpected("PUSH_PROMISE, where no push is allowed")),
-        kind if OF_HTTP2.contains(&kind) => Err(unexpected("a frame of HTTP/2 alone")),
+        PUSH_PROMISE => Err(unexpected(
+            "the peer sent PUSH_PROMISE, but pushes are not permitted",
+        )),
+        kind if OF_HTTP2.contains(&kind) => Err(unexpected(
+            "the peer sent a frame of a type that exists only in HTTP/2",
+        )),
         DATA | HEADERS | CANCEL_PUSH | SETTINGS | GOAWAY | MAX_PUSH_ID => Ok(true),
         _ => Ok(false),
     }
@@ -134,7 +139,7 @@ impl From<Excessive> for Broken {
     fn from(_: Excessive) -> Self {
         Self {
             code: code::EXCESSIVE_LOAD,
-            problem: "too many frames that carry nothing",
+            problem: "the peer sent too many frames without payload",
         }
     }
 }
@@ -142,22 +147,20 @@ impl From<Excessive> for Broken {
 /// The stream ends within a frame.
 pub(super) const TRUNCATED: Broken = Broken {
     code: code::FRAME_ERROR,
-    problem: "a stream that ends within a frame",
+    problem: "the peer ended a stream within a frame",
 };
 
-/// One frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) kind: u64,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no frame.
+/// Why reading frames ended.
 #[derive(Debug)]
 pub(super) enum Cut {
-    /// The peer cut the stream.
     Peer(VarInt),
-    /// One is longer than [`FIELD_BYTES_MAX`].
+    /// A frame is longer than [`FIELD_BYTES_MAX`].
     TooLong,
     Broken(Broken),
     Connection(ConnectionError),
@@ -187,10 +190,10 @@ impl From<ReadError> for Cut {
     }
 }
 
-/// What frames on all streams of a connection may cost.
+/// Bounds the cost of frames on all streams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// Bytes of those that are being read.
+    /// Bytes of incomplete frames.
     reading: Cell<usize>,
     pub(super) overhead: Rc<Overhead>,
 }
@@ -204,18 +207,18 @@ impl Budget {
     }
 }
 
-/// Frames that come on one stream, payload apart. Nothing behind the last one is read.
+/// Reads the frames of one stream, without payload. The reader does not read beyond the last frame.
 #[derive(Debug)]
 pub(super) struct Frames {
     budget: Rc<Budget>,
     head: Head,
-    /// The kind of the frame that has begun, and what it lacks.
+    /// The type of the current frame, and the number of its missing bytes.
     begun: Option<(u64, u64)>,
     is_known: bool,
-    /// Those of no known kind; `None`: there is no bound for this stream alone.
+    /// Counts frames of unknown types; `None`: this stream has no separate limit.
     overhead: Option<StreamOverhead>,
     body: Vec<u8>,
-    /// What is taken of the budget.
+    /// Number of bytes taken from the budget.
     taken: usize,
 }
 
@@ -232,20 +235,22 @@ impl Frames {
         }
     }
 
-    /// Those of the control stream, where clients say of each request how urgent it is (RFC 9218, section 7.2).
+    /// Creates a reader for the control stream, on which a client may send the priority of each
+    /// request (RFC 9218, section 7.2).
     pub(super) fn of_control(budget: &Rc<Budget>) -> Self {
         let mut frames = Self::new(budget);
         frames.overhead = None;
         frames
     }
 
-    /// The next frame of a known kind; `None`: the stream has ended. May be dropped and called again.
+    /// Returns the next frame of a known type; `None`: the stream has ended. A caller may drop the
+    /// future and call again.
     ///
     /// # Errors
     /// [`Cut`].
     pub(super) async fn next(&mut self, stream: &mut RecvStream) -> Result<Option<Frame>, Cut> {
         loop {
-            // What is buffered is read without waiting: others have their turn all the same.
+            // Buffered bytes are read without waiting, so the task yields here to other tasks.
             tokio::task::consume_budget().await;
             if let Some((kind, length)) = self.head.take() {
                 self.begin(kind, length)?;
@@ -295,14 +300,14 @@ impl Frames {
             return Ok(counted?);
         }
         if kind == DATA {
-            return Err(unexpected("DATA where no payload may be").into());
+            return Err(unexpected("the peer sent DATA where payload is not permitted").into());
         }
         if length > FIELD_BYTES_MAX as u64 {
             return Err(Cut::TooLong);
         }
         let (all, length) = (&self.budget.reading, length as usize);
         if all.get() + length > READING_MAX {
-            let problem = "more requests at once than there is memory for";
+            let problem = "the peer sent more concurrent requests than memory permits";
             return Err(Cut::Broken(Broken {
                 code: code::EXCESSIVE_LOAD,
                 problem,
@@ -329,7 +334,7 @@ impl Drop for Frames {
 mod tests {
     use super::*;
 
-    /// RFC 9000, appendix A.1, and the bounds of each length.
+    /// Uses the examples of RFC 9000, appendix A.1, and the bounds of each length.
     #[test]
     fn integers_are_read_as_they_were_written() {
         let given = [0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c];

@@ -11,23 +11,22 @@ use super::frame;
 use super::qpack::{self, Field};
 use crate::session::connect::target_of;
 
-/// The peer must not send it (section 4.1.2).
+/// A malformed message (section 4.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// A tunnel to this target.
+    /// A request for a tunnel to this target.
     Tunnel(String),
-    /// Something that is answered by a status alone.
+    /// A request that is answered only with this status.
     Nothing(StatusCode),
 }
 
-/// What the fields of a request ask for.
+/// Reads the fields of a request.
 ///
 /// # Errors
-/// It is malformed.
+/// The request is malformed.
 pub(super) fn request(fields: Vec<Field>) -> Result<Asks, Malformed> {
     let (pseudo, _) = read(
         fields,
@@ -39,7 +38,7 @@ pub(super) fn request(fields: Vec<Field>) -> Result<Asks, Malformed> {
         return Ok(Asks::Nothing(StatusCode::METHOD_NOT_ALLOWED));
     }
     if protocol.is_some() {
-        // An extended CONNECT (RFC 9220), which the settings did not allow.
+        // An extended CONNECT (RFC 9220), which this side's settings do not allow.
         return Ok(Asks::Nothing(StatusCode::METHOD_NOT_ALLOWED));
     }
     if scheme.is_some() || path.is_some() {
@@ -50,10 +49,10 @@ pub(super) fn request(fields: Vec<Field>) -> Result<Asks, Malformed> {
     Ok(target.map_or(Asks::Nothing(StatusCode::BAD_REQUEST), Asks::Tunnel))
 }
 
-/// The head that the fields of an answer are.
+/// Reads the fields of an answer.
 ///
 /// # Errors
-/// It is malformed.
+/// The answer is malformed.
 pub(super) fn answer(fields: Vec<Field>) -> Result<Parts, Malformed> {
     let ([status], headers) = read(fields, &[":status"])?;
     let status = StatusCode::from_bytes(&status.ok_or(Malformed)?).map_err(|_| Malformed)?;
@@ -65,7 +64,8 @@ pub(super) fn answer(fields: Vec<Field>) -> Result<Parts, Malformed> {
 
 type Value = Option<Vec<u8>>;
 
-/// The values of the pseudo-header fields `known`, of which no other may be there, and the fields behind them.
+/// Reads the values of the pseudo-header fields `known`, and the fields after them. Any other
+/// pseudo-header field makes the message malformed.
 fn read<const N: usize>(
     fields: Vec<Field>,
     known: &[&str; N],
@@ -84,7 +84,7 @@ fn read<const N: usize>(
             *place = Some(value.into_owned());
             continue;
         }
-        // No upper case (section 4.2).
+        // A name with upper-case letters is malformed (section 4.2).
         let name = HeaderName::from_lowercase(&name).map_err(|_| Malformed)?;
         let value = HeaderValue::from_bytes(&value).map_err(|_| Malformed)?;
         if is_of_a_connection(&name, &value) {
@@ -95,14 +95,15 @@ fn read<const N: usize>(
     Ok((pseudo, headers))
 }
 
-/// Whether a field is about an HTTP/1.1 connection (section 4.2).
+/// Whether a field is specific to an HTTP/1.1 connection (section 4.2).
 fn is_of_a_connection(name: &HeaderName, value: &HeaderValue) -> bool {
     [CONNECTION, TRANSFER_ENCODING, UPGRADE].contains(name)
         || ["keep-alive", "proxy-connection"].contains(&name.as_str())
         || (*name == TE && value != "trailers")
 }
 
-/// The frame with the fields of a request that is a CONNECT, and what they count together.
+/// Encodes the fields of a CONNECT as a frame. Also returns their size as counted by RFC 9114
+/// (section 4.2.2).
 pub(super) fn push_request(request: &Request<()>) -> (Vec<u8>, usize) {
     let authority = request.uri().authority().map_or("", Authority::as_str);
     let fields = [
@@ -112,7 +113,7 @@ pub(super) fn push_request(request: &Request<()>) -> (Vec<u8>, usize) {
     (headers(fields), qpack::size(fields))
 }
 
-/// The frame with the fields of an answer.
+/// Encodes the fields of an answer as a frame.
 pub(super) fn push_answer(answer: &Response<()>) -> Vec<u8> {
     let status = answer.status();
     let status = [(":status", status.as_str().as_bytes())];
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
     use crate::session::connect::{answer as answers, connect_to};
 
-    /// The fields of a frame with a header section.
+    /// The fields in a HEADERS frame.
     fn fields(bytes: &[u8]) -> Vec<Field> {
         let (kind, rest) = frame::integer(bytes).unwrap();
         let (length, section) = frame::integer(rest).unwrap();

@@ -1,4 +1,4 @@
-//! What holds whatever a peer sends.
+//! Properties of the parsers of peers' input.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::{FIELD_BYTES_MAX, frame, qpack, settings};
 use crate::session::connect::{answer, connect_to};
 use crate::session::quic_streams::{Framing, Overhead};
 
-/// Panics where something does not hold for an input.
+/// Panics if a property does not hold for the input.
 pub(crate) fn oracle(input: &[u8]) {
     fields(input);
     payload(input);
@@ -21,7 +21,8 @@ pub(crate) fn oracle(input: &[u8]) {
     }
 }
 
-/// Fields are bounded and are written as they were read, and a request for a target asks for the same one again.
+/// Fields are bounded and survive a round trip, and a request for a target decodes to the same
+/// target.
 fn fields(input: &[u8]) {
     let Ok(fields) = qpack::decode(input) else {
         return;
@@ -48,7 +49,7 @@ fn fields(input: &[u8]) {
     }
 }
 
-/// Payload is the same in whatever pieces it comes, and never more than what came.
+/// The payload does not depend on how the input is split, and is never longer than the input.
 fn payload(input: &[u8]) {
     let read = |step: usize| {
         let (mut data, overhead) = (Data::default(), Overhead::default());

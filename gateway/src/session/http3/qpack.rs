@@ -1,6 +1,8 @@
-//! Field sections (RFC 9204) without a dynamic table: neither side has one, so none waits for another stream.
+//! Field sections (RFC 9204). Neither side uses a dynamic table, so no section waits for another
+//! stream.
 //!
-//! What is written uses the static table and no Huffman code: an open has one field that is in no table.
+//! The encoder uses the static table and no Huffman code, since only one field of an open is
+//! missing from the table.
 
 mod huffman;
 mod table;
@@ -13,31 +15,32 @@ use table::FIELDS;
 /// A name and a value.
 pub(super) type Field = (Cow<'static, [u8]>, Cow<'static, [u8]>);
 
-/// What each field counts besides its name and its value (RFC 9114, section 4.2.2).
+/// Number of bytes that are added to the size of each field's name and value (RFC 9114, section
+/// 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Bits of the numbers of the static table.
+/// Number of prefix bits of an index into the static table.
 const INDEXED_BITS: u32 = 6;
 const NAMED_BITS: u32 = 4;
-/// Bits of the length of a name, and of a value.
+/// Number of prefix bits of the length of a name or a value.
 const NAME_BITS: u32 = 3;
 const VALUE_BITS: u32 = 7;
 
 /// Why a section cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It is none, or refers to a table that there is not.
+    /// The bytes are not a field section, or refer to the dynamic table.
     Malformed,
-    /// Its fields are larger than [`FIELD_BYTES_MAX`].
+    /// The fields exceed [`FIELD_BYTES_MAX`].
     TooLarge,
 }
 
-/// The fields of a section.
+/// Decodes a section.
 ///
 /// # Errors
 /// [`Unreadable`].
 pub(super) fn decode(section: &[u8]) -> Result<Vec<Field>, Unreadable> {
     let mut input = Input(section);
-    // The required insert count has to be none; then the base is of no use.
+    // The required insert count has to be 0; in that case the base has no meaning.
     if input.integer(8)? != 0 {
         return Err(Unreadable::Malformed);
     }
@@ -53,35 +56,35 @@ pub(super) fn decode(section: &[u8]) -> Result<Vec<Field>, Unreadable> {
     Ok(fields)
 }
 
-/// What has not been read.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
     fn field(&mut self, first: u8) -> Result<Field, Unreadable> {
         match first {
-            // Indexed, of the static table.
+            // An indexed field from the static table.
             0b1100_0000.. => {
                 let (name, value) = known(self.integer(INDEXED_BITS)?)?;
                 Ok((name.as_bytes().into(), value.as_bytes().into()))
             }
-            // A literal with the name of a static field.
+            // A literal whose name is in the static table.
             0b0101_0000..=0b0101_1111 | 0b0111_0000..=0b0111_1111 => {
                 let (name, _) = known(self.integer(NAMED_BITS)?)?;
                 let value = self.text(VALUE_BITS)?;
                 Ok((name.as_bytes().into(), value.into()))
             }
-            // A literal.
+            // A literal with a literal name.
             0b0010_0000..=0b0011_1111 => {
                 let name = self.text(NAME_BITS)?;
                 let value = self.text(VALUE_BITS)?;
                 Ok((name.into(), value.into()))
             }
-            // The rest refers to the dynamic table.
+            // All other representations refer to the dynamic table.
             _ => Err(Unreadable::Malformed),
         }
     }
 
-    /// An integer in the last `bits` of the next byte and in those that follow (RFC 7541, section 5.1).
+    /// Reads an integer from the last `bits` of the next byte and the bytes after it (RFC 7541,
+    /// section 5.1).
     fn integer(&mut self, bits: u32) -> Result<usize, Unreadable> {
         let most = (1_usize << bits) - 1;
         let mut value = usize::from(self.byte()?) & most;
@@ -98,7 +101,8 @@ impl<'a> Input<'a> {
         Err(Unreadable::Malformed)
     }
 
-    /// A text whose length is in the last `bits` of the next byte, behind the bit that says whether it is coded.
+    /// Reads a string. The last `bits` of the next byte contain its length. The bit before the
+    /// length indicates whether the string is Huffman-coded.
     fn text(&mut self, bits: u32) -> Result<Vec<u8>, Unreadable> {
         let first = self.0.first().copied().ok_or(Unreadable::Malformed)?;
         let is_coded = first >> bits & 1 == 1;
@@ -124,7 +128,7 @@ fn known(index: usize) -> Result<(&'static str, &'static str), Unreadable> {
     FIELDS.get(index).copied().ok_or(Unreadable::Malformed)
 }
 
-/// The section with `fields`.
+/// Encodes `fields` as a section.
 pub(super) fn encode<'a>(fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut section = vec![0, 0];
     for (name, value) in fields {
@@ -161,7 +165,7 @@ fn push_integer(section: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     section.push(rest as u8);
 }
 
-/// What its fields count together.
+/// The size of the fields as counted by RFC 9114 (section 4.2.2).
 pub(super) fn size<'a>(fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> usize {
     let size = |(name, value): (&str, &[u8])| name.len() + value.len() + FIELD_OVERHEAD;
     fields.into_iter().map(size).sum()
@@ -199,7 +203,7 @@ mod tests {
         assert_eq!(read, owned);
     }
 
-    /// RFC 9204, appendix B.1, and a text in Huffman code.
+    /// Uses the example of RFC 9204, appendix B.1, and a Huffman-coded string.
     #[test]
     fn sections_of_the_standard_are_read() {
         let mut section = vec![0, 0, 0x51, 0x0b];
@@ -223,16 +227,16 @@ mod tests {
         for odd in [
             &[][..],
             &[0],
-            // A required insert count.
+            // A required insert count that is not 0.
             &[3, 0, 0xc0],
-            // Dynamic and post-base references.
+            // References to the dynamic table, and post-base references.
             &[0, 0, 0x80],
             &[0, 0, 0x40, 0],
             &[0, 0, 0x10],
             &[0, 0, 0x00, 0],
-            // Behind the end of the static table.
+            // An index beyond the end of the static table.
             &[0, 0, 0xff, 36],
-            // No value, less of it than is said, and a length that never ends.
+            // A missing value, a value shorter than its length, and a length without an end.
             &[0, 0, 0x50],
             &[0, 0, 0x50, 3, b'a'],
             &[0, 0, 0x50, 0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0],
@@ -244,7 +248,7 @@ mod tests {
 
     #[test]
     fn fields_are_bounded_together() {
-        // A byte each that stands for 18 and more.
+        // Each field takes one byte of the section, but its size is more than 18 bytes.
         let mut section = vec![0, 0];
         section.resize(2 + 1000, 0xc1);
         assert_eq!(decode(&section), Err(Unreadable::TooLarge));

@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9114, section 7.2.4): numbers and their values.
+//! SETTINGS (RFC 9114, section 7.2.4): identifiers and values.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use super::{FIELD_BYTES_MAX, code};
 use crate::session::quic_streams::Broken;
 
 const MAX_FIELD_SECTION_SIZE: u64 = 0x6;
-/// Those of HTTP/2 that HTTP/3 does not have.
+/// Settings that exist only in HTTP/2.
 const OF_HTTP2: std::ops::RangeInclusive<u64> = 0x2..=0x5;
 
-/// What the peer wants.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// What the fields of a request or an answer may count.
+    /// Maximum size of the fields of a request or an answer.
     pub(super) field_bytes_max: u64,
 }
 
-/// Adds the frame with what this side wants. What it leaves out is 0: tables of QPACK, and streams that wait for them.
+/// Appends the SETTINGS frame of this side. The omitted settings, QPACK's table capacity and the
+/// number of blocked streams, are 0.
 pub(super) fn push(bytes: &mut Vec<u8>) {
     let mut body = Vec::new();
     frame::push_integer(&mut body, MAX_FIELD_SECTION_SIZE);
@@ -25,10 +25,10 @@ pub(super) fn push(bytes: &mut Vec<u8>) {
     frame::push(bytes, frame::SETTINGS, &body);
 }
 
-/// What the body of a frame says.
+/// Reads the body of a SETTINGS frame.
 ///
 /// # Errors
-/// The peer must not send it.
+/// The settings violate the protocol.
 pub(super) fn read(mut body: &[u8]) -> Result<Settings, Broken> {
     let broken = |code, problem| Broken { code, problem };
     let mut seen = BTreeSet::new();
@@ -43,19 +43,22 @@ pub(super) fn read(mut body: &[u8]) -> Result<Settings, Broken> {
         let Some((number, value, rest)) = pair else {
             return Err(broken(
                 code::FRAME_ERROR,
-                "SETTINGS that end within a value",
+                "the peer's SETTINGS frame ends within a value",
             ));
         };
         body = rest;
         if !seen.insert(number) {
             return Err(broken(
                 code::SETTINGS_ERROR,
-                "a setting that is there twice",
+                "the peer sent a setting twice",
             ));
         }
         match number {
             number if OF_HTTP2.contains(&number) => {
-                return Err(broken(code::SETTINGS_ERROR, "a setting of HTTP/2 alone"));
+                return Err(broken(
+                    code::SETTINGS_ERROR,
+                    "the peer sent a setting that exists only in HTTP/2",
+                ));
             }
             MAX_FIELD_SECTION_SIZE => settings.field_bytes_max = value,
             _ => {}

@@ -1,4 +1,4 @@
-//! Peers that are no gateways of ours.
+//! Peers that are not MuxTunnel gateways.
 
 mod violations;
 
@@ -17,7 +17,7 @@ use crate::session::mux::{Dial, Mux, OpenEnd, Progress};
 
 const PROTOCOL: &str = "HTTP3";
 
-/// The frame with the fields of a CONNECT.
+/// A frame with the fields of a CONNECT.
 fn connect(authority: &str) -> Vec<u8> {
     message::push_request(&connect_to(&format!("tcp://{authority}")).unwrap()).0
 }
@@ -28,7 +28,7 @@ fn frame(kind: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A control stream that has begun as it has to.
+/// A control stream with valid settings.
 async fn control(connection: &Connection) -> quinn::SendStream {
     let mut control = connection.quic().open_uni().await.unwrap();
     control.write_all(&[0]).await.unwrap();
@@ -45,14 +45,13 @@ async fn request(connection: &Connection, bytes: &[u8]) -> (quinn::SendStream, R
     (sender, receiver)
 }
 
-/// The status of an answer.
 async fn status(receiver: &mut RecvStream) -> u16 {
     let frame = Frames::new(&Rc::default()).next(receiver).await.unwrap();
     let fields = qpack::decode(&frame.unwrap().body).unwrap();
     message::answer(fields).unwrap().status.as_u16()
 }
 
-/// What the other end closed a connection with.
+/// The code with which the peer closed a connection.
 async fn closed(connection: &Connection) -> VarInt {
     match connection.quic().closed().await {
         ConnectionError::ApplicationClosed(close) => close.error_code,
@@ -101,13 +100,13 @@ async fn requests_that_are_none_are_answered_and_the_session_goes_on() {
             assert_eq!(status(&mut receiver).await, expected);
             assert!(receiver.read_to_end(1).await.unwrap().is_empty());
         }
-        // One that ends without its fields.
+        // A request that ends without its fields.
         let (mut sender, mut receiver) = request(&near, &[]).await;
         sender.finish().unwrap();
         let cut = receiver.read_to_end(1).await.unwrap_err();
         let expected = quinn::ReadError::Reset(code::REQUEST_INCOMPLETE);
         assert_eq!(cut, quinn::ReadToEndError::Read(expected));
-        // In pieces, behind frames that nobody knows.
+        // The request arrives in pieces, after frames of unknown types.
         let mut bytes = frame(0x21, b"grease");
         bytes.extend(frame(0x1f * 5 + 0x21, &[]));
         bytes.extend(connect("web:80"));
@@ -214,7 +213,7 @@ async fn an_exit_that_has_left_rejects_requests() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         exit.go_away();
-        // Of the two that it knows it took the first.
+        // The exit took the first request, number 0, and takes no request from number 4 on.
         assert_eq!(
             kind(&mut frames, &mut theirs).await,
             (frame::GOAWAY, vec![4])
@@ -242,7 +241,7 @@ async fn streams_and_frames_that_nobody_knows_are_passed_over() {
             .await
             .unwrap();
         let mut kinds = Vec::new();
-        // More of them than there may be at once.
+        // The loop opens more streams than may be open at once.
         for number in 0..50_u64 {
             frame::push_integer(&mut kinds, 0x1f * number + 0x21);
             let mut stream = near.quic().open_uni().await.unwrap();
@@ -266,7 +265,7 @@ async fn streams_and_frames_that_nobody_knows_are_passed_over() {
     .await;
 }
 
-/// The way of an entry to an exit that is no gateway of ours, which has said its settings.
+/// An entry's connection to an exit that is not a MuxTunnel gateway and has sent its settings.
 async fn foreign_exit() -> (Connection, Rc<dyn Mux>, quinn::SendStream) {
     let (near, far) = crate::io::quic::tests::pair(PROTOCOL).await;
     let entry = entry_of(PROTOCOL, near, nowhere());
@@ -304,7 +303,7 @@ async fn interim_answers_are_passed_over_and_no_error_is_no_cut() {
         let mut early = [0; 8];
         receiver.read_exact(&mut early).await.unwrap();
         assert_eq!(&early, b"\0\x06early ");
-        // As servers do that need no more of a client.
+        // Servers stop a stream with NO_ERROR when they need no more bytes from a client.
         receiver.stop(code::NO_ERROR).unwrap();
         let mut came = Vec::new();
         client.read_to_end(&mut came).await.unwrap();
@@ -331,9 +330,9 @@ async fn requests_that_an_exit_did_not_take_come_back() {
         sender.reset(code::CONNECT_ERROR).unwrap();
         match reset.await.unwrap() {
             OpenEnd::Refused(refusal) => assert!(refusal.description.contains("0x10f")),
-            _ => panic!("it was not refused"),
+            _ => panic!("the open was not refused"),
         }
-        // The first is taken, the fourth is not.
+        // The peer takes the first request and refuses the fourth.
         let (_client, returned) = open(&entry, "tcp://web:80").await;
         let (_other, _receiver) = far.quic().accept_bi().await.unwrap();
         control

@@ -1,4 +1,5 @@
-//! A mux in memory: what is opened goes straight to the dialler of its other end. For the tests of those who use muxes.
+//! A mux in memory for tests of code that uses a mux. Opens go straight to the dialler of the other
+//! end.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -21,7 +22,7 @@ use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::stream::early_data::Connection;
 
-/// One end of it, and the dialler of the other one.
+/// One end of the mux, and the dialler of its other end.
 pub(crate) struct Memory {
     dialler: Dialler,
     identity: Option<Rc<str>>,
@@ -30,10 +31,10 @@ pub(crate) struct Memory {
     streams: watch::Sender<usize>,
     ended: watch::Sender<bool>,
     hears: OnceCell<Hears>,
-    /// What the peer was told of listeners.
+    /// The answers to the peer's requests for listeners.
     told: RefCell<Vec<(ListenId, Result<String, String>)>>,
     listened: Cell<u32>,
-    /// Its carriers, where it [takes](Self::takes_carriers) any.
+    /// The carriers of a mux that accepts any carriers, see [`Self::takes_carriers`].
     carriers: RefCell<Vec<Member>>,
     takes_carriers: Cell<bool>,
 }
@@ -41,11 +42,11 @@ pub(crate) struct Memory {
 struct Member {
     figures: CarrierFigures,
     outdated: bool,
-    /// It stays open.
+    /// Kept so that the connection stays open.
     _carrier: Option<Carrier>,
 }
 
-/// A mux that is ready, with one carrier; its other end has proved `identity`.
+/// Creates a ready mux with one carrier, whose peer has proved `identity`.
 pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
     let up = PoolState {
         up: 1,
@@ -66,29 +67,29 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
     })
 }
 
-/// A mux whose other end never answers an open.
+/// Creates a mux whose peer never answers an open.
 pub(crate) fn silent(identity: Option<&str>) -> Rc<Memory> {
     let dialler = Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) });
     memory(identity, dialler)
 }
 
 impl Memory {
-    /// For those who take any mux.
+    /// The mux as a trait object.
     pub(crate) fn shared(self: &Rc<Self>) -> Rc<dyn Mux> {
         Rc::new(Rc::clone(self))
     }
 
-    /// The peer goes away.
+    /// Simulates the shutdown of the peer.
     pub(crate) fn goes_away(&self) {
         self.progress.send_replace(Progress::GoingAway);
     }
 
-    /// The number of carriers that are up.
+    /// Sets the number of carriers that are up.
     pub(crate) fn carried_by(&self, up: usize) {
         self.numbers.send_modify(|numbers| numbers.up = up);
     }
 
-    /// It has carriers over `transports`, and takes others.
+    /// Gives the mux carriers over `transports`, and permits it to take further carriers.
     pub(crate) fn takes_carriers(&self, transports: &[CarrierTransport]) {
         self.takes_carriers.set(true);
         for transport in transports {
@@ -96,7 +97,7 @@ impl Memory {
         }
     }
 
-    /// What its carriers run on, the oldest first.
+    /// The transports of the carriers, oldest first.
     pub(crate) fn transports(&self) -> Vec<CarrierTransport> {
         let carriers = self.carriers.borrow();
         carriers.iter().map(|one| one.figures.transport).collect()
@@ -126,12 +127,12 @@ impl Memory {
         });
     }
 
-    /// The peer says `event`.
+    /// Simulates that the peer sends `event`.
     pub(crate) fn says(&self, event: ListenEvent) {
         self.hears.get().unwrap()(event);
     }
 
-    /// The peer asks this side to listen on `address`; returns what it is told.
+    /// Simulates the peer's request for a listener on `address`; returns the answer.
     pub(crate) fn asks_to_listen(&self, address: &str) -> (ListenId, Result<String, String>) {
         self.listened.set(self.listened.get() + 1);
         let target = format!("listen://{}", self.listened.get());
@@ -345,7 +346,10 @@ impl CarrierPool for Rc<Memory> {
 
 impl Listeners for Rc<Memory> {
     fn hear(&self, hears: Hears) {
-        assert!(self.hears.set(hears).is_ok(), "somebody hears already");
+        assert!(
+            self.hears.set(hears).is_ok(),
+            "the mux already has a receiver of events"
+        );
     }
 
     fn listen(&self, _: &str, _: Priority) -> Result<ListenId, ListenError> {

@@ -1,4 +1,4 @@
-//! A stream that the peer opened.
+//! An open of the peer.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{OPEN_MAX, Receiving, Sending};
 use crate::session::bridge::link::{Ask, Receiver, Sender};
 use crate::session::quic_streams::Traffic;
 
-/// How long the answer that there is no stream may wait for credit.
+/// Maximum time that a refusal waits for credit.
 const REFUSAL_MAX: Duration = Duration::from_secs(10);
 
 /// An open that waits for its answer.
@@ -23,7 +23,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What a new stream asks for; `None`: nothing that is known here, or not in time.
+    /// Reads the open on a new stream; `None`: the message is unknown, or did not arrive in time.
     pub(super) async fn read(
         (sender, mut receiver): (Sending, Receiving),
         traffic: Rc<Traffic>,
@@ -44,7 +44,7 @@ impl Asked {
                 if let Ok(Err(Cut::Peer(_))) = other {
                     traffic.taken_back();
                 }
-                tracing::debug!(?other, "Stream that is no open");
+                tracing::debug!(?other, "The first message of a stream is not an open");
                 None
             }
         }
@@ -73,7 +73,7 @@ impl Ask for Asked {
         drop(tokio::task::spawn_local(async move {
             let said = tokio::time::timeout(REFUSAL_MAX, self.sender.say(answer)).await;
             if let Ok(Ok(())) = said {
-                // A peer that has gone needs no answer.
+                // A closed connection needs no answer.
                 let _ = self.sender.finish();
             }
         }));

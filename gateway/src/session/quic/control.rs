@@ -1,9 +1,9 @@
-//! The control streams: one of each side, with what is said of the whole connection.
+//! The control streams, one for each side. These streams carry messages about the whole connection.
 
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
-use muxtunnel_proto::ListenWord;
+use muxtunnel_proto::{Assignment, ListenWord};
 use quinn::{Connection, RecvStream, SendStream};
 
 use super::reading::{Cut, Reading};
@@ -12,41 +12,40 @@ use super::{end_of, violation};
 use crate::session::end::SessionEnd;
 use crate::session::quic_streams::Overhead;
 
-/// What this side says. One message at a time: what it is to say next stays where it is known.
+/// This side's control stream. The value holds one message at a time; the caller stores the state
+/// for later messages.
 pub(super) struct Saying {
     connection: Connection,
     stream: SendStream,
-    /// What has not gone.
+    /// The unsent bytes of the message.
     unsaid: Bytes,
 }
 
-/// What the peer says.
+/// The peer's control stream.
 pub(super) struct Hearing {
     connection: Connection,
-    /// `None`: it has not come.
+    /// `None`: the peer has not opened the stream yet.
     stream: Option<RecvStream>,
     has_heard: bool,
-    /// A message that has begun to come.
     reading: Reading,
     overhead: Rc<Overhead>,
 }
 
-/// What the peer says.
+/// Messages of the peer.
 pub(super) enum Heard {
-    /// Streams can be opened, so many at once.
-    Hello {
-        streams_max: u32,
-        /// Packets can be sent.
-        packets: bool,
-    },
-    /// It takes no more streams.
+    /// The peer is ready. The peer accepts at most `streams_max` concurrent streams.
+    Hello { streams_max: u32, packets: bool },
+    /// The peer takes no further streams.
     GoingAway,
-    /// Of a listener.
+    /// A message about a listener.
     Listen(ListenWord),
+    /// The addresses and DNS servers that the peer assigns to this side.
+    Assign(Assignment),
 }
 
 impl Saying {
-    /// How many streams this side takes is said first, and whether it takes packets.
+    /// Opens the stream and queues HELLO. HELLO contains the number of streams that this side
+    /// takes, and whether it accepts packets.
     ///
     /// # Errors
     /// The connection has ended.
@@ -56,7 +55,7 @@ impl Saying {
         packets: bool,
     ) -> Result<Self, SessionEnd> {
         let stream = connection.open_uni().await.map_err(end_of)?;
-        // Little is said here, and before all else.
+        // The stream carries few bytes, which have priority over all other streams.
         let _ = stream.set_priority(i32::MAX);
         let hello = Message::Hello {
             version: VERSION,
@@ -70,17 +69,17 @@ impl Saying {
         })
     }
 
-    /// Whether all that was said has gone.
+    /// Whether the last message has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.unsaid.is_empty()
     }
 
-    /// Says `message`, where [`Self::is_done`].
+    /// Queues `message`. Call this function only if [`Self::is_done`] returns true.
     pub(super) fn say(&mut self, message: &Message) {
         self.unsaid = message.encode().into();
     }
 
-    /// Has some of what was said go. May be dropped and called again.
+    /// Sends a part of the queued message. A caller may drop the future and call again.
     ///
     /// # Errors
     /// The connection has ended.
@@ -106,15 +105,15 @@ impl Hearing {
         }
     }
 
-    /// Whether streams can be opened.
+    /// Whether HELLO has arrived, so that this side may open streams.
     pub(super) fn has_heard(&self) -> bool {
         self.has_heard
     }
 
-    /// What the peer says next. May be dropped and called again.
+    /// Returns the next message. A caller may drop the future and call again.
     ///
     /// # Errors
-    /// The connection has ended, or the peer breaks the protocol.
+    /// The connection has ended, or the peer broke the protocol.
     pub(super) async fn next(&mut self) -> Result<Heard, SessionEnd> {
         loop {
             let stream = match &mut self.stream {
@@ -138,16 +137,19 @@ impl Hearing {
                     });
                 }
                 _ if !self.has_heard => {
-                    return Err(violation("its control stream does not begin with HELLO"));
+                    return Err(violation(
+                        "the peer's control stream does not begin with HELLO",
+                    ));
                 }
                 Message::GoAway | Message::Unknown if self.overhead.count().is_err() => {
-                    return Err(violation("too many messages that say nothing"));
+                    return Err(violation("the peer sent too many messages without effect"));
                 }
                 Message::GoAway => return Ok(Heard::GoingAway),
                 Message::Listen(word) => return Ok(Heard::Listen(word)),
+                Message::Assign(assignment) => return Ok(Heard::Assign(assignment)),
                 Message::Unknown => {}
                 other => {
-                    let text = format!("{other:?} is out of place on a control stream");
+                    let text = format!("unexpected message on the control stream: {other:?}");
                     return Err(violation(text));
                 }
             }
@@ -155,14 +157,14 @@ impl Hearing {
     }
 }
 
-/// Neither control stream ends before the connection.
+/// The error for the end of a control stream, which must not precede the end of the connection.
 fn ended(connection: &Connection, cut: Cut) -> SessionEnd {
     match cut {
         Cut::Connection(error) => end_of(error),
         Cut::Malformed(error) => violation(error.to_string()),
         Cut::Peer(_) => match connection.close_reason() {
             Some(error) => end_of(error),
-            None => violation("a control stream has ended"),
+            None => violation("the peer ended its control stream"),
         },
     }
 }

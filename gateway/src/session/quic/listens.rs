@@ -1,4 +1,4 @@
-//! Listeners that the entry asks the exit for, on one connection.
+//! Listeners that the entry requests from the exit on one connection.
 
 use muxtunnel_proto::{ListenError, ListenId, ListenWord, Priority, Refusal};
 
@@ -8,10 +8,10 @@ use crate::session::bridge::link::{Hears, Listens};
 use crate::session::end::SessionEnd;
 
 impl Quic {
-    /// The peer speaks of a listener.
+    /// Handles a message of the peer about a listener.
     ///
     /// # Errors
-    /// It must not say that.
+    /// The peer may not send this message.
     pub(super) fn heard_of_listener(
         &self,
         word: ListenWord,
@@ -37,7 +37,8 @@ impl Listens for Quic {
             .borrow_mut()
             .ask_as(listen, address, priority)?;
         if self.side == Side::Dials {
-            // Until then the exit has nothing to open streams for.
+            // The exit may open streams only now: before the entry requests a listener, the exit
+            // has no reason to open streams.
             let quic = self.traffic.connection.quic();
             quic.set_max_concurrent_bi_streams(self.streams_max.into());
         }

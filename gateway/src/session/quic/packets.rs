@@ -1,9 +1,11 @@
-//! IP packets in datagrams (RFC 9221): one in each, without a header of virtio-net.
+//! IP packets in datagrams (RFC 9221): each datagram contains one packet without a virtio-net
+//! header.
 //!
-//! What an interface brings is cut to what the path takes ([`Segments`]); what comes is joined again ([`Coalescer`]), and then
-//! looked at as what any carrier brings. Packets wait in the session's queues, where `CoDel` sees them: the library
-//! has [`PACKETS_UNSENT_MAX`] of them, and sends them before payload of streams. So that streams have their half, none
-//! go to the library for a while once there were enough ([`Sharing`]).
+//! [`Segments`] cuts an interface's packets to the size that the path takes. [`Coalescer`] joins
+//! received packets, which are then checked like the packets of any carrier. Packets wait in the
+//! session's queues, where `CoDel` controls them. The library holds at most [`PACKETS_UNSENT_MAX`],
+//! and sends packets before payload of streams. To give streams half of the capacity, the library
+//! gets no packets for a while after each turn ([`Sharing`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,21 +22,21 @@ use crate::session::packets::PacketQueue;
 use crate::session::quic_streams::Traffic;
 use crate::stream::packet::Packet;
 
-/// Datagrams that are joined at once.
+/// Maximum number of datagrams that are joined at once.
 const BATCH_MAX: usize = 256;
-/// Bytes of packets before streams that have something to send have their turn: at least...
+/// Minimum number of bytes in a turn of packets, if streams have unsent bytes.
 const TURN_MIN: u64 = 64 << 10;
-/// ...and, where they make no use of it, at most.
+/// Maximum number of bytes in a turn of packets, if streams do not use their turns.
 const TURN_MAX: u64 = 8 << 20;
-/// How long a turn of streams may take.
+/// Maximum length of a turn of streams.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// The least time that the event loop can wait.
+/// Minimum time that the event loop can sleep.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What both loops have.
+/// State that both loops share.
 type Shared = (Rc<Traffic>, Rc<PacketQueue>);
 
-/// Sends what waits, until the connection ends.
+/// Sends waiting packets until the connection ends.
 pub(super) async fn send((traffic, packets): Shared) {
     let _turn = packets.turn().await;
     let mut sharing = Sharing::new(&traffic);
@@ -54,7 +56,7 @@ pub(super) async fn send((traffic, packets): Shared) {
             let quic = traffic.connection.quic();
             match quic.send_datagram_wait(datagram).await {
                 Ok(()) => sharing.sent(length),
-                // The path takes less than a moment ago.
+                // The path's packet size has just decreased.
                 Err(SendDatagramError::TooLarge) => packets.dropped(DropReason::TooBig),
                 Err(_) => return,
             }
@@ -63,7 +65,8 @@ pub(super) async fn send((traffic, packets): Shared) {
     }
 }
 
-/// A packet as the datagrams that the path takes; `None`: it does not fit, and must not be cut.
+/// Cuts a packet into datagrams that the path takes; `None`: the packet does not fit, and must not
+/// be cut.
 fn cut(traffic: &Traffic, packet: &Packet) -> Option<Vec<Bytes>> {
     let framed = packet.bytes();
     let longest = traffic.connection.quic().max_datagram_size()?;
@@ -78,7 +81,7 @@ fn cut(traffic: &Traffic, packet: &Packet) -> Option<Vec<Bytes>> {
     Some(datagrams.collect())
 }
 
-/// Hands on what comes, until the connection ends.
+/// Passes received packets to their receiver until the connection ends.
 pub(super) async fn receive((traffic, packets): Shared) {
     let quic = traffic.connection.quic();
     let mut joining = Joining(None);
@@ -91,12 +94,12 @@ pub(super) async fn receive((traffic, packets): Shared) {
             joining.arrived(&packets, &next);
         }
         joining.flush(&packets);
-        // Others have their turn, also where more has come.
+        // Yields to other tasks, even if more packets have arrived.
         tokio::task::yield_now().await;
     }
 }
 
-/// What came at once, joined as far as the interface takes it.
+/// Packets that arrived together, joined as far as the interface accepts joined packets.
 struct Joining(Option<Coalescer>);
 
 impl Joining {
@@ -128,19 +131,20 @@ impl Joining {
 
 /// Turns of packets and streams.
 ///
-/// The library does not say whether streams have something to send. So where they may have, they have the connection for
-/// themselves after each turn of packets, for as many bytes or as long as that took; where they make little use of it, turns of
-/// packets are longer next, and those of streams as short as can be.
+/// The library does not report whether streams have bytes to send. So after each turn of packets,
+/// streams get a turn alone if they may have such bytes. The turn of streams lasts for as many
+/// bytes, or for as long, as the turn of packets. If streams use little of their turn, later turns
+/// of packets are longer, and turns of streams have the minimum length.
 struct Sharing<'a> {
     traffic: &'a Traffic,
-    /// Bytes of packets that go to the library before streams have their turn.
+    /// Number of bytes in a turn of packets before streams get theirs.
     turn: u64,
-    /// Streams made use of their last turn.
+    /// Whether streams used their last turn.
     is_used: bool,
-    /// Of this turn.
+    /// Number of bytes of packets in this turn.
     sent: u64,
     since: Instant,
-    /// In all.
+    /// Total number of bytes of packets.
     total: u64,
 }
 
@@ -156,19 +160,18 @@ impl<'a> Sharing<'a> {
         }
     }
 
-    /// A turn of packets begins.
     fn begin(&mut self) {
         self.sent = 0;
         self.since = Instant::now();
     }
 
-    /// The library has so many bytes of packets more.
+    /// Counts bytes of packets that the library received.
     fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
         self.total += bytes;
     }
 
-    /// Lets streams have their turn where it is theirs.
+    /// Waits for the end of the streams' turn, if the turn of packets is over.
     async fn yield_to_streams(&mut self) {
         if self.sent < self.turn {
             return;
@@ -205,14 +208,14 @@ impl<'a> Sharing<'a> {
         self.traffic.connection.quic().close_reason().is_some()
     }
 
-    /// Packets that the library has not sent, bytes.
+    /// Number of bytes of packets that the library has not sent.
     fn unsent(&self) -> u64 {
         let space = self.traffic.connection.quic().datagram_send_buffer_space();
         let empty = PACKETS_UNSENT_MAX - size_of::<Bytes>();
         empty.saturating_sub(space) as u64
     }
 
-    /// Bytes that were sent of what is no packet.
+    /// Number of sent bytes that do not belong to packets.
     fn others(&self) -> u64 {
         let all = self.traffic.connection.quic().stats().udp_tx.bytes;
         all.saturating_sub(self.total - self.unsent().min(self.total))

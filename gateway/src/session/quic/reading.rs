@@ -1,4 +1,4 @@
-//! Messages off a stream, and how a stream is cut.
+//! Reads messages from a stream, and translates the reasons for a cut.
 
 use bytes::Bytes;
 use muxtunnel_proto::ResetCode;
@@ -8,10 +8,10 @@ use super::wire::{self, Message};
 use crate::session::message::{HEADER_BYTES, Malformed};
 use crate::session::quic_streams::{Broken, Framing, Overhead};
 
-/// Why nothing more comes or goes on a stream.
+/// Why a stream ended.
 #[derive(Debug)]
 pub(super) enum Cut {
-    /// The peer cut it, or ended it too early.
+    /// The peer cut the stream, or ended it too early.
     Peer(ResetCode),
     Malformed(Malformed),
     Connection(ConnectionError),
@@ -47,7 +47,7 @@ impl From<WriteError> for Cut {
     }
 }
 
-/// Payload as it is, and the native protocol's codes.
+/// Unframed payload, with the native protocol's codes.
 #[derive(Debug, Default)]
 pub(crate) struct Bare;
 
@@ -71,7 +71,7 @@ impl Framing for Bare {
     }
 }
 
-/// The native protocol's codes; the library sends 0 for a stream that is dropped.
+/// Decodes the native protocol's codes; the library sends 0 for a dropped stream.
 fn reset_code(code: VarInt) -> ResetCode {
     match u16::try_from(code.into_inner()) {
         Ok(0) => ResetCode::Cancelled,
@@ -80,18 +80,18 @@ fn reset_code(code: VarInt) -> ResetCode {
     }
 }
 
-/// A message that comes.
+/// A message that is being read.
 #[derive(Debug, Default)]
 pub(super) struct Reading(Vec<u8>);
 
 impl Reading {
-    /// The next message. May be dropped and called again.
+    /// Returns the next message. A caller may drop the future and call again.
     ///
     /// # Errors
     /// [`Cut`].
     pub(super) async fn next(&mut self, stream: &mut RecvStream) -> Result<Message, Cut> {
         loop {
-            // What is buffered is read without waiting: others have their turn all the same.
+            // Buffered bytes are read without waiting, so the task yields here to other tasks.
             tokio::task::consume_budget().await;
             let wanted = match self.0.split_first_chunk() {
                 None => HEADER_BYTES,

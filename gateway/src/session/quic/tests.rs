@@ -1,4 +1,4 @@
-//! An entry that says what none says.
+//! Entries that send messages that MuxTunnel gateways never send.
 
 use tokio::net::TcpListener;
 
@@ -7,7 +7,7 @@ use crate::io::quic::Connection;
 use crate::io::quic::tests::PROTOCOL;
 use crate::session::bridge::tests::{exit_of, in_time, leads_to, nowhere};
 
-/// Says hello as an entry that is no gateway of ours.
+/// Sends the HELLO of an entry that is not a MuxTunnel gateway.
 pub(super) async fn hello(near: &Connection) -> quinn::SendStream {
     let mut control = near.quic().open_uni().await.unwrap();
     let hello = Message::Hello {
@@ -25,7 +25,7 @@ async fn what_is_no_open_is_reset_and_the_session_goes_on() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (near, exit) = exit_of(PROTOCOL, leads_to(listener.local_addr().unwrap())).await;
         let mut control = hello(&near).await;
-        // Of a later version, which this one passes over.
+        // A message of a later version, which is ignored.
         control.write_all(b"\x63\0\x01?").await.unwrap();
         for bytes in [
             &b"\x03\xff\xff"[..],
@@ -50,7 +50,7 @@ async fn what_is_no_open_is_reset_and_the_session_goes_on() {
             priority: Priority::Auto,
             target: "tcp://web:80".to_owned(),
         };
-        // In pieces.
+        // The open arrives in pieces.
         for byte in open.encode() {
             sender.write_all(&[byte]).await.unwrap();
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -92,7 +92,7 @@ async fn messages_that_say_nothing_end_the_connection_where_there_are_too_many()
         for message in [&b"\x63\0\0"[..], b"\x02\0\0"] {
             let (near, _exit) = exit_of(PROTOCOL, nowhere()).await;
             let mut control = hello(&near).await;
-            // It fails once the connection has ended.
+            // This fails once the connection has ended.
             let _ = control.write_all(&message.repeat(30_000)).await;
             let closed = tokio::time::timeout(Duration::from_secs(10), near.quic().closed());
             let Ok(ConnectionError::ApplicationClosed(close)) = closed.await else {

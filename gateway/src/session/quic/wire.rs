@@ -1,29 +1,31 @@
-//! Messages: what both ends say before payload on a stream, and on their control streams. docs/protocol.md has the wire.
+//! Messages that both ends send before payload on a stream, and on their control streams.
+//! docs/protocol.md defines the wire format.
 //!
-//! Each is a kind, a length and as many bytes. What follows the fields that are known here is of a later version and is
-//! ignored, as is a kind that is not known where it asks for no answer.
+//! Each message has a kind, a length and a body. Bytes after the known fields belong to a later
+//! version and are ignored. Unknown kinds that need no answer are also ignored.
 
 use muxtunnel_proto::{
-    LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Refusal, TARGET_LENGTH_MAX,
+    Assignment, LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Refusal,
+    TARGET_LENGTH_MAX,
 };
 
 use crate::session::message::{
     self, DESCRIPTION_BYTES_MAX, Fields, HEADER_BYTES, Malformed, push_refusal, push_text,
 };
 
-/// Of the longest message that is taken, without its header: the longest target, and room for what later versions say.
+/// Maximum length of an accepted body: the longest target, with room for fields of later versions.
 pub(super) const BODY_BYTES_MAX: usize = 2 * TARGET_LENGTH_MAX;
-/// Of an address that is listened on.
+/// Maximum length of a listener's address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 256;
 
-/// Of the fields of HELLO that are always there.
+/// Length of the mandatory fields of HELLO, in bytes.
 #[cfg(any(test, feature = "oracles"))]
 const HELLO_BYTES: usize = 5;
 
-/// The version of what follows, in HELLO.
+/// The protocol's version, in HELLO.
 pub(super) const VERSION: u8 = 1;
 
-/// The features of HELLO: IP packets go in datagrams.
+/// Bit in the features of HELLO: IP packets in datagrams.
 const PACKETS: u8 = 1;
 
 const HELLO: u8 = 1;
@@ -34,45 +36,47 @@ const REFUSED: u8 = 5;
 const LISTEN: u8 = 6;
 const LISTENING: u8 = 7;
 const UNLISTEN: u8 = 8;
+const ASSIGN: u8 = 9;
 
-/// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The first on a control stream.
+    /// The first message on a control stream.
     Hello {
-        /// The newest that the sender speaks.
+        /// The newest version that the sender supports.
         version: u8,
-        /// Streams that it takes at once; 0: it takes none.
+        /// Number of concurrent streams that the sender takes; 0: the sender takes no streams.
         streams_max: u32,
-        /// It takes IP packets.
+        /// Whether the sender accepts IP packets.
         packets: bool,
     },
-    /// On a control stream: the sender takes no more streams.
+    /// On a control stream: the sender takes no further streams.
     GoAway,
-    /// The first on a stream.
+    /// The first message on a stream.
     Open { priority: Priority, target: String },
-    /// The answer to an open: payload follows.
+    /// The answer that grants an open; payload follows the answer.
     Opened {
-        /// What was reached; may be empty.
+        /// The address that the peer reached; may be empty.
         address: String,
     },
-    /// The answer to an open: nothing follows.
+    /// The answer that refuses an open; nothing follows the answer.
     Refused(Refusal),
-    /// On a control stream: of a listener.
+    /// On a control stream: a message about a listener.
     Listen(ListenWord),
-    /// Of a later version.
+    /// On the exit's control stream: the addresses and DNS servers of the entry.
+    Assign(Assignment),
+    /// A message kind of a later version.
     Unknown,
 }
 
-/// The kind of a message, and how many bytes follow.
+/// Decodes the kind of a message and the length of its body.
 ///
 /// # Errors
-/// Too many.
+/// The body is too long.
 pub(super) fn header(bytes: [u8; HEADER_BYTES]) -> Result<(u8, usize), Malformed> {
     message::header(bytes, BODY_BYTES_MAX)
 }
 
-/// A message of which `body` is all that follows the header.
+/// Decodes a message with the body `body`.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -82,7 +86,7 @@ pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
         HELLO => Message::Hello {
             version: fields.byte()?,
             streams_max: u32::from_be_bytes(fields.array()?),
-            // Those that know no features do not write them.
+            // Older versions omit the features.
             packets: fields.byte().is_ok_and(|features| features & PACKETS != 0),
         },
         GO_AWAY => Message::GoAway,
@@ -108,6 +112,7 @@ pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
             code: u16::from_be_bytes(fields.array()?).into(),
             reason: fields.text()?.to_owned(),
         }),
+        ASSIGN => Message::Assign(Assignment::decode(body).ok_or(Malformed::Assignment)?),
         _ => Message::Unknown,
     })
 }
@@ -126,7 +131,7 @@ fn listen_address(fields: &mut Fields<'_>) -> Result<String, Malformed> {
 }
 
 impl Message {
-    /// As it is written. Texts that do not fit are cut.
+    /// Encodes the message. Texts that exceed their maximum length are cut.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let kind = match self {
@@ -155,14 +160,18 @@ impl Message {
                 REFUSED
             }
             Self::Listen(word) => push_word(&mut body, word),
-            // Nobody says it.
+            Self::Assign(assignment) => {
+                body.extend(assignment.encode());
+                ASSIGN
+            }
+            // This kind is never sent.
             Self::Unknown => u8::MAX,
         };
         message::framed(kind, &body)
     }
 }
 
-/// Returns its kind.
+/// Appends the fields of `word`, and returns its kind.
 fn push_word(body: &mut Vec<u8>, word: &ListenWord) -> u8 {
     match word {
         ListenWord::Listen {
@@ -193,7 +202,7 @@ fn push_word(body: &mut Vec<u8>, word: &ListenWord) -> u8 {
     }
 }
 
-/// Any message is read as what would be written, and needs all of its bytes.
+/// Panics if a message does not survive a round trip, or if it decodes without all of its bytes.
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) fn oracle(input: &[u8]) {
     let Some((head, rest)) = input.split_first_chunk() else {
@@ -213,7 +222,7 @@ pub(crate) fn oracle(input: &[u8]) {
     }
     let written = message.encode();
     let (head, rest) = written.split_at(HEADER_BYTES);
-    // A code is read as it was written, and only words of a refusal are cut.
+    // The round trip keeps codes, and cuts only a refusal's description.
     assert_eq!(head[0], kind);
     let again = decode(kind, rest);
     match (&message, again) {
@@ -231,6 +240,8 @@ pub(crate) fn oracle(input: &[u8]) {
     }
     let needed = match message {
         Message::Hello { .. } => HELLO_BYTES,
+        // An assignment may have any number of items, so a shorter body may also be valid.
+        Message::Assign(_) => 0,
         _ => rest.len(),
     };
     for end in 0..needed {
@@ -314,6 +325,13 @@ mod tests {
                 }),
                 b"\x08\0\x0a\0\0\0\x01\0\x02\0\x02no",
             ),
+            (
+                Message::Assign(Assignment {
+                    addresses: vec!["10.72.0.9".parse().unwrap()],
+                    ..Assignment::default()
+                }),
+                b"\x09\0\x08\0\x01\0\x04\x0a\x48\0\x09",
+            ),
         ] {
             assert_eq!(message.encode(), bytes);
             assert_eq!(read(bytes), Ok(message));
@@ -330,6 +348,7 @@ mod tests {
         assert_eq!(read(b"\x03\0\x02\0\0"), Err(Malformed::TooShort(3)));
         assert_eq!(read(b"\x07\0\x06\0\0\0\0\0\0"), Err(Malformed::Listener));
         assert_eq!(read(b"\x04\0\x03\0\x01\xff"), Err(Malformed::Text));
+        assert_eq!(read(b"\x09\0\x01\0"), Err(Malformed::Assignment));
         let long = Malformed::TooLong {
             length: BODY_BYTES_MAX + 1,
             most: BODY_BYTES_MAX,

@@ -1,26 +1,29 @@
-//! Frames and messages that carry nothing: each costs the peer a few bytes and this side some work, and no window bounds them.
+//! Limits frames and messages without payload. Each such frame costs the peer a few bytes and this
+//! side some work, and no window bounds the number of frames.
 //!
-//! A few are no abuse: peers send frames of kinds that nobody knows so that they stay allowed, and some an empty one at each
-//! flush. So the bounds are far above that, and far below what a flood brings.
+//! A few such frames are no abuse. Some peers send frames of reserved types so that receivers keep
+//! tolerating them (GREASE), and some send an empty frame at each flush. So the limits are far
+//! above such use, and far below a flood.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::base::token_bucket::Bucket;
 
-/// On one stream, without payload in between.
+/// Maximum number of successive frames without payload on one stream.
 const IN_A_ROW_MAX: u32 = 100;
-/// The first ones of each stream do not count for its connection: some libraries end each stream by one.
+/// Number of frames of each stream that the connection's limit ignores, since some libraries end
+/// each stream with an empty frame.
 const FREE: u32 = 4;
-/// On all streams of a connection, a second, and for how long at once.
+/// Rate for all streams of a connection, in frames per second, and its burst.
 const PER_SECOND: u64 = 1000;
 const BURST: Duration = Duration::from_secs(10);
 
-/// There are too many.
+/// The peer sent too many frames without payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Excessive;
 
-/// Those of one connection.
+/// Counts the frames of one connection.
 #[derive(Debug)]
 pub(crate) struct Overhead(RefCell<Bucket>);
 
@@ -31,7 +34,7 @@ impl Default for Overhead {
 }
 
 impl Overhead {
-    /// One more.
+    /// Counts a frame or message without payload.
     ///
     /// # Errors
     /// [`Excessive`].
@@ -43,7 +46,7 @@ impl Overhead {
     }
 }
 
-/// Those of one stream.
+/// Counts the frames of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamOverhead {
     in_a_row: u32,
@@ -51,7 +54,7 @@ pub(crate) struct StreamOverhead {
 }
 
 impl StreamOverhead {
-    /// One more.
+    /// Counts a frame or message without payload.
     ///
     /// # Errors
     /// [`Excessive`].
@@ -67,7 +70,7 @@ impl StreamOverhead {
         all.count()
     }
 
-    /// Payload came.
+    /// Records payload, which ends a sequence of frames without payload.
     pub(crate) fn carried(&mut self) {
         self.in_a_row = 0;
     }

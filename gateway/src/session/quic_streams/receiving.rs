@@ -1,4 +1,4 @@
-//! What the peer sends on a stream.
+//! The half of a stream that the peer sends.
 
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -10,17 +10,17 @@ use quinn::{ReadError, RecvStream, VarInt};
 use super::{Broken, Framing, Traffic};
 use crate::session::bridge::link::Receiver;
 
-/// Pieces of payload that are received at once; each is what one packet brought.
+/// Maximum number of payload pieces in one read; each piece comes from one packet.
 const PIECES_MAX: usize = 64;
-/// What local ends of a connection have not taken before streams receive one piece at a time.
+/// Unread bytes of a connection's local ends at which a read takes only a single piece.
 const HELD_MAX: u64 = 8 << 20;
 
-/// What the peer sends.
+/// The half of a stream that the peer sends.
 pub(crate) struct Receiving<F: Framing> {
     stream: RecvStream,
     traffic: Rc<Traffic>,
     framing: F,
-    /// Bytes that were received and the local end has not taken.
+    /// Number of received bytes that the local end has not taken.
     held: u64,
 }
 
@@ -34,14 +34,14 @@ impl<F: Framing> Receiving<F> {
         }
     }
 
-    /// The library's, for what comes before payload.
+    /// The library's stream, for messages that precede the payload.
     pub(crate) fn stream(&mut self) -> &mut RecvStream {
         &mut self.stream
     }
 
-    /// Cuts it by a code of the protocol itself.
+    /// Cuts the half with a code that the protocol itself defines.
     pub(crate) fn reject(&mut self, code: VarInt) {
-        // It fails where the stream has ended.
+        // This fails if the stream has ended.
         let _ = self.stream.stop(code);
     }
 
@@ -60,7 +60,7 @@ impl<F: Framing> Receiving<F> {
 impl<F: Framing> Drop for Receiving<F> {
     fn drop(&mut self) {
         self.count(0);
-        // The library would say 0. It fails where the stream has ended.
+        // Without this call the library would send code 0. This fails if the stream has ended.
         let _ = self.stream.stop(F::code(ResetCode::Cancelled));
     }
 }
@@ -74,7 +74,7 @@ impl<F: Framing> Receiver for Receiving<F> {
             false => 1,
         };
         loop {
-            // What is buffered is read without waiting: others have their turn all the same.
+            // Buffered bytes are read without waiting, so the task yields here to other tasks.
             tokio::task::consume_budget().await;
             let mut pieces = vec![Bytes::new(); most];
             let read = self.stream.read_chunks(&mut pieces).await;
@@ -95,13 +95,13 @@ impl<F: Framing> Receiver for Receiving<F> {
         }
     }
 
-    /// The library has given credit for it when it was received.
+    /// Does nothing, since the library gave the credit when the bytes were received.
     fn took(&mut self, bytes: usize) {
         self.count(self.held.saturating_sub(bytes as u64));
     }
 
     fn stop(&mut self, code: ResetCode) {
-        // It fails where the stream has ended.
+        // This fails if the stream has ended.
         let _ = self.stream.stop(F::code(code));
     }
 }
@@ -118,7 +118,7 @@ fn not_read<F: Framing>(error: ReadError) -> Outcome {
     }
 }
 
-/// What several packets brought.
+/// Payload that consists of pieces from several packets.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pieces: Vec<Bytes>,

@@ -1,4 +1,5 @@
-//! Room for streams of this side's: the library says whether the peer allows one more now, and not how many at once.
+//! Room for streams of this side. The library reports only whether the peer permits one more stream
+//! now, not how many.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -11,19 +12,19 @@ type Halves = (SendStream, RecvStream);
 
 #[derive(Default)]
 pub(super) struct Room {
-    /// One that was waited for, and that nobody has taken.
+    /// A stream that [`Self::wait`] opened and that is not used yet.
     spare: RefCell<Option<Halves>>,
     is_full: Cell<bool>,
     full_wake: Notify,
 }
 
 impl Room {
-    /// The peer allows no more for now.
+    /// Whether the peer permits no further streams for now.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.get()
     }
 
-    /// A new stream; `None`: [`Self::is_full`].
+    /// Opens a stream; `None`: the peer permits no stream now ([`Self::is_full`]).
     pub(super) fn take(&self, quic: &Connection) -> Option<Result<Halves, ConnectionError>> {
         if let Some(spare) = self.spare.take() {
             return Some(Ok(spare));
@@ -42,7 +43,8 @@ impl Room {
         }
     }
 
-    /// Waits until there is room again behind [`Self::is_full`]. May be dropped and called again.
+    /// Waits for room after [`Self::is_full`] returned true. A caller may drop the future and call
+    /// again.
     ///
     /// # Errors
     /// The connection has ended.

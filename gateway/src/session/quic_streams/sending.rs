@@ -1,12 +1,15 @@
-//! What this side sends on a stream.
+//! The half of a stream that this side sends.
 //!
-//! The library does not say how much a peer takes: a batch is offered, it takes what it may, and the rest waits here, in no
-//! buffer of the session's. So that stalled streams hold little, a stream whose last batch was not taken at once offers half as
-//! much next, and all rests together are bounded by [`RESTS_MAX`], beyond which a stream offers [`OFFER_MIN`].
+//! The library does not report how many bytes a peer takes. So a stream offers a batch, the library
+//! takes a part, and the rest waits here, outside the session's buffers. If the library did not
+//! take a batch at once, the stream offers half as much next time, which keeps the rests of stalled
+//! streams small. [`RESTS_MAX`] bounds all rests together. Above this bound, each stream offers
+//! [`OFFER_MIN`].
 //!
-//! What the peer has not acknowledged is bounded by `memory.retain`, beyond which the library takes nothing of any stream, and
-//! wakes the stream first that waited last. So bulk has but [`bulk_share`] of it, for which its streams wait in turn, and
-//! those with little to send never do.
+//! `memory.retain` bounds the unacknowledged bytes. At that bound the library takes nothing from
+//! any stream, and later it first wakes the stream that waited last. So bulk gets only
+//! [`bulk_share`], for which its streams queue. Streams with little to send never wait for that
+//! share.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -24,29 +27,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{Framing, Traffic};
 use crate::session::bridge::link::{Held, Payload, Sender, Unsent};
 
-/// What all rests of a connection hold before streams offer [`OFFER_MIN`].
+/// Number of bytes in all rests of a connection above which each stream offers [`OFFER_MIN`].
 const RESTS_MAX: usize = 8 << 20;
-/// The least that a stream offers.
+/// Minimum number of bytes that a stream offers.
 const OFFER_MIN: usize = 8 << 10;
-/// The most: one batch.
+/// Maximum number of bytes that a stream offers: one batch.
 const OFFER_MAX: usize = 256 << 10;
-/// A rest of which less than this part is left is copied.
+/// A rest is copied if it is smaller than its batch divided by this number.
 const FITTED_SHARE: usize = 4;
-/// How long the peer has to read what it has acknowledged, before a reset has its library throw that away.
+/// How long the peer may take to read acknowledged bytes. A reset makes the peer's library discard
+/// unread bytes.
 const RESET_PAUSE: Duration = Duration::from_millis(10);
 
-/// What this side sends.
+/// The half of a stream that this side sends.
 pub(crate) struct Sending<F: Framing> {
-    /// `None`: it is reset.
+    /// The library's stream; `None`: the stream is reset.
     stream: Option<SendStream>,
     traffic: Rc<Traffic>,
-    /// What the library has not taken.
+    /// Bytes that the library has not taken yet.
     rest: Bytes,
-    /// What it holds of memory, in [`Traffic::rests`].
+    /// Number of bytes of memory that the rest holds, as counted in [`Traffic::rests`].
     rest_bytes: usize,
-    /// The place of the next batch among what is not acknowledged; `None`: it is small.
+    /// The next batch's part of the unacknowledged bytes; `None`: the batch is small.
     place: Option<OwnedSemaphorePermit>,
-    /// The stream's part of what is unsent.
+    /// The stream's count of unsent payload.
     unsent: Option<Arc<Unsent>>,
     offer: usize,
     has_sent: bool,
@@ -54,7 +58,7 @@ pub(crate) struct Sending<F: Framing> {
     framing: PhantomData<F>,
 }
 
-/// A batch, for as long as the library has a piece of it.
+/// A batch, which exists until the library has dropped all of its pieces.
 struct Batch {
     bytes: Vec<u8>,
     _place: Option<OwnedSemaphorePermit>,
@@ -66,14 +70,14 @@ impl AsRef<[u8]> for Batch {
     }
 }
 
-/// Bytes of `retain` that bulk may have sent without acknowledgement.
+/// How many of `retain` bytes bulk may have sent without an acknowledgement.
 pub(super) fn bulk_share(retain: u64) -> usize {
     usize::try_from(retain / 8 * 7)
         .unwrap_or(usize::MAX)
         .clamp(OFFER_MAX, Semaphore::MAX_PERMITS)
 }
 
-/// A piece that the library has until the peer acknowledges it.
+/// A piece that the library holds until the peer acknowledges it.
 struct Piece {
     bytes: Bytes,
     _held: Option<Held>,
@@ -103,12 +107,12 @@ impl<F: Framing> Sending<F> {
 
     pub(crate) fn set_priority(&self, priority: Priority) {
         if let Some(stream) = &self.stream {
-            // It fails where the stream has ended.
+            // This fails if the stream has ended.
             let _ = stream.set_priority(order(priority));
         }
     }
 
-    /// Its number; `None`: it is reset.
+    /// The stream's number; `None`: the stream is reset.
     pub(crate) fn id(&self) -> Option<u64> {
         let stream = self.stream.as_ref();
         stream.map(|stream| VarInt::from(stream.id()).into_inner())
@@ -123,17 +127,18 @@ impl<F: Framing> Sending<F> {
         poll_fn(|context| self.poll_rest(context)).await
     }
 
-    /// The same, at once or as soon as there is credit for it.
+    /// Works as [`Self::say`], but returns at once. The stream sends the message when it has
+    /// credit.
     pub(crate) fn say_soon(&mut self, message: Vec<u8>) {
         self.set_rest(message.into());
-        // Where there is none, or the stream was cut, the next send or wait fails.
+        // Without credit, or on a cut stream, the next send or wait reports the failure.
         let _ = self.poll_rest(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// Cuts it at once by a code of the protocol itself.
+    /// Cuts the half at once with a code that the protocol itself defines.
     pub(crate) fn reject(&mut self, code: VarInt) {
         if let Some(mut stream) = self.stream.take() {
-            // It fails where the stream has ended.
+            // This fails if the stream has ended.
             let _ = stream.reset(code);
         }
     }
@@ -149,7 +154,7 @@ impl<F: Framing> Sending<F> {
         self.rest_bytes = bytes;
     }
 
-    /// Ready once the library has all of the rest.
+    /// Completes once the library has taken the whole rest.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Result<(), WriteError>> {
         while !self.rest.is_empty() {
             let Some(stream) = &mut self.stream else {
@@ -167,7 +172,7 @@ impl<F: Framing> Sending<F> {
         Poll::Ready(Ok(()))
     }
 
-    /// A rest holds all of its batch, so a small one is copied.
+    /// Copies a small rest, since the rest keeps its whole batch in memory.
     fn fit_rest(&mut self) {
         if self.rest.is_empty() {
             self.rest = Bytes::new();
@@ -178,7 +183,7 @@ impl<F: Framing> Sending<F> {
         }
     }
 
-    /// How much may be read now.
+    /// Number of bytes that may be read now.
     fn offer(&self) -> usize {
         let free = RESTS_MAX.saturating_sub(self.traffic.rests.get());
         self.offer.min(free).max(OFFER_MIN)
@@ -194,11 +199,11 @@ impl<F: Framing> Sender for Sending<F> {
         if offer <= FIRST_READ_BYTES {
             return Ok(offer);
         }
-        // It fits: it is at most OFFER_MAX.
+        // The cast is safe: `offer` is at most OFFER_MAX.
         let place = Arc::clone(&self.traffic.unacknowledged).acquire_many_owned(offer as u32);
         tokio::select! {
             biased;
-            // It is never closed.
+            // The semaphore is never closed.
             place = place => self.place = place.ok(),
             outcome = self.stopped() => return Err(outcome),
         }
@@ -211,11 +216,11 @@ impl<F: Framing> Sender for Sending<F> {
         let offered = payload.remaining();
         let mut head = Vec::new();
         F::begin(offered, &mut head);
-        // Of the size that it needs: what is more would be held along with it.
+        // Allocated with the exact size, since the library would also hold spare capacity.
         let mut frame = Vec::with_capacity(head.len() + offered);
         frame.extend(head);
         frame.extend_from_slice(payload.chunk());
-        // What was asked for and is not needed is another stream's.
+        // Unneeded permits return to the other streams.
         let place = self.place.take();
         let place = place.and_then(|mut place| place.split(offered.min(place.num_permits())));
         self.set_rest(Bytes::from_owner(Batch {
@@ -244,12 +249,12 @@ impl<F: Framing> Sender for Sending<F> {
         let Some(stream) = self.stream.as_mut().filter(|_| self.rest.is_empty()) else {
             return Err(Outcome::PeerReset(ResetCode::Cancelled));
         };
-        // It fails where the stream was cut, which is seen by the other half.
+        // This fails if the stream was cut, which the other half notices.
         let _ = stream.finish();
         let arrived = stream.stopped();
         let held = Unsent::hold(&self.traffic.unsent);
         drop(tokio::task::spawn_local(async move {
-            // Until then the connection is not to be closed.
+            // The connection must not be closed before the peer has received the end of the stream.
             let _ = arrived.await;
             drop(held);
         }));
@@ -280,7 +285,7 @@ impl<F: Framing> Sender for Sending<F> {
         };
         let code = F::code(code);
         if !self.has_sent {
-            // It fails where the stream has ended.
+            // This fails if the stream has ended.
             let _ = stream.reset(code);
             return;
         }
@@ -296,7 +301,8 @@ impl<F: Framing> Drop for Sending<F> {
     fn drop(&mut self) {
         self.count_rest(0);
         if let Some(stream) = self.stream.as_mut().filter(|_| !self.finished) {
-            // The library would finish it, which is for an end alone.
+            // Without this call the library would finish the stream, which would look like a
+            // regular end.
             let _ = stream.reset(F::code(ResetCode::Cancelled));
         }
     }
@@ -314,7 +320,7 @@ fn not_written<F: Framing>(error: WriteError) -> Outcome {
     }
 }
 
-/// As the library orders streams: the higher ones first.
+/// Maps a priority to the library's order, in which higher values are sent first.
 const fn order(priority: Priority) -> i32 {
     match priority {
         Priority::Interactive => 1,

@@ -1,21 +1,21 @@
-//! Streams that the peer opens and takes back before they are answered (as CVE-2023-44487 in HTTP/2): each makes this side
-//! dial, and leaves its place to the next one at once.
+//! Streams that the peer opens and cancels before they are answered (compare CVE-2023-44487 in
+//! HTTP/2). Each such stream makes this side dial, and frees its place for the next stream at once.
 //!
-//! One of many clients behind a peer may do that, so the connection goes on: further streams wait for a while, and the
-//! peer's credit for streams bounds how many do.
+//! The cause may be a single one of the peer's many clients, so the connection continues. Further
+//! streams wait for a while; the peer's credit for streams bounds the number of waiting streams.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::base::token_bucket::Bucket;
 
-/// Taken back a second without a pause, and for how long at once.
+/// Sustained rate in streams per second, and the burst.
 const PER_SECOND: u64 = 200;
 const BURST: Duration = Duration::from_secs(5);
-/// Longest pause, so that streams of others are answered in time.
+/// Maximum pause, so that streams of other clients are answered in time.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Those of one connection.
+/// Counts the cancelled streams of one connection.
 pub(super) struct TakenBack(RefCell<Bucket>);
 
 impl Default for TakenBack {
@@ -25,7 +25,7 @@ impl Default for TakenBack {
 }
 
 impl TakenBack {
-    /// One more.
+    /// Counts a cancelled stream.
     pub(super) fn count(&self) {
         let (mut bucket, now) = (self.0.borrow_mut(), Instant::now());
         if bucket.ready_at().is_none_or(|at| at < now + PAUSE_MAX) {
@@ -33,7 +33,7 @@ impl TakenBack {
         }
     }
 
-    /// Waits until the next stream may be taken up.
+    /// Waits until the next stream may be accepted.
     pub(super) async fn pause(&self) {
         loop {
             let ready = self.0.borrow().ready_at();

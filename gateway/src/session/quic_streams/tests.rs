@@ -1,4 +1,4 @@
-//! What is the same for both protocols: room for streams, streams that are taken back, and peers that say nothing.
+//! Cases for both protocols: room for streams, cancelled streams, and silent peers.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::session::mux::{Dial, Dialler, Mux, Progress};
 
 const PROTOCOLS: [&str; 2] = ["QUIC", "HTTP3"];
 
-/// Says what a peer of `protocol` says first.
+/// Sends the first messages of a peer of `protocol`.
 async fn greet(protocol: &str, connection: &Connection) -> SendStream {
     let mut control = connection.quic().open_uni().await.unwrap();
     let hello: &[u8] = match protocol {
@@ -27,26 +27,26 @@ async fn greet(protocol: &str, connection: &Connection) -> SendStream {
     control
 }
 
-/// Asks for port 80 of `host`, three letters.
+/// Opens a stream to port 80 of `host`, a name of three letters.
 async fn ask(protocol: &str, connection: &Connection, host: &str) -> (SendStream, RecvStream) {
     let (mut sender, receiver) = connection.quic().open_bi().await.unwrap();
     let ask = match protocol {
         "QUIC" => [b"\x03\0\x0f\0\0\x0ctcp://", host.as_bytes(), b":80"].concat(),
-        // :method of the static table, :authority by its name there.
+        // :method is an entry of the static table; :authority uses its name from the table.
         _ => [b"\x01\x0b\0\0\xcf\x50\x06", host.as_bytes(), b":80"].concat(),
     };
     sender.write_all(&ask).await.unwrap();
     (sender, receiver)
 }
 
-/// Agrees on a stream that the other side opened.
+/// Grants a stream that the peer opened.
 async fn agree(
     protocol: &str,
     (mut sender, receiver): (SendStream, RecvStream),
 ) -> [Box<dyn std::any::Any>; 2] {
     let answer: &[u8] = match protocol {
         "QUIC" => b"\x04\0\x02\0\0",
-        // :status 200 of the static table.
+        // :status 200 from the static table.
         _ => &[1, 3, 0, 0, 0xd9],
     };
     sender.write_all(answer).await.unwrap();
@@ -58,7 +58,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(within, what).await.unwrap()
 }
 
-/// An entry, and a link of its session to a peer that takes `streams` at once.
+/// An entry, and a link of its session to a peer that takes `streams` concurrent streams.
 async fn entry_to(protocol: &str, streams: u32) -> (Rc<dyn Mux>, Connection, SendStream) {
     let (near, far) = pair(protocol).await;
     let entry = entry_of(protocol, near, nowhere());
@@ -90,7 +90,7 @@ async fn a_stream_beyond_what_a_peer_takes_at_once_goes_over_another_connection(
             let _third = agree(protocol, soon(other.quic().accept_bi()).await.unwrap()).await;
             let (_client, _end) = open(&entry, "tcp://web:80").await;
             let _fourth = agree(protocol, soon(other.quic().accept_bi()).await.unwrap()).await;
-            // Both are full: it waits for the end of another one.
+            // Both links are full, so the open waits for the end of another stream.
             let (_client, _end) = open(&entry, "tcp://web:80").await;
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(entry.stream_count(), 5, "{protocol}");
@@ -147,7 +147,8 @@ async fn opens_that_wait_for_room_go_elsewhere_where_their_session_goes_away() {
     .await;
 }
 
-/// `web` is at the listener; others are counted and never reached.
+/// A dialler that reaches `web` at the listener. Dials of other targets are counted and never
+/// complete.
 fn counting(listener: &TcpListener, dialled: &Rc<Cell<u64>>) -> Dialler {
     let (leads, dialled) = (leads_to(listener.local_addr().unwrap()), Rc::clone(dialled));
     Box::new(move |target, identity, source| -> Dial {
@@ -169,7 +170,7 @@ async fn whoever_takes_streams_back_again_and_again_is_served_slowly_and_others_
             let _control = greet(protocol, &near).await;
             let (mut sender, _receiver) = ask(protocol, &near, "web").await;
             let (mut target, _) = soon(listener.accept()).await.unwrap();
-            // 1,000 at once, and 200 a second: it takes 2 s.
+            // With a burst of 1,000 streams and 200 streams per second, 1,400 streams take 2 s.
             let begun = Instant::now();
             for number in 0..1400 {
                 let (_sender, mut receiver) = ask(protocol, &near, "off").await;
@@ -197,7 +198,7 @@ async fn whoever_takes_streams_back_again_and_again_is_served_slowly_and_others_
     .await;
 }
 
-/// So much time passes at once.
+/// Advances the clock by `time` in one step.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -211,7 +212,7 @@ async fn a_peer_that_says_no_hello_in_time_is_cut_off() {
             let (near, exit) = exit_of(protocol, nowhere()).await;
             let (dialled, far) = pair(protocol).await;
             let entry = entry_of(protocol, dialled, nowhere());
-            // It says hello, and has this side say none.
+            // The peer sends its hello, but gives this side no credit for a hello.
             let (silenced, deaf) = pair(protocol).await;
             let mut credit = Vec::new();
             while let Some(stream) = silenced.quic().open_uni().now_or_never() {

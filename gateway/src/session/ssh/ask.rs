@@ -1,4 +1,4 @@
-//! A channel that the peer asks for.
+//! A channel that the peer opens.
 
 use std::rc::Rc;
 
@@ -51,7 +51,7 @@ impl Ask for Asked {
         self.asked.refuse(code, &refusal.description);
     }
 
-    /// A peer cannot take it back.
+    /// Never completes, since the peer cannot cancel an open.
     async fn abandoned(&mut self) {
         std::future::pending::<()>().await;
     }

@@ -1,7 +1,8 @@
 //! The two halves of a stream, and its end.
 //!
-//! The library keeps something of each channel that this side closes before the peer has. So one that is over waits for the
-//! peer's CLOSE, which OpenSSH sends by itself; between two gateways of ours the entry sends it.
+//! The library keeps the state of each channel that this side closes before the peer does. So a
+//! channel that is over waits for the peer's CLOSE. OpenSSH sends CLOSE by itself. Between two
+//! MuxTunnel gateways, the entry sends CLOSE.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -18,10 +19,10 @@ use crate::io::ssh::events::Half;
 use crate::session::bridge::link::{Held, Payload, Receiver, Sender, Unsent};
 use crate::session::mux::Local;
 
-/// How long the peer's CLOSE of a channel that is over may take.
+/// Maximum time until the peer's CLOSE of a channel that is over.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// A channel, which is to be closed once it is dropped.
+/// A channel that is closed after this value is dropped.
 pub(super) struct Line {
     half: Rc<Half>,
     chan: Arc<Chan>,
@@ -58,19 +59,19 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.chan.stop(None);
         let (half, chan) = (Rc::clone(&self.half), Arc::clone(&self.chan));
-        // It has ended with its connection otherwise.
+        // If this fails, the channel has ended with its connection.
         let _ = self.traffic.over.send(Over { half, chan });
     }
 }
 
-/// A channel that no stream is on any more.
+/// A channel whose stream has ended.
 pub(super) struct Over {
     half: Rc<Half>,
     chan: Arc<Chan>,
 }
 
 impl Over {
-    /// Closes it, where the peer does not.
+    /// Closes the channel if the peer does not.
     pub(super) async fn close(self, traffic: Rc<Traffic>) {
         let Self { half, chan } = self;
         if chan.is_over() && !traffic.closes {
@@ -97,7 +98,7 @@ const fn outcome(cut: Cut) -> Outcome {
     }
 }
 
-/// Payload that the library has until it has encrypted it.
+/// Payload that the library holds until it has encrypted the payload.
 struct Piece {
     bytes: Vec<u8>,
     _held: Option<Held>,
@@ -110,15 +111,15 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// What this side sends.
+/// The half that this side sends.
 pub(crate) struct Sending {
     line: Rc<Line>,
-    /// What the library has not taken, which it goes on with.
+    /// The send in progress, with the bytes that the library has not taken.
     sending: Option<Local<'static, Result<(), russh::Error>>>,
 }
 
 impl Sending {
-    /// Waits until the library has taken what was sent.
+    /// Waits until the library has taken the sent bytes.
     async fn settle(&mut self) -> Result<(), Outcome> {
         if let Some(sending) = &mut self.sending {
             let sent = poll_fn(|context| sending.as_mut().poll(context)).await;
@@ -129,7 +130,7 @@ impl Sending {
     }
 }
 
-/// Waits until nothing more can be sent.
+/// Waits until this side can send nothing more.
 async fn cut(line: &Line) -> Outcome {
     loop {
         if let Some(outcome) = line.cut() {
@@ -174,7 +175,7 @@ impl Sender for Sending {
     }
 
     fn rest(&mut self) {
-        // Nothing is reserved.
+        // No capacity is reserved.
     }
 
     fn finish(&mut self) -> Result<(), Outcome> {
@@ -186,7 +187,7 @@ impl Sender for Sending {
         drop(tokio::task::spawn_local(async move {
             let pass_on = async {
                 if let Some(sending) = sending {
-                    // The connection has ended otherwise, which the other half sees.
+                    // If this fails, the connection has ended, which the other half notices.
                     let _ = sending.await;
                 }
                 line.half.finish().await;
@@ -215,13 +216,13 @@ impl Sender for Sending {
         }
     }
 
-    /// CLOSE without EOF, once the other half has stopped.
+    /// Sends CLOSE without EOF, once the other half has stopped.
     fn reset(&mut self, _: ResetCode) {
         self.sending = None;
     }
 }
 
-/// What the peer sends.
+/// The half that the peer sends.
 pub(crate) struct Receiving {
     line: Rc<Line>,
 }

@@ -1,6 +1,7 @@
 //! Listeners of one connection: tcpip-forward and cancel-tcpip-forward (RFC 4254, section 7.1).
 //!
-//! SSH names a listener by its address, as its asker wrote it, and has no word for one that ends.
+//! SSH identifies a listener by its address, as the requester wrote it. SSH has no message for the
+//! end of a listener.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,22 +17,21 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::io::ssh::{Connection, NoChannel};
 use crate::session::bridge::link;
 
-/// The listeners of either side.
 pub(super) struct Listens {
     connection: Connection,
     listeners: RefCell<BTreeMap<ListenId, Listener>>,
-    /// The last number of one that the peer asked for.
+    /// The number of the listener that the peer requested last.
     last: Cell<u32>,
-    /// What the peer has said of those that this side asks for; two words for each at most.
+    /// The peer's answers about listeners that this side requested, at most two for each.
     tell: mpsc::UnboundedSender<ListenEvent>,
     told: Mutex<mpsc::UnboundedReceiver<ListenEvent>>,
 }
 
 struct Listener {
-    /// As its asker wrote it.
+    /// The listener's address as the requester wrote it.
     address: String,
     port: u16,
-    /// The peer waits for it.
+    /// Sends the answer to the waiting peer.
     answer: Option<oneshot::Sender<Option<u16>>>,
 }
 
@@ -47,7 +47,7 @@ impl Listens {
         })
     }
 
-    /// What the peer says of those that this side asked for.
+    /// Returns the next event of a listener that this side requested.
     pub(super) async fn news(&self) -> ListenEvent {
         match self.told.lock().await.recv().await {
             Some(event) => event,
@@ -55,7 +55,7 @@ impl Listens {
         }
     }
 
-    /// The peer asks this side to listen.
+    /// Handles the peer's request to listen.
     pub(super) fn asked(
         &self,
         address: String,
@@ -83,19 +83,19 @@ impl Listens {
         })
     }
 
-    /// The peer does not want it any more.
+    /// Handles the peer's cancellation.
     pub(super) fn given_up(&self, address: &str, port: u16) -> Option<ListenEvent> {
         let listen = self.find(address, port)?;
         self.listeners.borrow_mut().remove(&listen);
         Some(ListenEvent::GivenUp { listen })
     }
 
-    /// The target of a channel from this listener of the peer's.
+    /// The target of a channel from this listener of the peer.
     pub(super) fn target_of(&self, address: &str, port: u16) -> Option<String> {
         self.find(address, port).map(listen_target)
     }
 
-    /// What the channels of a listener on this side say of it.
+    /// The address that the channels of a listener on this side report.
     pub(super) fn address_of(&self, listen: ListenId) -> Option<(String, u16)> {
         let listeners = self.listeners.borrow();
         let listener = listeners.get(&listen)?;
@@ -130,19 +130,19 @@ impl Listens {
             }
             Err(NoChannel::Refused(_)) => {
                 self.listeners.borrow_mut().remove(&listen);
-                let text = format!("the other side does not listen on {host} port {port}");
+                let text = format!("the peer does not listen on {host} port {port}");
                 let refusal = Refusal::new(Reason::NotAllowed, text);
                 ListenEvent::Ended { listen, refusal }
             }
-            // The connection has ended, and with it all that was asked on it.
+            // The connection and all requests on it have ended.
             Err(NoChannel::Lost) => return,
         };
-        // The link has ended otherwise.
+        // If this fails, the link has ended.
         let _ = self.tell.send(event);
     }
 }
 
-/// The address that a client means: all of IPv4 by nothing, or by `*`.
+/// The address that a client requests. An empty text or `*` means all IPv4 addresses.
 fn ip_of(address: &str) -> Option<IpAddr> {
     match address {
         "" | "*" => Some(IpAddr::from([0, 0, 0, 0])),
@@ -193,7 +193,8 @@ impl link::Listens for Rc<Listens> {
         if let (Some(listener), Ok(port)) = (listeners.get_mut(&listen), port) {
             listener.port = port;
             if let Some(answer) = listener.answer.take() {
-                // It has given up otherwise, and says so.
+                // This fails if the requester has given up the listener, which the requester also
+                // reports.
                 let _ = answer.send(Some(port));
             }
         }

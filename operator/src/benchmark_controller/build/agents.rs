@@ -1,9 +1,10 @@
-//! The agents: pods at the ends of a path that run iperf when the runner tells them to.
+//! The agents: pods at the ends of a path that run iperf on request of the runner.
 //!
-//! The tunnel pair keeps the kernel's defaults and has no emulation. The direct pair has the sysctls
-//! of the gateways and the same delay, made by the same sidecar on the ports of iperf and echo. Each
-//! agent stands where the gateways of its end stand. The agents of the network are in the pods of its gateways, which the
-//! controller of the tunnel builds.
+//! The tunnel pair keeps the kernel's default sysctls and has no WAN emulation. The direct pair has
+//! the gateways' sysctls and delay. The gateways' sidecar for WAN emulation also runs in the direct
+//! pair, where it delays the ports of iperf and echo. Each agent is placed like the gateways of its
+//! end. The agents that measure IP packets are in the pods of the network's gateways, which the
+//! tunnel's controller builds.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
@@ -23,7 +24,7 @@ use crate::muxbench;
 use crate::settings::Settings;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
-/// An agent has nothing to drain.
+/// Grace period of an agent, which has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
 /// User and group of the images.
 const USER: i64 = 65532;
@@ -60,7 +61,8 @@ pub fn deployment(
         ),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
-            // Two pods of one agent at a time would have the runner measure the wrong one.
+            // If an old and a new pod of an agent ran at the same time, the runner could measure
+            // the old pod.
             strategy: Some(DeploymentStrategy {
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
@@ -82,7 +84,7 @@ pub fn deployment(
     }
 }
 
-/// The Service in front of a server agent, to which the tunnel's forwards lead.
+/// The Service of a server agent, which is the target of the tunnel's forwards.
 #[must_use]
 pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent: Agent) -> Service {
     let index = environment.key.index;
@@ -110,8 +112,8 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
     }
 }
 
-/// What all pods of a benchmark have in common: no privilege, no service-account token, the token of
-/// the benchmark.
+/// The common part of all pods of a benchmark. The pods are unprivileged, and mount the token of
+/// the benchmark, but no token of the service account.
 #[must_use]
 pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
     PodSpec {
@@ -135,7 +137,7 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
     }
 }
 
-/// Gives an agent what the gateways have: their sysctls, and their delay on the agent's own ports.
+/// Gives an agent the gateways' sysctls, and their delay on the agent's ports.
 fn like_a_gateway(spec: &mut PodSpec, gateway: &PodSpec) {
     if let (Some(own), Some(theirs)) = (&mut spec.security_context, &gateway.security_context) {
         own.sysctls.clone_from(&theirs.sysctls);
@@ -162,7 +164,7 @@ fn like_a_gateway(spec: &mut PodSpec, gateway: &PodSpec) {
     spec.init_containers = Some(vec![wan]);
 }
 
-/// `args` of muxwan with `--port` for each of `ports` instead of the carrier's.
+/// `args` of muxwan, with `--port` for each of `ports` in place of the carrier's port.
 fn with_ports(args: &[String], ports: &[u16]) -> Vec<String> {
     let mut changed = Vec::new();
     let mut args = args.iter();

@@ -1,4 +1,4 @@
-//! What all objects of a benchmark have in common.
+//! Metadata of all objects of a benchmark.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 
-/// The metadata of an object that goes with its benchmark.
+/// The metadata of an object that is deleted with its benchmark.
 #[must_use]
 pub fn owned(
     benchmark: &ValidatedBenchmark,

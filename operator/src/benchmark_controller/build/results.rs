@@ -1,4 +1,4 @@
-//! The ConfigMap with the results: the same lines of JSON as in the log.
+//! The ConfigMap with the results: the same JSON lines as in the runner's log.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_bench_api::result::{Cell, Record, Summary};
@@ -8,10 +8,10 @@ use crate::benchmark_controller::names::{self, RESULTS};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 
-/// Key of the lines.
+/// Key of the JSON lines.
 pub const RESULTS_KEY: &str = "results.jsonl";
 
-/// The ConfigMap. `summary`: `None` while cells are still measured.
+/// The ConfigMap. `summary`: `None` while cells are being measured.
 #[must_use]
 pub fn config_map(
     benchmark: &ValidatedBenchmark,
@@ -20,7 +20,7 @@ pub fn config_map(
 ) -> ConfigMap {
     let records = cells.iter().cloned().map(Record::Cell);
     let records = records.chain(summary.cloned().map(Record::Summary));
-    // A record is plain data of ours, which always is JSON.
+    // A record has only plain data, so its serialization cannot fail.
     let lines: Vec<String> = records
         .filter_map(|record| serde_json::to_string(&record).ok())
         .collect();
@@ -35,7 +35,7 @@ pub fn config_map(
     }
 }
 
-/// The cells and the summary that a results ConfigMap holds; lines that cannot be read are left out.
+/// The cells and the summary in a results ConfigMap. Invalid lines are omitted.
 #[must_use]
 pub fn read(config_map: &ConfigMap) -> (Vec<Cell>, Option<Summary>) {
     let (mut cells, mut summary) = (Vec::new(), None);

@@ -1,5 +1,5 @@
-//! The runner: its Job, the Secret with the token that it shares with the agents, and the ConfigMap by
-//! which it knows the operator.
+//! The runner: its Job, the Secret with the token that it shares with the agents, and the ConfigMap
+//! that authenticates the operator.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
@@ -21,11 +21,12 @@ const TOKEN_KEY: &str = "token";
 
 /// Key of the hash in its ConfigMap.
 const HASH_KEY: &str = "sha256";
-/// Where the runner finds the hash. A directory of its own: a file mounted by subPath never changes.
+/// Mount point of the directory with the hash. The kubelet never updates a file that is mounted by
+/// subPath.
 const OPERATOR_DIRECTORY: &str = "/etc/muxbench-operator";
 const OPERATOR_VOLUME: &str = "operator";
 
-/// The ConfigMap. `hash`: what is published of the operator's token.
+/// The ConfigMap. `hash`: the published hash of the operator's token.
 #[must_use]
 pub fn operator_key(benchmark: &ValidatedBenchmark, hash: String) -> ConfigMap {
     ConfigMap {
@@ -35,7 +36,7 @@ pub fn operator_key(benchmark: &ValidatedBenchmark, hash: String) -> ConfigMap {
     }
 }
 
-/// The Secret. `token`: text that nobody can guess.
+/// The Secret. `token`: a random text.
 #[must_use]
 pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
     Secret {
@@ -50,7 +51,8 @@ pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
     }
 }
 
-/// The Job. One pod, once: a second one would not know what the first had measured.
+/// The Job. The Job runs one pod once, because a second pod would not know the measurements of the
+/// first pod.
 #[must_use]
 pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
     let mut args = vec!["run".to_owned()];

@@ -1,4 +1,5 @@
-//! The MuxTunnels of an environment: one for each protocol, all to the same server, and the one that carries IP packets.
+//! The MuxTunnels of an environment: one per protocol, all with forwards to the same server, and
+//! one that carries IP packets.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
@@ -12,7 +13,7 @@ use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_l
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
 use crate::protocol::configured;
 
-/// The tunnel of `protocol`: forwards of iperf and of the echo to the tunnel pair's server.
+/// The tunnel of `protocol`, with forwards for iperf and echo to the tunnel pair's server.
 #[must_use]
 pub fn tunnel(
     benchmark: &ValidatedBenchmark,
@@ -78,7 +79,8 @@ pub fn tunnel(
     }
 }
 
-/// The tunnel of `protocol` that carries IP packets between the addresses of its gateways, in whose pods the agents are.
+/// The tunnel of `protocol` that carries IP packets between the addresses of its gateways. The
+/// agents of this tunnel run in the gateways' pods.
 #[must_use]
 pub fn network(
     benchmark: &ValidatedBenchmark,
@@ -99,7 +101,8 @@ pub fn network(
     tunnel
 }
 
-/// Its clients are agents of `namespace`, however the entry's Service is exposed.
+/// The forward's clients are agents of `namespace`, regardless of how the entry's Service is
+/// exposed.
 fn forward(name: &str, port: u16, (namespace, server): (&str, &str)) -> Forward {
     Forward {
         name: name.to_owned(),

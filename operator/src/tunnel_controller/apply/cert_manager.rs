@@ -1,5 +1,5 @@
-//! Asks cert-manager for missing certificates, and deletes those that are no longer requested. Client
-//! required.
+//! Requests missing certificates from cert-manager, and deletes Certificates that are no longer
+//! requested. This module requires a client.
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -23,13 +23,17 @@ pub(super) async fn apply(
     let api: Api<Certificate> = Api::namespaced(cluster.client.clone(), &holder.namespace);
     for certificate in superfluous {
         if let Err(error) = delete(&api, &certificate).await {
-            // Without cert-manager, or the right to ask it, there is nothing to delete.
+            // Without cert-manager, or without the permission to use it, the operator cannot delete
+            // Certificates.
             missing(error)?;
         }
     }
     for wanted in requests {
         let name = wanted.name_any();
-        info!(certificate = name, "asking cert-manager for a certificate");
+        info!(
+            certificate = name,
+            "requesting a certificate from cert-manager"
+        );
         let how = PatchParams::apply(MANAGER).force();
         let problem = match api.patch(&name, &how, &Patch::Apply(&wanted)).await {
             Ok(applied) => pending(&applied),
@@ -44,7 +48,10 @@ pub(super) async fn apply(
 
 async fn delete(api: &Api<Certificate>, certificate: &Certificate) -> Result<(), kube::Error> {
     let name = certificate.name_any();
-    info!(certificate = name, "deleting, no longer requested");
+    info!(
+        certificate = name,
+        "deleting a certificate that is no longer requested"
+    );
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: certificate.uid(),

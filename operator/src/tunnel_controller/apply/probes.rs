@@ -1,6 +1,7 @@
-//! Makes the Jobs that try sysctls, each once, and has them remember a refusal.
+//! Creates the Jobs that test sysctls, each once, and stores a refusal in the Job.
 //!
-//! A Job is never changed to what is built: its template cannot be, and another image is no reason to try again.
+//! The operator never updates a Job to its built form, because the template is immutable, and
+//! another image is no reason to repeat the test.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -14,11 +15,10 @@ use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, SeenProbe};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
-/// Makes those of `built` that are not there, and deletes all others of the tunnel, and those that are to be made
-/// again.
+/// Creates the missing Jobs of `built`, and deletes the tunnel's other Jobs and the Jobs to repeat.
 ///
 /// # Errors
-/// [`ApplyError`]; the next call goes on where this one ended.
+/// [`ApplyError`]. The next call continues.
 pub(super) async fn apply(
     cluster: &Cluster,
     tunnel: &ValidatedTunnel,
@@ -62,7 +62,7 @@ struct Jobs<'a> {
 impl Jobs<'_> {
     async fn create(&self, job: &Job) -> Result<(), ApplyError> {
         let name = job.name_any();
-        info!(kind = "Job", name, "trying sysctls");
+        info!(kind = "Job", name, "creating a Job that tests sysctls");
         match self.api.create(&PostParams::default(), job).await {
             Ok(created) => {
                 self.known.wrote(&created);
@@ -71,13 +71,14 @@ impl Jobs<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(source) => return Err(failed("create", &name, source)),
         }
-        // Ours, where an answer got lost, or one of an earlier reconciliation is on its way out.
+        // The Job is either the tunnel's Job whose creation was not answered, or an earlier Job
+        // that is being deleted.
         let found = self.api.get_opt(&name).await;
         match found.map_err(|source| failed("get", &name, source))? {
             Some(found) if !is_owned(&found, &self.tunnel.owner) => Err(ApplyError::OwnedByOther {
                 kind: "Job".to_owned(),
                 name,
-                owner: "something else".to_owned(),
+                owner: "another owner".to_owned(),
             }),
             Some(found) => {
                 self.known.wrote(&found);
@@ -87,14 +88,15 @@ impl Jobs<'_> {
         }
     }
 
-    /// A suspended Job has no pod: a kubelet tries no more to set up one that cannot be.
+    /// Stores a refusal in the Job, and suspends the Job. A suspended Job has no pod, so the
+    /// kubelet stops trying to create an impossible sandbox.
     async fn remember(&self, seen: &SeenProbe, problem: &Problem) -> Result<(), ApplyError> {
         let (reason, detail) = (problem.code.reason(), &problem.detail);
         info!(
             kind = "Job",
             name = seen.name,
             reason,
-            "sysctls are refused"
+            "a node refused a sysctl"
         );
         let patch = json!({
             "metadata": {"uid": seen.uid, "annotations": {REFUSED: format!("{reason}: {detail}")}},
@@ -106,7 +108,8 @@ impl Jobs<'_> {
                 self.known.wrote(&written);
                 Ok(())
             }
-            // Gone, or another one by now: it is seen at the next reconciliation.
+            // The Job was deleted or replaced meanwhile. The next reconciliation handles the
+            // change.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(source) => Err(failed("patch", &seen.name, source)),
         }
@@ -124,7 +127,7 @@ impl Jobs<'_> {
         info!(
             kind = "Job",
             name = seen.name,
-            "deleting, no longer requested"
+            "deleting a Job that is no longer requested"
         );
         match self.api.delete(&seen.name, &params).await {
             Ok(_) => {}

@@ -1,7 +1,7 @@
-//! Writes the Secrets of certificates that are due. Client required.
+//! Writes the Secrets of due certificates. This module requires a client.
 //!
-//! They are written by server-side apply without force: one that belongs to somebody else is refused by the API server, and
-//! left alone.
+//! This module uses server-side apply without force, so the API server refuses to change another
+//! owner's Secret.
 
 use std::collections::BTreeSet;
 
@@ -26,22 +26,22 @@ use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::records::Records;
 
-/// What became of certificates.
+/// The result of issuing.
 pub(super) struct Issued {
     told: Certified,
     before: CertificatesStatus,
-    /// One that the spec asks for was issued.
+    /// Whether a certificate that the spec requests was issued.
     is_by_spec: bool,
 }
 
 impl Issued {
-    /// The ends whose Secret is somebody else's.
+    /// The ends whose Secret has another owner.
     pub(super) const fn taken(&self) -> &BTreeSet<End> {
         &self.told.taken
     }
 
-    /// What is told of them. Where children are not `as_built`, what was issued before stands there as well: gateways that
-    /// run have it.
+    /// The result for the status. Unless children are `as_built`, the result includes the earlier
+    /// certificates, because running gateways still use them.
     pub(super) fn certified(self, as_built: bool) -> Certified {
         let status = match as_built {
             true => self.told.status,
@@ -83,7 +83,8 @@ impl Issued {
     }
 }
 
-/// Writes what is due, and asks cert-manager. What was issued is known even where something fails.
+/// Writes due Secrets, and requests certificates from cert-manager. The result lists the issued
+/// certificates even after a failure.
 pub(super) async fn apply(
     cluster: &Cluster,
     certifier: &Certifier,
@@ -122,8 +123,8 @@ async fn write(
         if due.is_of_lost_seed {
             warn!(
                 secret,
-                "the seed of the authorities was lost and is generated again: this tunnel's certificates are issued again, \
-                 and every join bundle that it had published is worthless"
+                "the seed of the authorities was lost, and a new seed was generated: this tunnel's certificates are issued again, \
+                 and every join bundle that the tunnel's operator published before is invalid"
             );
         }
         if let Err(problem) = apply_secret(&cluster.client, holder, &due.secret).await? {
@@ -143,7 +144,7 @@ async fn write(
     Ok(())
 }
 
-/// Without force, so that nothing of somebody else's is written over.
+/// Applies a Secret without force, so that no other owner's object is overwritten.
 pub(in crate::tunnel_controller) async fn apply_secret(
     client: &Client,
     holder: &Holder,
@@ -154,12 +155,12 @@ pub(in crate::tunnel_controller) async fn apply_secret(
     let how = PatchParams::apply(MANAGER);
     match api.patch(&name, &how, &Patch::Apply(secret)).await {
         Ok(_) => Ok(Ok(())),
-        // What differs belongs to another manager, or is the type, which never changes.
+        // Another manager owns the differing field, or the type differs, which is immutable.
         Err(kube::Error::Api(status)) if is_taken(&status) || is_immutable(&status) => {
             Ok(Err(Problem {
                 code: Code::CertificateSecretTaken,
                 detail: format!(
-                    "Secret {name} exists and is not the operator's: delete it, or rename the tunnel"
+                    "Secret {name} exists and has another owner: delete the Secret, or create the tunnel with another name"
                 ),
             }))
         }
@@ -168,7 +169,7 @@ pub(in crate::tunnel_controller) async fn apply_secret(
                 name,
                 source: Box::new(source),
             };
-            // Another object may be applied all the same.
+            // A refusal is no failure of the step, because other objects may still be applied.
             match failure::code(&error) {
                 code @ (Code::ApiRefused | Code::WriteConflict) => Ok(Err(Problem {
                     code,

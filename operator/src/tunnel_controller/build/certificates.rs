@@ -1,9 +1,10 @@
-//! The certificates of a tunnel's gateways: which are due, each signed and in its Secret, and what is asked of
-//! cert-manager. No client; but for keys, which are of chance, it is pure.
+//! The certificates of a tunnel's gateways. Signs due certificates into their Secrets, and builds
+//! the requests to cert-manager. This module is pure, apart from random keys.
 //!
-//! What the spec asks for is issued where there is a reason. What gateways that run have, and the spec does not ask for, or
-//! cannot be built, is renewed all the same: they run on, and a certificate lives for a day. The spec decides nothing
-//! there, so an edit of a paused tunnel takes no effect.
+//! A certificate that the spec requests is issued if there is a [`Reason`]. A certificate that
+//! running gateways use is renewed even if the spec is invalid or does not request the certificate.
+//! The gateways keep running, and a certificate is valid for only a day. The spec does not affect
+//! this renewal, so an edit of a paused tunnel has no effect.
 
 mod cert_manager;
 mod reason;
@@ -35,58 +36,62 @@ use crate::tunnel_controller::records::Records;
 use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel};
 use wanted::Wanted;
 
-/// What is known of a tunnel's certificates.
+/// The state of a tunnel's certificates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Certified {
-    /// What stands in the status.
+    /// The certificates for the status.
     pub status: CertificatesStatus,
-    /// Why not all is as it should be.
+    /// The problem, if any.
     pub problem: Option<Problem>,
-    /// When the bundle that the entry joins by expires, and by when a newer one has come, in seconds since 1970.
+    /// When the entry's bundle expires, and when a newer bundle should have arrived, in seconds
+    /// since 1970.
     pub joined_until: Option<(i64, i64)>,
-    /// Why none has come, where it was asked for.
+    /// Why the last request for a newer bundle failed.
     pub not_renewed: Option<String>,
-    /// The ends whose Secret is somebody else's: no further pod may mount it.
+    /// The ends whose Secret has another owner. No further pod may mount such a Secret.
     pub taken: BTreeSet<End>,
-    /// When all this was looked at, in seconds since 1970.
+    /// When this state was determined, in seconds since 1970.
     pub now: i64,
 }
 
-/// What is to be done for certificates. There are keys in it, so it cannot be printed.
+/// The certificates to issue. This type contains keys, so it does not implement `Debug`.
 #[derive(Default)]
 pub struct Certificates {
-    /// What is known of them before that, and is told once children are what was built.
+    /// The state before the due certificates are applied. The status shows this state once all
+    /// children match their built form.
     pub told: Certified,
-    /// What was issued before, which is told as long as they are not.
+    /// The earlier certificates. The status also shows the earlier certificates until the children
+    /// match their built form.
     pub before: CertificatesStatus,
-    /// What is issued, in this order.
+    /// The certificates to issue, in this order.
     pub due: Vec<Due>,
-    /// What is asked of cert-manager.
+    /// Certificates to request from cert-manager.
     pub requests: Vec<Certificate>,
-    /// What is no longer asked of it.
+    /// Certificates of cert-manager to delete.
     pub superfluous: Vec<Certificate>,
 }
 
 /// A certificate that is due.
 pub struct Due {
-    /// Whose it is.
+    /// The end that uses the certificate.
     pub end: End,
-    /// It, with its key and what its gateway trusts.
+    /// The Secret with the certificate, its key and the gateway's trusted authorities.
     pub secret: Secret,
-    /// What the status records of it.
+    /// The record for the status.
     pub record: CertificateStatus,
-    /// When it expires, in seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     pub until: i64,
-    /// Why it is issued.
+    /// Why the certificate is issued.
     pub reason: Reason,
-    /// The one before was issued by a seed that is lost.
+    /// Whether the previous certificate was issued with a lost seed.
     pub is_of_lost_seed: bool,
-    /// The spec asks for it; else gateways have it that run before children are what was built.
+    /// Whether the spec requests the certificate. Otherwise only running gateways use it, until the
+    /// children match their built form.
     pub is_asked_for: bool,
 }
 
 impl Certificates {
-    /// What was issued before is all that is known.
+    /// The state if only the earlier certificates are known.
     pub(super) fn known(facts: &CertificateFacts) -> Self {
         Self {
             told: Certified {
@@ -99,7 +104,7 @@ impl Certificates {
         }
     }
 
-    /// What `valid` asks for, and what gateways that run have.
+    /// The certificates that `valid` requests, and the certificates of running gateways.
     pub(super) fn of_valid(
         valid: &ValidatedTunnel,
         (tunnel, holder): (&MuxTunnel, &Holder),
@@ -150,7 +155,7 @@ impl Certificates {
         Ok(made)
     }
 
-    /// What gateways that run have.
+    /// The certificates of running gateways.
     pub(super) fn of_running(
         (tunnel, holder): (&MuxTunnel, &Holder),
         named: &Dereferenced,
@@ -163,7 +168,7 @@ impl Certificates {
         Ok(made)
     }
 
-    /// Signs those of `wanted` for which there is a reason.
+    /// Signs the certificates of `wanted` that have a reason to be issued.
     fn add(
         &mut self,
         wanted: Vec<Wanted<'_>>,
@@ -193,7 +198,7 @@ impl Certificates {
 }
 
 impl KnownSeed {
-    /// Why there is none.
+    /// Why no authority is available.
     fn problem(&self) -> Option<Problem> {
         match self {
             Self::Unavailable(detail) => Some(Problem {
@@ -215,7 +220,8 @@ impl KnownSeed {
     }
 }
 
-/// What gateways of some ends that run have, as it should be by now, or why it cannot be.
+/// The certificates of running gateways of some ends, in their current form, or why they cannot be
+/// built.
 fn running<'a>(
     tunnel: &MuxTunnel,
     is_meant: impl Fn(End) -> bool,

@@ -1,4 +1,4 @@
-//! The configuration of a gateway, and the ConfigMap that brings it to the pods.
+//! The configuration of a gateway, and the ConfigMap with it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -24,16 +24,16 @@ use crate::tunnel_controller::validate::{
     ValidatedTunnel,
 };
 
-/// Where the files of users are mounted.
+/// Mount point of the files with users.
 pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
-/// Where the secrets are mounted that are shown at a rendezvous.
+/// Mount point of the secrets for a rendezvous.
 pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
-/// Where the keys of a Secret are mounted.
+/// Mount point of certificates and keys.
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
-/// Where the files are mounted by which users of ssh log in.
+/// Mount point of the files for ssh.
 pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
 
-/// The configuration of the gateways of one end, checked as a gateway checks it.
+/// The configuration of an end's gateways, checked by the gateway's own rules.
 pub(super) fn config(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -106,7 +106,7 @@ pub(super) fn config(
     Ok(config)
 }
 
-/// By which an end dials: an exit for its entries, and an entry for reverse forwards.
+/// The policy of an end that dials: an exit, or an entry with reverse forwards.
 fn policy_of(tunnel: &ValidatedTunnel, end: End) -> Policy {
     match end {
         End::Exit => policy(tunnel),
@@ -120,12 +120,13 @@ fn policy_of(tunnel: &ValidatedTunnel, end: End) -> Policy {
     }
 }
 
-/// All addresses of the pod, of both families; where the kernel has no IPv6, the gateway takes those of IPv4.
+/// All addresses of the pod in both families. If the kernel has no IPv6, the gateway listens on the
+/// IPv4 addresses.
 fn all_addresses(port: u16) -> String {
     format!("[::]:{port}")
 }
 
-/// The host is the entry's to say.
+/// The WebSocket settings of an end. Only the entry sends a host name.
 fn web_socket(tunnel: &ValidatedTunnel, end: End) -> Option<WebSocket> {
     let web_socket = tunnel.web_socket.clone()?;
     let host = web_socket.host.filter(|_| end == End::Entry);
@@ -214,7 +215,7 @@ fn auth(users: &UsersFile) -> Auth {
     Auth::UsersFile(format!("{USERS_FOLDER}/{}", users_path(users)))
 }
 
-/// Where a file of users is in [`USERS_FOLDER`].
+/// The path of a file with users in [`USERS_FOLDER`].
 pub(super) fn users_path(users: &UsersFile) -> String {
     format!("{}/{}", users.secret, users.key)
 }
@@ -224,9 +225,10 @@ fn target(forward: &ValidatedForward) -> Option<Target> {
     Some(Target::Tcp { host, port })
 }
 
-/// The ports that entries may ask the exit to listen on: those that are declared. They are for the peers that `exit` takes,
-/// and not for users of ssh; the first of them that asks has a port. Where it takes anybody, or more peers than there may be
-/// rules, a port is for all.
+/// The ports that entries may request the exit to listen on: the ports of the declared reverse
+/// forwards. The peers of `exit` may use these ports, and users of ssh may not. The first peer that
+/// requests a port gets it. All peers may use each port if the exit accepts any peer, or if a rule
+/// per peer and port is not possible in a gateway's configuration.
 fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<ListenRule> {
     let ports = || tunnel.listen_ports.iter().filter(|port| port.reverse);
     let peers = peers(&exit.security);
@@ -247,7 +249,7 @@ fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<Listen
     ports().flat_map(rules).collect()
 }
 
-/// The identities of those who can open a carrier; none: anybody can.
+/// The identities of the peers that may open a carrier. If empty, any peer may open a carrier.
 fn peers(security: &ValidatedSecurity) -> Vec<String> {
     match security {
         ValidatedSecurity::None => Vec::new(),
@@ -256,19 +258,19 @@ fn peers(security: &ValidatedSecurity) -> Vec<String> {
     }
 }
 
-/// Whether the entry dials targets, or did so before a permission was withdrawn.
+/// Whether the entry dials targets, or dialled targets before a permission was revoked.
 fn dials(tunnel: &ValidatedTunnel) -> bool {
     tunnel.forwards.iter().any(|forward| forward.reverse) || denied(tunnel, true).next().is_some()
 }
 
-/// The rules for targets that are not permitted, of the side that would dial them.
+/// The rules that deny unpermitted targets, for the side that would dial them.
 fn denied(tunnel: &ValidatedTunnel, reverse: bool) -> impl Iterator<Item = Rule> {
     let denied = tunnel.denied.iter();
     let denied = denied.filter(move |target| target.reverse == reverse);
     denied.map(|target| target.rule.clone())
 }
 
-/// The declared targets that the exit dials, each once, and what else the policy says.
+/// The declared targets that the exit dials, each once, and the rules of the spec's policy.
 fn policy(tunnel: &ValidatedTunnel) -> Policy {
     let mut policy = tunnel.policy.clone();
     let dialled = tunnel.forwards.iter().filter(|forward| !forward.reverse);
@@ -282,7 +284,7 @@ fn policy(tunnel: &ValidatedTunnel) -> Policy {
     policy
 }
 
-/// The hash of what a running gateway cannot take over.
+/// The hash of the fields that a running gateway cannot reload.
 pub(super) fn static_hash(config: &Config, end: End) -> Result<String, BuildError> {
     config_file::static_hash(config).map_err(|source| BuildError::Config {
         component: end.component(),
@@ -297,8 +299,8 @@ fn text(config: &Config, end: End) -> Result<String, BuildError> {
     })
 }
 
-/// With `config`, or, where the end goes back to an earlier template, with what that starts with and the rest of
-/// `config`. What ready gateways started with stays in it.
+/// Renders `config`. If the end returns to an earlier template, its static part comes from that
+/// template. The ConfigMap keeps the static parts that ready gateways started with.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -321,8 +323,8 @@ pub(super) fn build(
     })
 }
 
-/// The configuration for the template that an end goes back to; `None`: that starts with `config`, too, or nothing is
-/// kept that a gateway would take.
+/// The configuration for the template that an end returns to. `None` if the template starts with
+/// `config`, or if no valid configuration is stored for it.
 fn earlier(rollout: &Rollout, config: &Config) -> Option<Config> {
     let Fallback::Template(template) = &rollout.held.as_ref()?.fallback else {
         return None;
@@ -333,7 +335,7 @@ fn earlier(rollout: &Rollout, config: &Config) -> Option<Config> {
     earlier.check().is_ok().then_some(earlier)
 }
 
-/// What gateways report as `configHash` once they run the configuration in `config_map`.
+/// The `configHash` that gateways report when they run the configuration in `config_map`.
 #[must_use]
 pub fn expected_hash(config_map: &ConfigMap) -> Option<String> {
     let text = config_map.data.as_ref()?.get(FILE)?;

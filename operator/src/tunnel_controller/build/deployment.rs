@@ -1,5 +1,6 @@
-//! The Deployment of a gateway. Meets the Pod Security level `restricted`, unless WAN emulation or a network adds its
-//! container. The gateway of a network that a MuxBenchmark measures has an agent beside it.
+//! The Deployment of a gateway. The pod meets the Pod Security level `restricted`, unless WAN
+//! emulation or a network adds a container. If a MuxBenchmark measures a network, the pod also has
+//! an agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,13 +36,15 @@ use crate::tunnel_controller::validate::{
 
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
-/// User and group of the images; no account on any node.
+/// User and group of the images. Nodes have no account with this ID.
 pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
-/// What a pod's grace period is longer than its gateway's drain: for the last words on carriers.
+/// Seconds by which a pod's grace period exceeds its gateway's drain time. The gateway sends the
+/// final frames on carriers in this time.
 const LAST_WORDS_SECONDS: i64 = 5;
-/// By which pods of one end are kept apart, with the weight of each; what a node has no label of is passed over.
+/// The topology keys that spread the pods of an end, with their weights. The scheduler ignores a
+/// key that a node lacks.
 const APART_BY: [(&str, i32); 2] = [(HOST, 100), ("topology.kubernetes.io/zone", 50)];
 const HOST: &str = "kubernetes.io/hostname";
 const CONFIG_FOLDER: &str = "/etc/muxgate";
@@ -50,7 +53,7 @@ const KEYS_VOLUME: &str = "keys";
 const MEETING_VOLUME: &str = "rendezvous";
 const SSH_VOLUME: &str = "ssh";
 const USERS_VOLUME: &str = "users";
-/// Of files from Secrets: for the group of the pod alone.
+/// Mode of files from Secrets: readable only by the pod's group.
 const SECRET_MODE: i32 = 0o440;
 
 pub(super) fn build(
@@ -71,7 +74,7 @@ pub(super) fn build(
         && end == End::Exit
         && subject.generation > 0
     {
-        // Those who are revoked have carriers, which end with their pods.
+        // A revocation restarts the pods, which ends the carriers of revoked peers.
         annotations.insert(JOIN_GENERATION.to_owned(), subject.generation.to_string());
     }
     let mut pod_labels = template.labels.clone();
@@ -86,7 +89,7 @@ pub(super) fn build(
         spec: Some(DeploymentSpec {
             replicas: replicas(tunnel, end, gateway),
             selector: selector(own_labels),
-            // The old pods serve until new ones do.
+            // The old pods serve until new pods are ready.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
                 rolling_update: Some(RollingUpdateDeployment {
@@ -108,7 +111,8 @@ pub(super) fn build(
     })
 }
 
-/// `None` leaves the number to the autoscaler, which begins with no Deployment that has no pods.
+/// Returns `None` if the autoscaler sets the number. A stopped end gets the autoscaler's least
+/// number, because an autoscaler does not scale a Deployment without pods.
 fn replicas(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<i32> {
     let is_stopped = tunnel
         .rollout(end)
@@ -117,7 +121,8 @@ fn replicas(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> O
     gateway.replicas.fixed().or(least)
 }
 
-/// What `held` says that an end has instead of `deployment`; `None`: nothing.
+/// The Deployment that replaces `deployment` for an end with the refusal `held`. `None` if the end
+/// gets no Deployment.
 pub(super) fn held(mut deployment: Deployment, held: &Held) -> Option<Deployment> {
     match &held.fallback {
         Fallback::Template(template) => {
@@ -134,14 +139,14 @@ pub(super) fn held(mut deployment: Deployment, held: &Held) -> Option<Deployment
     Some(deployment)
 }
 
-/// How the end is rolled out, where it avoids nodes.
+/// The roll-out of the end, if the end avoids nodes.
 fn avoided(tunnel: &ValidatedTunnel, end: End) -> Option<&Rollout> {
     tunnel
         .rollout(end)
         .filter(|rollout| !rollout.avoided.is_empty())
 }
 
-/// The user's affinity, and none of the nodes that refused such a pod.
+/// The user's affinity, with an exclusion of the nodes that refused the pods.
 fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
     let mut affinity = own.unwrap_or_default();
     let of_nodes = affinity.node_affinity.get_or_insert_default();
@@ -153,7 +158,7 @@ fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
             .node_selector_terms
             .push(NodeSelectorTerm::default());
     }
-    // A field takes one value in each requirement.
+    // A requirement on a field accepts only one value, so each node needs its own requirement.
     let others = nodes.iter().map(|node| NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
         operator: "NotIn".to_owned(),
@@ -205,7 +210,7 @@ fn pod(
     }
 }
 
-/// What makes the network, and what emulates another one.
+/// The container that creates the interface for IP packets, and the one that emulates a WAN.
 fn init_containers(tunnel: &ValidatedTunnel, end: End, settings: &Settings) -> Vec<Container> {
     let network = tunnel.network.as_ref();
     let network = network.map(|asked| network::container(asked, end, settings));
@@ -214,7 +219,7 @@ fn init_containers(tunnel: &ValidatedTunnel, end: End, settings: &Settings) -> V
     network.into_iter().chain(wan).collect()
 }
 
-/// What decides which nodes a pod may land on, and that it can be started there.
+/// The fields that determine the pod's node, and that the pod needs to start there.
 pub(super) fn placed(template: &PodTemplate) -> PodSpec {
     PodSpec {
         node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
@@ -226,8 +231,9 @@ pub(super) fn placed(template: &PodTemplate) -> PodSpec {
     }
 }
 
-/// Pods of one end rather land apart, unless the template has an anti-affinity of its own. With one pod too: a
-/// changed number is then no roll-out.
+/// Prefers separate nodes for the pods of an end, unless the template has its own anti-affinity.
+/// The preference is also set for one pod, so that a change of the number does not cause a
+/// roll-out.
 fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
     let mut affinity = own.unwrap_or_default();
     affinity.pod_anti_affinity.get_or_insert_with(|| {
@@ -249,8 +255,8 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
     affinity
 }
 
-/// Evenly over nodes, the pods of each roll-out by themselves. Not over zones: a scheduler passes over nodes that lack
-/// one of the labels, and many clusters have no zones.
+/// Spreads the pods of each roll-out evenly over nodes. The constraint does not use zones, because
+/// a scheduler ignores nodes that lack one of the labels, and many clusters have no zones.
 fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
     TopologySpreadConstraint {
         max_skew: 1,
@@ -269,7 +275,7 @@ fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
     }
 }
 
-/// Each volume of the gateway's container, and where it is mounted.
+/// The volumes of the gateway's container, with their mount points.
 fn mounted(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -319,7 +325,7 @@ fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
-/// As a folder: a changed Secret reaches running gateways.
+/// The Secret is mounted as a directory, so that its changes reach running gateways.
 fn secret_volume(name: &str, secret: &str) -> Volume {
     Volume {
         name: name.to_owned(),
@@ -332,7 +338,8 @@ fn secret_volume(name: &str, secret: &str) -> Volume {
     }
 }
 
-/// The users of an entry's forwards, which may be in several Secrets: a folder each.
+/// The users of an entry's forwards. The users may be in several Secrets. Each Secret has its own
+/// directory.
 fn users_volume(tunnel: &ValidatedTunnel, end: End) -> Option<Volume> {
     let users = end.users(tunnel);
     (!users.is_empty()).then(|| Volume {
@@ -423,7 +430,7 @@ fn container(
     }
 }
 
-/// The folder, not a file: a file mounted by subPath never changes in a running pod.
+/// Mounts the directory, because a file that is mounted by subPath never changes in a running pod.
 fn mount(volume: &str, folder: &str) -> VolumeMount {
     VolumeMount {
         name: volume.to_owned(),
@@ -456,8 +463,8 @@ fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
     }
 }
 
-/// Small requests and no limit by default: a limit of CPU throttles the data path, and one of memory
-/// must fit the sessions' budgets, which only the user knows.
+/// The default is small requests and no limits. A CPU limit throttles the data path. A memory limit
+/// has to fit the memory of the sessions, which only the user can estimate.
 fn resources(asked: Option<&Resources>) -> ResourceRequirements {
     let mut requests: BTreeMap<String, Quantity> = [("cpu", "10m"), ("memory", "32Mi")]
         .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
@@ -468,7 +475,8 @@ fn resources(asked: Option<&Resources>) -> ResourceRequirements {
             ..ResourceRequirements::default()
         };
     };
-    // Where only a limit is given, Kubernetes requests as much; ours would be at odds with it.
+    // If only a limit is set, Kubernetes requests the same amount. A smaller default request would
+    // override this request.
     requests.retain(|name, _| !asked.limits.contains_key(name));
     requests.extend(asked.requests.clone());
     ResourceRequirements {

@@ -1,4 +1,4 @@
-//! The HorizontalPodAutoscaler of an end whose number of pods follows the CPU time that they take.
+//! The HorizontalPodAutoscaler of an end that scales by CPU time.
 
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricSource, CrossVersionObjectReference, HorizontalPodAutoscaler,
@@ -8,8 +8,8 @@ use k8s_openapi::api::autoscaling::v2::{
 use super::{End, deployment, metadata};
 use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedTunnel};
 
-/// `None`: the number is fixed. Counts the gateway's container alone, so that what others put beside it, such as a
-/// mesh's sidecar without requests, is no hindrance.
+/// Returns `None` if the number is fixed. The metric covers only the gateway's container, so an
+/// added container without requests, such as a mesh's sidecar, does not affect the metric.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,

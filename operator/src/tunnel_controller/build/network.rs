@@ -1,5 +1,6 @@
-//! The interface for IP packets: the container `network` of a gateway's pod makes it, and the gateway opens it. That container
-//! alone is UID 0 and has NET_ADMIN, for the interface and its routes, and MKNOD, for the TUN driver's node.
+//! The interface for IP packets. The container `network` of a gateway's pod creates it, and the
+//! gateway opens it. Only this container has UID 0, NET_ADMIN (for the interface and its routes)
+//! and MKNOD (for the TUN driver's node).
 
 use std::net::IpAddr;
 
@@ -16,16 +17,16 @@ use crate::settings::Settings;
 use crate::tunnel_controller::pods::NETWORK_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedNetwork;
 
-/// The volume with the node.
+/// The volume with the TUN driver's node.
 pub(super) const VOLUME: &str = "tun";
-/// Where both containers have it.
+/// Mount path of the volume in both containers.
 pub(super) const FOLDER: &str = "/run/muxtunnel";
 
 fn node() -> String {
     format!("{FOLDER}/tun")
 }
 
-/// The network as a gateway reads it.
+/// The network in a gateway's configuration.
 pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
     let mut config = Network {
         device: DEVICE_DEFAULT.to_owned(),
@@ -34,13 +35,20 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
         exit_cidrs: network.exit_cidrs.clone(),
         mtu: network.mtu,
         offloads: true,
+        queues: network.queues,
         peers: Vec::new(),
+        pool: Vec::new(),
+        dns: None,
+        set_addresses: false,
+        dns_file: None,
         peers_reach_each_other: false,
         allow: Vec::new(),
         deny: Vec::new(),
     };
     if end == End::Exit {
         config.peers.clone_from(&network.peers);
+        config.pool.clone_from(&network.pool);
+        config.dns.clone_from(&network.dns);
         config.peers_reach_each_other = network.peers_reach_each_other;
         config.allow.clone_from(&network.allow);
         config.deny.clone_from(&network.deny);
@@ -80,7 +88,7 @@ pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Setting
             }),
             ..SecurityContext::default()
         }),
-        // What it prints where it fails is what the tunnel's condition reports.
+        // The tunnel's condition reports the error that the container prints.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(vec![VolumeMount {
             name: VOLUME.to_owned(),
@@ -102,6 +110,9 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
     args.extend(flag("device-node", node()));
     args.extend(flag("owner", UID.to_string()));
     args.extend(flag("mtu", network.mtu.to_string()));
+    if network.queues > 1 {
+        args.extend(flag("queues", network.queues.to_string()));
+    }
     let addresses = addresses.iter();
     args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
     args.extend(
@@ -118,7 +129,8 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
     args
 }
 
-/// An empty directory. The kernel opens a node in there as in any other, for the kubelet mounts it without `nodev`.
+/// An empty directory. The kubelet mounts this directory without `nodev`, so the kernel can open a
+/// device node in it.
 pub(super) fn volume() -> Volume {
     Volume {
         name: VOLUME.to_owned(),

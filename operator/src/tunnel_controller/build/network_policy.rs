@@ -1,8 +1,9 @@
-//! The NetworkPolicy of the gateways of one end: who may open connections to them.
+//! The NetworkPolicy of an end's gateways: which clients may connect to them.
 //!
-//! Of what comes in alone. Policies add up, so a part about what goes out could only let through what the namespace's
-//! own policies refuse; and what an exit may dial are names, which a NetworkPolicy cannot have: the exit judges the
-//! address that each resolves to. The kubelet's probes need no rule: what comes from the pod's own node always passes.
+//! The policy restricts only ingress. Policies are additive, so egress rules could only permit
+//! connections that the namespace's own policies refuse. An exit's targets are names, which a
+//! NetworkPolicy cannot contain, so the exit checks the resolved address. The kubelet's probes need
+//! no rule, because connections from the pod's own node are always permitted.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use crate::labels;
 use crate::settings::AdminPeers;
 use crate::tunnel_controller::validate::{Clients, OwningBenchmark, ValidatedTunnel};
 
-/// Label that every namespace has, with its name.
+/// A label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> NetworkPolicy {
@@ -29,7 +30,8 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
     let carriers = carriers
         .filter(|_| end.is_dialled(tunnel))
         .map(|(_, protocol)| rule(carrier_peers(tunnel), [CARRIER_PORT], protocol));
-    // Ports with the same clients share a rule. Without ports there is none: one without ports would be all of them.
+    // Ports with the same clients share a rule. Without ports there is no rule, because a rule
+    // without ports would permit all ports.
     let mut listened: BTreeMap<&Clients, Vec<u16>> = BTreeMap::new();
     for port in &tunnel.listen_ports {
         if port.reverse == (end == End::Exit) {
@@ -63,7 +65,7 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
     }
 }
 
-/// The clients of listening ports (none: anybody).
+/// The clients of listening ports (empty: any client).
 fn client_peers(clients: &Clients) -> Vec<NetworkPolicyPeer> {
     let Clients::Some {
         pods: of,
@@ -86,7 +88,7 @@ fn client_peers(clients: &Clients) -> Vec<NetworkPolicyPeer> {
     of.chain(blocks).collect()
 }
 
-/// Namespaces by their names.
+/// Selects namespaces by their names.
 fn named(namespaces: &[String]) -> LabelSelector {
     LabelSelector {
         match_labels: None,
@@ -98,8 +100,10 @@ fn named(namespaces: &[String]) -> LabelSelector {
     }
 }
 
-/// Who dials: with both sides here, the entry's pods. Else they are in another cluster, or come through whatever is in
-/// front of the Service, and prove who they are by `carrier.security`: no selector knows them (none: anybody).
+/// The peers that dial carriers. If both sides are in this cluster, the peers are the entry's pods.
+/// Otherwise the peers are in another cluster or come through a load balancer, and prove their
+/// identity by `carrier.security`. No selector matches such peers, so the result is empty, which
+/// permits any client.
 fn carrier_peers(tunnel: &ValidatedTunnel) -> Vec<NetworkPolicyPeer> {
     let own = tunnel.has_both_sides();
     let entry = || pods(None, labels::child(&tunnel.name, End::Entry.component()));
@@ -122,12 +126,12 @@ fn admin_peers(tunnel: &ValidatedTunnel, peers: &AdminPeers) -> Vec<NetworkPolic
         .collect()
 }
 
-/// The runner of the benchmark that a tunnel is an environment of.
+/// The runner of the benchmark that created the tunnel as an environment.
 fn runner(benchmark: &OwningBenchmark) -> NetworkPolicyPeer {
     pods(None, labels::child(&benchmark.name, labels::RUNNER))
 }
 
-/// Pods that have `labels`, in the tunnel's namespace or in those that have `namespace`.
+/// Pods with `labels`, in the tunnel's namespace or in namespaces with the labels `namespace`.
 fn pods(
     namespace: Option<BTreeMap<String, String>>,
     labels: BTreeMap<String, String>,

@@ -1,5 +1,5 @@
-//! The PodDisruptionBudget of an end that has, or may get, several pods: of those, one at a time may be evicted, as when nodes are
-//! drained.
+//! The PodDisruptionBudget of an end that has, or may get, several pods. Only one pod at a time may
+//! be evicted, for example by a drain of its node.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -9,7 +9,7 @@ use super::{End, metadata};
 use crate::labels;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 
-/// `None`: with never more than one pod it would do nothing but say that it may go.
+/// Returns `None` for an end with at most one pod, because the budget would restrict nothing.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -19,7 +19,7 @@ pub(super) fn build(
         metadata: metadata(tunnel, end),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
-            // Pods that do not serve anyway keep no node from being drained.
+            // Pods that are not ready do not block the drain of a node.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             selector: Some(LabelSelector {
                 match_labels: Some(labels::child(&tunnel.name, end.component())),

@@ -1,9 +1,12 @@
-//! The Jobs that try sysctls in a pod of their own before gateways get them, and what they have shown.
+//! The Jobs that test sysctls in separate pods before gateways get them, and the results of the
+//! Jobs.
 //!
-//! Where a kubelet refuses a sysctl, a ReplicaSet makes failed pods without end (kubernetes#72593); a Job whose
-//! `backoffLimit` is 0 makes one. So where the spec names sysctls itself, nothing rolls before a pod with the same
-//! sysctls, for the same nodes, has run. The name of a Job has the hash of both: what has passed is not tried again,
-//! what is changed is, and ends that are placed alike share one. Jobs of several placements run one after another.
+//! If a kubelet refuses a sysctl, a ReplicaSet keeps creating failed pods (kubernetes#72593), while
+//! a Job with a `backoffLimit` of 0 creates only one pod. If the spec names sysctls, a roll-out
+//! therefore begins only after a pod with the same sysctls, for the same nodes, has run. A Job's
+//! name contains the hash of sysctls and placement. Sysctls that have passed are not tested again.
+//! Changed sysctls get another Job. Ends with the same placement share a Job. Jobs of several
+//! placements run one after another.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
@@ -20,25 +23,27 @@ use crate::tunnel_controller::end::{End, PROBE};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{ValidatedTunnel, asked};
 
-/// Time for a pod to find a node, fetch the image and run; a cluster may have to make a node first.
+/// Time limit in seconds for a pod to be scheduled, to pull the image and to run. An autoscaler may
+/// have to add a node first.
 const DEADLINE_SECONDS: i64 = 600;
 
-/// What the Jobs have shown.
+/// The result of the Jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The nodes take the sysctls, or there is nothing to try.
+    /// The nodes accept the sysctls, or the spec names no sysctls.
     Passed,
-    /// It is not known yet; the sentence says what it waits for.
+    /// There is no result yet. The sentence describes the state of the Job.
     Pending(String),
-    /// A sysctl is refused.
+    /// A node refuses a sysctl.
     Refused(Problem),
-    /// The namespace's Pod Security level allows no pod with them; the sentence says which.
+    /// The namespace's Pod Security level rejects pods with the sysctls. The sentence names the
+    /// level.
     NotAdmitted(String),
-    /// It could not be tried; the sentence says why.
+    /// The attempt failed. The sentence contains the reason.
     Failed(String),
 }
 
-/// The Jobs that are to be there: one for each placement, up to the first that has not passed.
+/// The required Jobs: one per placement, up to the first Job that has not passed.
 pub(super) fn jobs(tunnel: &ValidatedTunnel, settings: &Settings) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (name, end, template) in placements(tunnel) {
@@ -50,7 +55,7 @@ pub(super) fn jobs(tunnel: &ValidatedTunnel, settings: &Settings) -> Vec<Job> {
     jobs
 }
 
-/// What they have shown.
+/// The result of all Jobs.
 #[must_use]
 pub fn verdict(tunnel: &ValidatedTunnel) -> Verdict {
     let placements = placements(tunnel).into_iter();
@@ -60,7 +65,7 @@ pub fn verdict(tunnel: &ValidatedTunnel) -> Verdict {
         .unwrap_or(Verdict::Passed)
 }
 
-/// What the Job `name` has shown.
+/// The result of the Job `name`.
 fn shown(tunnel: &ValidatedTunnel, name: &str) -> Verdict {
     let seen = tunnel.probes.iter().find(|seen| seen.name == name);
     match seen.map(|seen| &seen.outcome) {
@@ -77,7 +82,8 @@ fn shown(tunnel: &ValidatedTunnel, name: &str) -> Verdict {
     }
 }
 
-/// The name of the Job of each placement, with the first end that is placed so; none where nothing is to be tried.
+/// The name of each placement's Job, with the first end of that placement. Empty if the spec names
+/// no sysctls.
 fn placements(tunnel: &ValidatedTunnel) -> Vec<(String, End, &PodTemplate)> {
     let mut placements: Vec<(String, End, &PodTemplate)> = Vec::new();
     for end in End::ALL.into_iter().filter(|_| tunnel.is_probed) {
@@ -137,9 +143,10 @@ fn job(
     }
 }
 
-/// The gateway's image, which the node needs anyway; it says its version and ends.
+/// The container runs `muxgate`, which prints its version and exits. The node needs the gateway's
+/// image anyway.
 fn container(settings: &Settings) -> Container {
-    // Limits, because a namespace's quota may ask for them.
+    // The container has limits, because a namespace's quota may require them.
     let [requests, limits] = [("1m", "8Mi"), ("100m", "64Mi")].map(|(cpu, memory)| {
         [("cpu", cpu), ("memory", memory)]
             .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))

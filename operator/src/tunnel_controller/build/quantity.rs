@@ -4,18 +4,18 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::quantity::nanos;
 
-/// More of anything no machine has.
+/// Upper bound of the accepted values, which is more than any machine has.
 const MOST: i128 = 1 << 53;
 const ONE: i128 = 1_000_000_000;
 
-/// Whole bytes of a quantity such as `64Mi`, `1.5G` or `128974848`; `None` where it is none, or not
+/// Whole bytes of a quantity such as `64Mi`, `1.5G` or `128974848`; `None` if it is invalid or not
 /// positive.
 pub(super) fn bytes(quantity: &Quantity) -> Option<u64> {
     let bytes = nanos(quantity.0.trim())? / ONE;
     (1..=MOST).contains(&bytes).then_some(bytes as u64)
 }
 
-/// CPUs of a quantity such as `2`, `1.5` or `500m`, rounded up; `None` where it is none, or not
+/// CPUs of a quantity such as `2`, `1.5` or `500m`, rounded up; `None` if it is invalid or not
 /// positive.
 pub(super) fn cores(quantity: &Quantity) -> Option<u16> {
     let cores = (nanos(quantity.0.trim())? + ONE - 1).div_euclid(ONE);

@@ -1,8 +1,10 @@
-//! The Services of gateways: of an entry with the ports of the forwards that it listens for, of an exit or a rendezvous with
-//! the carrier port, of an exit with the ports that it listens for, of an exit with the port for users of ssh, and a
-//! headless one, by which entries find each exit's pod: the carriers of a session reach one pod.
+//! The Services of gateways. An entry has a Service for the ports of its forwards. An exit and a
+//! rendezvous have a Service for the carrier port. An exit also has Services for the ports that it
+//! listens on and for users of ssh. A headless Service lets entries find each exit's pod, because
+//! all carriers of a session have to reach one pod.
 //!
-//! Carriers, listening ports and ssh of an exit never share a Service: a join makes that of carriers public.
+//! Carriers, listening ports and ssh of an exit never share a Service, because remote entries need
+//! a public Service for carriers.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -14,18 +16,18 @@ use crate::labels;
 use crate::protocol::configured;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, ValidatedTunnel};
 
-/// The protocols of ports.
+/// The protocol of a port.
 pub(super) const TCP: &str = "TCP";
 const UDP: &str = "UDP";
-/// Values of `sessionAffinity`.
+/// A value of `sessionAffinity`.
 const CLIENT_IP: &str = "ClientIP";
 const NO_AFFINITY: &str = "None";
-/// The name of the port for users of ssh, and what its Service is called after that of the exit.
+/// The name of the port for users of ssh, and the suffix of its Service.
 pub(super) const SSH: &str = "ssh";
-/// An address of each family that the cluster has.
+/// A value of `ipFamilyPolicy`. The Service gets an address of each IP family of the cluster.
 pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
-/// `None`: nobody would reach anything by it.
+/// Returns `None` if the Service would have no ports.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -44,9 +46,10 @@ pub(super) fn build(
     Some(service)
 }
 
-/// Where entries choose a transport and there may be several exits, all carriers of a session over TCP and over WebSocket have
-/// to reach one pod. Clients of each port are remembered apart, so it says nothing of those over UDP. Some clouds refuse a load
-/// balancer with it, and one that runs is worth more. `None`: as the API server has it.
+/// If entries choose the transport and there may be several exits, all carriers of a session over
+/// TCP and WebSocket have to reach one pod. The affinity applies per port, so it does not help
+/// carriers over UDP. Load balancers get no affinity, because some clouds refuse a load balancer
+/// with an affinity. `None` means the API server's default.
 fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
     if tunnel.protocol != Protocol::Auto || end != End::Exit {
         return None;
@@ -60,21 +63,21 @@ fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> O
     Some(affinity.to_owned())
 }
 
-/// That of the ports that an exit listens on.
+/// The Service for the ports that an exit listens on.
 pub(super) fn reverse(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
     let ports = listened(tunnel, End::Exit);
     let suffix = Some("reverse");
     service(tunnel, End::Exit, suffix, &gateway.reverse_service, ports)
 }
 
-/// That of the port at which users log in with ssh.
+/// The Service for users of ssh.
 pub(super) fn ssh(tunnel: &ValidatedTunnel) -> Option<Service> {
     let asked = End::Exit.ssh(tunnel)?;
     let ports = vec![port(SSH, asked.port)];
     service(tunnel, End::Exit, Some(SSH), &asked.service, ports)
 }
 
-/// The name of that Service.
+/// The name of the Service for users of ssh.
 pub(in crate::tunnel_controller) fn ssh_name(tunnel: &ValidatedTunnel) -> String {
     child_name(tunnel, End::Exit, SSH)
 }
@@ -86,7 +89,7 @@ pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> 
     Some(service)
 }
 
-/// In front of the pods of `end`. `None`: without ports there can be none.
+/// A Service for the pods of `end`. `None` if there are no ports, because a Service needs ports.
 fn service(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -95,7 +98,8 @@ fn service(
     ports: Vec<ServicePort>,
 ) -> Option<Service> {
     let type_ = asked.type_.unwrap_or_default();
-    // The API server refuses it of a Service that nothing outside of the cluster reaches.
+    // The API server refuses the field for a Service that is not reachable from outside of the
+    // cluster.
     let policy = asked.external_traffic_policy;
     let policy = policy.filter(|_| type_ != ServiceType::ClusterIP);
     let mut metadata = metadata(tunnel, end);
@@ -123,7 +127,7 @@ fn child_name(tunnel: &ValidatedTunnel, end: End, suffix: &str) -> String {
     format!("{}-{suffix}", end.child_name(tunnel))
 }
 
-/// The ports of the forwards that `end` listens for.
+/// The ports of the forwards that `end` listens on.
 fn listened(tunnel: &ValidatedTunnel, end: End) -> Vec<ServicePort> {
     let listened = tunnel.listen_ports.iter();
     let listened = listened.filter(|port| port.reverse == (end == End::Exit));
@@ -132,8 +136,8 @@ fn listened(tunnel: &ValidatedTunnel, end: End) -> Vec<ServicePort> {
         .collect()
 }
 
-/// One of each protocol. What is in front of it is told where carriers are WebSocket connections (Kubernetes' standard
-/// names).
+/// One port per protocol. The application protocol marks WebSocket carriers for load balancers
+/// (Kubernetes' standard names).
 fn carrier_ports(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Vec<ServicePort> {
     let tls = matches!(gateway.security, ValidatedSecurity::MutualTls { .. });
     let protocol = if tls {
@@ -154,7 +158,7 @@ fn carrier_ports(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Vec<Se
         .collect()
 }
 
-/// The carrier port's names, with the protocol of each as Kubernetes names it.
+/// The names and the protocols of the carrier ports.
 pub(super) fn carrier_port_names(
     tunnel: &ValidatedTunnel,
 ) -> &'static [(&'static str, &'static str)] {

@@ -1,4 +1,4 @@
-//! The ServiceAccount of a gateway: a name of its own and no token, because gateways never speak to
+//! The ServiceAccount of a gateway: a separate account without a token, because gateways do not use
 //! the API server.
 
 use k8s_openapi::api::core::v1::ServiceAccount;

@@ -1,9 +1,9 @@
-//! How many workers a gateway runs, and how much memory and how many streams and carriers each session
-//! may have. Pure.
+//! The number of workers of a gateway, and the memory, streams and carriers of its sessions. Pure.
 //!
-//! Each worker of an entry has a session of its own, and an exit has those of all entries. Where a
-//! container has a memory limit, its sessions together get five eighths of it; so their number must be known,
-//! and workers are counted by the CPU limit instead of the node's cores.
+//! Each worker of an entry has its own session, and an exit has the sessions of all entries. If a
+//! container has a memory limit, its sessions share five eighths of the limit. The number of
+//! sessions must then be known, so the CPU limit determines the number of workers, not the node's
+//! cores.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::Protocol;
@@ -15,19 +15,19 @@ use muxtunnel_gateway_config::{
 use super::{End, quantity};
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 
-/// Workers of a gateway whose memory is limited and whose CPU is not.
+/// Workers of a gateway with a memory limit and without a CPU limit.
 const WORKERS_UNKNOWN: u16 = 4;
-/// Carriers that an exit has room for besides those of its own entries: reconnects overlap.
+/// Sessions of an exit in addition to the sessions of its entries, because reconnects overlap.
 const SPARE_CARRIERS: u64 = 1;
-/// Users of ssh that an exit has room for, each with a session of its own.
+/// Number of ssh users that an exit reserves memory for. Each user has a session.
 const SSH_SESSIONS: u64 = 4;
-/// Most carriers of an exit.
+/// Maximum number of carriers of an exit.
 const CARRIERS_MAX: u32 = 1024;
 
 /// The sizes of one gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizing {
-    /// `None`: one a core.
+    /// `None` means one worker per core.
     pub(super) workers: Option<u16>,
     pub(super) memory: Memory,
     pub(super) limits: Limits,
@@ -49,15 +49,16 @@ pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGate
     }
 }
 
-/// The CPU limit, rounded up. An entry with JMUX is left with its default of one, so that a jetsocat
-/// at the other end has to do with one carrier. A rendezvous has no sessions, so no memory has to be shared.
+/// The CPU limit, rounded up. An entry with JMUX keeps the default of one worker, because a
+/// jetsocat at the other end supports only one carrier. A rendezvous has no sessions, so its memory
+/// limit does not affect the number.
 fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<u16> {
     if tunnel.protocol == Protocol::Jmux && end == End::Entry {
         return None;
     }
-    // No flow of packets is reordered.
-    if tunnel.network.is_some() {
-        return Some(1);
+    // With one worker, the packets of a flow stay in order.
+    if let Some(network) = &tunnel.network {
+        return Some(network.queues);
     }
     let limited = limit(gateway, "cpu", quantity::cores);
     let memory_counts = [&tunnel.entry, &tunnel.exit]
@@ -69,7 +70,7 @@ fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Op
         .or(memory_counts.then_some(WORKERS_UNKNOWN))
 }
 
-/// Sessions of one entry gateway, one a worker.
+/// Sessions of one entry gateway: one per worker.
 fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<u64> {
     if tunnel.protocol == Protocol::Jmux {
         return Some(1);
@@ -81,8 +82,8 @@ fn replicas(gateway: &ValidatedGateway) -> u64 {
     u64::try_from(gateway.replicas.most()).unwrap_or(1)
 }
 
-/// Half of the container's memory limit for what is received and an eighth for what is kept until the
-/// other side has it, shared by its sessions; without a limit the defaults.
+/// Half of the container's memory limit for received data, and an eighth for unacknowledged data,
+/// divided by the number of sessions. Without a limit, returns the defaults.
 fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Memory {
     let Some(limit) = limit(gateway, "memory", quantity::bytes) else {
         return Memory::default();
@@ -93,7 +94,7 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
         (End::Exit, Some(entry)) => {
             replicas(entry) * entry_sessions(tunnel, entry).unwrap_or(1) + SPARE_CARRIERS
         }
-        // It joins carriers in pipes, and has no sessions.
+        // A rendezvous joins carriers in pipes, and has no sessions.
         (End::Rendezvous, _) => return Memory::default(),
     };
     let sessions = sessions + end.ssh(tunnel).map_or(0, |_| SSH_SESSIONS);
@@ -105,7 +106,7 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
     }
 }
 
-/// As many streams as there are by default; with JMUX, as the memory has room for.
+/// The default number of streams. With JMUX, at most the number that fits the memory.
 fn streams(protocol: Protocol, memory: Memory) -> u32 {
     let default = Limits::default().streams;
     if protocol != Protocol::Jmux {
@@ -115,7 +116,7 @@ fn streams(protocol: Protocol, memory: Memory) -> u32 {
     default.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
-/// Room for every carrier of the entries' sessions twice, since reconnects overlap.
+/// Twice the number of the entries' carriers, because reconnects overlap.
 fn carriers(tunnel: &ValidatedTunnel) -> u32 {
     let sessions = tunnel.entry.as_ref().map_or(1, |entry| {
         let sessions = entry_sessions(tunnel, entry);

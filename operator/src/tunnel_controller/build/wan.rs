@@ -1,7 +1,8 @@
-//! The container `wan` of a gateway's pod. It alone is UID 0 and has NET_ADMIN.
+//! The container `wan` of a gateway's pod. Only this container has UID 0 and NET_ADMIN.
 //!
-//! Kernel netem works on after the container has exited, so it is a plain init container. The NFQUEUE
-//! delay line is a process: a native sidecar, begun before the gateway and ended after it.
+//! Kernel netem keeps working after the container has exited, so its container is a plain init
+//! container. The NFQUEUE delay line is a process, so its container is a native sidecar, which
+//! starts before the gateway and ends after it.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, ExecAction, Probe, SeccompProfile,
@@ -18,9 +19,9 @@ use crate::tunnel_controller::validate::ValidatedWan;
 pub(super) const CONTAINER: &str = "wan";
 const COMMAND: &str = "/usr/local/bin/muxwan";
 const REPORT: &str = "/run/muxwan/report.json";
-/// Lock files of iptables and the report.
+/// The volume for the lock files of iptables and the report.
 const RUN_VOLUME: &str = "wan-run";
-/// Seconds in which the self-probe must have passed; one probe a second.
+/// Time limit in seconds for the self-probe. There is one probe per second.
 const STARTUP_SECONDS: i32 = 60;
 
 pub(super) fn container(wan: &ValidatedWan, settings: &Settings) -> Container {
@@ -74,7 +75,7 @@ fn args(wan: &ValidatedWan) -> Vec<String> {
     };
     let scope = match wan.scope {
         Scope::Carrier => vec!["--port".to_owned(), CARRIER_PORT.to_string()],
-        // The kubelet's probes are not part of the emulated path.
+        // The kubelet's probes use the admin port, which is not delayed.
         Scope::All => vec![
             "--all".to_owned(),
             "--except-port".to_owned(),

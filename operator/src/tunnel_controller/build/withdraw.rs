@@ -1,9 +1,11 @@
-//! What gateways that run lose, and keep, while what the spec asks for cannot be applied. Pure.
+//! The configuration of running gateways while the spec cannot be applied: targets without
+//! permission are removed. Pure.
 //!
-//! A permission that another namespace takes back counts at once, whatever state the tunnel is in: its owner decides that
-//! (a pause, an invalid spec, a Secret in the way), and must not keep by it what is no longer granted. And while sysctls
-//! have not passed, gateways keep a configuration that they can take over and start with.
-//! In: the ConfigMaps as they are. Out: the same with less.
+//! A revoked permission takes effect at once in every state of the tunnel. The tunnel's owner
+//! controls this state (a pause, an invalid spec, a Secret of another owner), and could otherwise
+//! keep a revoked permission. While the test of sysctls has not passed, gateways keep a
+//! configuration that they can reload and start with. Input: the existing ConfigMaps. Output: the
+//! same ConfigMaps with fewer targets.
 
 use std::collections::BTreeSet;
 
@@ -20,20 +22,20 @@ use crate::tunnel_controller::references::{
     ServiceName, foreign, host_of_rule, host_of_target, services_of_config,
 };
 
-/// A ConfigMap as it is, or with less.
+/// A ConfigMap, unchanged or with fewer targets.
 #[derive(Debug)]
 pub struct Kept {
-    /// The version that this follows from.
+    /// The resource version of the original.
     pub version: Option<String>,
-    /// What it is to be.
+    /// The ConfigMap to apply.
     pub config_map: ConfigMap,
 }
 
-/// All that the gateways of a tunnel in `namespace` have, without what is no longer permitted; empty: there is nothing of
-/// that.
+/// The ConfigMaps of a tunnel in `namespace` without targets that are no longer permitted. Empty if
+/// no target has to be removed.
 ///
 /// # Errors
-/// [`NotKnown`]; not where a configuration cannot be read, which no gateway takes over either.
+/// [`NotKnown`]. An unreadable configuration is not an error, because no gateway can reload it.
 pub(super) fn withdrawn(live: &Live, namespace: &str) -> Result<Vec<Kept>, NotKnown> {
     let (mut kept, mut is_less) = (Vec::new(), false);
     for config in live.config_maps.values() {
@@ -48,8 +50,9 @@ pub(super) fn withdrawn(live: &Live, namespace: &str) -> Result<Vec<Kept>, NotKn
     Ok(kept)
 }
 
-/// What `end` has instead of `built` while Deployments stay as they are: where gateways that run could not start with that,
-/// what these have, less what is no longer permitted.
+/// The ConfigMap that replaces `built` while the Deployment of `end` stays unchanged. If running
+/// gateways could not start with `built`, returns their present configuration without unpermitted
+/// targets. Otherwise returns `None`.
 ///
 /// # Errors
 /// [`NotKnown`].
@@ -72,7 +75,7 @@ pub(super) fn held(
     })
 }
 
-/// The ConfigMap without what is no longer permitted; `None`: there is nothing of that in it.
+/// The ConfigMap without unpermitted targets. `None` if there is no such target.
 fn lessened(live: &Live, own: &LiveConfig, namespace: &str) -> Result<Option<ConfigMap>, NotKnown> {
     let Some(config) = &own.config else {
         return Ok(None);
@@ -89,7 +92,7 @@ fn lessened(live: &Live, own: &LiveConfig, namespace: &str) -> Result<Option<Con
     }))
 }
 
-/// What of it is ours to say.
+/// The fields that the operator owns.
 pub(in crate::tunnel_controller) fn bare(live: &ConfigMap) -> ConfigMap {
     let meta = &live.metadata;
     ConfigMap {
@@ -105,8 +108,8 @@ pub(in crate::tunnel_controller) fn bare(live: &ConfigMap) -> ConfigMap {
     }
 }
 
-/// The configuration without forwards to `refused`, and without rules for them, and with rules that deny what was dialled
-/// by them, which end the open streams; `None`: there were none.
+/// The configuration without forwards and rules for `refused`, and with rules that deny their
+/// targets, which ends the open streams. `None` if there is no such target.
 fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) -> Option<Config> {
     let is_refused = |host: &str| !foreign(host, namespace).is_disjoint(refused);
     let mut less = config.clone();
@@ -131,7 +134,7 @@ fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) ->
             .allow
             .iter()
             .filter(|rule| is_withdrawn(rule))
-            // A pattern may cover what others still permit.
+            // A pattern may cover Services that are still permitted.
             .filter(|rule| matches!(rule.host, HostPattern::Name(_)))
             .cloned(),
     );

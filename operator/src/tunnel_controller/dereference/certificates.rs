@@ -1,7 +1,8 @@
-//! What certificates follow from: what was issued before, who issues, and who waits. Client required.
+//! Reads the input of certificates: the issued certificates, the issuer, and the waiting pods. This
+//! module requires a client.
 //!
-//! The seed, a join bundle and cert-manager's Certificates are read only where the spec, or what gateways that run have,
-//! asks for them.
+//! The seed, a join bundle and cert-manager's Certificates are read only if the spec or running
+//! gateways need them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,48 +26,51 @@ use crate::tunnel_controller::pods::{end_of, waiting_since};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::records::Records;
 
-/// What certificates follow from.
+/// The input of certificates.
 #[derive(Debug, Default)]
 pub struct CertificateFacts {
-    /// When all this was read, in seconds since 1970.
+    /// The time of the reads, in seconds since 1970.
     pub now: i64,
-    /// Life of a certificate, in seconds.
+    /// Lifetime of a certificate, in seconds.
     pub life: i64,
-    /// What was issued before.
+    /// The issued certificates.
     pub known: CertificatesStatus,
-    /// The Secret and the identity of what the operator issued for gateways that run, the exit's first.
+    /// The Secret and the identity of each certificate that the operator issued for running
+    /// gateways. The exit's certificate comes first.
     pub running: Vec<(End, (String, String))>,
-    /// What gateways that run joined by, where the spec says something else by now.
+    /// The bundle of running gateways, if the spec now names another bundle or none.
     pub former: Option<Result<Joined, Problem>>,
-    /// What all authorities are derived from.
+    /// The seed of all authorities.
     pub seed: KnownSeed,
-    /// An entry is to be asked for a newer bundle.
+    /// Whether to request a newer bundle from an entry.
     pub asks: bool,
-    /// When the youngest pod of an end was made that has waited for some time, perhaps for its Secret.
+    /// Creation time of the youngest pod of an end that has waited for some time, perhaps for its
+    /// Secret.
     pub waiting: BTreeMap<End, i64>,
-    /// The Certificates of cert-manager by the names of children, or why they cannot be had.
+    /// The Certificates of cert-manager by end, or why they cannot be used.
     pub of_cert_manager: BTreeMap<End, Result<Option<Certificate>, Problem>>,
 }
 
-/// The seed, as far as it was read.
+/// The seed, if it was read.
 #[derive(Debug, Default)]
 pub enum KnownSeed {
-    /// Nothing depends on it.
+    /// No certificate depends on the seed.
     #[default]
     NotRead,
-    /// Somebody has to do something about it; the sentence says what.
+    /// A user has to act. The sentence describes how.
     Unavailable(String),
-    /// It is known.
+    /// The seed was read.
     Known {
         /// The seed.
         seed: Arc<Seed>,
-        /// It was made by this very operator: what stands in a status of another one is of a seed that is lost.
+        /// Whether this operator process created the seed. If so, a certificate in a status that
+        /// another process wrote comes from a lost seed.
         is_made_here: bool,
     },
 }
 
 impl CertificateFacts {
-    /// What the operator remembers by itself.
+    /// The facts from the operator's own memory.
     pub(super) fn remembered(certifier: &Certifier, tunnel: &MuxTunnel) -> Self {
         Self {
             now: certifier.now(),
@@ -77,7 +81,7 @@ impl CertificateFacts {
     }
 }
 
-/// `live`: `None`: it is not known.
+/// Reads all facts. `live` is `None` if the children are not known.
 pub(super) async fn read(
     access: &Access,
     tunnel: &MuxTunnel,
@@ -99,7 +103,7 @@ pub(super) async fn read(
     if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
         match join::join(access, holder, &former.secret_name).await {
             Err(error) if is_paused => return Err(error),
-            // It counts only where the spec does not.
+            // This bundle is used only if the spec names no bundle, so an error is ignored.
             former => facts.former = former.ok(),
         }
     }
@@ -136,7 +140,8 @@ async fn seed(certifier: &Certifier) -> Result<KnownSeed, CertifyError> {
     }
 }
 
-/// What the operator issued for gateways that run, and so renews. `live`: `None`: they may run.
+/// The certificates that the operator issued for running gateways and renews. If `live` is `None`,
+/// gateways may be running.
 fn running(
     known: &CertificatesStatus,
     holder: &Holder,
@@ -153,7 +158,8 @@ fn running(
     running.collect()
 }
 
-/// The Secret and the identity of a certificate that the operator issued; one of a user's has no time of issue.
+/// The Secret and the identity of an issued certificate. `None` for a user's certificate, which has
+/// no time of issue.
 fn issued_identity(record: &CertificateStatus, name: &str, end: End) -> Option<(String, String)> {
     let own = format!("{}-tls", end.child_of(name));
     let is_own = record.secret_name == own && record.issued_at.is_some();
@@ -175,7 +181,7 @@ fn waiting(live: &Live) -> BTreeMap<End, i64> {
     waiting
 }
 
-/// The ends whose Certificates are asked for, or were.
+/// The ends whose Certificates are or were requested.
 fn asked_of_cert_manager(
     tunnel: &MuxTunnel,
     issuer: Option<Issuer<'_>>,

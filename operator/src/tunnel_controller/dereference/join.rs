@@ -1,8 +1,9 @@
-//! Reads the join bundle that a tunnel names, and the one that followed it through the tunnel. Client required.
+//! Reads the join bundle that a tunnel names, and the newer bundle from the tunnel. This module
+//! requires a client.
 //!
-//! It is the one Secret of a user's that the operator ever reads: by its name, and only where somebody gave it the right.
-//! What followed is kept in a ConfigMap beside the tunnel, sealed by the seed of this operator; it counts instead of the
-//! copy.
+//! The copied bundle is the only Secret of a user that the operator reads. The operator reads this
+//! Secret by name, and only with an explicit permission. The newer bundle is in a ConfigMap next to
+//! the tunnel, sealed with this operator's seed. The newer bundle replaces the copy.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -21,30 +22,30 @@ use crate::tunnel_controller::error::{CertifyError, Error, JoinError};
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 
-/// The key of the ConfigMap with the bundle that came through the tunnel.
+/// The key of the ConfigMap with the newer bundle.
 pub(in crate::tunnel_controller) const KEPT_KEY: &str = "bundle";
-/// A newer bundle is asked for this often in a bundle's life...
+/// Pause between two requests for a newer bundle, as a fraction (1/40) of a bundle's lifetime.
 const ASKED_OF_LIFE: i64 = 40;
-/// ...but not more often than this, in seconds, and not more rarely than [`ASKED_SECONDS_MAX`].
+/// Minimum of this pause, in seconds. The maximum is [`ASKED_SECONDS_MAX`].
 const ASKED_SECONDS_MIN: i64 = 10;
 
-/// What an entry joins by.
+/// The bundle that an entry joins with.
 #[derive(Debug)]
 pub struct Joined {
     /// The newest bundle.
     pub bundle: Bundle,
-    /// The Secret with the copy that somebody made.
+    /// The Secret with the user's copy.
     pub secret_name: String,
     /// Digest of that copy.
     pub copy: String,
-    /// `bundle` came through the tunnel.
+    /// Whether `bundle` came through the tunnel.
     pub is_renewed: bool,
-    /// The ConfigMap for what comes through the tunnel is somebody else's.
+    /// Whether the ConfigMap for the newer bundle has another owner.
     pub is_taken: bool,
 }
 
 impl Joined {
-    /// By `copy`, of the Secret `secret_name`, to which nothing newer is known.
+    /// The copied bundle from the Secret `secret_name`, without a newer bundle.
     #[must_use]
     pub fn by_copy(secret_name: &str, copy: Bundle) -> Self {
         Self {
@@ -64,7 +65,7 @@ impl Joined {
         })
     }
 
-    /// After how many seconds a newer one is asked for again.
+    /// Seconds until a newer bundle is requested again.
     pub(super) fn pause(&self) -> i64 {
         let authority = &self.bundle.entry_authority;
         ((authority.end - authority.begin) / ASKED_OF_LIFE)
@@ -72,12 +73,13 @@ impl Joined {
     }
 }
 
-/// The ConfigMap of the tunnel `name` with the bundle that came through it.
+/// The ConfigMap of the tunnel `name` with the newer bundle.
 pub(in crate::tunnel_controller) fn kept_in(name: &str) -> String {
     format!("{name}-join")
 }
 
-/// The bundle in the Secret `secret_name`, or the one that followed it; or why neither is good.
+/// The bundle in the Secret `secret_name` or the newer bundle. Otherwise, the reason why both
+/// bundles are invalid or missing.
 pub(super) async fn join(
     access: &Access,
     holder: &Holder,
@@ -116,7 +118,7 @@ pub(super) async fn join(
     })
 }
 
-/// The bundle in `sealed`, if it follows `copy`.
+/// The bundle in `sealed`, if it is newer than `copy`.
 async fn kept(
     access: &Access,
     holder: &Holder,
@@ -126,7 +128,7 @@ async fn kept(
     let seed = match access.certifier.seed().await {
         Ok(seed) => seed,
         Err(SeedError::Unavailable(detail)) => {
-            warn!(detail, "the newer join bundle that was kept cannot be read");
+            warn!(detail, "cannot read the kept newer join bundle");
             return Ok(None);
         }
         Err(error) => return Err(error.into()),
@@ -135,8 +137,8 @@ async fn kept(
     Ok(Kept::open(&key, &copy.digest(), sealed))
 }
 
-/// The bundle in the Secret `name`, good or expired, or why it has none. An API server that does not answer is an error;
-/// not one that refuses, nor a missing Secret.
+/// The bundle in the Secret `name`, even if it has expired, or the reason why it is missing. A
+/// missing answer of the API server is an error. A refusal or a missing Secret is not an error.
 async fn copy(
     access: &Access,
     namespace: &str,
@@ -167,13 +169,13 @@ async fn copy(
     }))
 }
 
-/// The commands that give the right to read that one Secret.
+/// The commands that grant the permission to read this Secret.
 fn forbidden(settings: &Settings, namespace: &str, name: &str) -> String {
     let (own, account) = (&settings.namespace, &settings.service_account);
     format!(
-        "the operator may not read Secret {name}; allow it that one: kubectl -n {namespace} create role muxtunnel-join \
+        "the operator may not read Secret {name}; to permit it, run: kubectl -n {namespace} create role muxtunnel-join \
          --verb=get --resource=secrets --resource-name={name} && kubectl -n {namespace} create rolebinding \
-         muxtunnel-join --role=muxtunnel-join --serviceaccount={own}:{account}; or name the namespace in the chart's \
-         value join.namespaces"
+         muxtunnel-join --role=muxtunnel-join --serviceaccount={own}:{account}; or add the namespace to the \
+             chart's value join.namespaces"
     )
 }

@@ -1,4 +1,4 @@
-//! What there is of a tunnel's gateways, as the watches brought it.
+//! The existing objects of a tunnel's gateways, from the caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,27 +17,29 @@ use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::pods::own_pods;
 use crate::tunnel_controller::references::{ServiceName, services_of_config};
 
-/// The children of a tunnel that others follow from.
+/// The existing children of a tunnel that the build depends on.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// Those of this very tunnel.
+    /// The tunnel's own Deployments.
     pub deployments: BTreeMap<End, Arc<Deployment>>,
-    /// Those of this very tunnel.
+    /// The tunnel's own ConfigMaps.
     pub config_maps: BTreeMap<End, LiveConfig>,
-    /// Of its Deployments; only where an end goes back to one.
+    /// The ReplicaSets of the tunnel's Deployments. Empty unless an end returns to the template of
+    /// such a ReplicaSet.
     pub replica_sets: Vec<Arc<ReplicaSet>>,
-    /// Those of its gateways; `None`: not known.
+    /// The pods of the tunnel's gateways. `None` if the pods are not known.
     pub pods: Option<Vec<Arc<Pod>>>,
-    /// The Services that its ConfigMaps name and that do not permit it; `None`: that has not been heard yet.
+    /// The Services in the tunnel's ConfigMaps that do not permit the tunnel. `None` if the grants
+    /// are not known yet.
     pub withdrawn: Option<BTreeSet<ServiceName>>,
 }
 
-/// A ConfigMap of gateways.
+/// The ConfigMap of an end's gateways.
 #[derive(Debug)]
 pub struct LiveConfig {
-    /// As it is.
+    /// The object.
     pub config_map: Arc<ConfigMap>,
-    /// What is in it; `None`: no gateway takes that over.
+    /// The parsed configuration. `None` if gateways reject the configuration.
     pub config: Option<Config>,
 }
 
@@ -56,7 +58,7 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
         withdrawn: withdrawn(&config_maps, &access.grants, namespace).ok(),
         config_maps,
         replica_sets: Vec::new(),
-        // Whatever pods there are, children that do not depend on them are applied.
+        // Children that do not depend on the pods are applied even if the pods are not known.
         pods: own_pods(&access.cluster, (namespace, name), &holder.owner).ok(),
     })
 }
@@ -70,7 +72,7 @@ pub(super) fn replica_sets(
     sets.children(&holder.namespace, &holder.name, &components)
 }
 
-/// The children of one kind, one an end.
+/// The children of one kind, by end.
 fn own<K: Cached>(known: &Cache<K>, holder: &Holder) -> Result<BTreeMap<End, Arc<K>>, NotKnown> {
     let mut found = BTreeMap::new();
     for end in End::ALL {

@@ -1,7 +1,7 @@
-//! What became of the Jobs that try sysctls before gateways get them.
+//! The results of the Jobs that test sysctls before gateways get them.
 //!
-//! A Job says it itself, by its conditions, once it is over, or by the annotation [`REFUSED`]: its pod, and the
-//! Events that name it, do not last. [`outcome`] is the pure part.
+//! The result of an ended Job is in the Job's conditions or in the annotation [`REFUSED`]. The
+//! Job's pod and Events are deleted after a while. [`outcome`] is the pure part.
 
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,65 +17,68 @@ use crate::tunnel_controller::pods::pod_problem;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::sandbox;
 
-/// Annotation of a Job: it was refused, with the reason and the sentence.
+/// Annotation of a refused Job. The annotation's value is the reason and a sentence.
 pub const REFUSED: &str = "muxtunnel.dev/refused";
-/// Jobs of one tunnel that are looked at: one for each placement of its ends, and as many of an earlier spec.
+/// Maximum number of a tunnel's Jobs that are read: one per placement of its ends, and the same
+/// number for an earlier spec.
 const JOBS_MAX: usize = 8;
-/// Pods of them that are looked at.
+/// Maximum number of pods of these Jobs that are read.
 const PODS_MAX: usize = 16;
-/// What the Job controller says where it cannot make a pod.
+/// Reason of the Event that the Job controller writes if it cannot create a pod.
 const NOT_CREATED: &str = "FailedCreate";
-/// What the API server says of a pod that the namespace's Pod Security level does not allow.
+/// Part of the API server's message if the namespace's Pod Security level rejects a pod.
 const NOT_ADMITTED: &str = "violates PodSecurity";
-/// A Job that was refused is made again so long after it was made: another node may take what one did not.
+/// Age in seconds at which a refused Job is created again, because another node may accept the
+/// sysctls.
 const REFUSED_RETRY_SECONDS: i64 = 600;
-/// A Job that ended without a finding is made again so long after its end.
+/// Seconds after which a Job without a result is created again.
 const RETRY_SECONDS: i64 = 60;
 
-/// One Job that tries sysctls.
+/// A Job that tests sysctls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenProbe {
-    /// Its name, which is that of what it tries.
+    /// The name, which contains the hash of the tried sysctls.
     pub name: String,
-    /// Its UID.
+    /// UID of the Job.
     pub uid: Option<String>,
-    /// What became of it.
+    /// The result.
     pub outcome: ProbeOutcome,
 }
 
-/// What became of a Job that tries sysctls.
+/// The result of a Job that tests sysctls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProbeOutcome {
-    /// It is not over; what keeps it, where there is more to say.
+    /// The Job has not ended. Contains the obstacle, if it is known.
     Running(Option<String>),
-    /// The node takes the sysctls.
+    /// The node accepts the sysctls.
     Passed,
-    /// The node, or its kernel, refuses one.
+    /// The node or its kernel refuses a sysctl.
     Refused {
-        /// Which, and in whose words.
+        /// The refused sysctl, with the node's message.
         problem: Problem,
-        /// Whether the Job says so by itself.
+        /// Whether the Job has the annotation [`REFUSED`].
         is_remembered: bool,
-        /// Whether it is to be made again.
+        /// Whether the Job has to be created again.
         is_old: bool,
     },
-    /// The namespace's Pod Security level lets its pod not be made. No Job remembers it: another level, and it is made.
+    /// The namespace's Pod Security level rejects the pod. No annotation is stored, because the pod
+    /// can be created after a change of the level.
     NotAdmitted {
-        /// In the API server's words.
+        /// The API server's message.
         detail: String,
-        /// Whether it is to be made again.
+        /// Whether the Job has to be created again.
         is_old: bool,
     },
-    /// It ended for another reason.
+    /// The Job ended for another reason.
     Failed {
-        /// What is known of it.
+        /// The known details.
         detail: String,
-        /// Whether it is to be made again.
+        /// Whether the Job has to be created again.
         is_old: bool,
     },
 }
 
-/// Looks at the Jobs of the tunnel, and at the pods of those that have not said how it went.
+/// Reads the tunnel's Jobs, and the pods of Jobs without a result.
 ///
 /// # Errors
 /// [`NotKnown`].
@@ -117,8 +120,9 @@ fn is_of(pod: &Pod, job: &Job) -> bool {
     owners.any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
 }
 
-/// Why the Job's pod could not be made, as by a quota or Pod Security, which allows no unsafe sysctl unless it is off.
-/// The first such Event: others differ in the pod's name alone.
+/// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
+/// level privileged allows unsafe sysctls. Returns the problem in the first such Event, because the
+/// other Events differ only in the pod's name.
 async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Problem> {
     let uid = job.uid()?;
     let events = sandbox::events(client, namespace, &uid, NOT_CREATED).await;
@@ -136,7 +140,7 @@ async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Prob
     Some(Problem { code, detail })
 }
 
-/// What became of `job`. `pod`: its pod, if it is still there. `problem`: what Events say of it.
+/// The result of `job`. `pod`: its pod, if it still exists. `problem`: the problem in its Events.
 fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestamp) -> ProbeOutcome {
     if let Some(problem) = remembered(job) {
         return ProbeOutcome::Refused {
@@ -187,18 +191,18 @@ fn failure(
     }
 }
 
-/// Whether it ended so long ago that it is to be made again.
+/// Whether the Job ended so long ago that it has to be created again.
 fn is_old(failed: &JobCondition, now: Timestamp) -> bool {
     let since = failed.last_transition_time.as_ref().map(|time| time.0);
     since.is_some_and(|since| now.as_second() - since.as_second() >= RETRY_SECONDS)
 }
 
-/// Whether a sysctl is the cause.
+/// Whether `code` means that a node refuses a sysctl.
 const fn is_refusal(code: Code) -> bool {
     matches!(code, Code::SysctlForbidden | Code::SandboxFailed)
 }
 
-/// What [`REFUSED`] says.
+/// The problem in the annotation [`REFUSED`].
 fn remembered(job: &Job) -> Option<Problem> {
     let (reason, detail) = job.annotations().get(REFUSED)?.split_once(": ")?;
     let codes = [Code::SysctlForbidden, Code::SandboxFailed];

@@ -1,9 +1,10 @@
-//! Asks gateways how they are, outside of reconciliations: a gateway that does not answer holds none of them up.
+//! Queries gateways outside of reconciliations, so that a silent gateway delays no reconciliation.
 //!
-//! In: the addresses of a tunnel's running gateways. Out: their answers, if all have come within [`ANSWERS_WAIT_MAX`]; otherwise
-//! nothing, and the tunnel is reconciled again once they have. Bounds: one round a tunnel at a time, at most
-//! [`ROUNDS_AT_ONCE`] at once, each with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]; its answers wait for the
-//! next reconciliation, for at most [`ANSWERS_AGE_MAX`].
+//! Input: the addresses of a tunnel's running gateways. Output: their answers, if all arrive within
+//! [`ANSWERS_WAIT_MAX`]. Otherwise the tunnel is reconciled again when all answers have arrived.
+//! Bounds: one round of queries per tunnel at a time, at most [`ROUNDS_AT_ONCE`] in total, each
+//! with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]. The answers of a round wait for the
+//! next reconciliation for at most [`ANSWERS_AGE_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,34 +20,35 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Gateways;
 
-/// How long a reconciliation waits for the answers. A gateway that is well takes milliseconds.
+/// How long a reconciliation waits for the answers. A healthy gateway answers within milliseconds.
 const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
-/// Time for the answers of all gateways of a tunnel.
+/// Time limit for the answers of all gateways of a tunnel.
 const ROUND_TIME_MAX: Duration = Duration::from_secs(5);
-/// The same, where an entry is asked for an offer, which it gives up itself after 10 s.
+/// Time limit for all answers if an entry is queried for an offer. The entry gives up after 10 s.
 const OFFER_ROUND_TIME_MAX: Duration = Duration::from_secs(15);
-/// Gateways of a tunnel that are asked at once.
+/// Maximum number of concurrent queries per tunnel.
 const ASKED_AT_ONCE: usize = 32;
-/// Tunnels whose gateways are asked at once.
+/// Maximum number of tunnels with a round in progress.
 const ROUNDS_AT_ONCE: usize = 32;
-/// How old answers may be that are judged.
+/// Maximum age of answers that a reconciliation uses.
 const ANSWERS_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// What is asked of the gateways of a tunnel.
+/// The queries to the gateways of a tunnel.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// The addresses of those that run.
+    /// The addresses of the running gateways.
     pub gateways: Vec<String>,
-    /// The addresses of entries that are asked for what the exit offers, one after another, until one has it.
+    /// The addresses of entries to query for the exit's offer, one after another, until an entry
+    /// returns it.
     pub entries: Vec<String>,
 }
 
-/// What they answered.
+/// The answers of a tunnel's gateways.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// By address: the status, or why there is none.
+    /// The status of each gateway, or why it is missing, by address.
     pub statuses: BTreeMap<String, Result<Status, String>>,
-    /// What the exit offers, where an entry was asked.
+    /// The exit's offer, if an entry was queried.
     pub offer: Option<Result<String, String>>,
 }
 
@@ -55,29 +57,30 @@ type Key = (String, String);
 
 /// The round of one tunnel.
 enum Round {
-    /// It is under way.
+    /// The round is in progress.
     Running {
-        /// `true` is sent at its end.
+        /// Becomes `true` at the end of the round.
         over: watch::Receiver<bool>,
-        /// A reconciliation has ended without its answers.
+        /// Whether a reconciliation has ended without the answers.
         is_late: bool,
     },
-    /// It is over, and nobody has read the answers.
+    /// The round has ended, and its answers are unread.
     Over(Instant, Answers),
 }
 
-/// Asks the gateways of all tunnels.
+/// Queries the gateways of all tunnels.
 pub struct Prober<G> {
     gateways: Arc<G>,
     rounds: Arc<Mutex<BTreeMap<Key, Round>>>,
     permits: Arc<Semaphore>,
     late: mpsc::UnboundedSender<Key>,
-    /// Until the controller takes it. At most one entry a round that outlasted its reconciliation.
+    /// Present until the controller takes the receiver. Contains at most one entry per round that
+    /// outlasted its reconciliation.
     wakes: Mutex<Option<mpsc::UnboundedReceiver<Key>>>,
 }
 
 impl<G: Gateways> Prober<G> {
-    /// One that asks by `gateways`.
+    /// A prober that queries through `gateways`.
     #[must_use]
     pub fn new(gateways: G) -> Self {
         let (late, wakes) = mpsc::unbounded_channel();
@@ -90,7 +93,8 @@ impl<G: Gateways> Prober<G> {
         }
     }
 
-    /// The tunnels whose answers have come after their reconciliation had ended. The second call has none.
+    /// The tunnels whose answers arrived after the end of their reconciliation. Only the stream of
+    /// the first call has items.
     pub fn wakes(&self) -> BoxStream<'static, ObjectRef<MuxTunnel>> {
         let mut wakes = self.wakes.lock();
         let Some(wakes) = wakes.take() else {
@@ -103,7 +107,8 @@ impl<G: Gateways> Prober<G> {
         references.boxed()
     }
 
-    /// What the gateways of the tunnel `name` answer; `None`: not all have answered yet.
+    /// Returns the answers of the gateways of the tunnel `name`, or `None` while an answer is
+    /// missing.
     pub async fn answers(&self, namespace: &str, name: &str, asked: Asked) -> Option<Answers> {
         if asked.gateways.is_empty() {
             return Some(Answers::default());
@@ -122,7 +127,7 @@ impl<G: Gateways> Prober<G> {
         self.taken(&key).ok()
     }
 
-    /// The answers of a round that is over, or how to wait for the one that is under way.
+    /// The answers of an ended round, or the receiver of the end of the round in progress.
     fn taken(&self, key: &Key) -> Result<Answers, Option<watch::Receiver<bool>>> {
         let mut rounds = lock(&self.rounds);
         if let Some(Round::Running { over, .. }) = rounds.get(key) {
@@ -137,7 +142,7 @@ impl<G: Gateways> Prober<G> {
     fn begin(&self, key: Key, asked: Asked) -> watch::Receiver<bool> {
         let (ended, over) = watch::channel(false);
         let mut rounds = lock(&self.rounds);
-        // Answers that nobody came for, as of a tunnel that is gone.
+        // Drop answers that no reconciliation reads, for example answers for a deleted tunnel.
         rounds.retain(|_, round| match round {
             Round::Running { .. } => true,
             Round::Over(at, _) => at.elapsed() < ANSWERS_AGE_MAX,
@@ -151,7 +156,7 @@ impl<G: Gateways> Prober<G> {
         let (gateways, rounds) = (self.gateways.clone(), self.rounds.clone());
         let (permits, late) = (self.permits.clone(), self.late.clone());
         tokio::spawn(async move {
-            // It is never closed.
+            // The semaphore is never closed.
             let _permit = permits.acquire_owned().await;
             let answers = round(gateways.as_ref(), &asked).await;
             let over = Round::Over(Instant::now(), answers);
@@ -169,7 +174,7 @@ fn lock(rounds: &Mutex<BTreeMap<Key, Round>>) -> MutexGuard<'_, BTreeMap<Key, Ro
     rounds.lock()
 }
 
-/// Asks all, and gives up those that have not answered in time.
+/// Queries all gateways, and gives up on gateways that have not answered in time.
 async fn round<G: Gateways>(gateways: &G, asked: &Asked) -> Answers {
     let time = match asked.entries.is_empty() {
         true => ROUND_TIME_MAX,
@@ -207,7 +212,7 @@ fn silent() -> String {
     "no answer in time".to_owned()
 }
 
-/// What the first of `entries` that has it says that the exit offers.
+/// Returns the exit's offer from the first of `entries` that has an offer.
 async fn offer<G: Gateways>(gateways: &G, entries: &[String]) -> Option<Result<String, String>> {
     let mut offer = None;
     for address in entries {

@@ -1,4 +1,4 @@
-//! What is read out of pods as the kubelet reports them, and what is taken from a gateway's answer.
+//! Reads problems from pods as the kubelet reports them, and the status from a gateway's answer.
 
 use std::collections::BTreeMap;
 
@@ -206,13 +206,13 @@ async fn an_answer_without_end_is_cut_off() {
     let uri = served(vec![b' '; ANSWER_BYTES_MAX + 1]).await;
     let answer = HttpGateways::default().body(uri, ANSWER_BYTES_MAX).await;
     let error = answer.unwrap_err();
-    assert!(error.contains("breaks off"), "{error}");
+    assert!(error.contains("ended early"), "{error}");
 }
 
 #[test]
 fn an_answer_that_is_no_status_is_said_to_be_none() {
     let error = status_in(b"<html>").unwrap_err();
-    assert!(error.contains("no status"), "{error}");
+    assert!(error.contains("not a valid status"), "{error}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Publishes the join bundle of an exit whose entries are elsewhere. Client required; [`address`] is the pure part.
+//! Publishes the join bundle of an exit with remote entries. This module requires a client, except
+//! in [`address`].
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -21,7 +22,7 @@ use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel, bundle};
 
-/// Publishes the bundle where it is another one than before.
+/// Publishes the bundle if it differs from the published bundle.
 pub(super) async fn publish(
     Access {
         cluster, certifier, ..
@@ -72,10 +73,10 @@ pub(super) async fn publish(
     Ok(())
 }
 
-/// Where entries elsewhere dial the exits of `valid`; `None`: they meet at a rendezvous.
+/// The address at which remote entries dial the exits of `valid`; `None`: both sides use a
+/// rendezvous.
 ///
-/// # Errors
-/// A sentence: it is not known, and what to do.
+/// # Errors A sentence with the reason why the address is not known, and with the action to take.
 pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<String>, String> {
     if valid.leaf.is_some() {
         return Ok(None);
@@ -96,7 +97,7 @@ pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<Stri
         let port = match (is_address(advertised), is_node_port) {
             (true, _) => return Ok(Some(advertised.clone())),
             (false, true) => node_port().ok_or_else(|| {
-                format!("Service {name} has no node port yet; the join bundle says it")
+                format!("Service {name} has no node port yet, which the join bundle needs: wait")
             })?,
             (false, false) => CARRIER_PORT.into(),
         };
@@ -107,8 +108,8 @@ pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<Stri
         ServiceType::LoadBalancer => {
             let host = service.and_then(load_balancer).ok_or_else(|| {
                 format!(
-                    "Service {name} has no address of its load balancer yet; the join bundle says it, unless \
-                     carrier.address does"
+                    "Service {name} has no load balancer address yet, which the join bundle needs: \
+                 wait, or set carrier.address"
                 )
             })?;
             let is_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
@@ -116,13 +117,13 @@ pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<Stri
             Ok(Some(format!("{host}:{CARRIER_PORT}")))
         }
         ServiceType::NodePort => Err(
-            "say under which host entries elsewhere reach a node, for the join bundle: carrier.address"
+            "the join bundle needs an address: set carrier.address to a host at which remote entries reach a node"
                 .to_owned(),
         ),
     }
 }
 
-/// What a load balancer is reached by.
+/// The address of a Service's load balancer.
 #[must_use]
 pub(in crate::tunnel_controller) fn load_balancer(service: &Service) -> Option<String> {
     let ingress = service

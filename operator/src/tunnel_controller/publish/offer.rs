@@ -1,8 +1,8 @@
-//! Keeps the next join bundle, which the exit elsewhere offers. Client required; [`crate::certificates::offer`] is the pure
-//! part.
+//! Keeps the next join bundle that a remote exit offers. This module requires a client, and
+//! [`crate::certificates::offer`] is the pure part.
 //!
-//! It is kept in a ConfigMap beside the tunnel, sealed by the seed of this operator. What is written wakes the next
-//! reconciliation, which issues by it.
+//! The bundle is kept in a ConfigMap next to the tunnel, sealed with this operator's seed. A write
+//! of this ConfigMap triggers the next reconciliation, which issues certificates from the bundle.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -18,8 +18,8 @@ use crate::tunnel_controller::dereference::{Joined, KEPT_KEY, kept_in};
 use crate::tunnel_controller::error::CertifyError;
 use crate::tunnel_controller::holder::Holder;
 
-/// Keeps the bundle in `offer` where it is newer than what `joined` has. Returns why none came, if the request for one
-/// failed.
+/// Keeps the bundle in `offer` if it is newer than the bundle of `joined`. Returns the error of a
+/// failed request for an offer.
 pub(super) async fn hear(
     access: &Access,
     holder: &Holder,
@@ -38,7 +38,7 @@ pub(super) async fn hear(
     let newer = newer.and_then(|newer| {
         let expired = newer.as_ref().and_then(|newer| newer.good_at(now).err());
         expired.map_or(Ok(newer), |expired| {
-            Err(format!("what the exit offers {}", expired.what))
+            Err(format!("the bundle that the exit offers {}", expired.what))
         })
     });
     let failure = match newer {
@@ -61,10 +61,11 @@ async fn keep(
     let name = kept_in(&holder.name);
     if joined.is_taken {
         return Ok(Err(format!(
-            "ConfigMap {name} exists and is not the tunnel's: delete it, or rename the tunnel"
+            "ConfigMap {name} exists and does not belong to the tunnel: delete the ConfigMap, or create the tunnel with another name"
         )));
     }
-    // Only here is it known that one is needed: an operator whose tunnels all join has none until a bundle comes.
+    // The seed is read only here, because an operator whose tunnels all join needs no seed until a
+    // bundle arrives.
     let key = certifier.seed().await?.storage_key(&holder.owner.uid)?;
     let sealed = Kept::seal(&key, &joined.copy, newer);
     let config_map = ConfigMap {
@@ -86,7 +87,7 @@ async fn keep(
     info!(
         config_map = name,
         until = date(newer.expires()),
-        "a newer join bundle came through the tunnel"
+        "received a newer join bundle through the tunnel"
     );
     Ok(Ok(()))
 }

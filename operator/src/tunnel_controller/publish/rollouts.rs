@@ -1,4 +1,4 @@
-//! What pods show of nodes that refuse them.
+//! Records observations of nodes that refuse pods.
 
 use muxtunnel_codes::Code;
 
@@ -8,9 +8,9 @@ use crate::tunnel_controller::observe::{Seen, SeenPod};
 use crate::tunnel_controller::rollouts::{RefusedPod, Rollout, Rollouts, Shown};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
-/// Takes in what `seen` shows of pods that are refused.
+/// Records the refused pods in `seen`.
 pub(super) fn learn(rollouts: &Rollouts, tunnel: &ValidatedTunnel, seen: &Seen, now: i64) {
-    // The Job's verdict keeps Deployments as they are.
+    // Until all Jobs have passed, Deployments stay unchanged, so no pod has the new sysctls.
     if probe::verdict(tunnel) != probe::Verdict::Passed {
         return;
     }
@@ -37,7 +37,7 @@ pub(super) fn learn(rollouts: &Rollouts, tunnel: &ValidatedTunnel, seen: &Seen, 
     }
 }
 
-/// The pods of `end` that a node refused for a sysctl, less those of nodes that it avoids already.
+/// The pods of `end` that a node refused because of a sysctl, except pods on avoided nodes.
 pub fn refused_pods<'a>(
     seen: &'a Seen,
     end: End,

@@ -1,4 +1,5 @@
-//! Certificates over whole reconciliations: what is written when, what is left alone, and who can talk to whom.
+//! Tests certificates in whole reconciliations: which objects are written and when, which objects
+//! stay unchanged, and which gateways accept each other.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -21,11 +22,11 @@ use crate::tunnel_controller::build::certificates::due;
 use crate::tunnel_controller::reconcile;
 
 const DAY: i64 = 24 * 3600;
-/// Long ago, also by the clock of this machine.
+/// A time in the past, even for this machine's clock.
 const POD_MADE: i64 = 1_577_836_800;
 const UID: &str = "uid-office";
 
-/// A cluster with an operator, and a clock of its own.
+/// A cluster with an operator, and a clock that the test advances.
 struct Bench {
     bench: super::reconcile::Bench,
     now: Arc<AtomicI64>,
@@ -56,14 +57,14 @@ impl Bench {
         self.now.store(now, Relaxed);
     }
 
-    /// A reconciliation, and what it wrote.
+    /// Reconciles, and returns the writes.
     async fn writes(&self) -> Vec<String> {
         self.api.take_requests();
         self.reconcile().await.unwrap();
         self.api.take_writes()
     }
 
-    /// The Secrets that a reconciliation wrote.
+    /// Reconciles, and returns the Secrets that were written.
     async fn secrets(&self) -> Vec<String> {
         let mut writes = self.writes().await;
         writes.retain(|write| write.contains(" secrets/"));
@@ -104,7 +105,7 @@ impl Bench {
         self.api.put(TUNNEL, object);
     }
 
-    /// A pod of an end whose containers are not begun.
+    /// Adds a pod of an end whose containers have not started.
     fn waiting_pod(&self, end: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -197,13 +198,14 @@ async fn certificates_are_renewed_once_two_thirds_of_their_life_are_over() {
     );
     assert_eq!(bench.certificate("exit")["notAfter"], date(due + DAY));
     assert!(bench.writes().await.is_empty());
-    // Until both gateways have the new ones, old and new take each other.
+    // Until both gateways have the new certificates, old and new certificates accept each other.
     let entry = bench.files("office-entry-tls", EXIT);
     shake_hands(&entry, &before, due).unwrap();
     assert_ne!(before.key, bench.files("office-exit-tls", ENTRY).key);
 }
 
-/// A pause, a spec that a newer version refuses, and both at once after an edit; an edit with something in the way.
+/// Cases: a pause, a spec that a newer version rejects, each of them after an edit, and an edit
+/// with an obstacle.
 #[tokio::test]
 async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() {
     let pause = |bench: &Bench| bench.annotate(PAUSED, Some("true"));
@@ -242,7 +244,7 @@ async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() 
             change(&bench);
         }
         let mut peer = None;
-        // Many lives of certificates, and a restart among them.
+        // Many certificate lifetimes pass, with a restart in between.
         for step in 1..=20 {
             bench.at(MADE + step * 2 * DAY / 3);
             if step == 10 {
@@ -258,10 +260,10 @@ async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() 
             );
             assert!(peer.replace(entry.certificate.clone()) != Some(entry.certificate.clone()));
             shake_hands(&entry, &exit, MADE + step * 2 * DAY / 3).unwrap();
-            // And nothing is issued twice.
+            // No certificate is issued twice.
             assert_eq!(bench.secrets().await, [""; 0], "{case}: {step}");
         }
-        // Without gateways there is nothing to renew.
+        // Without gateways, no certificate is renewed.
         for end in ["entry", "exit"] {
             bench.api.remove(&format!("deployments/office-{end}"));
         }
@@ -289,13 +291,13 @@ async fn a_paused_entry_is_renewed_by_the_bundle_that_it_joined_by_and_says_wher
 #[tokio::test]
 async fn what_the_status_does_not_say_yet_is_not_issued_again() {
     let bench = Bench::new(MANAGED);
-    // The seed and two certificates are written, then the status gets lost.
+    // The seed and two certificates are written, then the write of the status fails.
     bench.api.fail_write(11, Failure::Before(500));
     bench.reconcile().await.unwrap_err();
     assert!(bench.certificate("exit").is_null());
     assert_eq!(bench.secrets().await, [""; 0]);
     assert_eq!(bench.certificate("exit")["issuedAt"], date(MADE));
-    // The watch is behind: the object is as it was before.
+    // The watch is outdated, so the operator sees the object without the status.
     let mut stale = bench.api.get(TUNNEL).unwrap();
     stale["status"] = Value::Null;
     let stale = serde_json::from_value(stale).unwrap();
@@ -327,7 +329,7 @@ async fn a_secret_that_pods_wait_for_is_issued_anew_once_a_minute_at_most_and_ev
     bench.reconcile().await.unwrap();
     bench.api.remove("secrets/office-exit-tls");
     bench.waiting_pod("exit");
-    // A pod that waits for something else waits on, whatever is issued.
+    // A pod that waits for another reason keeps waiting after the certificate is issued.
     for (second, is_issued) in [
         (10, true),
         (69, false),
@@ -367,10 +369,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_no_pod_mounts_it() {
         "deployments/office-entry",
         "configmaps/office-exit",
     ] {
-        assert!(
-            bench.api.get(other).is_some(),
-            "{other} has nothing to do with it"
-        );
+        assert!(bench.api.get(other).is_some(), "{other} is not affected");
     }
     for type_ in ["CertificatesValid", "Ready"] {
         let condition = bench.condition(type_);
@@ -401,7 +400,7 @@ async fn gateways_that_run_stay_where_their_secret_becomes_somebody_elses() {
         "metadata": {"name": "office-exit-tls"}, "data": {"tls.crt": "YQ=="},
     });
     bench.api.put("secrets/office-exit-tls", theirs);
-    // One is due, and the template changes.
+    // A certificate is due, and the template changes.
     let mut tunnel = bench.api.get(TUNNEL).unwrap();
     tunnel["status"]["certificates"] = json!({});
     bench.api.put(TUNNEL, tunnel);
@@ -413,7 +412,7 @@ async fn gateways_that_run_stay_where_their_secret_becomes_somebody_elses() {
     let entry = bench.api.get("deployments/office-entry").unwrap();
     assert!(
         entry.to_string().contains("tcp_rmem"),
-        "the other end goes on"
+        "the entry is rolled out"
     );
 }
 
@@ -454,7 +453,7 @@ async fn two_operators_that_make_the_seed_at_once_agree_on_one() {
             "PUT secrets/authorities@operators",
             "PUT secrets/authorities@operators"
         ],
-        "they did not race"
+        "the two operators did not write at the same time"
     );
     assert_eq!(
         bench.secret("authorities@operators").unwrap()["data"]["seed"],
@@ -539,7 +538,7 @@ async fn the_pods_mount_what_is_issued_and_take_the_other_side_of_their_own_tunn
 async fn published(spec: &str) -> (Bench, Value) {
     let bench = Bench::new(&format!("side: Exit\n{spec}"));
     bench.reconcile().await.unwrap();
-    // What was published is offered from the next reconciliation on.
+    // The next reconciliation offers the published bundle.
     bench.reconcile().await.unwrap();
     let mut secret = bench.secret("office-join").unwrap();
     secret["metadata"] = json!({"name": "far"});
@@ -600,7 +599,7 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
         (&condition["status"], &condition["reason"]),
         (&json!("True"), &json!("CertificateExpiring"))
     );
-    // The exit's operator has published the next one long before.
+    // The exit's operator published the next bundle long before.
     let join = exit.certificate("join");
     assert_ne!(join["expires"], date(MADE + 365 * DAY));
     let mut newer = exit.secret("office-join").unwrap();
@@ -618,7 +617,7 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
     shake_hands(&near, &far, MADE + (days - 13) * DAY).unwrap();
 }
 
-/// The tunnel between both clusters, as far as it carries what the exit offers.
+/// Carries the exit's offer to the entry's operator, as the tunnel between both clusters does.
 fn carry_offer(exit: &Bench, entry: &Bench) {
     let config_map = exit.api.get("configmaps/office-exit").unwrap();
     let config = config_map["data"]["config.yaml"].as_str().unwrap();
@@ -628,7 +627,8 @@ fn carry_offer(exit: &Bench, entry: &Bench) {
 
 const KEPT: &str = "configmaps/office-join";
 
-/// An entry that runs, and joined two thirds of a year ago: by the next bundle, which came through the tunnel.
+/// A running entry that joined two thirds of a year ago, and whose next bundle arrived through the
+/// tunnel.
 async fn renewed() -> (Bench, Bench, Value) {
     let (exit, bundle) = published(DIRECT).await;
     let entry = joining(Some(&bundle));
@@ -672,7 +672,7 @@ async fn bundles_follow_each_other_through_the_tunnel_and_nobody_copies_anything
         assert_eq!(joined["renewed"], day > 243, "day {day}: {joined}");
         assert!(entry.writes().await.is_empty(), "day {day}");
         assert!(exit.writes().await.is_empty(), "day {day}");
-        // Another process of the operator, long after the copy has expired, goes by what was kept.
+        // Long after the copy has expired, another process of the operator uses the kept bundle.
         if day == 3 * 365 / 20 * 20 {
             entry.restart();
             rolled += 1;
@@ -726,14 +726,14 @@ async fn what_was_kept_serves_its_own_operator_alone() {
     let (_, mut entry, _) = renewed().await;
     let kept = entry.api.get(KEPT).unwrap();
     assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], UID);
-    // Its seed is lost.
+    // The entry's operator loses its seed.
     entry.api.put(
         SEED,
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "authorities"}}),
     );
     entry.restart();
     entry.run().await;
-    // The operator keeps again what the exit offers to holders of the copy.
+    // The operator again stores the exit's offer to holders of the copy.
     assert_eq!(entry.certificate("joined")["renewed"], true);
     assert_ne!(entry.api.get(KEPT).unwrap()["data"], kept["data"]);
     entry.api.put(
@@ -772,7 +772,7 @@ async fn a_config_map_of_somebody_else_is_left_alone() {
     assert_eq!(condition["reason"], "CertificateExpiring");
     let message = condition["message"].as_str().unwrap();
     assert!(
-        message.contains("ConfigMap office-join exists and is not the tunnel's"),
+        message.contains("ConfigMap office-join exists and does not belong to the tunnel"),
         "{message}"
     );
 }
@@ -791,10 +791,10 @@ async fn a_bundle_that_nothing_follows_is_said_with_the_reason() {
     );
     let message = condition["message"].as_str().unwrap();
     assert!(
-        message.contains("no newer one has come through the tunnel: the exit offers nothing"),
+        message.contains("no newer bundle has arrived through the tunnel: the exit offers nothing"),
         "{message}"
     );
-    // It is asked for again, and comes late.
+    // The offer is requested again, and arrives late.
     entry.at(MADE + 300 * DAY);
     let (exit, _) = published(DIRECT).await;
     exit.at(MADE + 300 * DAY);
@@ -803,7 +803,7 @@ async fn a_bundle_that_nothing_follows_is_said_with_the_reason() {
     entry.run().await;
     let message = entry.condition("CertificatesValid")["message"].to_string();
     assert!(
-        message.contains("what the exit offers is no offer"),
+        message.contains("cannot parse the exit's offer"),
         "{message}"
     );
 }
@@ -837,14 +837,15 @@ async fn a_raised_join_generation_revokes_every_bundle_and_rolls_the_exits() {
     let near = entry.files("office-entry-tls", EXIT);
     shake_hands(&near, &exit.files("office-exit-tls", ENTRY), MADE).unwrap();
 
-    // Neither a lower number nor none at all makes the former bundle good again.
+    // The former bundle stays invalid with a lower number, and without a number.
     let before = exit.text("office-exit-tls", "ca.crt");
     for lower in [Some("0"), None] {
         exit.annotate("muxtunnel.dev/join-generation", lower);
         assert!(exit.writes().await.is_empty(), "{lower:?}");
         assert_eq!(exit.text("office-exit-tls", "ca.crt"), before);
     }
-    // Nor do keys of one's own, and back.
+    // The former bundle also stays invalid after a switch to the user's own keys and back to issued
+    // keys.
     for security in [
         "exit: {secretName: own, peers: [entry.example.com]}",
         "mode: None",
@@ -1001,7 +1002,7 @@ async fn the_bundle_says_where_the_exit_is_reached_from_outside() {
         (
             with("LoadBalancer", ""),
             json!({}),
-            Err("no address of its load balancer yet"),
+            Err("no load balancer address yet"),
         ),
         (
             with("LoadBalancer", ""),
@@ -1130,13 +1131,13 @@ async fn cert_manager_is_asked_once_for_the_certificates_of_each_side() {
         let path = format!("certificates/office-{end}");
         let mut object = bench.api.get(&path).unwrap();
         object["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        // What the API server or cert-manager adds is none of our business.
+        // The API server and cert-manager may add fields.
         object["spec"]["revisionHistoryLimit"] = json!(1);
         bench.api.put(&path, object);
     }
     bench.reconcile().await.unwrap();
     assert!(bench.writes().await.is_empty());
-    // Nobody answers here, so nobody knows yet.
+    // No gateway answers in this test, so the validity is unknown.
     assert_eq!(bench.condition("CertificatesValid")["status"], "Unknown");
 
     let mut tunnel = bench.api.get(TUNNEL).unwrap();
@@ -1200,14 +1201,14 @@ async fn a_seed_that_was_lost_is_said_of_each_tunnel_that_was_there_and_a_first_
         .with_writer(log.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // How often it was said since it was asked last.
+    // Returns the number of such messages since the last call.
     let said = || {
         let text = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
         text.matches("the seed of the authorities was lost").count()
     };
     let mut bench = Bench::new(&format!("side: Exit\n{DIRECT}"));
     bench.reconcile().await.unwrap();
-    // Neither is a revocation a loss.
+    // A revocation does not count as a loss, either.
     bench.annotate("muxtunnel.dev/join-generation", Some("1"));
     bench.reconcile().await.unwrap();
     assert_eq!(said(), 0);
@@ -1222,7 +1223,8 @@ async fn a_seed_that_was_lost_is_said_of_each_tunnel_that_was_there_and_a_first_
     assert_eq!(said(), 0);
 }
 
-/// Whether `text` has 8 bytes in a row of `secret`, in hexadecimal digits, in decimal ones or in base64.
+/// Whether `text` has 8 bytes in a row of `secret`, in hexadecimal digits, in decimal digits or in
+/// base64.
 fn shows(text: &str, secret: &[u8]) -> bool {
     let forms = |part: &[u8]| {
         [
@@ -1279,7 +1281,7 @@ async fn no_byte_of_a_key_is_anywhere_but_in_the_secrets() {
             .filter(|line| !line.starts_with("---"))
             .collect();
         let key = STANDARD.decode(&lines).unwrap();
-        // The head of PKCS #8 is no secret, and of P-256 the end is the public key.
+        // The head of PKCS #8 is not secret, and a P-256 key ends with its public key.
         keys.push(
             key[if secret == "office-join" {
                 16..48

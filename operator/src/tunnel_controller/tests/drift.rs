@@ -1,4 +1,4 @@
-//! Drift, pauses, and fields that do not change.
+//! Drift, pauses, and immutable fields.
 
 use serde_json::json;
 
@@ -82,11 +82,14 @@ async fn a_service_is_made_anew_inside_the_cluster_and_never_where_it_is_reached
     assert_eq!(ready["reason"], "ImmutableField");
     let message = ready["message"].as_str().unwrap();
     assert!(
-        message.starts_with("MT0340 Service office-exit-headless cannot change in place"),
+        message.starts_with("MT0340 Service office-exit-headless cannot be changed in place"),
         "{message}"
     );
-    assert!(message.contains("delete it when that may be"), "{message}");
-    // A person does.
+    assert!(
+        message.contains("delete Service office-exit-headless when an interruption is acceptable"),
+        "{message}"
+    );
+    // A user deletes the Service.
     bench.api.remove(path);
     bench.reconcile().await.unwrap();
     assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");

@@ -1,4 +1,5 @@
-//! Whatever goes wrong, and whenever: in the end the stored children are what was built, and writes stop.
+//! Tests faults at any point. Finally, the stored children match the built children, and the writes
+//! stop.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::testing::Failure;
 use crate::tunnel_controller::Error;
 use muxtunnel_codes::Code;
 
-/// Looks until nothing is written any more, while other controllers do their part; the objects then.
+/// Reconciles until nothing more is written, while other controllers act. Returns the objects.
 async fn settled(bench: &Bench) -> BTreeMap<String, Value> {
     for _ in 0..10 {
         let before = (bench.api.writes(), bench.api.newest());
@@ -25,7 +26,8 @@ async fn settled(bench: &Bench) -> BTreeMap<String, Value> {
     panic!("writes do not stop: {:?}", bench.api.take_writes());
 }
 
-/// Keys, and what they sign, are never twice the same: which there are is.
+/// Replaces random values. Keys and signatures differ each time, so only their existence is
+/// compared.
 fn without_chance(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     for (path, object) in &mut objects {
         if path.starts_with("secrets/") {
@@ -44,7 +46,7 @@ fn without_chance(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Valu
     objects
 }
 
-/// A spec that every kind of child follows from.
+/// A spec with every kind of child.
 fn whole() -> String {
     format!(
         "{MANAGED}{}",
@@ -58,14 +60,14 @@ fn native() -> String {
     SMALLEST.replace("protocol: Jmux", "protocol: Native")
 }
 
-/// What is to be brought about, from what is there.
+/// The state before a run, and the change.
 #[derive(Debug, Clone, Copy)]
 enum Scenario {
     /// A new tunnel.
     New,
-    /// Another protocol: configurations and pods change, and a Service goes.
+    /// Another protocol: configurations and pods change, and a Service is deleted.
     Change,
-    /// Somebody has changed and deleted children.
+    /// Children were changed and deleted.
     Drift,
     /// A new tunnel that has children of every kind.
     Whole,
@@ -101,7 +103,7 @@ impl Scenario {
         }
     }
 
-    /// How it ends when nothing goes wrong, and how many writes that takes.
+    /// The objects at the end of a run without faults, and the number of writes.
     async fn reference(self) -> (BTreeMap<String, Value>, usize) {
         let bench = self.begin().await;
         let before = bench.api.writes();
@@ -131,8 +133,8 @@ impl Scenario {
     }
 }
 
-/// To die before a write is, for who comes next, to die after the one before. With `--nocapture` it says how many there
-/// are.
+/// For the successor, a crash before a write equals a crash after the previous write. With
+/// `--nocapture` the test prints the number of writes.
 #[tokio::test]
 async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in_the_same_state() {
     for scenario in Scenario::ALL {
@@ -141,7 +143,7 @@ async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in
         for number in 0..writes {
             let mut bench = scenario.begin().await;
             bench.api.fail_write(number, Failure::Killed);
-            // Where it dies while it publishes an Event, the reconciliation is none the worse.
+            // A failure to publish the last Event does not fail the reconciliation.
             let _failed_or_not = bench.reconcile().await;
             bench.restart();
             let objects = settled(&bench).await;
@@ -188,7 +190,7 @@ async fn a_refused_or_lost_answer_at_any_write_is_an_error_and_ends_in_the_same_
     }
 }
 
-/// As many as there were edits.
+/// Removes generations, because they count the edits.
 fn without_generations(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let status = &mut objects.get_mut(TUNNEL).unwrap()["status"];
     status["observedGeneration"] = Value::Null;
@@ -199,8 +201,8 @@ fn without_generations(mut objects: BTreeMap<String, Value>) -> BTreeMap<String,
     objects
 }
 
-/// A third of all writes fail, watches are behind by chance, the operator restarts now and then, and the spec changes
-/// meanwhile.
+/// A third of all writes fail, watches lag at random, the operator restarts occasionally, and the
+/// spec changes meanwhile.
 #[tokio::test]
 async fn whatever_chance_does_the_end_is_the_same() {
     let (mut failed, mut behind) = (0, 0);
@@ -247,20 +249,21 @@ async fn whatever_chance_does_the_end_is_the_same() {
 
 #[tokio::test]
 async fn nothing_is_written_twice_while_the_watches_are_silent() {
-    // Of the whole: the seed, two certificates and the Job besides, and no Deployment before that has ended.
+    // The whole spec adds the seed, two certificates and the Job. No Deployment is written before
+    // the Job ends.
     for (spec, writes) in [(SMALLEST.to_owned(), 11), (whole(), 13)] {
         let bench = Bench::new(&spec);
         bench.watches.borrow_mut().deliver(&bench.api);
         bench.reconcile_known().await.unwrap();
         assert_eq!(bench.api.take_writes().len(), writes);
         for _ in 0..10 {
-            // What is looked at is the newest that is known, as the controller does it.
+            // Reconciles the newest known object, as the controller does.
             let tunnels = &bench.context.access.cluster.caches.tunnels;
             assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
             bench.reconcile_known().await.unwrap();
         }
         let mut requests = bench.api.take_requests();
-        // Why a Job has no pod yet is said in Events alone.
+        // Only Events have the reason why a Job has no pod yet.
         requests.retain(|request| request.path != "events");
         assert!(requests.is_empty(), "{requests:?}");
     }
@@ -275,7 +278,7 @@ async fn an_operator_that_is_behind_deletes_nothing() {
     bench.reconcile().await.unwrap();
     let path = "services/office-exit-headless";
     let uid = bench.api.get(path).unwrap()["metadata"]["uid"].clone();
-    // As one would that has just taken over, and knows the children better than the tunnel.
+    // An operator that has just taken over may know newer children than the tunnel.
     let ended = crate::tunnel_controller::reconcile(behind, bench.context.clone()).await;
     let error = ended.unwrap_err();
     assert!(
@@ -294,7 +297,8 @@ async fn nothing_is_made_again_for_a_tunnel_that_is_gone() {
     let last_known = bench.known();
     bench.api.remove(TUNNEL);
     let ended = crate::tunnel_controller::reconcile(last_known, bench.context.clone()).await;
-    // The caches still have its children, so nothing is to be done but the status of what is not there.
+    // The caches still contain the tunnel's children, so only the status of the missing tunnel
+    // remains to be written.
     assert!(ended.is_ok(), "{ended:?}");
     let left: Vec<_> = bench.api.snapshot().into_keys().collect();
     assert_eq!(left, ["endpointslices/shop-1", SEED, "services/shop"]);

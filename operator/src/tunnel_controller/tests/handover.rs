@@ -1,4 +1,4 @@
-//! Pods whose number is an autoscaler's to change: it is handed over, and taken back.
+//! Tests that the operator hands over the number of pods to an autoscaler, and takes it back.
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -11,17 +11,17 @@ use crate::testing::Failure;
 const EXIT: &str = "deployments/office-exit";
 const TEMPLATE: &str = "template: {resources: {requests: {cpu: 1}}}";
 
-/// So many exits.
+/// `replicas` exits.
 fn fixed(replicas: i32) -> String {
     format!("{SMALLEST}exit: {{replicas: {replicas}, {TEMPLATE}}}\n")
 }
 
-/// As many exits as an autoscaler likes.
+/// Exits with an autoscaler.
 fn autoscaled() -> String {
     format!("{SMALLEST}exit: {{autoscaling: {{minReplicas: 2, maxReplicas: 20}}, {TEMPLATE}}}\n")
 }
 
-/// A tunnel of so many exits that an autoscaler gets.
+/// A tunnel with `replicas` exits that gets an autoscaler.
 async fn handed_over(replicas: i32) -> Bench {
     let bench = Bench::new(&fixed(replicas));
     bench.reconcile().await.unwrap();
@@ -35,7 +35,7 @@ fn replicas(bench: &Bench) -> Value {
     bench.api.get(EXIT).unwrap()["spec"]["replicas"].clone()
 }
 
-/// As an autoscaler does.
+/// Scales as an autoscaler does.
 async fn scale(bench: &Bench, replicas: i32) {
     let scale = json!({"metadata": {"name": "office-exit"}, "spec": {"replicas": replicas}});
     let path = "/apis/apps/v1/namespaces/site/deployments/office-exit/scale";
@@ -55,10 +55,10 @@ async fn a_number_of_pods_that_is_handed_over_stays_as_it_is() {
     assert!(writes[0].query.contains("fieldManager=muxtunnel-handover"));
     assert!(
         !writes[0].query.contains("force=true"),
-        "nobody is driven out"
+        "no manager is removed"
     );
     assert!(writes[1].query.contains("fieldManager=muxtunnel-operator"));
-    // The operator no longer writes it, whichever client scales.
+    // The operator no longer writes the number, regardless of which client scales.
     bench.reconcile().await.unwrap();
     scale(&bench, 4).await;
     bench.reconcile().await.unwrap();
@@ -70,13 +70,13 @@ async fn a_number_of_pods_that_is_handed_over_stays_as_it_is() {
 
 #[tokio::test]
 async fn an_operator_that_is_killed_in_between_costs_no_pod() {
-    // The handover, the Deployment, the autoscaler.
+    // The writes are the handover, the Deployment and the autoscaler.
     for number in 0..3 {
         let mut bench = Bench::new(&fixed(10));
         bench.reconcile().await.unwrap();
         bench.edit(&autoscaled());
         bench.api.fail_write(number, Failure::Killed);
-        // Where it dies while it publishes an Event, the reconciliation is none the worse.
+        // A failure to publish the last Event does not fail the reconciliation.
         let _failed_or_not = bench.reconcile().await;
         bench.restart();
         bench.reconcile().await.unwrap();
@@ -90,7 +90,7 @@ async fn an_operator_that_is_killed_in_between_costs_no_pod() {
 async fn a_roll_out_does_not_change_what_an_autoscaler_decided() {
     let bench = handed_over(3).await;
     scale(&bench, 5).await;
-    // Somebody else changes what is ours, so it is applied again.
+    // Another client changes an owned field, so the operator applies the object again.
     let mut deployment = bench.api.get(EXIT).unwrap();
     deployment["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
     bench.api.put(EXIT, deployment);
@@ -106,7 +106,7 @@ async fn an_autoscaler_that_is_faster_than_the_handover_wins() {
     let bench = Bench::new(&fixed(3));
     bench.reconcile().await.unwrap();
     scale(&bench, 8).await;
-    // What the operator would send that read the number before.
+    // A late apply of an operator that read the number earlier.
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
         Api::namespaced(bench.api.client(), "site");
     let late = json!({
@@ -132,7 +132,7 @@ async fn a_number_that_is_asked_for_again_is_taken_back() {
     assert_eq!(replicas(&bench), json!(2));
     let autoscaler = "horizontalpodautoscalers/office-exit";
     assert!(bench.api.get(autoscaler).is_none());
-    // And is the operator's to keep.
+    // The operator keeps the number from now on.
     scale(&bench, 7).await;
     bench.reconcile().await.unwrap();
     assert_eq!(replicas(&bench), json!(2));

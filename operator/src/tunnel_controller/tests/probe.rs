@@ -1,4 +1,4 @@
-//! Sysctls that the spec names are tried before gateways get them.
+//! Tests that a Job tests the sysctls of the spec before gateways get them.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::reconcile::Bench;
 use super::*;
 use crate::testing::Failure;
 
-/// The only Job there is, and its path.
+/// The only Job, and its path.
 fn job(bench: &Bench) -> (String, Value) {
     let jobs: Vec<_> = bench
         .api
@@ -20,7 +20,7 @@ fn job(bench: &Bench) -> (String, Value) {
     (path.clone(), bench.api.get(path).unwrap())
 }
 
-/// The Job ends, as its controller would write it.
+/// Ends the Job, as its controller writes it.
 fn end_job(bench: &Bench, type_: &str) {
     let (path, mut job) = job(bench);
     job["status"] = json!({"conditions": [{
@@ -29,7 +29,7 @@ fn end_job(bench: &Bench, type_: &str) {
     bench.api.put(&path, job);
 }
 
-/// The Job's pod, as the kubelet reports it.
+/// Stores the Job's pod, as the kubelet reports it.
 fn put_pod(bench: &Bench, status: &Value) {
     let (_, job) = job(bench);
     let pod = json!({
@@ -97,7 +97,10 @@ async fn a_refusal_is_remembered_makes_no_gateways_and_ends_with_the_spec() {
         assert_eq!(condition["reason"], "SysctlForbidden", "{type_}");
         let message = condition["message"].as_str().unwrap();
         assert!(message.contains("\"net.a\" not allowlisted"), "{message}");
-        assert!(message.contains("What to do: Remove it from"), "{message}");
+        assert!(
+            message.contains("What to do: Remove the sysctl from"),
+            "{message}"
+        );
     }
     let (path, job) = job(&bench);
     let said = bench.condition("Ready");
@@ -110,7 +113,7 @@ async fn a_refusal_is_remembered_makes_no_gateways_and_ends_with_the_spec() {
     );
     assert_eq!(job["spec"]["suspend"], true);
 
-    // Its pod may go, and a change elsewhere in the spec is no reason to try again.
+    // The pod may be deleted, and another change of the spec does not repeat the attempt.
     bench.api.remove("pods/tried");
     bench.edit(&tuned().replace("443", "444"));
     bench.reconcile().await.unwrap();
@@ -205,7 +208,7 @@ async fn a_value_that_the_kernel_does_not_take_is_named_from_the_kubelets_event(
         "{message}"
     );
     let (_, job) = job(&bench);
-    assert_eq!(job["spec"]["suspend"], true, "the kubelet tries no more");
+    assert_eq!(job["spec"]["suspend"], true, "the kubelet stops trying");
     assert!(!has_deployments(&bench));
 }
 
@@ -240,10 +243,10 @@ async fn what_keeps_the_job_from_having_a_pod_is_said_in_the_first_words_for_it(
     );
     assert!(!has_deployments(&bench));
 
-    // The Job fails and is made again, and the namespace has another level by then.
+    // The Job fails and is created again; the namespace has another level by then.
     let (path, mut failed) = self::job(&bench);
     let refused = &failed["metadata"]["annotations"]["muxtunnel.dev/refused"];
-    assert!(refused.is_null(), "nothing to be remembered");
+    assert!(refused.is_null(), "no refusal is stored");
     failed["status"] = json!({"conditions": [{
         "type": "Failed", "status": "True", "message": "DeadlineExceeded",
         "lastTransitionTime": "2020-01-01T00:00:00Z",
@@ -254,7 +257,10 @@ async fn what_keeps_the_job_from_having_a_pod_is_said_in_the_first_words_for_it(
         bench.condition("TuningApplied")["reason"],
         "PodSecurityTooStrict"
     );
-    assert!(bench.api.get(&path).is_none(), "it is made again");
+    assert!(
+        bench.api.get(&path).is_none(),
+        "the Job is deleted, so that it is created again"
+    );
     bench.reconcile().await.unwrap();
     end_job(&bench, "Complete");
     bench.reconcile().await.unwrap();
@@ -315,7 +321,8 @@ async fn a_job_that_showed_nothing_is_made_again_later() {
 
 #[tokio::test]
 async fn an_answer_that_gets_lost_or_a_conflict_makes_no_second_job() {
-    // Accounts, NetworkPolicies, ConfigMaps and Services, two each, come before it.
+    // The operator first writes two accounts, two NetworkPolicies, two ConfigMaps and two Services,
+    // and then the Job.
     for failure in [
         Failure::Before(500),
         Failure::After(500),
@@ -367,7 +374,7 @@ async fn gateways_that_run_keep_a_configuration_that_they_can_start_with() {
     let bench = Bench::new(SMALLEST);
     bench.run().await;
     let before = forwards(&bench);
-    // What they can take over reaches them while the sysctl is tried.
+    // Changes that running gateways can reload reach them while the sysctl is tried.
     let one_more = "- name: more
   listen: {port: 8081}
   target: {address: {host: db.example.com, port: 5432}}
@@ -376,7 +383,7 @@ carrier";
     bench.edit(&more);
     bench.reconcile().await.unwrap();
     assert_eq!(forwards(&bench), (before.0, before.1 + 1));
-    // What they cannot does not, nor what comes with it.
+    // Other changes, and changes that depend on them, do not reach gateways meanwhile.
     bench.edit(&tuned().replace("protocol: Jmux", "protocol: Native"));
     bench.reconcile().await.unwrap();
     assert_eq!(forwards(&bench), (before.0, before.1 + 1));

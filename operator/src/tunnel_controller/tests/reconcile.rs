@@ -1,5 +1,5 @@
-//! Whole reconciliations: which requests reach the API server, in which order, and what is left there
-//! when requests fail.
+//! Whole reconciliations: the requests to the API server, their order, and the objects that are
+//! left after failed requests.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ const CHILDREN: [&str; 10] = [
     "PATCH deployments/office-entry",
 ];
 
-/// When all tunnels were made, in seconds since 1970, and what the operators' clocks say unless a test does.
+/// Creation time of all tunnels, in seconds since 1970, and the default of the operators' clocks.
 pub(super) const MADE: i64 = 1_900_000_000;
-/// What all authorities are derived from.
+/// The seed of all authorities.
 pub(super) const SEED: &str = "secrets/authorities@operators";
 
-/// What is behind the Service.
+/// The endpoints of the Service.
 fn slice_json(ready: bool) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1",
@@ -67,7 +67,7 @@ pub(super) struct Bench {
     clock: Clock,
 }
 
-/// A process of the operator, which knows nothing yet.
+/// A process of the operator with empty caches.
 fn operator(
     api: &FakeApi,
     grants: &Grants,
@@ -118,7 +118,7 @@ impl Bench {
         Self::on(api, grants, clock)
     }
 
-    /// An operator that knows nothing, at the same API server.
+    /// Another process of the operator with empty caches, at the same API server.
     fn restarted(&self, grants: Grants) -> Self {
         Self::on(self.api.clone(), grants, self.clock.clone())
     }
@@ -134,7 +134,7 @@ impl Bench {
         }
     }
 
-    /// Another process of the operator, which knows nothing; requests are answered again.
+    /// Starts another process of the operator with empty caches. All requests succeed again.
     pub(super) fn restart(&mut self) {
         self.api.heal();
         (self.watches, self.context) = operator(&self.api, &self.grants, &self.clock);
@@ -158,26 +158,26 @@ impl Bench {
         self.annotate(PAUSED, &paused.to_string());
     }
 
-    /// A reconciliation that knows everything.
+    /// A reconciliation with current caches.
     pub(super) async fn reconcile(&self) -> Result<(), Error> {
         self.watches.borrow_mut().deliver(&self.api);
         self.reconcile_known().await
     }
 
-    /// A reconciliation that knows what the watches have brought so far.
+    /// A reconciliation with the caches that the watches have filled so far.
     pub(super) async fn reconcile_known(&self) -> Result<(), Error> {
         reconcile(self.known(), self.context.clone())
             .await
             .map(drop)
     }
 
-    /// The tunnel as the operator knows it.
+    /// The tunnel in the operator's cache.
     pub(super) fn known(&self) -> Arc<MuxTunnel> {
         let tunnels = &self.context.access.cluster.caches.tunnels;
         tunnels.get("site", "office").unwrap().unwrap()
     }
 
-    /// Other controllers, and the kubelets, do their part, and the operator what follows from it.
+    /// Other controllers and the kubelets act, and the operator follows.
     pub(super) async fn run(&self) {
         for _ in 0..4 {
             self.reconcile().await.unwrap();
@@ -227,7 +227,8 @@ async fn children_are_applied_in_the_order_in_which_they_need_each_other() {
     }
 }
 
-/// What follows from one spec, and which reads that are no matter for a watch go on at every reconciliation.
+/// A spec, the number of its objects, and the reads without a watch that every reconciliation
+/// repeats.
 struct Steady {
     name: &'static str,
     spec: String,
@@ -285,7 +286,7 @@ fn steady() -> Vec<Steady> {
     ]
 }
 
-/// The bundle of an exit of that name elsewhere.
+/// The bundle of a remote exit with that name.
 async fn bundle() -> Value {
     let exit = Bench::new(&format!("side: Exit\n{MANAGED}"));
     exit.reconcile().await.unwrap();
@@ -311,7 +312,7 @@ async fn nothing_is_written_in_a_hundred_looks_when_nothing_changed() {
         bench.run().await;
         let ready = bench.condition("Ready");
         assert_eq!(ready["status"], "True", "{name}: {ready}");
-        // And another process, which remembers nothing of the first, but has to read the seed once.
+        // The second pass uses another process of the operator, which has to read the seed once.
         for is_first in [true, false] {
             let begin = bench.api.newest();
             bench.api.take_requests();
@@ -384,7 +385,7 @@ async fn while_paused_nothing_but_the_status_is_written() {
         .partition(|request| request.path.starts_with("events"));
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].body["reason"], "Paused");
-    // Nothing is even read.
+    // The operator sends no other request, not even a read.
     assert_eq!(writes.len(), 1, "{writes:?}");
     assert_eq!(writes[0].path, "muxtunnels/office/status");
     let ready = bench.condition("Ready");
@@ -393,7 +394,7 @@ async fn while_paused_nothing_but_the_status_is_written() {
     let generation = &ready["observedGeneration"];
     assert_eq!(
         *generation, before["observedGeneration"],
-        "the new spec was not looked at"
+        "the new spec was not applied"
     );
     assert_eq!(bench.condition("Available"), available);
 
@@ -442,7 +443,7 @@ forwards:
 carrier: {protocol: Jmux, security: {mode: None}}
 ";
 
-/// With a Service of that name in the other namespace.
+/// A tunnel to the Service `shop` of namespace `shops`, and this Service.
 fn far(grants: Grants) -> Bench {
     let bench = Bench::with_grants(FAR, grants);
     let mut service = shop_json();
@@ -476,7 +477,7 @@ async fn a_service_of_another_namespace_is_not_even_read_before_that_one_permits
     );
     let refused = bench.condition("Ready");
     assert_eq!(refused["reason"], "TargetNotPermitted");
-    // The same is said where there is no such Service.
+    // The message is the same if the Service does not exist.
     bench.api.remove("services/shop@shops");
     bench.reconcile().await.unwrap();
     assert_eq!(bench.condition("Ready"), refused);
@@ -506,7 +507,7 @@ async fn a_permission_that_is_taken_back_takes_the_forward_from_running_gateways
     assert_eq!(bench.condition("Ready")["reason"], "TargetNotPermitted");
 }
 
-/// What clients may name comes and goes with the grant, as a target does.
+/// Targets that clients may name follow the grant, as targets of forwards do.
 #[tokio::test]
 async fn a_rule_of_the_policy_for_another_namespace_needs_its_grant() {
     let spec = format!("policy: {{allow: [{{host: '*.shops.svc', port: 80}}]}}\n{SMALLEST}");
@@ -523,12 +524,15 @@ async fn a_rule_of_the_policy_for_another_namespace_needs_its_grant() {
     every.data["spec"]["to"][0]["name"] = Value::Null;
     bench.grants.handle(0, Event::Apply(one));
     bench.reconcile().await.unwrap();
-    assert!(!has_rule(&bench), "a grant of one Service is none of all");
+    assert!(
+        !has_rule(&bench),
+        "a grant for one Service does not permit all"
+    );
     bench.grants.handle(0, Event::Apply(every.clone()));
     bench.reconcile().await.unwrap();
     assert!(has_rule(&bench));
     assert_ne!(bench.condition("Ready")["reason"], "TargetNotPermitted");
-    // Also while the tunnel is paused.
+    // A revoked permission takes effect even while the tunnel is paused.
     bench.pause(true);
     bench.grants.handle(0, Event::Delete(every));
     bench.reconcile().await.unwrap();
@@ -585,7 +589,7 @@ async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_ar
     let permitted = known([grant("shops", "site", "shop")]);
     let bench = far(permitted);
     bench.reconcile().await.unwrap();
-    // The operator restarts, and has heard nothing yet.
+    // The operator restarts, and no watch has answered yet.
     let restarted = bench.restarted(Grants::of_sources(1));
     restarted.api.take_requests();
     let error = restarted.reconcile().await.unwrap_err();
@@ -768,7 +772,7 @@ async fn what_fails_again_and_again_is_in_the_status_too() {
         assert_eq!(
             bench.condition("Ready")["status"],
             "True",
-            "it may be nothing"
+            "a single failure is not reported"
         );
         let _later = bench
             .context
@@ -821,7 +825,7 @@ async fn a_tunnel_is_available_where_a_connection_reaches_a_target() {
         texts.map(|field| condition[field].as_str().unwrap().to_owned())
     };
     assert_eq!(available()[..2], ["True", "Reconciled"]);
-    // There are pods, and none is ready.
+    // There are pods, and no pod is ready.
     bench.api.put("endpointslices/shop-1", slice_json(false));
     bench.reconcile().await.unwrap();
     let [status, reason, message] = available();
@@ -833,9 +837,9 @@ async fn a_tunnel_is_available_where_a_connection_reaches_a_target() {
     assert_eq!(
         bench.condition("Ready")["status"],
         "True",
-        "the tunnel itself is as asked"
+        "the tunnel itself matches its spec"
     );
-    // There is no such Service.
+    // The Service does not exist.
     bench.api.remove("services/shop");
     bench.reconcile().await.unwrap();
     assert_eq!(available()[..2], ["False", "TargetServiceNotFound"]);

@@ -1,4 +1,4 @@
-//! Several gateways on a side: what is applied, and in which order.
+//! Several gateways of an end: the applied objects and their order.
 
 use serde_json::Value;
 

@@ -1,5 +1,6 @@
-//! Gateways' pods that a node refuses: whatever runs goes on, a node at fault is avoided, and a spec that every node
-//! refuses is gone back from and tried again.
+//! Gateway pods that a node refuses. Running gateways continue. The pods avoid a node at fault. If
+//! every node refuses a spec, the operator returns to the earlier template and tries the spec
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,7 +23,7 @@ fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
     (Bench::with(spec, known([]), now), clock)
 }
 
-/// A pod of the newest template, which the kubelet of `node` refuses.
+/// A pod of the newest template that the kubelet of `node` refuses.
 fn refuse(bench: &Bench, end: &str, node: &str) {
     let deployment = deployment(bench, end);
     let mut spec = deployment["spec"]["template"]["spec"].clone();
@@ -100,12 +101,12 @@ async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
         assert_eq!(bench.condition("TuningApplied")["status"], "True");
         let said = message(&bench, "TuningApplied");
         assert!(said.contains("refused a sysctl: node-b"), "{said}");
-        // Another process of the operator goes on with it, also once the pod is gone.
+        // Another process of the operator also avoids the node, even after the pod is deleted.
         bench.api.remove("pods/refused-node-b");
         bench.restart();
         bench.reconcile().await.unwrap();
         assert_eq!(deployment(&bench, "exit"), exit);
-        // What asks something else of nodes begins with all of them.
+        // Pods with other requests to nodes may use all nodes again.
         bench.edit(&spec.replace("Wan", "Lan"));
         bench.reconcile().await.unwrap();
         assert!(!deployment(&bench, "exit").to_string().contains("node-b"));
@@ -128,7 +129,7 @@ async fn a_spec_that_no_node_takes_is_gone_back_from_with_its_configuration_and_
     let template = |deployment: &Value| deployment["spec"]["template"].clone();
     assert_eq!(template(&deployment(&bench, "exit")), template(&before[0]));
     assert_eq!(config(&bench, "exit").protocol, Protocol::Jmux);
-    // By end: the entry's pods were not refused.
+    // Each end has its own roll-out: the entry's pods were not refused.
     assert_ne!(template(&deployment(&bench, "entry")), template(&before[1]));
     for type_ in ["Ready", "TuningApplied"] {
         assert_eq!(bench.condition(type_)["reason"], "SysctlForbidden");
@@ -137,11 +138,15 @@ async fn a_spec_that_no_node_takes_is_gone_back_from_with_its_configuration_and_
             said.contains("exit: pod refused-node-a: forbidden sysctl"),
             "{said}"
         );
-        assert!(said.contains("keep the settings that they had"), "{said}");
+        assert!(said.contains("keep their previous settings"), "{said}");
     }
     bench.api.take_requests();
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), [""; 0], "it rests");
+    assert_eq!(
+        bench.api.take_writes(),
+        [""; 0],
+        "the operator writes nothing during the pause"
+    );
 
     clock.fetch_add(600, Ordering::Relaxed);
     bench.reconcile().await.unwrap();

@@ -1,4 +1,5 @@
-//! The whole controller against the API server in memory: its watches, and who leads.
+//! Tests the whole controller against the API server in memory, including its watches and its
+//! leader election.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,12 +34,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The only one there is.
+    /// A process without rivals.
     fn alone(api: &FakeApi) -> Self {
         Self::with(api, Leadership::always())
     }
 
-    /// One of several.
+    /// A process that competes with others for the Lease.
     fn competing(api: &FakeApi, identity: &str) -> Self {
         let name = "muxtunnel-operator".to_owned();
         let mut elector = Elector::new(api.client(), "mux", name, identity.to_owned());
@@ -51,7 +52,7 @@ impl Process {
         Self::of(api.client(), Healthy(api.clone()), leadership)
     }
 
-    /// With such an API server and such gateways.
+    /// A process with this API server and these gateways.
     pub(super) fn of(api: kube::Client, gateways: impl Gateways, leadership: Leadership) -> Self {
         let clock = Arc::new(WatchClock::default());
         let metrics = Metrics::new(leadership.clone(), clock.clone());
@@ -91,7 +92,7 @@ impl Process {
         }
     }
 
-    /// Ends it as SIGKILL does.
+    /// Ends the process without cleanup, like SIGKILL.
     fn kill(&self) {
         self.controller.abort();
         if let Some(election) = &self.election {
@@ -119,7 +120,7 @@ fn server() -> FakeApi {
     api
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let all = async {
         while !holds() {
@@ -141,7 +142,7 @@ pub(super) fn is_ready(api: &FakeApi, name: &str) -> bool {
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// The message of the condition that a watch is stale.
+/// The message of the condition on a stale watch.
 fn stale_watch(api: &FakeApi, name: &str) -> Option<String> {
     let tunnel = api.get(&format!("muxtunnels/{name}"))?;
     let conditions = tunnel["status"]["conditions"].as_array()?;
@@ -151,11 +152,12 @@ fn stale_watch(api: &FakeApi, name: &str) -> Option<String> {
     condition["message"].as_str().map(str::to_owned)
 }
 
-/// Other kinds are watched as ever while the API server refuses one, breaks off, or never answers.
+/// The other watches continue while the API server refuses one kind, drops the kind's watch, or
+/// never answers the watch.
 #[tokio::test(start_paused = true)]
 async fn one_kind_in_trouble_silences_no_other() {
     for trouble in [Trouble::Status(403), Trouble::Status(500), Trouble::Hangs] {
-        // From the beginning, and once all is well.
+        // The failure starts either at the beginning or after a healthy phase.
         for from_the_beginning in [true, false] {
             let api = server();
             let case = format!("{trouble:?}, from the beginning: {from_the_beginning}");
@@ -179,10 +181,10 @@ async fn one_kind_in_trouble_silences_no_other() {
                 service["spec"]["ports"] != json!([])
             };
             until(&case, is_back).await;
-            // And a new tunnel is served.
+            // A new tunnel is served.
             put_tunnel(&api, "branch");
             until(&case, || api.get("deployments/branch-exit").is_some()).await;
-            // Only the one in trouble is stale.
+            // Only the failing watch is stale.
             sleep(Duration::from_secs(200)).await;
             let stale: Vec<_> = process
                 .clock
@@ -194,12 +196,12 @@ async fn one_kind_in_trouble_silences_no_other() {
             assert_eq!(stale, ["/api/v1/pods"], "{case}");
             let names = ["office", "branch"];
             if !from_the_beginning {
-                // Which is a condition of the tunnels that it serves.
+                // The tunnels that the watch serves have a condition.
                 let is_told =
                     |name: &str| stale_watch(&api, name).is_some_and(|of| of.contains("/pods"));
                 until(&case, || names.into_iter().all(is_told)).await;
             }
-            // Once it is answered, all is well, and nothing was restarted.
+            // After an answer, the watch is current again without a restart.
             api.trouble("pods", None);
             api.run_pods();
             until(&case, || {
@@ -257,11 +259,11 @@ async fn a_follower_writes_nothing_and_takes_over_all_tunnels_when_the_leader_is
             .iter()
             .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
     });
-    assert_eq!(writes, None, "a follower's client lets nothing pass");
+    assert_eq!(writes, None, "a follower sends no writes");
     assert!(page.contains("muxtunnel_operator_leader 0"));
 
     leader.kill();
-    // While nobody leads: a change of each sort.
+    // One change of each kind happens while no process leads.
     api.remove("deployments/t0-entry");
     put_tunnel(&api, "new");
     let mut edited = api.get("muxtunnels/t1").unwrap();
@@ -312,7 +314,7 @@ async fn an_api_server_that_is_away_for_a_minute_costs_no_more_than_another() {
     );
 }
 
-/// How often objects were reconciled.
+/// The number of reconciliations.
 fn reconciliations(process: &Process) -> u64 {
     let page = process.metrics.render().unwrap();
     let counts = page
@@ -339,7 +341,7 @@ async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
         (5..50).contains(&reconciliations),
         "{reconciliations} reconciliations in an hour"
     );
-    // What the person does counts at once.
+    // A user's edit takes effect immediately.
     tunnel["spec"] = tunnel_json(SMALLEST)["spec"].clone();
     tunnel["metadata"]["generation"] = json!(2);
     let begin = Instant::now();
@@ -372,7 +374,7 @@ async fn a_status_that_is_written_is_no_reason_to_look() {
     );
 }
 
-/// Gateways of which those of `silent-*` never answer.
+/// All gateways answer, except the gateways of `silent-*`.
 struct PartlySilent(FakeApi, Healthy);
 
 impl Gateways for PartlySilent {
@@ -390,7 +392,7 @@ impl Gateways for PartlySilent {
             .unwrap()
             .starts_with("silent")
         {
-            // As long as a connection takes to be given up.
+            // A connection attempt fails after this time.
             sleep(Duration::from_secs(2)).await;
             return Err("no answer within 2 s".to_owned());
         }

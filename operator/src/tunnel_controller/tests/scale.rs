@@ -1,4 +1,5 @@
-//! How much one operator bears: the controller, alone in a process, whose API server is in another one.
+//! Tests the capacity of one operator. The controller runs alone in a process, and the API server
+//! in another process.
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -18,20 +19,20 @@ use crate::leader::Leadership;
 use crate::testing::{FakeApi, loopback};
 use crate::tunnel_controller::observe::Gateways;
 
-/// Tunnels, each with a target Service of its own.
+/// Tunnels, each with its own target Service.
 const TUNNELS: usize = 200;
-/// Services and Deployments of others, which pass by in the watches.
+/// Foreign Services and Deployments that the watches also deliver.
 const OTHERS: usize = 1000;
-/// What the chart lets the operator have, in KiB.
+/// The operator's memory limit in the chart, in KiB.
 const MEMORY_MAX_KIB: u64 = 128 << 10;
-/// All is over within this, also where other tests run beside this one.
+/// Time limit for the whole test, even if other tests run at the same time.
 const WITHIN: Duration = Duration::from_mins(10);
-/// Where the API server of the process to be measured is.
+/// Environment variable with the API server's address for the measured process.
 const SERVER: &str = "MUXTUNNEL_TEST_API_SERVER";
 const THIS: &str =
     "tunnel_controller::tests::scale::two_hundred_tunnels_are_ready_within_the_operators_memory";
 
-/// Asks the process that plays the API server.
+/// Queries the process with the fake API server.
 struct OverHttp(String);
 
 impl Gateways for OverHttp {
@@ -55,13 +56,13 @@ struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It has ended already where this fails.
+        // An error means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A figure of a process's `status`, in KiB.
+/// A value of a process's `status`, KiB.
 fn memory_kib(process: &Child, figure: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with(figure));
@@ -96,7 +97,7 @@ fn put_objects(api: &FakeApi) {
     }
 }
 
-/// With `--nocapture` it says how long it took and what memory it needed.
+/// With `--nocapture` the test prints its duration and memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
     if let Ok(server) = std::env::var(SERVER) {
@@ -122,7 +123,7 @@ async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
         sleep(Duration::from_millis(200)).await;
     }
     let ready = begin.elapsed();
-    // What was begun ends, and then nothing is written any more.
+    // Reconciliations in progress end, and then nothing more is written.
     let mut quiet = 0;
     while quiet < 3 {
         api.take_writes();
@@ -136,7 +137,7 @@ async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
         memory_kib(&operator.0, "VmHWM"),
     );
     println!(
-        "{TUNNELS} tunnels beside {OTHERS} Services and Deployments of others: all ready after {:.1} s; resident \
+        "{TUNNELS} tunnels, and {OTHERS} Services and Deployments of other owners: all ready after {:.1} s; resident \
          memory {} MiB, {} MiB at most",
         ready.as_secs_f64(),
         now >> 10,

@@ -1,4 +1,4 @@
-//! Which tunnels a changed object is a matter of.
+//! Which tunnels a changed object concerns.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::{self, ObjectRef, Store};

@@ -1,7 +1,8 @@
-//! What limits the tunnel: one of the verdicts of its gateways, once it has held.
+//! The bottleneck of the tunnel. The status shows a verdict only after gateways have reported it
+//! repeatedly.
 //!
-//! The gateway that sends knows most of a direction; the one that receives knows whether its own memory
-//! or CPU time is short, which the sender sees as a full window.
+//! The verdict for a direction comes mainly from the sending gateway. The receiving gateway reports
+//! whether its own memory or CPU time is short, which the sender sees as a full window.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,18 +14,19 @@ use parking_lot::Mutex;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 
-/// Longest message (bytes), as the schema has it.
+/// Longest message that the schema permits, in bytes.
 const MESSAGE_LENGTH_MAX: usize = 1024;
-/// How many times as much the other direction has to move before it is shown instead: those of
-/// requests and answers of one size would take turns.
+/// The status switches to the other direction if that direction moves this many times more bytes.
+/// Without this factor, the directions would alternate if requests and answers have about the same
+/// size.
 const MORE: f64 = 1.25;
-/// Least time between two observations: gateways look once a second.
+/// Minimum time between two observations. Gateways sample once per second.
 const HELD_MIN: Duration = Duration::from_secs(1);
-/// Most time between two observations that follow each other.
+/// Longest time between two consecutive observations.
 const HELD_MAX: Duration = Duration::from_mins(2);
 
-/// What the gateways say now. `shown`: the direction that the status shows. `None`: no gateway that
-/// would know answers. Pure.
+/// The current verdict of the gateways. `shown` is the direction in the status. Returns `None` if
+/// no gateway with a verdict answers.
 #[must_use]
 pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
     let shown = shown.unwrap_or(Direction::ClientToTarget);
@@ -42,12 +44,12 @@ pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
         sender.and_then(|carrier| carrier.limit),
         receiver.and_then(|carrier| carrier.limit),
     ) {
-        // Neither direction has anything to do, so none is the one.
+        // Both directions are idle, so the choice of the direction does not matter.
         (Some(Limit::Idle), _) => said(Direction::ClientToTarget, from, sender?),
         (None, Some(Limit::Idle)) => said(Direction::ClientToTarget, to, receiver?),
         (Some(Limit::Cpu), _) => said(direction, from, sender?),
         (_, Some(Limit::Cpu | Limit::Memory)) => said(direction, to, receiver?),
-        // Its memory is for what comes the other way.
+        // The sender's memory is for data of the opposite direction.
         (Some(Limit::Memory), _) => said(opposite(direction), from, sender?),
         (Some(_), _) => said(direction, from, sender?),
         (None, _) => None,
@@ -61,7 +63,7 @@ const fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Who sends and who receives.
+/// The sending and the receiving end.
 const fn ends(direction: Direction) -> (End, End) {
     match direction {
         Direction::ClientToTarget => (End::Entry, End::Exit),
@@ -86,8 +88,7 @@ fn carriers(seen: &Seen, end: End) -> impl Iterator<Item = &Carrier> {
         .filter(|carrier| carrier.limit.is_some())
 }
 
-/// Bytes a second, as the end says that knows: the sender's, or where it is not to be asked the
-/// receiver's.
+/// Bytes per second, as reported by the sender, or by the receiver if the sender does not answer.
 fn moved(seen: &Seen, direction: Direction) -> f64 {
     let (from, to) = ends(direction);
     let sum = |end, rate: fn(&Carrier) -> u64| carriers(seen, end).map(|c| rate(c) as f64).sum();
@@ -111,13 +112,14 @@ fn say(direction: Direction, end: End, carrier: &Carrier) -> Bottleneck {
     }
 }
 
-/// What each tunnel's gateways said last, where the status says something else. Holds the tunnels that
-/// changed in the last [`HELD_MAX`].
+/// The last verdict of each tunnel's gateways, if it differs from the status. Contains the tunnels
+/// that changed in the last [`HELD_MAX`].
 #[derive(Debug, Default)]
 pub struct BottleneckHold(Mutex<BTreeMap<String, (Option<Bottleneck>, Instant)>>);
 
 impl BottleneckHold {
-    /// What to write: `old`, unless the gateways have said `new` at least twice in a row.
+    /// The verdict to write: `old`, unless the gateways have reported `new` at least twice in a
+    /// row.
     pub fn settle(
         &self,
         uid: &str,
@@ -168,7 +170,7 @@ mod tests {
         })
     }
 
-    /// Settles verdicts that are this many seconds after the start, and gives what stands then.
+    /// Settles verdicts at these seconds after the start. Returns the status after each verdict.
     fn settled(said: &[(f64, &str)]) -> Vec<Option<Bottleneck>> {
         let (hold, start) = (BottleneckHold::default(), Instant::now());
         let mut status = verdict("Idle");

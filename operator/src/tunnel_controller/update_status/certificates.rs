@@ -1,4 +1,5 @@
-//! What is said of certificates: from what was issued, and from what the gateways show. Pure.
+//! The certificates' part of the status, from the issued certificates and from the gateways'
+//! answers. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -16,13 +17,13 @@ use crate::tunnel_controller::validate::{
     ValidatedCertificates, ValidatedSecurity, ValidatedTunnel,
 };
 
-/// Longest time that the kubelet may take to bring a new certificate to a gateway, in seconds; with short-lived ones it
-/// is a sixth of their life.
+/// Longest time, in seconds, until a gateway uses a new certificate. With short-lived certificates,
+/// the time is a sixth of their lifetime.
 const TAKEN_OVER_SECONDS_MAX: i64 = 300;
-/// Of a life this part is left at most when somebody should know that nothing has been renewed.
+/// When this part of the lifetime (1/6) is left, the status reports the missing renewal.
 const LEFT: i64 = 6;
 
-/// Whether the gateways have good certificates, and the newest.
+/// Whether all gateways use valid certificates, and whether these are the newest certificates.
 pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified) -> Verdict {
     let no = |code, detail: String| Verdict::no(CERTIFICATES_VALID, code, detail);
     if tunnel.certificates == ValidatedCertificates::None {
@@ -35,7 +36,7 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
     for (end, record) in records(certified) {
         for (pod, status) in answers(seen, end) {
             answered = true;
-            // One of an older version says nothing of it.
+            // A gateway of an older version does not report its certificate.
             let Some(shown) = &status.certificate else {
                 continue;
             };
@@ -49,10 +50,10 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
     {
         let why = certified.not_renewed.as_deref();
         let detail = format!(
-            "the join bundle expires at {}, and no newer one has come through the tunnel: {}; if that lasts, copy the newer \
-             one that the exit's operator has published",
+            "the join bundle expires at {}, and no newer bundle has arrived through the tunnel: {}; if this lasts, copy the newer \
+             bundle that the exit's operator has published",
             date(until),
-            why.unwrap_or("none is offered yet")
+            why.unwrap_or("the exit offers no newer bundle yet")
         );
         return Verdict {
             detail,
@@ -79,7 +80,8 @@ fn records(certified: &Certified) -> [(End, Option<&CertificateStatus>); 2] {
     ]
 }
 
-/// What is wrong with the certificate that a gateway shows. `record`: the newest, where that is known.
+/// The problem of the certificate that a gateway uses. `record`: the newest certificate, if it is
+/// known.
 fn fault(
     shown: &Certificate,
     record: Option<&CertificateStatus>,
@@ -92,7 +94,7 @@ fn fault(
     }
     let issued_at = record.and_then(|record| Some(record.issued_at.as_ref()?.0.as_second()));
     let newest = record.and_then(|record| Some((record.fingerprint.as_ref()?, issued_at?)));
-    // One of the operator's begins before it was issued, for clocks that are behind.
+    // The validity of an issued certificate begins earlier, because clocks may be behind.
     let issued =
         record.and_then(|record| Some(record.not_after.as_ref()?.0.as_second() - issued_at?));
     let life = issued.unwrap_or(end - begin);
@@ -101,7 +103,7 @@ fn fault(
         && now - issued_at > TAKEN_OVER_SECONDS_MAX.min(life / LEFT)
     {
         let what = format!(
-            "still presents a certificate that expires at {}, although a newer one was issued at {}",
+            "still presents a certificate that expires at {}, although a newer certificate was issued at {}",
             shown.not_after,
             date(issued_at)
         );
@@ -117,7 +119,8 @@ fn seconds(date: &str) -> Option<i64> {
     date.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-/// What the status has of certificates: what was issued, else what the gateways show that expires first.
+/// The status of certificates: the issued certificates, or otherwise the gateways' certificate that
+/// expires first.
 pub(super) fn facts(
     tunnel: &ValidatedTunnel,
     seen: &Seen,

@@ -1,9 +1,10 @@
-//! The status but for its conditions. Pure.
+//! The status without its conditions. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use kube::ResourceExt;
-use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus};
+use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus, PacketStatus};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::certificates;
@@ -16,10 +17,14 @@ use crate::tunnel_controller::observe::Seen;
 use crate::tunnel_controller::publish::load_balancer;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
-/// Sysctls in the status at most.
+/// Maximum number of sysctls in the status.
 const SYSCTLS_MAX: usize = 64;
-/// Bytes of one of them at most: those that matter are three numbers at most.
+/// Longest value of a sysctl, in bytes. The relevant values contain at most three numbers.
 const SYSCTL_BYTES_MAX: usize = 256;
+/// Maximum number of assigned addresses in the status, and of assigned DNS servers.
+const ASSIGNED_MAX: usize = 8;
+/// Maximum number of reasons of dropped packets in the status.
+const REASONS_MAX: usize = 32;
 
 /// The status without its conditions.
 #[must_use]
@@ -48,6 +53,7 @@ pub fn facts(
             transports: transports.into_iter().collect::<Vec<_>>().join(","),
         }),
         certificates: certificates::facts(tunnel, seen, certified),
+        packets: tunnel.network.as_ref().map(|_| packets(tunnel, seen)),
         sysctls: sysctls(seen),
         ..MuxTunnelStatus::default()
     }
@@ -64,7 +70,7 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         .services
         .iter()
         .find(|service| service.name_any() == name);
-    // There is none in front of an entry that listens for nobody.
+    // An entry without listening forwards has no Service.
     let host = service.map(|service| {
         let own = || format!("{name}.{}.svc", tunnel.namespace);
         load_balancer(service).unwrap_or_else(own)
@@ -92,12 +98,48 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
     })
 }
 
+fn packets(tunnel: &ValidatedTunnel, seen: &Seen) -> PacketStatus {
+    let of = |end| answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
+    let sessions = of(viewpoint(tunnel)).map(|packets| packets.sessions);
+    let sessions = sessions.fold(0, u32::saturating_add);
+    let assigned = of(End::Entry).find_map(|packets| packets.assigned.as_ref());
+    let texts = |addresses: &[IpAddr]| {
+        let addresses = addresses.iter().take(ASSIGNED_MAX);
+        addresses.map(IpAddr::to_string).collect()
+    };
+    let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
+    for (reason, count) in End::ALL
+        .into_iter()
+        .flat_map(of)
+        .flat_map(|packets| &packets.drops)
+    {
+        let sum = drops.entry(reason).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+    let drops = drops.into_iter().filter(|(_, count)| *count > 0);
+    PacketStatus {
+        sessions: i32::try_from(sessions).unwrap_or(i32::MAX),
+        addresses: assigned.map_or(Vec::new(), |assigned| texts(&assigned.addresses)),
+        dns_servers: assigned.map_or(Vec::new(), |assigned| texts(&assigned.dns_servers)),
+        drops: drops
+            .take(REASONS_MAX)
+            .map(|(reason, count)| (cut(reason.to_owned()), one_digit(count)))
+            .collect(),
+    }
+}
+
+/// Rounds `count` down to one significant digit, so that a growing count rarely changes the status.
+fn one_digit(count: u64) -> i64 {
+    let unit = 10_u64.pow(count.checked_ilog10().unwrap_or(0));
+    i64::try_from(count / unit * unit).unwrap_or(i64::MAX)
+}
+
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(SYSCTL_BYTES_MAX));
     text
 }
 
-/// What the gateways report. Where they differ, all values stand there, with the end they come from.
+/// The sysctls that the gateways report. If gateways differ, contains all values with their ends.
 fn sysctls(seen: &Seen) -> BTreeMap<String, String> {
     let mut values: BTreeMap<&str, BTreeSet<(String, &str)>> = BTreeMap::new();
     for end in End::ALL {
@@ -129,7 +171,7 @@ fn sysctls(seen: &Seen) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A value as the kernel means it: words separated by one space.
+/// Normalizes a value to words that are separated by one space, as the kernel interprets it.
 pub(super) fn folded(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,22 +1,26 @@
-//! When a figure that moves all the time may be written.
+//! Limits how often the status is written because of a figure that changes continuously.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Smallest change that is written, relative to what stands there. More than what two digits round away,
-/// 5 %, so that a steady figure is written once; less than one step of them, so that none is stuck.
+/// Smallest change that is written, relative to the stored figure. The value is more than the
+/// largest rounding error of two digits (5 %), so that a steady figure is written only once. The
+/// value is less than the largest rounding step (10 %, from 10 to 11), so that such a step is
+/// written.
 const CHANGE_MIN: f64 = 0.07;
-/// Least time between two writes for one object.
+/// Minimum time between two writes for an object.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// When each object's telemetry was last written. Holds the objects written in the last [`INTERVAL`].
+/// When the telemetry of each object was last written. Contains the objects of the last
+/// [`INTERVAL`].
 #[derive(Debug, Default)]
 pub struct TelemetryClock(Mutex<BTreeMap<String, Instant>>);
 
 impl TelemetryClock {
-    /// The figure to write: the old one, unless `measured` has moved far enough and long enough since.
+    /// The figure to write: `measured` if it differs enough and the last write is long enough ago,
+    /// otherwise `old`.
     pub fn settle(&self, uid: &str, old: Option<f64>, measured: Option<f64>) -> Option<f64> {
         self.settle_at(uid, old, measured, Instant::now())
     }
@@ -44,7 +48,7 @@ impl TelemetryClock {
     }
 }
 
-/// Two significant digits.
+/// `figure`, rounded to two significant digits.
 fn two_digits(figure: f64) -> f64 {
     format!("{figure:.1e}").parse().unwrap_or(figure)
 }

@@ -1,4 +1,4 @@
-//! From facts to the verdicts that conditions are made of. Pure.
+//! The verdicts for the conditions, from the observations. Pure.
 
 mod network;
 mod tuning;
@@ -25,7 +25,7 @@ use network::network_ready;
 use tuning::tuning_applied;
 use wan::wan_emulated;
 
-/// The seven conditions.
+/// The verdicts for the seven conditions.
 #[must_use]
 pub fn verdicts(
     tunnel: &ValidatedTunnel,
@@ -54,7 +54,7 @@ pub fn verdicts(
     ]
 }
 
-/// The first thing that is not as asked, in the order in which a person would look.
+/// The first problem, in the order in which a user would check the tunnel.
 fn ready(
     tunnel: &ValidatedTunnel,
     applied: &Applied,
@@ -98,7 +98,8 @@ fn ready(
         return no(problem.code, problem.detail);
     }
     let [carrier, ..] = parts;
-    // The other side of an exit alone may come whenever it likes.
+    // Without an entry of its own, a tunnel is ready without a carrier, because a remote entry may
+    // connect at any time.
     let carrier_counts = tunnel.entry.is_some();
     let open = parts.into_iter().find(|part| {
         part.holds != Some(true)
@@ -111,7 +112,7 @@ fn ready(
     }
 }
 
-/// A sentence for the ends whose Deployments have not reached what they should be.
+/// A sentence for each end whose Deployment is not rolled out.
 fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> Option<String> {
     let mut sentences = Vec::new();
     for end in End::ALL {
@@ -152,14 +153,15 @@ fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> O
     (!sentences.is_empty()).then(|| sentences.join("; "))
 }
 
-/// A kubelet that waits for a Secret says so in an Event of the pod alone.
+/// A sentence for a pod that may wait for a Secret. The kubelet reports this only in an Event of
+/// the pod.
 fn not_started(tunnel: &ValidatedTunnel, end: End, seen: &Seen) -> Option<String> {
     let mut pods = seen.pods.iter().filter(|pod| pod.end == end);
     let pod = pods.find(|pod| pod.answer.is_none())?;
     let secrets: Vec<_> = end.secrets(tunnel).into_iter().collect();
     (!secrets.is_empty()).then(|| {
         format!(
-            "pod {} has not started; is each of its Secrets there, with its keys: {}?",
+            "pod {} has not started; check that its Secrets exist with all keys: {}",
             pod.name,
             secrets.join(", ")
         )
@@ -174,15 +176,15 @@ pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
         .unwrap_or(0)
 }
 
-/// The requested number of pods: that of the spec, or that of the autoscaler.
+/// The requested number of pods, from the spec or from the autoscaler.
 pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32 {
     let scaled = || deployment?.spec.as_ref()?.replicas;
     let number = replicas.fixed().or_else(scaled);
     number.unwrap_or_else(|| replicas.least())
 }
 
-/// All pods are of the newest template, and the requested number is ready. More pods that an autoscaler has just asked
-/// for are on their way, which is nothing that the tunnel lacks.
+/// Whether all pods have the newest template and the requested number is ready. Pods that an
+/// autoscaler has just added may still be starting, because the tunnel works without them.
 fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
     let Some(status) = &deployment.status else {
         return false;
@@ -198,7 +200,7 @@ fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
         && is_complete
 }
 
-/// Such as a quota or Pod Security that lets no pod be made.
+/// The reason why pods cannot be created, for example a quota or Pod Security.
 fn replica_failure(deployment: &Deployment) -> Option<String> {
     deployment
         .status
@@ -210,7 +212,8 @@ fn replica_failure(deployment: &Deployment) -> Option<String> {
         .and_then(|condition| condition.message.clone())
 }
 
-/// The first gateway that is ready but cannot be asked, runs an older configuration, or cannot listen.
+/// The first gateway that is ready but does not answer, runs an older configuration, or cannot
+/// listen.
 fn gateways_behind(applied: &Applied, seen: &Seen) -> Option<Problem> {
     let expected: BTreeMap<String, Option<String>> = applied
         .config_maps
@@ -257,7 +260,7 @@ pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, 
         .filter_map(|pod| Some((pod, pod.answer.as_ref()?.as_ref().ok()?)))
 }
 
-/// The end whose view of the carriers counts.
+/// The end whose carriers the verdicts use.
 pub(super) fn viewpoint(tunnel: &ValidatedTunnel) -> End {
     match (&tunnel.entry, &tunnel.rendezvous) {
         (Some(_), _) => End::Entry,
@@ -296,7 +299,7 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         }
         Some(_) => Verdict {
             detail: format!(
-                "other forwards reach their targets; {}",
+                "{}; the other forwards reach their targets",
                 sentences.join("; ")
             ),
             ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
@@ -311,7 +314,7 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
 fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let end = viewpoint(tunnel);
     if end == End::Rendezvous {
-        // Those that it joins are others'.
+        // The carriers that a rendezvous joins belong to other tunnels.
         let none = String::new();
         return Verdict::no(condition::CARRIER_CONNECTED, Code::NotRequested, none);
     }

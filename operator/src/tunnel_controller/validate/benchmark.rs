@@ -1,21 +1,21 @@
-//! What a tunnel has of the MuxBenchmark that made it. Pure.
+//! The link of a tunnel to the MuxBenchmark that created it. Pure.
 
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
 
 use crate::muxbench;
 
-/// The MuxBenchmark that a tunnel is an environment of.
+/// The MuxBenchmark that created a tunnel as an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwningBenchmark {
-    /// Its name. Its runner asks the gateways how they are.
+    /// The benchmark's name. The benchmark's runner queries the gateways.
     pub name: String,
-    /// Where the tunnel carries IP packets: the Secret with the token of the agents that are in the pods of the gateways.
+    /// With a network: the Secret with the token of the agents in the gateways' pods.
     pub agents_token: Option<String>,
 }
 
 impl OwningBenchmark {
-    /// `None`: no benchmark made the tunnel.
+    /// Returns `None` if no benchmark created the tunnel.
     pub(super) fn of(tunnel: &MuxTunnel) -> Option<Self> {
         let kind = MuxBenchmark::kind(&());
         let mut owners = tunnel.owner_references().iter();

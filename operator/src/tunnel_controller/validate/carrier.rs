@@ -1,4 +1,4 @@
-//! How carriers come about: where they lead, what they run on, and how they are secured. Pure.
+//! Settings of carriers: the dialled address, the transport and the security. Pure.
 
 use muxtunnel_crds::{
     Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, Transport, WebSocket,
@@ -10,10 +10,10 @@ use super::certificates::ValidatedCertificates;
 use crate::certificates::join::Bundle;
 use crate::protocol::configured;
 
-/// What an entry or an exit shows at a rendezvous.
+/// The identity of an entry or an exit at a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedLeaf {
-    /// The name under which they meet.
+    /// The name that entry and exit share.
     pub name: String,
     /// The Secret with the name's secret.
     pub secret: String,
@@ -28,31 +28,31 @@ impl ValidatedLeaf {
     }
 }
 
-/// How carriers are secured, as one end has to know it.
+/// The security of carriers of one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValidatedSecurity {
-    /// They are not.
+    /// Carriers are not secured.
     None,
-    /// TLS.
+    /// Carriers use TLS with certificates on both sides.
     MutualTls {
         /// The Secret with certificate, key and authority.
         secret: String,
-        /// Names that the other end may have.
+        /// The peer's certificate must contain one of these names.
         peers: Vec<String>,
     },
-    /// Noise.
+    /// Carriers use Noise.
     Noise {
         /// The Secret with the private key.
         secret: String,
-        /// Public keys that the other end may have.
+        /// Permitted public keys of the peer.
         peers: Vec<PublicKey>,
-        /// Whether the Secret has a secret of both ends as well.
+        /// Whether the Secret also has a pre-shared key.
         psk: bool,
     },
 }
 
 impl ValidatedSecurity {
-    /// The Secret that its gateways mount.
+    /// The Secret that the end's gateways mount.
     #[must_use]
     pub fn secret(&self) -> Option<&str> {
         match self {
@@ -62,7 +62,7 @@ impl ValidatedSecurity {
     }
 }
 
-/// The carriers of `spec`; a rendezvous has none of its own, so nothing of them matters there.
+/// The carrier settings of `spec`. A rendezvous opens no carriers, so it ignores these settings.
 pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
     spec.carrier.clone().unwrap_or_else(|| Carrier {
         protocol: Protocol::default(),
@@ -78,7 +78,7 @@ pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
     })
 }
 
-/// What is asked for of the security of carriers, the default decided.
+/// The security of carriers in the spec, or its default.
 pub(super) fn asked_security(carrier: &Carrier) -> Security {
     carrier.security.clone().unwrap_or_else(|| Security {
         mode: SecurityMode::default(),
@@ -89,7 +89,7 @@ pub(super) fn asked_security(carrier: &Carrier) -> Security {
     })
 }
 
-/// `host:port` of what is dialled, and of what is where no address of that answers.
+/// The `host:port` to dial, and the fallback if no address of that host answers.
 pub(super) fn connect(
     name: &str,
     namespace: &str,
@@ -112,7 +112,7 @@ pub(super) fn connect(
     }
 }
 
-/// The networks of load balancers in front of `end`, its name in the spec.
+/// The networks of load balancers in front of `end` (its name in the spec).
 pub(super) fn trusted_proxies(asked: &[String], end: &str) -> Result<Vec<Cidr>, String> {
     let field = format!("{end}.trustedProxies");
     let network = |(index, text): (usize, &String)| {
@@ -136,8 +136,9 @@ pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
     }
 }
 
-/// As asked; else several, where a session may have them, the kernel paces them, and its streams may outlive them if they
-/// can.
+/// The pool of the spec. The default is a growing pool if the transport is TCP, the protocol
+/// supports several carriers, and streams outlive a carrier or the protocol cannot resume them.
+/// Otherwise the default is one carrier.
 pub(super) fn pool(carrier: &Carrier) -> Pool {
     let can = configured(carrier.protocol).can();
     let is_tcp = carrier.transport.unwrap_or_default() == Transport::Tcp;
@@ -152,8 +153,8 @@ pub(super) fn pool(carrier: &Carrier) -> Pool {
     }
 }
 
-/// How the carriers of an end are secured. `certificates`: whose they are; `name`: the end, in the spec and in the names
-/// of its Secrets.
+/// The security of an end's carriers. `certificates`: the source of the end's certificates; `name`:
+/// the end's name in the spec and in the names of Secrets.
 pub(super) fn security(
     asked: &Security,
     certificates: &ValidatedCertificates,
@@ -177,11 +178,17 @@ pub(super) fn security(
     }
     let keys = match (asked.mode, keys) {
         (SecurityMode::None, _) => return Ok(ValidatedSecurity::None),
-        (_, None) => return Err(format!("carrier.security.{name} is missing")),
+        (_, None) => {
+            return Err(format!(
+                "carrier.security needs {name}, the keys of the {name} gateways"
+            ));
+        }
         (_, Some(keys)) => keys,
     };
     let secret = keys.secret_name.clone();
-    let secret = secret.ok_or_else(|| format!("carrier.security.{name}.secretName is missing"))?;
+    let secret = secret.ok_or_else(|| {
+        format!("carrier.security.{name} needs secretName, the Secret with the keys of the {name} gateways")
+    })?;
     if asked.mode == SecurityMode::MutualTls {
         let peers = keys.peers.clone();
         return Ok(ValidatedSecurity::MutualTls { secret, peers });

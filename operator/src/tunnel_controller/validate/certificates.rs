@@ -1,4 +1,4 @@
-//! Whose the certificates of a tunnel's gateways are. Pure.
+//! The source of the certificates of a tunnel's gateways. Pure.
 
 use kube::ResourceExt;
 use muxtunnel_contract::annotations::JOIN_GENERATION;
@@ -13,24 +13,24 @@ use crate::tunnel_controller::issuer::{ISSUED_SUFFIX, Issuer};
 /// The SPIFFE IDs of both sides of a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identities {
-    /// That of the entry.
+    /// The SPIFFE ID of the entry.
     pub entry: String,
-    /// That of the exit.
+    /// The SPIFFE ID of the exit.
     pub exit: String,
 }
 
-/// Whose the certificates are.
+/// The source of the certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValidatedCertificates {
-    /// There are none: carriers are not secured, or by Noise, or a rendezvous joins those of others.
+    /// No certificates: carriers are not secured, or use Noise, or the tunnel is a rendezvous.
     None,
-    /// The user's: their Secrets are mounted as they are.
+    /// The user provides the certificates. Gateways mount the user's Secrets.
     Provided,
-    /// The operator issues them.
+    /// The operator issues the certificates.
     Managed(Identities, Subject),
-    /// The operator issues those of the entry, by the join bundle of an exit elsewhere.
+    /// The operator issues the entry's certificates with the join bundle of a remote exit.
     Joined(Identities),
-    /// cert-manager issues them.
+    /// cert-manager issues the certificates.
     Issued(Identities, IssuerRef),
 }
 
@@ -62,14 +62,14 @@ impl ValidatedCertificates {
                 Self::Managed(identities(), subject)
             }
             Issuer::Unknown => {
-                let sentence = "side Entry needs carrier.joinFrom, the bundle of the exit, or \
-                                carrier.security.entry, the keys of its gateways";
+                let sentence = "side Entry needs carrier.joinFrom or carrier.security.entry, by which \
+                            the entry verifies the exit";
                 return Err(sentence.to_owned());
             }
         })
     }
 
-    /// Who both sides are, where that is decided here.
+    /// The identities of both sides, unless the user decides them.
     #[must_use]
     pub const fn identities(&self) -> Option<&Identities> {
         match self {
@@ -80,8 +80,8 @@ impl ValidatedCertificates {
         }
     }
 
-    /// The Secret of the end `name`, where its name is decided here. That of cert-manager has another, so that one is
-    /// never written by both.
+    /// The name of the Secret of the end `name`, unless the user decides it. cert-manager's Secret
+    /// has another name, so that the operator and cert-manager never write the same Secret.
     #[must_use]
     pub fn secret(&self, tunnel: &str, name: &str) -> String {
         match self {
@@ -91,8 +91,8 @@ impl ValidatedCertificates {
     }
 }
 
-/// That of the annotation, unless the tunnel had a greater one before: one that is lowered, or lost on the way, does
-/// not bring revoked bundles back.
+/// The generation of the annotation, or the tunnel's earlier generation if the earlier generation
+/// is greater. A lower or missing number therefore does not make revoked bundles valid again.
 fn join_generation(tunnel: &MuxTunnel) -> Result<u32, String> {
     let certificates = tunnel
         .status
@@ -108,6 +108,8 @@ fn join_generation(tunnel: &MuxTunnel) -> Result<u32, String> {
         .filter(|number| i32::try_from(*number).is_ok())
         .map(|number| number.max(least))
         .ok_or_else(|| {
-            format!("the annotation {JOIN_GENERATION} {text:?} is no number from 0 to 2147483647")
+            format!(
+                "the annotation {JOIN_GENERATION} {text:?} is not a number from 0 to 2147483647"
+            )
         })
 }

@@ -1,4 +1,4 @@
-//! What a validated tunnel says of each of its ends. Pure.
+//! The settings of a validated tunnel by end. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::{UsersFile, ValidatedGateway, ValidatedSsh, ValidatedTunnel};
 use crate::tunnel_controller::end::End;
 
 impl End {
-    /// The settings of this end, where it is ours.
+    /// The settings of this end, if it belongs to the tunnel.
     #[must_use]
     pub fn gateway(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedGateway> {
         match self {
@@ -16,7 +16,8 @@ impl End {
         }
     }
 
-    /// Whether others dial it: all but an entry, and an exit that is met at a rendezvous.
+    /// Whether other gateways dial this end. True except for an entry and for an exit with a
+    /// rendezvous.
     #[must_use]
     pub const fn is_dialled(self, tunnel: &ValidatedTunnel) -> bool {
         match self {
@@ -26,7 +27,7 @@ impl End {
         }
     }
 
-    /// The Secret with what its gateways show at a rendezvous, or know there.
+    /// The Secret that the end's gateways use at a rendezvous, or that the rendezvous itself uses.
     #[must_use]
     pub fn meeting_secret(self, tunnel: &ValidatedTunnel) -> Option<&str> {
         match self {
@@ -35,14 +36,14 @@ impl End {
         }
     }
 
-    /// Where users of ssh log in.
+    /// The ssh server of this end.
     #[must_use]
     pub fn ssh(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedSsh> {
         let exit = tunnel.exit.as_ref().filter(|_| self == Self::Exit)?;
         exit.ssh.as_ref()
     }
 
-    /// The files of users that its gateways ask for, each once.
+    /// The files with users that the end's gateways mount, each once.
     #[must_use]
     pub fn users(self, tunnel: &ValidatedTunnel) -> BTreeSet<&UsersFile> {
         let asking = tunnel.forwards.iter().filter(|_| self == Self::Entry);
@@ -51,7 +52,8 @@ impl End {
             .collect()
     }
 
-    /// The Secrets that its pods do not start without. The operator cannot look whether they are there.
+    /// The Secrets that the end's pods need to start. The operator may not check whether the
+    /// Secrets exist.
     #[must_use]
     pub fn secrets(self, tunnel: &ValidatedTunnel) -> BTreeSet<&str> {
         let keys = self.gateway(tunnel).and_then(|own| own.security.secret());

@@ -1,4 +1,4 @@
-//! Where forwards listen and where they lead. Pure.
+//! Listening ports and targets of forwards. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::tunnel_controller::references::{
     EVERY, ServiceName, canonical_host, is_dialled_here, is_reverse, service_name, services_of_host,
 };
 
-/// The key of a Secret with users, unless the spec says another.
+/// Default key of a Secret with users.
 const USERS_KEY: &str = "users";
 
 /// One port of a declared forward.
@@ -29,26 +29,27 @@ pub struct ListenPort {
     pub port: u16,
     /// Whether the exit listens.
     pub reverse: bool,
-    /// The clients that the NetworkPolicy lets in.
+    /// The clients that the NetworkPolicy permits.
     pub clients: Clients,
 }
 
 /// The clients of a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Clients {
-    /// Every client.
+    /// Any client is permitted.
     All,
-    /// Some.
+    /// Only these clients are permitted.
     Some {
-        /// Pods with these labels, of these namespaces; without namespaces, of the tunnel's.
+        /// Pods with these labels in these namespaces. If there are no namespaces, the tunnel's
+        /// namespace applies.
         pods: Option<(Vec<String>, BTreeMap<String, String>)>,
-        /// Networks.
+        /// Networks in CIDR notation.
         ip_blocks: Vec<String>,
     },
 }
 
 impl Clients {
-    /// Those of `listen.from`; by default the pods of the tunnel's namespace.
+    /// The clients in `listen.from`. The default is all pods of the tunnel's namespace.
     pub(super) fn of(asked: Option<&ListenFrom>) -> Self {
         let asked = asked.cloned().unwrap_or_default();
         if asked.all {
@@ -63,30 +64,31 @@ impl Clients {
     }
 }
 
-/// A forward whose target is known, or named by each client.
+/// A forward with a known target, or whose clients name the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedForward {
-    /// Its name.
+    /// The forward's name.
     pub name: String,
-    /// Port of the entry.
+    /// The port that the listening end opens.
     pub listen_port: u16,
-    /// What is spoken there.
+    /// The protocol on this port.
     pub protocol: ListenProtocol,
     /// Whether the exit listens and the entry dials.
     pub reverse: bool,
-    /// Host, which the side that dials resolves, and port; `None`: each client names its own.
+    /// Host and port. The side that dials resolves the host. `None` if each client names its
+    /// target.
     pub target: Option<(String, u16)>,
-    /// Who is served; `None`: everybody.
+    /// The permitted users. `None` permits any client.
     pub users: Option<UsersFile>,
-    /// Who says where a client is.
+    /// Whether gateways accept and send clients' addresses in PROXY headers.
     pub proxy_protocol: ProxyProtocol,
-    /// Who goes first.
+    /// The scheduling priority of the forward's streams.
     pub priority: Priority,
-    /// What its streams may take.
+    /// The limits of the forward's streams.
     pub limits: ForwardLimits,
 }
 
-/// A key of a Secret with users. The gateways mount it; the operator never reads it.
+/// A key of a Secret with users. The gateways mount the Secret, and the operator never reads it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UsersFile {
     /// Name of the Secret.
@@ -101,8 +103,10 @@ pub(super) fn limits(forward: &Forward) -> Result<ForwardLimits, String> {
         ("streams", asked.streams),
         ("opensPerSecond", asked.opens_per_second),
     ] {
-        if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
-            return Err(format!("limits.{field} is not 1..={FORWARD_LIMIT_MAX}"));
+        if let Some(limit) = limit.filter(|limit| !(1..=FORWARD_LIMIT_MAX).contains(limit)) {
+            return Err(format!(
+                "limits.{field} {limit} is not a number from 1 to {FORWARD_LIMIT_MAX}"
+            ));
         }
     }
     let rate = asked.rate.map(|text| match text.parse() {
@@ -118,22 +122,23 @@ pub(super) fn limits(forward: &Forward) -> Result<ForwardLimits, String> {
     })
 }
 
-/// What keeps a forward from leading where it should, as a sentence.
+/// Why a forward has no usable target, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Its Service, or a port of it.
+    /// The Service or its port is missing.
     Service(String),
-    /// The permission of its Service's namespace. Says the same whether or not there is such a Service.
+    /// The Service's namespace does not permit the reference. The sentence does not reveal whether
+    /// the Service exists.
     Permission {
         sentence: String,
-        /// The Service's name, as gateways dialled it while that was permitted.
+        /// The Service's host name, which gateways dialled while it was permitted.
         host: String,
     },
 }
 
-/// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
-/// forward where the port's number is known; one that has no such port, leads elsewhere, or whose namespace no longer
-/// permits it does not.
+/// Returns the target of a forward and its problem. If a Service is missing, its forward is kept as
+/// long as the port number is known. If a Service lacks the port, is an alias, or its namespace
+/// revoked the permission, the forward is removed.
 pub(super) fn resolve(
     forward: &Forward,
     limits: ForwardLimits,
@@ -199,13 +204,19 @@ pub(super) fn resolve(
             }
             (Some(known(host, target.port)), None)
         }
-        // Another cluster's gateways dial it, and it is theirs to complete.
+        // Gateways of another cluster resolve and dial the target.
         (None, Some(target)) => (Some(known(lower_case(&target.host), target.port)), None),
-        (None, None) => (None, Some(Missing::Service("no target".to_owned()))),
+        (None, None) => (
+            None,
+            Some(Missing::Service(
+                "target is missing: set target.service or target.address".to_owned(),
+            )),
+        ),
     }
 }
 
-/// Why nothing answers behind the target Service of a forward; `None` where something does, or that is not known.
+/// Why no endpoint of the target Service is ready. `None` if an endpoint is ready, or if the
+/// endpoints are not known.
 pub(super) fn unready(forward: &Forward, namespace: &str, named: &Dereferenced) -> Option<String> {
     let target = forward.target.as_ref()?.service.as_ref()?;
     let service = service_name(target, namespace);
@@ -219,7 +230,7 @@ pub(super) fn not_permitted(service: &ServiceName, namespace: &str) -> String {
         name,
     } = service;
     if of == EVERY {
-        return "the pattern covers the Services of all namespaces, which no grant permits: name *.NAMESPACE.svc of each"
+        return "the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc for each namespace"
             .to_owned();
     }
     let (services, grant) = match name.as_str() {
@@ -227,12 +238,12 @@ pub(super) fn not_permitted(service: &ServiceName, namespace: &str) -> String {
         _ => (format!("a Service {name}"), ""),
     };
     format!(
-        "namespace {of} does not permit MuxTunnels of namespace {namespace} to refer to {services}: it takes a \
+        "namespace {of} does not permit MuxTunnels of namespace {namespace} to refer to {services}: create a \
          ReferenceGrant or MuxGrant there{grant}"
     )
 }
 
-/// The one spelling that both ends compare.
+/// The canonical form that both ends compare.
 fn lower_case(host: &str) -> String {
     host.parse::<IpAddr>()
         .map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
@@ -246,17 +257,18 @@ fn users(auth: &Auth) -> UsersFile {
     }
 }
 
-/// Why a Service cannot be a target, as a sentence.
+/// Why a Service is not usable as a target, as a sentence.
 #[derive(Debug, PartialEq, Eq)]
 enum Unusable {
-    /// There is none: it may be back in a moment.
+    /// The Service does not exist. The Service may be recreated soon.
     Absent(String),
-    /// It has no such port, or leads elsewhere.
+    /// The Service lacks the port, or is an alias.
     Wrong(String),
 }
 
-/// What is wrong with the Service that an address names, if it exists. A grant is for the ports of a Service: behind the
-/// name of one without an address of its own are pods, with all of theirs.
+/// The problem of an existing Service that an address names. A grant covers the ports of a Service.
+/// The name of a headless Service resolves to pods, so an address with this name would reach all
+/// ports of these pods.
 fn address_problem(
     target: &AddressTarget,
     name: &ServiceName,
@@ -275,13 +287,12 @@ fn address_problem(
     }
 }
 
-/// A Service of this type is another name of anything, also of what its namespace has no permission for.
+/// A Service of type ExternalName is an alias of any host, including a host that the Service's
+/// namespace has no permission for.
 fn leads_elsewhere(named: &str, service: &Service) -> Option<String> {
     let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     (type_ == Some("ExternalName")).then(|| {
-        format!(
-            "{named} is of type ExternalName: name the host that it stands for in target.address"
-        )
+        format!("{named} is of type ExternalName: name its external host in target.address")
     })
 }
 
@@ -332,7 +343,7 @@ fn service_port(
     number(found.port).map_err(|problem| Unusable::Wrong(format!("{named}: port {problem}")))
 }
 
-/// The port of pods behind a port of a Service without an address: nothing translates it on the way.
+/// The port of the pods of a headless Service, because such a Service does not translate ports.
 fn pod_port(port: &ServicePort, endpoints: Option<&Endpoints>) -> Result<u16, String> {
     let name = match &port.target_port {
         None => return number(port.port),
@@ -345,14 +356,14 @@ fn pod_port(port: &ServicePort, endpoints: Option<&Endpoints>) -> Result<u16, St
     match numbers[..] {
         [number] => Ok(*number),
         [] => Err(format!(
-            "leads to the port {name} of pods, of which none has one: say the number as targetPort"
+            "has the targetPort {name}, which no pod has: set targetPort to a number"
         )),
         _ => Err(format!(
-            "leads to the port {name} of pods, which have several numbers for it: say one as targetPort"
+            "has the targetPort {name}, which has different numbers in the pods: set targetPort to a number"
         )),
     }
 }
 
 fn number(port: i32) -> Result<u16, String> {
-    u16::try_from(port).map_err(|_| format!("{port} is none"))
+    u16::try_from(port).map_err(|_| format!("{port} is not a port number"))
 }

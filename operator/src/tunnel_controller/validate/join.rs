@@ -1,4 +1,5 @@
-//! What entries elsewhere join by: the bundle that this tunnel's exit has published, and the one that its entry has. Pure.
+//! Checks of join bundles: the bundle of this tunnel's exit, and the bundle that its entry uses.
+//! Pure.
 
 use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxTunnelSpec;
@@ -11,10 +12,10 @@ use crate::certificates::offer;
 use crate::tunnel_controller::dereference::{CertificateFacts, Joined, KnownSeed};
 use crate::tunnel_controller::problem::Problem;
 
-/// Whether it is known where the exit is that `spec` joins by `joined`.
+/// Checks that the address of the exit that `spec` joins is known.
 ///
 /// # Errors
-/// It is not.
+/// The address is not known.
 pub(super) fn leads(spec: &MuxTunnelSpec, joined: &Joined) -> Result<(), Problem> {
     let carrier = spec.carrier.as_ref();
     let is_said =
@@ -26,13 +27,13 @@ pub(super) fn leads(spec: &MuxTunnelSpec, joined: &Joined) -> Result<(), Problem
     Err(Problem {
         code: Code::JoinBundleInvalid,
         detail: format!(
-            "Secret {secret_name} has no key address: say where the exit is by carrier.address or \
+            "Secret {secret_name} has no key address: set the exit's address by carrier.address or \
              carrier.rendezvous"
         ),
     })
 }
 
-/// What exits give to entries elsewhere that joined by a bundle that is still good; `None`: there are none, or no
+/// The exits' offer to remote entries with a valid bundle. `None`: no entry has joined, or no
 /// bundle was published yet.
 ///
 /// # Errors
@@ -59,7 +60,7 @@ pub(super) fn offer(
     Ok(Some(offer::offer(&bundle, &holders, &signer)?))
 }
 
-/// The bundle with which entries elsewhere join.
+/// The bundle for remote entries.
 ///
 /// # Errors
 /// [`CertificateError`].

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use muxtunnel_crds::{Gateway, MuxTunnelSpec, Network, NetworkRule, Protocol, Side};
-use muxtunnel_gateway_config::{Cidr, HostPattern, MTU_DEFAULT, NetworkPeer, Ports, Rule};
-
-/// MTU of interfaces whose packets are QUIC datagrams: what fits them on a path with an MTU of 1,500, and some room.
-const QUIC_MTU_DEFAULT: u16 = 1400;
+use muxtunnel_gateway_config::{
+    Cidr, HostPattern, MTU_DEFAULT, NetworkDns, NetworkPeer, Ports, QUIC_MTU_DEFAULT, Rule,
+    check_network_dns, check_network_pool,
+};
 
 /// The networks of both sides, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,25 +21,34 @@ pub struct ValidatedNetwork {
     pub exit_addresses: Vec<IpAddr>,
     /// MTU of the interfaces in bytes.
     pub mtu: u16,
-    /// Whether pods of gateways pass packets on.
+    /// Queues of the interfaces.
+    pub queues: u16,
+    /// Whether pods of gateways forward packets.
     pub forward: bool,
-    /// Whether they translate the sources of what they pass on.
+    /// Whether pods of gateways translate the sources of packets that they forward.
     pub snat: bool,
-    /// Which entry has which networks.
+    /// The networks of each entry.
     pub peers: Vec<NetworkPeer>,
-    /// Whether entries reach one another.
+    /// Networks from which each entry gets an address.
+    pub pool: Vec<Cidr>,
+    /// DNS servers of the exit's side, which the exit assigns to entries.
+    pub dns: Option<NetworkDns>,
+    /// Whether entries may send packets to one another.
     pub peers_reach_each_other: bool,
-    /// Where packets of entries may go; empty: to all of the exit's networks.
+    /// Permitted destinations of packets from entries. If empty, all of the exit's networks.
     pub allow: Vec<Rule>,
-    /// Where they may not go.
+    /// Forbidden destinations of packets from entries.
     pub deny: Vec<Rule>,
 }
 
 impl ValidatedNetwork {
-    /// `protocol`: of the carriers.
+    /// `protocol`: the protocol of the carriers.
     pub(super) fn of(asked: &Network, protocol: Protocol) -> Result<Self, String> {
         let entry_cidrs = cidrs("network.entryCIDRs", &asked.entry_cidrs)?;
         let exit_cidrs = cidrs("network.exitCIDRs", &asked.exit_cidrs)?;
+        let pool = cidrs("network.pool", &asked.pool)?;
+        check_network_pool(&pool, &entry_cidrs).map_err(|problem| problem.to_string())?;
+        let dns = dns(asked, &exit_cidrs)?;
         Ok(Self {
             entry_addresses: addresses(
                 "network.entryAddresses",
@@ -54,9 +63,12 @@ impl ValidatedNetwork {
             entry_cidrs,
             exit_cidrs,
             mtu: asked.mtu.unwrap_or(mtu_of(protocol)),
+            queues: asked.queues.unwrap_or(1),
             forward: asked.forward || asked.snat,
             snat: asked.snat,
             peers: peers(asked)?,
+            pool,
+            dns,
             peers_reach_each_other: asked.peers_reach_each_other,
             allow: rules("network.allow", &asked.allow)?,
             deny: rules("network.deny", &asked.deny)?,
@@ -86,7 +98,24 @@ fn peers(asked: &Network) -> Result<Vec<NetworkPeer>, String> {
     peers.collect()
 }
 
-/// Only what was parsed becomes an argument of a command.
+fn dns(asked: &Network, exit_cidrs: &[Cidr]) -> Result<Option<NetworkDns>, String> {
+    let Some(asked) = &asked.dns else {
+        return Ok(None);
+    };
+    let servers = asked.servers.iter().enumerate();
+    let servers = servers.map(|(index, text)| {
+        let server = text.parse::<IpAddr>();
+        server.map_err(|_| format!("network.dns.servers[{index}]: {text:?} is not an address"))
+    });
+    let dns = NetworkDns {
+        servers: servers.collect::<Result<_, _>>()?,
+        domains: asked.domains.clone(),
+    };
+    check_network_dns(&dns, exit_cidrs).map_err(|problem| problem.to_string())?;
+    Ok(Some(dns))
+}
+
+/// Parses networks, because only parsed text may become an argument of a command.
 fn cidrs(field: &str, asked: &[String]) -> Result<Vec<Cidr>, String> {
     let numbered = asked.iter().enumerate();
     let cidr = numbered.map(|(index, text)| {
@@ -94,7 +123,9 @@ fn cidrs(field: &str, asked: &[String]) -> Result<Vec<Cidr>, String> {
         let cidr = text.parse::<Cidr>();
         let cidr = cidr.map_err(|problem| format!("{field}: {problem}"))?;
         match cidr.is_every() {
-            true => Err(format!("{field}: {text} is every address: name its halves")),
+            true => Err(format!(
+                "{field}: {text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
+            )),
             false => Ok(cidr),
         }
     });
@@ -109,7 +140,8 @@ fn addresses(
     let numbered = asked.iter().enumerate();
     let address = numbered.map(|(index, text)| {
         let address = text.parse::<IpAddr>();
-        let address = address.map_err(|_| format!("{field}[{index}]: {text:?} is no address"))?;
+        let address =
+            address.map_err(|_| format!("{field}[{index}]: {text:?} is not an address"))?;
         match within.iter().any(|cidr| cidr.contains(address)) {
             true => Ok(address),
             false => Err(format!(
@@ -133,7 +165,10 @@ fn rules(field: &str, asked: &[NetworkRule]) -> Result<Vec<Rule>, String> {
                 first,
                 last: last.unwrap_or(first),
             },
-            _ => return Err(wrong("endPort needs a port that is not more".to_owned())),
+            _ => {
+                let sentence = "endPort needs a port that is not greater than endPort";
+                return Err(wrong(sentence.to_owned()));
+            }
         };
         Ok(Rule {
             host: cidr.map_or(HostPattern::Any, HostPattern::Network),
@@ -144,20 +179,21 @@ fn rules(field: &str, asked: &[NetworkRule]) -> Result<Vec<Rule>, String> {
     rule.collect()
 }
 
-/// Why the network cannot be, as a sentence. `permitted`: the installation lets pods have its init container.
+/// Why the network is refused. `permitted`: whether the installation permits its init container.
 pub(super) fn problem(spec: &MuxTunnelSpec, permitted: bool) -> Option<String> {
     let network = spec.network.as_ref()?;
     if !permitted {
-        let sentence = "network: the installation does not permit it: install the chart with network.enabled=true; its init \
-                        containers have NET_ADMIN and MKNOD";
+        let sentence = "network: the installation does not permit networks, because their init containers have NET_ADMIN and MKNOD: \
+                        install the chart with network.enabled=true";
         return Some(sentence.to_owned());
     }
     if spec.side == Side::Rendezvous {
-        return Some("network: side Rendezvous has no packets".to_owned());
+        let sentence = "network: side Rendezvous carries no IP packets: set network in the MuxTunnels of the entry and the exit";
+        return Some(sentence.to_owned());
     }
     let carrier = spec.carrier.as_ref();
     if carrier.is_some_and(|carrier| !carries_packets(carrier.protocol)) {
-        return Some("network is for carrier.protocol Native, Auto or QUIC".to_owned());
+        return Some("network needs carrier.protocol Native, Auto or QUIC, because other protocols carry no IP packets".to_owned());
     }
     let several = |gateway: &Option<Gateway>| {
         let gateway = gateway.as_ref();
@@ -168,15 +204,21 @@ pub(super) fn problem(spec: &MuxTunnelSpec, permitted: bool) -> Option<String> {
     for (end, gateway) in [("entry", &spec.entry), ("exit", &spec.exit)] {
         if several(gateway) {
             return Some(format!(
-                "network: its packets go through one {end} gateway: leave {end}.replicas and {end}.autoscaling out"
+                "network needs exactly one {end} gateway: remove {end}.replicas and {end}.autoscaling"
             ));
         }
     }
-    let has_peers = !network.peers.is_empty() || network.peers_reach_each_other;
-    if has_peers && spec.side != Side::Exit {
-        return Some("network.peers and network.peersReachEachOther are for side Exit".to_owned());
+    let has_peers = !network.peers.is_empty() || !network.pool.is_empty();
+    if (has_peers || network.peers_reach_each_other) && spec.side != Side::Exit {
+        let sentence = "network.peers, network.pool and network.peersReachEachOther are only for side Exit: remove them";
+        return Some(sentence.to_owned());
+    }
+    if !network.pool.is_empty() && network.queues.is_some_and(|queues| queues > 1) {
+        let sentence = "network.pool needs network.queues 1, because a single worker must manage the assigned addresses";
+        return Some(sentence.to_owned());
     }
     let has_rules = !(network.allow.is_empty() && network.deny.is_empty());
-    (has_rules && spec.side == Side::Entry)
-        .then(|| "network.allow and network.deny are what exits go by".to_owned())
+    let sentence = "network.allow, network.deny and network.dns are only for exits, and side Entry has no exit: set them in the \
+                    MuxTunnel of the exit";
+    ((has_rules || network.dns.is_some()) && spec.side == Side::Entry).then(|| sentence.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What may be dialled beside the targets of forwards, as gateways read it. Pure.
+//! The gateways' rules for targets that are not in forwards. Pure.
 
 use muxtunnel_crds::{Policy, PolicyRule};
 use muxtunnel_gateway_config as config;
@@ -8,8 +8,8 @@ use super::Dereferenced;
 use super::forward::not_permitted;
 use crate::tunnel_controller::references::{canonical_rule, services_of_rule};
 
-/// The rules for pods of `namespace`, and a sentence for each that another namespace does not permit, which is left out.
-/// The API server's addresses are those that a rule has to name literally.
+/// The rules for pods of `namespace`, and a sentence for each omitted rule that another namespace
+/// does not permit. Rules have to name the API server's addresses literally.
 pub(super) fn policy(
     asked: Option<&Policy>,
     namespace: &str,
@@ -38,7 +38,8 @@ pub(super) fn policy(
             Some(service) => {
                 let why = not_permitted(&service, namespace);
                 forbidden.push(format!("policy.allow[{index}]: {why}"));
-                // Open streams to it end. A pattern may cover what others permit.
+                // A rule that denies the host ends open streams to the host. A pattern is not
+                // denied, because it may also cover permitted Services.
                 let named = rule.filter(|rule| matches!(rule.host, HostPattern::Name(_)));
                 deny.extend(named);
             }
@@ -68,7 +69,7 @@ fn policy_rule(asked: &PolicyRule, namespace: &str) -> Result<Rule, String> {
     let hosts = match (&asked.host, &asked.cidr) {
         (Some(host), None) => &canonical_rule(host, namespace),
         (None, Some(cidr)) => cidr,
-        _ => return Err("needs exactly one of host and cidr".to_owned()),
+        _ => return Err("a rule needs exactly one of host and cidr".to_owned()),
     };
     let rule: Rule = hosts
         .parse()
@@ -79,7 +80,7 @@ fn policy_rule(asked: &PolicyRule, namespace: &str) -> Result<Rule, String> {
             first,
             last: last.unwrap_or(first),
         },
-        _ => return Err("endPort needs a port that is not more".to_owned()),
+        _ => return Err("endPort needs a port that is not greater than endPort".to_owned()),
     };
     Ok(Rule {
         ports,

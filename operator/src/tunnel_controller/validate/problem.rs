@@ -1,5 +1,5 @@
-//! What the schema's rules refuse, for objects that were stored before the rules; and what the installation does not
-//! permit. Pure.
+//! Checks the schema's rules, for objects that were stored before the rules existed, and the
+//! installation's permissions. Pure.
 
 use std::collections::BTreeSet;
 
@@ -14,30 +14,38 @@ use crate::protocol::configured;
 use crate::settings::{KeyPattern, Settings};
 use crate::tunnel_controller::references::is_reverse;
 
-/// The first thing that cannot be built, as a sentence.
+/// The first problem of the spec, as a sentence.
 pub(super) fn problem(tunnel: &MuxTunnel, settings: &Settings) -> Option<String> {
     let spec = &tunnel.spec;
     if spec.forwards.len() > FORWARDS_MAX {
         let count = spec.forwards.len();
-        return Some(format!("forwards: {count} entries, at most {FORWARDS_MAX}"));
+        return Some(format!(
+            "forwards has {count} entries: use at most {FORWARDS_MAX}"
+        ));
     }
     let mut ports = BTreeSet::new();
     for forward in &spec.forwards {
         let port = forward.listen.port;
         let named = |problem: &str| Some(format!("forward {}: {problem}", forward.name));
         if matches!(port, 0 | CARRIER_PORT | ADMIN_PORT) {
-            return named(&format!("listen.port {port} is reserved"));
+            return named(&format!(
+                "listen.port {port} is reserved: gateways use {CARRIER_PORT} for carriers and {ADMIN_PORT} for \
+                 their admin endpoint: choose another port"
+            ));
         }
         if !ports.insert(port) {
             return Some(format!(
-                "listen.port {port} is used by more than one forward"
+                "listen.port {port} is used by more than one forward: choose another port"
             ));
         }
         if let Some(problem) = of_forward(forward, spec) {
             return named(problem);
         }
         if forward.listen.from.is_none() && is_exposed(forward, spec) {
-            return named("its Service is no ClusterIP, which needs listen.from");
+            return named(
+                "a Service of a type other than ClusterIP needs listen.from, the clients that may reach the port: \
+                 namespaces, podLabels, ipBlocks, or all: true",
+            );
         }
     }
     if let Some(problem) = of_side(spec).or_else(|| of_trusted_proxies(spec)) {
@@ -49,7 +57,7 @@ pub(super) fn problem(tunnel: &MuxTunnel, settings: &Settings) -> Option<String>
         .or_else(|| network::problem(spec, settings.network))
 }
 
-/// Only a port that accepts carriers has load balancers whose PROXY headers count.
+/// Only an end with a port for carriers can have load balancers that send PROXY headers.
 fn of_trusted_proxies(spec: &MuxTunnelSpec) -> Option<&'static str> {
     let has = |gateway: &Option<Gateway>| {
         let gateway = gateway.as_ref();
@@ -58,14 +66,16 @@ fn of_trusted_proxies(spec: &MuxTunnelSpec) -> Option<&'static str> {
     let carrier = spec.carrier.as_ref();
     let meets = carrier.is_some_and(|carrier| carrier.rendezvous.is_some());
     if has(&spec.entry) {
-        return Some("entry.trustedProxies: carriers arrive at exits: use exit.trustedProxies");
+        return Some(
+            "entry.trustedProxies: only exits have a carrier port: use exit.trustedProxies",
+        );
     }
-    let sentence =
-        "exit.trustedProxies: with carrier.rendezvous the exit has no carrier port: leave it out";
+    let sentence = "exit.trustedProxies: with carrier.rendezvous the exit has no carrier port: set \
+                    rendezvous.trustedProxies in the MuxTunnel of the rendezvous";
     (has(&spec.exit) && meets).then_some(sentence)
 }
 
-/// Kubernetes refuses a policy for traffic from outside of a Service that nothing outside reaches.
+/// Kubernetes refuses the policy for a Service that is not reachable from outside.
 fn of_services(spec: &MuxTunnelSpec) -> Option<String> {
     let of_gateway = |gateway: &Option<Gateway>, end: &str| {
         let gateway = gateway.clone().unwrap_or_default();
@@ -92,13 +102,13 @@ fn of_service(field: &str, service: &GatewayService) -> Option<String> {
     let is_internal = service.type_.unwrap_or_default() == ServiceType::ClusterIP;
     is_internal.then(|| {
         format!(
-            "{field}.externalTrafficPolicy {policy} is for type NodePort or LoadBalancer: leave it out, or set {field}.type"
+            "{field}.externalTrafficPolicy {policy} is for type NodePort or LoadBalancer: remove it, or set {field}.type"
         )
     })
 }
 
-/// By labels and annotations other programs of a cluster give pods images, volumes and networks. `permitted`: the keys that
-/// pods may have.
+/// Labels and annotations can make other controllers add images, volumes and networks to pods.
+/// `permitted`: the keys that pods may have.
 fn of_pods(spec: &MuxTunnelSpec, permitted: &[KeyPattern]) -> Option<String> {
     let gateways = [&spec.entry, &spec.exit].into_iter().flatten();
     let rendezvous = spec.rendezvous.iter();
@@ -112,12 +122,12 @@ fn of_pods(spec: &MuxTunnelSpec, permitted: &[KeyPattern]) -> Option<String> {
     let is_permitted = |key: &str| permitted.iter().any(|pattern| pattern.matches(key));
     let (field, key) = keys.find(|(_, key)| !is_permitted(key))?;
     Some(format!(
-        "template.{field} {key}: the installation does not permit this key on pods: remove it, or have it added to the \
-         chart's value podMetadata.permitted"
+        "template.{field} {key}: the installation does not permit this key on pods: remove it, or add it to the \
+             chart's value podMetadata.permitted"
     ))
 }
 
-/// Whether clients outside of the cluster may reach its port.
+/// Whether clients outside of the cluster may reach the forward's port.
 fn is_exposed(forward: &Forward, spec: &MuxTunnelSpec) -> bool {
     let service = if is_reverse(forward) {
         spec.exit
@@ -133,23 +143,28 @@ fn is_exposed(forward: &Forward, spec: &MuxTunnelSpec) -> bool {
 fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
     let is_rendezvous = spec.side == Side::Rendezvous;
     if is_rendezvous != spec.rendezvous.is_some() {
-        return Some("side Rendezvous needs rendezvous, which no other side has");
+        return Some(
+            "side Rendezvous needs rendezvous.secretName; with other sides, remove rendezvous",
+        );
     }
     let Some(carrier) = &spec.carrier else {
-        return (spec.side == Side::Entry).then_some("side Entry needs carrier");
+        return (spec.side == Side::Entry)
+            .then_some("side Entry needs carrier, with address, rendezvous or joinFrom");
     };
     if let Some(address) = &carrier.address
         && spec.side == Side::Entry
         && !is_address(address)
     {
-        return Some("carrier.address is not host:port");
+        return Some("invalid carrier.address: expected host:port");
     }
     if carrier.join_from.is_some() {
         if spec.side != Side::Entry {
-            return Some("carrier.joinFrom is for side Entry alone");
+            return Some("carrier.joinFrom is only for side Entry: remove carrier.joinFrom");
         }
         if carrier.security.is_some() {
-            return Some("carrier.joinFrom and carrier.security do not go together");
+            return Some(
+                "carrier.joinFrom contains the certificates of carriers: remove carrier.security",
+            );
         }
     }
     let sentence = match (spec.side, &carrier.address, &carrier.rendezvous) {
@@ -157,11 +172,17 @@ fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
             "side Entry needs carrier.address, carrier.rendezvous or carrier.joinFrom"
         }
         (Side::Entry | Side::Exit, Some(_), Some(_)) => {
-            "carrier.address and carrier.rendezvous do not go together"
+            "carrier.address and carrier.rendezvous exclude each other: remove one of them"
         }
-        (Side::Both, Some(_), _) => "carrier.address is for sides Entry and Exit",
-        (Side::Both, _, Some(_)) => "carrier.rendezvous is for sides Entry and Exit",
-        (Side::Rendezvous, _, _) => "side Rendezvous has no carrier of its own",
+        (Side::Both, Some(_), _) => {
+            "carrier.address is only for sides Entry and Exit, and side Both has its own exit: remove carrier.address"
+        }
+        (Side::Both, _, Some(_)) => {
+            "carrier.rendezvous is only for sides Entry and Exit, and the entry of side Both dials its exit: remove carrier.rendezvous"
+        }
+        (Side::Rendezvous, _, _) => {
+            "side Rendezvous has no carrier: set carrier in the MuxTunnels of the entry and the exit"
+        }
         _ => return None,
     };
     Some(sentence)
@@ -178,21 +199,25 @@ fn of_forward(forward: &Forward, spec: &MuxTunnelSpec) -> Option<&'static str> {
         return Some("target needs exactly one of service and address");
     }
     let sentence = match (protocol, target) {
-        (ListenProtocol::Tcp, None) => "protocol Tcp needs a target",
+        (ListenProtocol::Tcp, None) => {
+            "listen.protocol Tcp needs a target: set target, or use Socks5, HttpConnect or Auto, whose clients name their \
+             targets"
+        }
         (ListenProtocol::Socks5 | ListenProtocol::HttpConnect, Some(_)) => {
-            "each client names its target: leave target out"
+            "each client names its target: remove target, and allow the targets in policy"
         }
         (_, Some(_)) if forward.auth.is_some() => {
-            "clients that are led to a target are not asked who they are: leave auth out"
+            "gateways do not authenticate clients of a forward with a target: remove auth, or use Socks5, HttpConnect, or Auto \
+             without a target"
         }
-        _ if proxy.send && !can.source => "proxyProtocol.send is for carrier.protocol Native",
+        _ if proxy.send && !can.source => "proxyProtocol.send needs carrier.protocol Native",
         _ if is_reverse(forward) && !can.listen => {
-            "direction ExitToEntry is for carrier.protocol Native, HTTP2, QUIC or Auto"
+            "direction ExitToEntry needs carrier.protocol Native, HTTP2, QUIC or Auto"
         }
         _ if is_reverse(forward)
             && (protocol != ListenProtocol::Tcp || forward.proxy_protocol.is_some()) =>
         {
-            "direction ExitToEntry is for protocol Tcp without proxyProtocol"
+            "direction ExitToEntry needs listen.protocol Tcp, and no proxyProtocol"
         }
         _ => return None,
     };

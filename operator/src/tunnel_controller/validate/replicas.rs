@@ -1,22 +1,22 @@
-//! How many gateways one side has. Pure.
+//! The number of gateways of one side. Pure.
 
 use muxtunnel_crds::Gateway;
 
-/// The part of the requested CPU time that a gateway is to take on average, unless the spec says another.
+/// Default of the average CPU usage of a gateway, in percent of its CPU request.
 const TARGET_CPU_PERCENT_DEFAULT: i32 = 80;
 
-/// How many gateways one side has.
+/// The number of gateways of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replicas {
-    /// This many.
+    /// A fixed number.
     Fixed(i32),
-    /// As many as their CPU time asks for; the number is not ours.
+    /// Scaled by CPU usage. The autoscaler owns the number.
     Autoscaled {
-        /// Never fewer.
+        /// Lower bound.
         min: i32,
-        /// Never more.
+        /// Upper bound.
         max: i32,
-        /// What each is to take on average, percent of what it requests.
+        /// Average CPU usage per gateway, percent of its request.
         target_cpu_percent: i32,
     },
 }
@@ -35,7 +35,7 @@ impl Replicas {
         }
     }
 
-    /// The number that is asked for of the Deployment; `None`: it is the autoscaler's.
+    /// The number for the Deployment. `None` if the autoscaler owns the number.
     #[must_use]
     pub const fn fixed(self) -> Option<i32> {
         match self {
@@ -44,7 +44,7 @@ impl Replicas {
         }
     }
 
-    /// There are never fewer, at least 1.
+    /// The least number of gateways, at least 1.
     #[must_use]
     pub const fn least(self) -> i32 {
         match self {
@@ -53,7 +53,7 @@ impl Replicas {
         }
     }
 
-    /// There are never more, but for a roll-out's.
+    /// The greatest number of gateways, without additional pods during a roll-out.
     #[must_use]
     pub const fn most(self) -> i32 {
         match self {

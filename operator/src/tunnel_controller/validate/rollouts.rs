@@ -1,4 +1,4 @@
-//! How each end is rolled out: from what is remembered of refusals, and from what runs. Pure.
+//! Decides the roll-out of each end, from the memory of refusals and from the running pods. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,24 +20,27 @@ use crate::tunnel_controller::rollouts::{
     AVOIDED_NODES, Fallback, Held, NODES_AVOIDED_MAX, Rollout, STOPPED,
 };
 
-/// Configurations that a ConfigMap keeps at most beside its own: the roll-outs that are under way at once.
+/// Maximum number of configurations that a ConfigMap stores in addition to its current
+/// configuration, for concurrent roll-outs.
 const KEPT_MAX: usize = 4;
 /// Label that the Deployment controller adds to a ReplicaSet's template.
 const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Annotation of a ReplicaSet that counts up.
+/// Annotation of a ReplicaSet with an increasing number.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Digits of the hash in a name: with the longest name of a tunnel it has the 63 characters of a label.
+/// Digits of the hash in a name. With the longest name of a tunnel the result has the 63 characters
+/// of a label.
 const HASH_DIGITS: usize = 8;
 
 impl ValidatedTunnel {
-    /// How `end` is rolled out, where there is more to say than that it is.
+    /// The roll-out of `end`.
     #[must_use]
     pub fn rollout(&self, end: End) -> Option<&Rollout> {
         self.rollouts.get(&end)
     }
 }
 
-/// Hash of what decides whether a node takes the sysctls: themselves, and where the pod may land.
+/// Hash of the fields that decide whether a node accepts the sysctls: the sysctls and the
+/// placement.
 pub(in crate::tunnel_controller) fn asked(
     sysctls: &BTreeMap<String, String>,
     template: &PodTemplate,
@@ -54,7 +57,7 @@ pub(in crate::tunnel_controller) fn asked(
     hash
 }
 
-/// How `end` is rolled out, whose pods ask for what `asked` is the hash of.
+/// The roll-out of `end`, whose pods make requests to nodes with the hash `asked`.
 pub(super) fn rollout(end: End, asked: String, named: &Dereferenced) -> Rollout {
     let live = named.live.deployments.get(&end);
     let mut rollout = Rollout {
@@ -75,7 +78,7 @@ pub(super) fn rollout(end: End, asked: String, named: &Dereferenced) -> Rollout 
     rollout
 }
 
-/// The nodes that pods which ask the same avoid by now.
+/// The nodes that pods with the same requests currently avoid.
 fn avoided(live: &Deployment, asked: &str) -> BTreeSet<String> {
     let text = live.annotations().get(AVOIDED_NODES);
     let mut words = text.map_or("", String::as_str).split(' ');
@@ -89,7 +92,7 @@ fn avoided(live: &Deployment, asked: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What an end has whose spec is refused, and that has the Deployment `deployment`.
+/// The state of an end with the Deployment `deployment` while its spec is refused.
 fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
     let own: BTreeSet<_> = deployment.uid().into_iter().collect();
     let revision = |set: &ReplicaSet| {
@@ -116,8 +119,8 @@ fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
     })
 }
 
-/// What gateways of `end` that are ready started with, as far as its ConfigMap still has it. Where no pods are known,
-/// everything stays.
+/// The configurations that ready gateways of `end` started with, if the end's ConfigMap still
+/// contains them. If the pods are not known, keeps all configurations.
 fn kept(live: &Live, end: End) -> BTreeMap<String, String> {
     let Some(config) = live.config_maps.get(&end) else {
         return BTreeMap::new();
@@ -137,7 +140,7 @@ fn kept(live: &Live, end: End) -> BTreeMap<String, String> {
     texts.collect()
 }
 
-/// The hashes of all static parts that a ConfigMap has.
+/// The hashes of all static parts in a ConfigMap.
 fn static_hashes(live: &LiveConfig) -> BTreeSet<String> {
     let data = live.config_map.data.iter().flatten();
     let kept = data.filter_map(|(key, _)| hash_of_kept(key));
@@ -145,7 +148,7 @@ fn static_hashes(live: &LiveConfig) -> BTreeSet<String> {
     kept.map(str::to_owned).chain(current()).collect()
 }
 
-/// The configuration with that static part that a ConfigMap has.
+/// The configuration in a ConfigMap with that static part.
 fn text_of(live: &LiveConfig, hash: &str) -> Option<String> {
     let data = live.config_map.data.as_ref()?;
     if let Some(text) = data.get(&kept_key(hash)) {

@@ -1,4 +1,4 @@
-//! The port at which users log in to an exit with ssh. Pure.
+//! The ssh server of an exit. Pure.
 
 use muxtunnel_contract::ports;
 use muxtunnel_crds::{
@@ -9,22 +9,22 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 use super::Clients;
 use crate::tunnel_controller::references::is_reverse;
 
-/// Where users of ssh log in, and with which files of OpenSSH's.
+/// The port and the files of OpenSSH formats of an exit's ssh server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedSsh {
     /// The port.
     pub port: u16,
-    /// The Secret with the files. The gateways mount it; the operator never reads it.
+    /// The Secret with the files. The gateways mount the Secret, and the operator never reads it.
     pub secret: String,
-    /// Its keys that are host keys.
+    /// The Secret's keys with host keys.
     pub host_keys: Vec<&'static str>,
-    /// Its key with the public keys that log in.
+    /// The Secret's key with the public keys of users.
     pub authorized_keys: Option<&'static str>,
-    /// Its key with the authorities of certificates that log in.
+    /// The Secret's key with the authorities of users' certificates.
     pub trusted_user_ca_keys: Option<&'static str>,
-    /// The clients that the NetworkPolicy lets in.
+    /// The clients that the NetworkPolicy permits.
     pub clients: Clients,
-    /// The Service in front of the port.
+    /// The Service for the port.
     pub service: GatewayService,
 }
 
@@ -58,35 +58,40 @@ const fn host_key_file(key: SshHostKey) -> &'static str {
     }
 }
 
-/// Why the port cannot be, as a sentence.
+/// Why the ssh server is invalid, as a sentence.
 pub(super) fn problem(spec: &MuxTunnelSpec) -> Option<String> {
     if ssh(spec.entry.as_ref()).is_some() {
-        return Some("entry.ssh: users of ssh log in at the exit: use exit.ssh".to_owned());
+        return Some("entry.ssh: only exits have an ssh server: use exit.ssh".to_owned());
     }
     let asked = ssh(spec.exit.as_ref())?;
     let port = asked.port;
     if spec.side == Side::Entry {
-        return Some("exit.ssh: side Entry has no exit of its own".to_owned());
+        let sentence =
+            "exit.ssh: side Entry has no exit: set exit.ssh in the MuxTunnel of the exit";
+        return Some(sentence.to_owned());
     }
     let is_probe = spec.wan.is_some() && port == ports::WAN_PROBE;
     if matches!(port, 0 | CARRIER_PORT | ADMIN_PORT) || is_probe {
-        return Some(format!("exit.ssh.port {port} is reserved: choose another"));
+        return Some(format!(
+            "exit.ssh.port {port} is reserved for gateways: choose another port"
+        ));
     }
     let mut reverse = spec.forwards.iter().filter(|forward| is_reverse(forward));
     if let Some(forward) = reverse.find(|forward| forward.listen.port == port) {
         let name = &forward.name;
         return Some(format!(
-            "forward {name}: listen.port {port} is exit.ssh.port"
+            "forward {name}: listen.port {port} is also exit.ssh.port: choose another port"
         ));
     }
     let service = asked.service.as_ref();
     let type_ = service.and_then(|service| service.type_);
     let is_exposed = type_.unwrap_or_default() != ServiceType::ClusterIP;
-    (is_exposed && asked.from.is_none())
-        .then(|| "exit.ssh.service is no ClusterIP, which needs exit.ssh.from".to_owned())
+    let sentence = "exit.ssh.service of a type other than ClusterIP needs exit.ssh.from, the clients that may reach the \
+                    port: namespaces, podLabels, ipBlocks, or all: true";
+    (is_exposed && asked.from.is_none()).then(|| sentence.to_owned())
 }
 
-/// What one side asks for.
+/// The ssh server of one side in the spec.
 pub(super) fn ssh(gateway: Option<&Gateway>) -> Option<&ExitSsh> {
     gateway?.ssh.as_deref()
 }

@@ -1,4 +1,4 @@
-//! What is built for an environment, for the runner, and of the results.
+//! The rendered objects of an environment, of the runner and of the results.
 
 use std::collections::BTreeMap;
 
@@ -232,7 +232,7 @@ fn gateways_of_other_tunnels_have_no_agent_beside_them() {
     }
 }
 
-/// The pods that the tunnel's controller makes of a tunnel that exists.
+/// The pods that the tunnel's controller builds for an existing tunnel.
 fn gateways(mut tunnel: MuxTunnel) -> Vec<Value> {
     tunnel.metadata.uid = Some("uid-of-the-tunnel".to_owned());
     let valid = tunnel_controller::validate::validate(&tunnel, &Default::default(), &settings());

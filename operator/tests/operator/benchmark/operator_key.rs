@@ -1,4 +1,4 @@
-//! What a runner knows the operator by.
+//! The key that authenticates the operator to a runner.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a benchmark asks for.
+//! Validation of benchmarks.
 
 use muxtunnel_crds::Profile;
 use muxtunnel_operator::benchmark_controller::validate::validate;
@@ -37,7 +37,10 @@ fn what_cannot_be_run_is_refused_by_name() {
     };
     assert_eq!(
         refusal("duration: 5500ms"),
-        "duration 5s500ms is not in whole seconds"
+        "duration 5s500ms is not a whole number of seconds"
     );
-    assert_eq!(refusal("warmUp: 1ms"), "warmUp 1ms is not in whole seconds");
+    assert_eq!(
+        refusal("warmUp: 1ms"),
+        "warmUp 1ms is not a whole number of seconds"
+    );
 }

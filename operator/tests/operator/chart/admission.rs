@@ -1,5 +1,6 @@
-//! What the admission policies of the chart let the operator's account write: all that it builds, and nothing that would give
-//! who takes it over more. The expressions are evaluated here as an API server does.
+//! The writes that the chart's admission policies permit the operator's account: all built objects,
+//! and nothing that would give an attacker with the account more privileges. The tests evaluate the
+//! expressions like an API server.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +14,10 @@ use crate::tunnel::privileges::objects as of_tunnels;
 /// The annotation that applying adds.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
-/// The images that tests build with, as the chart names them.
+/// The chart's names of the images that tests build with.
 const IMAGES: [&str; 3] = ["gateway", "netem", "bench"];
 
-/// The policies with all values of the chart, WAN emulation among them, or with the default ones.
+/// The policies of the chart with all values, including WAN emulation, or with the default values.
 fn policies(name: &str) -> Vec<Value> {
     let mut text = read(&format!("charts/tests/golden/{name}.yaml"));
     for image in IMAGES {
@@ -33,7 +34,7 @@ fn policies(name: &str) -> Vec<Value> {
     policies.into_iter().cloned().collect()
 }
 
-/// A request of the operator's account of the chart with all values, and what it is about.
+/// A request of the operator's account in the chart with all values, and its objects.
 struct Asked<'a> {
     operation: &'a str,
     object: Option<&'a Value>,
@@ -71,7 +72,7 @@ fn deleted(old: &Value) -> Asked<'_> {
     }
 }
 
-/// The resource of a kind, as requests name it.
+/// The resource of a kind, as in requests.
 fn resource(object: &Value) -> GroupVersionResource {
     let api_version = object["apiVersion"].as_str().unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -90,7 +91,7 @@ fn holds(list: &Value, wanted: &str) -> bool {
     list.as_array().unwrap().iter().any(|one| one == wanted)
 }
 
-/// The messages of the validations that refuse it.
+/// The messages of the validations that refuse the request.
 fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
     let object = asked.object.or(asked.old).unwrap();
     let resource = resource(object);
@@ -136,7 +137,8 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
     refused
 }
 
-/// The evaluator escapes all keys as Kubernetes does those of fields; keys of labels are none.
+/// The evaluator escapes all keys as Kubernetes escapes fields' names; Kubernetes does not escape
+/// keys of labels.
 fn escaped(key: &str) -> String {
     key.replace('.', "__dot__")
         .replace('-', "__dash__")
@@ -159,7 +161,7 @@ fn expression(validation: &Value) -> VapExpression {
     }
 }
 
-/// Everything that is built for good objects, with what applying adds.
+/// All objects that are built for good objects, with the additions of applying.
 fn built() -> Vec<(String, Value)> {
     let benchmarks = of_benchmarks().into_iter();
     let benchmarks = benchmarks.map(|object| ("benchmark".to_owned(), object));
@@ -203,7 +205,8 @@ fn all_that_the_operator_builds_is_let_pass() {
     );
 }
 
-/// Every kind that the operator has the right to write is judged, but Events, Leases, statuses, and what cert-manager reads.
+/// A policy covers every kind that the operator may write, except Events, Leases, statuses, and the
+/// objects that cert-manager reads.
 #[test]
 fn every_kind_that_it_may_write_is_judged() {
     let documents = golden("default");
@@ -264,7 +267,7 @@ fn one(kind: &str, component: &str) -> Value {
     found.unwrap_or_else(|| panic!("no {kind} of {component}"))
 }
 
-/// `object` with the value at `pointer` set, or removed.
+/// `object` with the value at `pointer` set or removed.
 fn with(object: &Value, pointer: &str, value: Value) -> Value {
     let mut changed = object.clone();
     let (parent, field) = pointer.rsplit_once('/').unwrap();
@@ -312,7 +315,7 @@ fn secrets_of_others_are_neither_written_nor_shown() {
     ] {
         assert!(!refusals(&policies, &created(&other)).is_empty(), "{other}");
     }
-    // A patch is answered with what is stored.
+    // The answer to a patch contains the stored object.
     let foreign = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": "office-entry-tls", "namespace": "one"},
@@ -322,11 +325,11 @@ fn secrets_of_others_are_neither_written_nor_shown() {
         assert!(
             refused
                 .iter()
-                .any(|message| message.starts_with("the stored Secret is no")),
+                .any(|message| message.starts_with("the operator may not change the stored Secret")),
             "{refused:?}"
         );
     }
-    // The seed of the authorities is the operator's by its name alone, and others are not judged.
+    // The Secret with the seed is excluded by its name; the policies do not cover other accounts.
     let mut authorities = foreign.clone();
     authorities["metadata"] = json!({"name": "authorities", "namespace": "mux"});
     let is_free = |asked: &Asked<'_>| refusals(&policies, asked).is_empty();
@@ -444,7 +447,7 @@ fn what_is_of_others_is_neither_changed_nor_deleted() {
             assert!(
                 refused
                     .iter()
-                    .any(|why| why.starts_with("the stored object is not of")),
+                    .any(|why| why.starts_with("the operator may not change the stored object")),
                 "{object}: {refused:?}"
             );
         }
@@ -456,7 +459,7 @@ fn what_is_of_others_is_neither_changed_nor_deleted() {
     }
 }
 
-/// By annotations clouds give accounts rights: those that a person gave one stay.
+/// Clouds grant permissions to accounts by annotations: the annotations that a person has set stay.
 #[test]
 fn accounts_get_no_annotations_of_the_operator() {
     let policies = policies("all-values");

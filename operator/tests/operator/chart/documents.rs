@@ -1,4 +1,5 @@
-//! Each rendered document has only what its kind has: read into the type of the API and written again, nothing is lost.
+//! Each rendered document has only fields of its kind: reading it into the API's type and writing
+//! it again loses nothing.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -18,7 +19,7 @@ use serde_json::Value;
 use super::monitoring::{PodMonitor, PrometheusRule, ServiceMonitor};
 use super::{GOLDEN, documents_of, golden, read};
 
-/// Fails where the document is none of its kind, or has a field that its kind does not have.
+/// Panics if the document is not of its kind, or has a field that its kind does not have.
 pub(super) fn check(of: &str, document: &Value) {
     let api_version = document["apiVersion"].as_str().unwrap();
     let kind = document["kind"].as_str().unwrap();
@@ -62,7 +63,7 @@ fn again<K: DeserializeOwned + Serialize>(of: &str, document: &Value) -> Value {
     serde_json::to_value(object).unwrap()
 }
 
-/// The paths in `wanted` that `found` does not have.
+/// The paths in `wanted` that `found` lacks.
 fn compare(at: &str, wanted: &Value, found: &Value, lost: &mut Vec<String>) {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
@@ -80,7 +81,7 @@ fn compare(at: &str, wanted: &Value, found: &Value, lost: &mut Vec<String>) {
                 compare(&format!("{at}[{index}]"), wanted, found, lost);
             }
         }
-        // What is empty is not written; a quantity may be written as a number.
+        // Empty values are not written; a quantity may be written as a number.
         (Value::Object(wanted), Value::Null) if wanted.is_empty() => {}
         (Value::Array(wanted), Value::Null) if wanted.is_empty() => {}
         (Value::Null, Value::Null) => {}

@@ -1,4 +1,5 @@
-//! Alerts, dashboard and monitors: their form, and that the metrics and paragraphs that they name exist.
+//! Checks the form of alerts, dashboard and monitors, and that the metrics and headings in them
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,8 @@ use serde_json::Value;
 
 use super::{golden, of_kind, read};
 
-/// What we use of the Prometheus operator's kinds (`monitoring.coreos.com/v1`), and nothing else.
+/// The fields of the Prometheus operator's kinds (`monitoring.coreos.com/v1`) that the chart uses. Other
+/// fields are an error.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Object<Spec> {
@@ -122,7 +124,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&read("charts/muxtunnel/files/dashboard.json")).unwrap()
 }
 
-/// The queries of the dashboard: those of its panels, and those that its variables are filled by.
+/// The queries of the dashboard's panels and variables.
 fn queries() -> Vec<String> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -133,14 +135,15 @@ fn queries() -> Vec<String> {
     all.map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// The words of `text` that begin with `prefix` and are names of metrics.
+/// The names of metrics in `text` that begin with `prefix`.
 fn metrics<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
         .filter(|word| word.starts_with(prefix))
         .collect()
 }
 
-/// What counters and histograms are called on the page beside their own names.
+/// Whether `name` is a metric of `registered`, or a series of such a metric. Counters and
+/// histograms add suffixes.
 fn is_of(name: &str, registered: &BTreeSet<&str>) -> bool {
     let suffixes = ["", "_total", "_bucket", "_count", "_sum"];
     let mut own = suffixes
@@ -156,7 +159,7 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
         .map(|alert| alert.expr)
         .chain(queries())
         .collect();
-    // Every name of the gateways' page stands in its source, as a whole word in quotes.
+    // The source has every name of the gateways' page as a whole word in quotes.
     let files = ["metrics.rs", "metrics/carriers.rs"];
     let source = files
         .map(|file| read(&format!("gateway/src/observe/{file}")))
@@ -247,6 +250,22 @@ fn every_panel_of_the_dashboard_has_a_place_and_a_query() {
         let targets = panel["targets"].as_array().map_or(0, Vec::len);
         assert_eq!(targets == 0, is_row, "{}", panel["title"]);
     }
+}
+
+#[test]
+fn a_share_on_the_dashboard_is_divided_by_its_total() {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let shares = panels.filter(|panel| panel["fieldConfig"]["defaults"]["unit"] == "percentunit");
+    let mut found = 0;
+    for panel in shares {
+        found += 1;
+        let expression = panel["targets"][0]["expr"].as_str().unwrap();
+        let (part, total) = expression.split_once(" / ").expect(expression);
+        let rate = |text: &str| text[text.find("(rate(").expect(expression)..].to_owned();
+        assert_eq!(rate(part), rate(total), "{}", panel["title"]);
+    }
+    assert_eq!(found, 1);
 }
 
 #[test]

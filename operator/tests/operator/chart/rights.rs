@@ -1,4 +1,4 @@
-//! What the operator may do, by the roles that are rendered.
+//! The operator's permissions in the rendered roles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::{compare, golden, read};
 
-/// By `group/resource` (with the names that a rule is limited to behind it): the verbs.
+/// The verbs by `group/resource`, followed by the names that a rule is limited to.
 type Rights = BTreeMap<String, BTreeSet<String>>;
 
-/// Granted by `certificates.certManager` alone.
+/// Granted only with `certificates.certManager`.
 const CERT_MANAGER: &str = "cert-manager.io/certificates";
-/// Where `join.namespaces` of all-values.yaml lets it read any Secret.
+/// The scope in which `join.namespaces` of all-values.yaml permits the operator to read any Secret.
 const JOINS_BY_ANY: &str = "in three";
 
 fn texts(list: &Value) -> Vec<&str> {
@@ -23,7 +23,7 @@ fn texts(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// By scope: `cluster-wide`, or `in NAMESPACE`.
+/// The permissions by scope: `cluster-wide`, or `in NAMESPACE`.
 fn rights(documents: &[Value]) -> BTreeMap<String, Rights> {
     let mut found: BTreeMap<String, Rights> = BTreeMap::new();
     for role in documents {
@@ -51,7 +51,7 @@ fn rights(documents: &[Value]) -> BTreeMap<String, Rights> {
     found
 }
 
-/// A line for each scope and resource.
+/// A line per scope and resource.
 fn listed(rights: &BTreeMap<String, Rights>) -> String {
     let mut text = String::new();
     for (scope, rights) in rights {
@@ -85,7 +85,7 @@ fn with_watched_namespaces_it_may_do_the_same_there_and_nothing_cluster_wide() {
     assert!(!namespaced.contains_key("cluster-wide"));
     for namespace in ["one", "two"] {
         let mut rights = namespaced[&format!("in {namespace}")].clone();
-        // Asked for by those values alone.
+        // Only the values of all-values.yaml request this permission.
         rights.remove(CERT_MANAGER).unwrap();
         rights.remove("/secrets[office-join]");
         assert_eq!(rights, everywhere["cluster-wide"]);
@@ -132,7 +132,7 @@ fn it_may_nowhere_do_what_would_lead_further() {
     }
 }
 
-/// The table of operator/README.md.
+/// The table in operator/README.md.
 fn documented() -> Rights {
     let page = read("operator/README.md");
     let (_, table) = page
@@ -157,7 +157,7 @@ fn the_table_of_the_readme_has_what_the_chart_grants() {
     let all = all.into_iter().flatten();
     let all = all.filter(|(scope, _)| scope != JOINS_BY_ANY);
     for (resource, verbs) in all.flat_map(|(_, rights)| rights) {
-        // Secrets by name, and which names a rule is limited to, are said in words.
+        // The table describes Secrets by name, and the names that a rule is limited to, in words.
         if resource.starts_with("/secrets[") {
             continue;
         }

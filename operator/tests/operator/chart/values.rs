@@ -1,20 +1,20 @@
-//! The table of values in the chart's README, written from values.yaml and its comments.
+//! The table of values in the chart's README, generated from values.yaml and its comments.
 
 use std::fmt::Write;
 
 use super::{compare, read};
 
-const BEGIN: &str = "<!-- The table is written from values.yaml: UPDATE_DOCS=1 cargo test -p muxtunnel-operator chart -->\n";
+const BEGIN: &str = "<!-- The table is generated from values.yaml: UPDATE_DOCS=1 cargo test -p muxtunnel-operator chart -->\n";
 
 /// One line of values.yaml that names a value.
 struct Entry {
     path: String,
-    /// Empty: there are others below it.
+    /// Empty: the value has values below it.
     default: String,
     text: String,
 }
 
-/// Reads `key: value` lines with the comments right above them, two spaces a level.
+/// Reads the `key: value` lines with the comments right above them. Each level is indented by two spaces.
 fn entries(text: &str) -> Vec<Entry> {
     let mut found: Vec<Entry> = Vec::new();
     let mut parents: Vec<String> = Vec::new();
@@ -49,7 +49,7 @@ fn table(text: &str) -> String {
         text,
     } in entries(text)
     {
-        // A level that nothing is said of has no line of its own.
+        // A level without a default and a comment has no row.
         if default.is_empty() && text.is_empty() {
             continue;
         }

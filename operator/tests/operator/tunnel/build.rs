@@ -1,4 +1,4 @@
-//! What is rendered for which spec.
+//! The rendered objects of a spec.
 
 use muxtunnel_crds::ExternalTrafficPolicy;
 use muxtunnel_gateway_config::{
@@ -334,7 +334,7 @@ fn ports_below_1024_need_no_privilege_and_profiles_raise_the_buffers() {
         ])
     );
     let own = "tuning: {profile: Wan, sysctls: [{name: net.ipv4.tcp_wmem, value: 1 2 3}]}";
-    // Gateways get them only once they have passed; what is tried has them at once.
+    // Gateways get the sysctls only after a Job has tried them. The Job has the sysctls at once.
     let probe = &built(&with(own)).probe_jobs[0];
     let probe = serde_json::to_value(probe).unwrap();
     assert_eq!(
@@ -401,7 +401,7 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
     assert!(valid(&with("wan: {delay: 0ms, loss: 1%}")).wan.is_some());
 }
 
-/// A join makes the Service of carriers public.
+/// Remote entries need a public Service for carriers.
 #[test]
 fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise() {
     let spec = |exit: &str| {
@@ -460,7 +460,7 @@ fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so()
             assert_eq!(policy(&said, "office-entry"), Value::Null);
         }
     }
-    // A type that was changed under the policy: the API server would refuse the Service.
+    // The type was changed after the policy was set, so the API server would refuse the Service.
     let mut stored = valid(SMALLEST);
     let service = &mut stored.exit.as_mut().unwrap().service;
     service.external_traffic_policy = Some(ExternalTrafficPolicy::Local);
@@ -488,7 +488,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         config(&tunnel, "office-entry"),
     );
     assert_eq!(exit.allow_listen[0].to_string(), "[::]:8080");
-    // The identities that the exit takes are those that its ports are for.
+    // The ports are for the identities that the exit accepts.
     let reverse = |peers: &str| {
         let security = format!(
             "{{mode: MutualTls, entry: {{secretName: near, peers: [exit.example.com]}}, \
@@ -547,11 +547,11 @@ fn the_policy_is_the_exits() {
     };
     assert_eq!(
         problem,
-        "policy.deny[0]: endPort needs a port that is not more"
+        "policy.deny[0]: endPort needs a port that is not greater than endPort"
     );
 }
 
-/// [`SMALLEST`] with carriers secured as `security` says.
+/// [`SMALLEST`] with `security` for carriers.
 fn secured(security: &str) -> String {
     SMALLEST.replace("security: {mode: None}", &format!("security: {security}"))
 }
@@ -670,15 +670,15 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
     for (spec, sentence) in [
         (
             SMALLEST.replace("443", "8080"),
-            "listen.port 8080 is used by more than one forward",
+            "listen.port 8080 is used by more than one forward: choose another port",
         ),
         (
             with("timeouts: {idle: 721h}"),
-            "timeouts.idle 721h is more than 720h",
+            "timeouts.idle 721h is out of range: use 1s to 720h, or 0s for no time-out",
         ),
         (
             db("{streams: 0}"),
-            "forward db: limits.streams is not 1..=1000000",
+            "forward db: limits.streams 0 is not a number from 1 to 1000000",
         ),
         (
             db("{rate: fast}"),
@@ -686,17 +686,17 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
         ),
         (
             with("exit: {service: {externalTrafficPolicy: Local}}"),
-            "exit.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+            "exit.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: remove it, or set \
              exit.service.type",
         ),
         (
             with("exit: {reverseService: {type: ClusterIP, externalTrafficPolicy: Cluster}}"),
-            "exit.reverseService.externalTrafficPolicy Cluster is for type NodePort or LoadBalancer: leave it out, or \
+            "exit.reverseService.externalTrafficPolicy Cluster is for type NodePort or LoadBalancer: remove it, or \
              set exit.reverseService.type",
         ),
         (
             with("entry: {service: {externalTrafficPolicy: Local}}"),
-            "entry.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+            "entry.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: remove it, or set \
              entry.service.type",
         ),
     ] {

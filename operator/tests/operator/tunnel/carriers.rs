@@ -1,4 +1,4 @@
-//! What carriers run on, and where entries and exits meet that cannot dial each other.
+//! The transports of carriers, and rendezvous for entries and exits that cannot dial each other.
 
 use muxtunnel_gateway_config::{
     CongestionControl, Pool, Protocol, Role, Security, Transport, WebSocket,
@@ -159,9 +159,9 @@ fn clients_of_several_exits_keep_theirs_where_entries_choose_the_transport() {
         assert_eq!(affinity("Auto", exit), "ClientIP", "{exit}");
         assert!(affinity("Native", exit).is_null(), "{exit}");
     }
-    // What was set before is taken back.
+    // An affinity that was set before is removed.
     assert_eq!(affinity("Auto", "replicas: 1"), "None");
-    // Some clouds refuse it.
+    // A load balancer gets no affinity, because some clouds refuse it.
     let balanced = "replicas: 2, service: {type: LoadBalancer}";
     assert_eq!(affinity("Auto", balanced), "None");
 }
@@ -285,28 +285,31 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
         ),
         (
             format!("side: Entry\n{address}"),
-            "carrier.address and carrier.rendezvous do not go together",
+            "carrier.address and carrier.rendezvous exclude each other: remove one of them",
         ),
         (
             format!("side: Exit\n{address}"),
-            "carrier.address and carrier.rendezvous do not go together",
+            "carrier.address and carrier.rendezvous exclude each other: remove one of them",
         ),
         (
             address.clone(),
-            "carrier.address is for sides Entry and Exit",
+            "carrier.address is only for sides Entry and Exit, and side Both has its own exit: remove carrier.address",
         ),
-        (leaf, "carrier.rendezvous is for sides Entry and Exit"),
+        (
+            leaf,
+            "carrier.rendezvous is only for sides Entry and Exit, and the entry of side Both dials its exit: remove carrier.rendezvous",
+        ),
         (
             format!("side: Entry\n{FORWARDS}"),
-            "side Entry needs carrier",
+            "side Entry needs carrier, with address, rendezvous or joinFrom",
         ),
         (
             "side: Rendezvous".to_owned(),
-            "side Rendezvous needs rendezvous, which no other side has",
+            "side Rendezvous needs rendezvous.secretName; with other sides, remove rendezvous",
         ),
         (
             format!("{RENDEZVOUS}{LEAF}"),
-            "side Rendezvous has no carrier of its own",
+            "side Rendezvous has no carrier: set carrier in the MuxTunnels of the entry and the exit",
         ),
     ] {
         assert_is_refused(&spec, sentence);
@@ -346,11 +349,12 @@ fn load_balancers_that_no_gateway_would_take_are_refused_by_their_path() {
     for (spec, sentence) in [
         (
             format!("{SMALLEST}entry: {{trustedProxies: [192.0.2.1/32]}}\n"),
-            "entry.trustedProxies: carriers arrive at exits: use exit.trustedProxies",
+            "entry.trustedProxies: only exits have a carrier port: use exit.trustedProxies",
         ),
         (
             format!("side: Exit\n{FORWARDS}{LEAF}exit: {{trustedProxies: [192.0.2.1/32]}}\n"),
-            "exit.trustedProxies: with carrier.rendezvous the exit has no carrier port: leave it out",
+            "exit.trustedProxies: with carrier.rendezvous the exit has no carrier port: set \
+             rendezvous.trustedProxies in the MuxTunnel of the rendezvous",
         ),
         (
             exit("192.0.2.1/32, lb.example.com"),
@@ -359,16 +363,19 @@ fn load_balancers_that_no_gateway_would_take_are_refused_by_their_path() {
         ),
         (
             exit("'::ffff:0:0/96'"),
-            "exit.trustedProxies[0]: ::ffff:0.0.0.0/96 has every address: name the networks of the load balancers",
+            "exit.trustedProxies[0]: ::ffff:0.0.0.0/96 contains every address: list only the networks of the load balancers",
         ),
-        (exit(&many), "exit.trustedProxies: 65 entries, at most 64"),
+        (
+            exit(&many),
+            "exit.trustedProxies: has 65 entries, at most 64",
+        ),
         (
             format!("{RENDEZVOUS}  trustedProxies: [0.0.0.0/0]\n"),
-            "rendezvous.trustedProxies[0]: 0.0.0.0/0 has every address: name the networks of the load balancers",
+            "rendezvous.trustedProxies[0]: 0.0.0.0/0 contains every address: list only the networks of the load balancers",
         ),
         (
             RENDEZVOUS.replace("{type: LoadBalancer}", "{externalTrafficPolicy: Local}"),
-            "rendezvous.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+            "rendezvous.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: remove it, or set \
              rendezvous.service.type",
         ),
     ] {

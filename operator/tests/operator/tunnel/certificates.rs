@@ -39,23 +39,23 @@ fn the_schemas_rules_hold_for_what_was_stored_before_them() {
         ),
         (
             format!("side: Entry\n{DIRECT}carrier: {{address: a, security: {{mode: None}}}}"),
-            "is not host:port",
+            "expected host:port",
         ),
         (
             format!("side: Exit\n{DIRECT}carrier: {{joinFrom: {{secretName: far}}}}"),
-            "is for side Entry alone",
+            "is only for side Entry: remove carrier.joinFrom",
         ),
         (
             format!(
                 "side: Entry\n{DIRECT}carrier: {{joinFrom: {{secretName: far}}, security: {{mode: None}}}}"
             ),
-            "do not go together",
+            "contains the certificates of carriers",
         ),
         (
             format!(
                 "{DIRECT}carrier: {{security: {{entry: {{peers: [a]}}, exit: {{peers: [b]}}}}}}"
             ),
-            "secretName is missing",
+            "needs secretName",
         ),
     ] {
         match validate(&tunnel(&spec), &Dereferenced::default(), &settings()) {

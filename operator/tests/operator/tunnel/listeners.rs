@@ -1,4 +1,4 @@
-//! What is spoken on the ports of forwards, who is served there, and who is told where a client is.
+//! Protocols on the ports of forwards, their users, and PROXY headers.
 
 use muxtunnel_gateway_config::{Auth, Config, ListenProtocol, ProxyProtocol};
 use serde_json::json;
@@ -97,27 +97,29 @@ fn what_does_not_go_together_and_an_older_schema_let_through_is_refused() {
         (
             "protocol: Socks5",
             "protocol: Tcp",
-            "forward socks: protocol Tcp needs a target",
+            "forward socks: listen.protocol Tcp needs a target: set target, or use Socks5, HttpConnect or Auto, whose clients name \
+             their targets",
         ),
         (
             "protocol: Auto",
             "protocol: Socks5",
-            "forward auto: each client names its target: leave target out",
+            "forward auto: each client names its target: remove target, and allow the targets in policy",
         ),
         (
             "name: auto",
             "name: auto\n  auth: {usersSecret: {name: people}}",
-            "forward auto: clients that are led to a target are not asked who they are: leave auth out",
+            "forward auto: gateways do not authenticate clients of a forward with a target: remove auth, or use Socks5, HttpConnect, or \
+             Auto without a target",
         ),
         (
             "carrier: {",
             "carrier: {protocol: Jmux, ",
-            "forward socks: proxyProtocol.send is for carrier.protocol Native",
+            "forward socks: proxyProtocol.send needs carrier.protocol Native",
         ),
         (
             "name: http",
             "name: http\n  direction: ExitToEntry",
-            "forward http: direction ExitToEntry is for protocol Tcp without proxyProtocol",
+            "forward http: direction ExitToEntry needs listen.protocol Tcp, and no proxyProtocol",
         ),
     ] {
         let spec = DYNAMIC.replace(from, to);

@@ -1,5 +1,9 @@
 //! IP packets between the networks of both sides.
 
+use std::net::IpAddr;
+
+use muxtunnel_gateway_config::NetworkDns;
+
 use super::build::{config, pod};
 use super::*;
 
@@ -26,6 +30,22 @@ fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules()
             (1, 2)
         );
         assert_eq!(network.deny.len(), rules, "{name}");
+    }
+}
+
+#[test]
+fn gateways_have_a_worker_for_each_queue_of_an_interface_that_was_made_for_several() {
+    let tunnel = built(&NETWORK.replace("deny:", "queues: 2, deny:"));
+    for name in ["office-entry", "office-exit"] {
+        let config = config(&tunnel, name);
+        let queues = config.network.unwrap().queues;
+        assert_eq!((config.workers, queues), (Some(2), 2), "{name}");
+        let args = pod(&tunnel, name)["spec"]["initContainers"][0]["args"].clone();
+        let args = args.as_array().unwrap();
+        assert!(
+            args.windows(2).any(|pair| pair == ["--queues", "2"]),
+            "{name}: {args:?}"
+        );
     }
 }
 
@@ -91,6 +111,78 @@ fn gateways_that_translate_sources_pass_packets_on_as_well() {
     assert_eq!(arguments(", snat: true"), ["--forward", "--masquerade"]);
 }
 
+/// The spec of an exit for several entries, with more fields of its network.
+fn hub(fields: &str) -> String {
+    format!(
+        "side: Exit\ncarrier: {{security: {{mode: MutualTls, exit: {{secretName: hub, peers: [laptop]}}}}}}\n\
+         network: {{entryCIDRs: [10.72.0.0/24, 'fd72::/64'], exitCIDRs: [10.72.0.1/32, 10.96.0.0/16], \
+         exitAddresses: [10.72.0.1]{fields}}}\n"
+    )
+}
+
+#[test]
+fn an_exit_assigns_addresses_of_its_pool_and_names_dns_servers() {
+    let tunnel = built(&hub(
+        ", pool: [10.72.0.0/24, 'fd72::/64'], dns: {servers: [10.96.0.10], domains: [cluster.local]}",
+    ));
+    let network = config(&tunnel, "office-exit").network.unwrap();
+    let pool: Vec<_> = network.pool.iter().map(ToString::to_string).collect();
+    assert_eq!(pool, ["10.72.0.0/24", "fd72::/64"]);
+    let dns = network.dns.unwrap();
+    assert_eq!(dns.servers, ["10.96.0.10".parse::<IpAddr>().unwrap()]);
+    assert_eq!(dns.domains, ["cluster.local"]);
+    // The exit routes the whole pool to its interface.
+    let args = &pod(&tunnel, "office-exit")["spec"]["initContainers"][0]["args"];
+    let args = args.as_array().unwrap();
+    for pair in [["--route", "10.72.0.0/24"], ["--route", "fd72::/64"]] {
+        assert!(args.windows(2).any(|args| args == pair), "{args:?}");
+    }
+    let own = built(&hub(", dns: {}"));
+    let own = config(&own, "office-exit").network.unwrap();
+    assert_eq!((own.pool.len(), own.dns), (0, Some(NetworkDns::default())));
+    let both = built(&NETWORK.replace("deny:", "dns: {servers: [10.72.0.2]}, deny:"));
+    let dns = |name| config(&both, name).network.unwrap().dns.is_some();
+    assert_eq!((dns("office-exit"), dns("office-entry")), (true, false));
+}
+
+#[test]
+fn a_pool_that_has_no_addresses_for_entries_is_refused() {
+    for (fields, sentence) in [
+        (
+            "pool: [10.73.0.0/24]",
+            "network.pool[0]: 10.73.0.0/24 is not within entryCIDRs",
+        ),
+        (
+            "pool: [10.72.0.0/31]",
+            "network.pool[0]: 10.72.0.0/31 has no address",
+        ),
+        (
+            "pool: [10.72.0.0/25, 10.72.0.128/25]",
+            "network.pool[1]: is a second pool",
+        ),
+        ("pool: [--forward]", "network.pool[0]: "),
+        (
+            "pool: [10.72.0.0/24], queues: 2",
+            "network.pool needs network.queues 1",
+        ),
+        (
+            "dns: {servers: [192.0.2.1]}",
+            "network.dns.servers[0]: 192.0.2.1 is not within exitCIDRs",
+        ),
+        (
+            "dns: {servers: [dns.example.com]}",
+            "network.dns.servers[0]: \"dns.example.com\" is not an address",
+        ),
+        (
+            "dns: {domains: ['a b']}",
+            "network.dns.domains[0]: \"a b\" is not a domain",
+        ),
+    ] {
+        let problem = refusal(&hub(&format!(", {fields}")), &settings());
+        assert!(problem.starts_with(sentence), "{fields}: {problem}");
+    }
+}
+
 #[test]
 fn what_does_not_go_together_is_refused_with_a_sentence() {
     let with = |fields: &str| {
@@ -103,15 +195,19 @@ fn what_does_not_go_together_is_refused_with_a_sentence() {
         ),
         (
             with(", exitAddresses: [--forward]"),
-            "network.exitAddresses[0]: \"--forward\" is no address",
+            "network.exitAddresses[0]: \"--forward\" is not an address",
         ),
         (
             format!("{}entry: {{replicas: 2}}\n", with("")),
-            "network: its packets go through one entry gateway",
+            "network needs exactly one entry gateway",
         ),
         (
             with(", peersReachEachOther: true"),
-            "network.peers and network.peersReachEachOther are for side Exit",
+            "network.peers, network.pool and network.peersReachEachOther are only for side Exit",
+        ),
+        (
+            with(", pool: [10.72.0.1/32]"),
+            "network.peers, network.pool and network.peersReachEachOther are only for side Exit",
         ),
         (
             with(", deny: [{endPort: 3}]"),

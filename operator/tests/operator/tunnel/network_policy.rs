@@ -1,5 +1,6 @@
-//! Who reaches which port of the gateways: what is rendered, asked as a cluster that enforces it would answer, against
-//! what is meant. Connections from the node of a pod, such as the kubelet's probes, pass whatever is rendered.
+//! Evaluates the rendered policies like a cluster that enforces policies, and compares the peers
+//! that reach each port of the gateways with the intended matrix. Connections from a pod's own
+//! node, such as the kubelet's probes, always pass.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use super::*;
 
 type Labels = BTreeMap<String, String>;
 
-/// A pod: its namespace with that one's labels, and its own labels. `None`: not in the cluster.
+/// A pod: the namespace with its labels, and the pod's labels. `None`: a client outside of the
+/// cluster.
 type Peer = Option<(&'static str, Labels, Labels)>;
 
 fn labelled(pairs: &[(&str, &str)]) -> Labels {
@@ -28,7 +30,7 @@ fn pod_of(namespace: &'static str, labels: Labels) -> Peer {
     Some((namespace, of, labels))
 }
 
-/// Everybody who might try.
+/// All peers that may try to connect.
 fn peers() -> Vec<(&'static str, Peer)> {
     let operator = labelled(&[("app", "operator")]);
     vec![
@@ -100,7 +102,7 @@ fn passes(
     let comes_from = |peer: &k8s_openapi::api::networking::v1::NetworkPolicyPeer| {
         if let Some(block) = &peer.ip_block {
             assert!(peer.namespace_selector.is_none() && peer.pod_selector.is_none());
-            // Pods have addresses of 10.0.0.0/8, and what is outside 192.0.2.1.
+            // Pods have addresses in 10.0.0.0/8; the client outside has one in 192.0.2.0/24.
             let network = if from.is_some() { "10." } else { "192.0.2." };
             return block.cidr.starts_with(network);
         }
@@ -127,8 +129,8 @@ fn passes(
         })
 }
 
-/// The matrix that is rendered: a line for each peer that reaches anything else than listen ports, of
-/// `END:PORT` that it reaches.
+/// The rendered matrix: a line for each peer that reaches a port other than listening ports, with
+/// the `END:PORT` that it reaches.
 fn matrix(tunnel: &ValidatedTunnel, ends: &[(&str, &[u16])]) -> Vec<String> {
     let resources = build(tunnel, &settings()).unwrap();
     let policies = &resources.network_policies;
@@ -173,7 +175,7 @@ fn with_both_sides_carriers_come_from_the_own_entry_alone() {
     );
 }
 
-/// Those that reach the listening port of a forward with `from`.
+/// The peers that reach the listening port of a forward with `from`.
 fn clients(direction: &str, from: &str) -> Vec<&'static str> {
     let end = match direction {
         "ExitToEntry" => "exit",
@@ -192,7 +194,7 @@ carrier: {{security: {{mode: None}}}}
     reaching(&tunnel, end)
 }
 
-/// Those that reach port 8080 of `end`.
+/// The peers that reach port 8080 of `end`.
 fn reaching(tunnel: &ValidatedTunnel, end: &str) -> Vec<&'static str> {
     let lines = matrix(tunnel, &[(end, &[8080])]);
     let reaches = peers().into_iter().zip(lines);

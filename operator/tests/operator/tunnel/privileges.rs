@@ -1,5 +1,5 @@
-//! Whatever a spec says, its pods have no more rights than those of any other: for every object of the table of good
-//! objects, and for every text in it changed to another one.
+//! No spec gives its pods more privileges than another spec. The tests use every object in the
+//! table of good objects, and change every text in these objects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use muxtunnel_testkit::pod_security::violations;
 use super::*;
 use crate::certificates::any_bundle;
 
-/// The fields of a pod's spec that anything is said in, and no others.
+/// The only fields of a pod's spec that a pod may have.
 const POD_FIELDS: [&str; 15] = [
     "affinity",
     "automountServiceAccountToken",
@@ -33,7 +33,7 @@ const POD_FIELDS: [&str; 15] = [
     "volumes",
 ];
 
-/// The MuxTunnels that the API server has to accept, by the name of their file.
+/// The MuxTunnels that the API server has to accept, by file name.
 fn good_tunnels() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/tests/good_objects");
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ fn good_tunnels() -> Vec<(String, Value)> {
     found
 }
 
-/// All objects that are made for the good tunnels, each with the file of its tunnel.
+/// All objects of the good tunnels, each with the file of its tunnel.
 pub(crate) fn objects() -> Vec<(String, Value)> {
     fn json<K: serde::Serialize>(objects: &[K]) -> impl Iterator<Item = Value> + '_ {
         let objects = objects.iter();
@@ -77,7 +77,8 @@ pub(crate) fn objects() -> Vec<(String, Value)> {
     all
 }
 
-/// Its pods, of Deployments and of Jobs, by the name of their account; `None`: the object is not valid.
+/// The object's pods of Deployments and Jobs, by the name of their account; `None`: the object is
+/// invalid.
 fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
     resources(object).as_ref().map(pods_of)
 }
@@ -93,13 +94,13 @@ fn resources(object: &Value) -> Option<Resources> {
     };
     match validate(&tunnel, &named, &settings()) {
         Ok(mut valid) => {
-            // Gateways come once their sysctls have passed.
+            // Gateways follow when their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
                 name: job.name_any(),
                 uid: None,
                 outcome: ProbeOutcome::Passed,
             };
-            // A Job for each placement, one after another.
+            // A Job per placement, one after another.
             for _ in End::ALL {
                 let tried = build(&valid, &settings()).ok()?.probe_jobs;
                 valid.probes = tried.iter().map(passed).collect();
@@ -127,9 +128,10 @@ fn pods_of(resources: &Resources) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// What would be a privilege to choose. Names of Secrets are left out: they are those of the tunnel's own namespace,
-/// which its author may mount into any pod there; so are what muxwan is told of the network, and sysctls, which the
-/// schema, the kubelet and Pod Security judge.
+/// The fields that would be a privilege. Names of Secrets are omitted, because the author of a
+/// tunnel may mount any Secret of the tunnel's namespace into a pod there. The arguments of muxwan
+/// are omitted, too. Sysctls are omitted, because the schema, the kubelet and Pod Security check
+/// them.
 fn privileges(pod: &Value) -> Value {
     let unknown: Vec<_> = pod.as_object().unwrap().keys().collect();
     let unknown: Vec<_> = unknown
@@ -224,7 +226,7 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
                         .contains(&kind.as_str())
                 };
                 assert!(kinds.all(known), "{name}: {volume}");
-                // A token of a service account is projected, too.
+                // The token of a service account is projected, too.
                 for source in volume["projected"]["sources"]
                     .as_array()
                     .into_iter()
@@ -287,7 +289,8 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     );
 }
 
-/// Other programs of a cluster give pods images, volumes and networks by labels and annotations, each by keys of its own.
+/// Labels and annotations can make other controllers add images, volumes and networks to pods; each
+/// controller has its own keys.
 #[test]
 fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() {
     let refused = [
@@ -328,7 +331,7 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
     }
 }
 
-/// Load balancers are set up by annotations of their Services, which reach no pod.
+/// Annotations of Services configure load balancers, and do not reach pods.
 #[test]
 fn annotations_of_services_are_free() {
     let mut object = tunnel_json(SMALLEST);

@@ -1,4 +1,4 @@
-//! What tries the sysctls that a spec names.
+//! The Jobs that try the sysctls of a spec.
 
 use muxtunnel_operator::tunnel_controller::build::probe::{Verdict, verdict};
 use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
@@ -64,7 +64,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
         container["command"],
         json!(["/usr/local/bin/muxgate", "--version"])
     );
-    // Where a quota is on limits, a pod without them is not admitted.
+    // A namespace with a quota on limits does not admit a pod without limits.
     assert_eq!(
         container["resources"]["limits"],
         json!({"cpu": "100m", "memory": "64Mi"})

@@ -1,4 +1,4 @@
-//! Services of other namespaces: what is looked up, what is refused, and what is said of it.
+//! Services of other namespaces: look-ups, refusals and messages.
 
 use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
 use muxtunnel_operator::tunnel_controller::references::{
@@ -9,7 +9,7 @@ use muxtunnel_operator::tunnel_controller::validate::ListenPort;
 use super::*;
 
 const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
-     shop: it takes a ReferenceGrant or MuxGrant there";
+     shop: create a ReferenceGrant or MuxGrant there";
 
 fn spec(text: &str) -> MuxTunnelSpec {
     serde_yaml::from_str(text).unwrap()
@@ -51,7 +51,7 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     let tunnel = valid_with(FAR, &forbidden(), &settings());
     assert_eq!(tunnel.forbidden, [REFUSAL]);
     assert!(tunnel.unresolved.is_empty());
-    // The Service keeps its port, so that a permission that comes brings no other address.
+    // The Service keeps its port, so that a later permission does not change the address.
     let ports: Vec<_> = tunnel
         .listen_ports
         .iter()
@@ -60,7 +60,7 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     assert_eq!(ports, [8080, 443]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
-    // What is open to it from before ends.
+    // The exit denies the target, which ends open streams to the target.
     let exit = super::build::config(&resources, "office-exit");
     let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
@@ -112,7 +112,7 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
     assert_eq!(protected, ["172.18.0.2"]);
     let policy = super::build::config(&resources, "office-entry").policy;
     assert!(policy.is_empty());
-    // An entry that dials for its exit is as far from it.
+    // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
         .replace("Jmux", "Native")
         .replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n");
@@ -141,7 +141,7 @@ fn at(host: &str) -> AddressTarget {
     }
 }
 
-/// A host, the Services that it may be the name of, and how pods of namespace site are told to look it up.
+/// A host, the Services that it may name, and the host that pods of namespace site look up.
 const HOSTS: [(&str, &[&str], &str); 25] = [
     ("shop", &["site/shop"], "shop"),
     ("Shop.", &["site/shop"], "shop"),
@@ -169,7 +169,8 @@ const HOSTS: [(&str, &[&str], &str); 25] = [
         &["site/shop"],
         "shop.site.svc.cluster.local.",
     ),
-    // A Service and a namespace may have that name, too, and so may a label of the cluster's domain.
+    // A Service and a namespace may be called `svc`, too, and so may a label of the cluster's
+    // domain.
     ("svc", &["site/svc"], "svc"),
     ("svc.shops.svc", &["shops/svc"], "svc.shops.svc"),
     ("shop.svc.svc", &["svc/shop"], "shop.svc.svc"),
@@ -178,7 +179,7 @@ const HOSTS: [(&str, &[&str], &str); 25] = [
         &["shops/shop", "svc/shops"],
         "shop.shops.svc.svc.example.org.",
     ),
-    // What a resolver would complete to a Service of another namespace is kept from that.
+    // A resolver must not complete the name to a Service of another namespace.
     ("shop.shops", &[], "shop.shops."),
     ("kubernetes.default", &[], "kubernetes.default."),
     ("shop.svc", &[], "shop.svc."),
@@ -220,7 +221,7 @@ fn a_short_name_of_a_service_is_no_way_around_it() {
     }
 }
 
-/// A permission is for a Service, not for all that its pods listen on.
+/// A permission covers the ports of a Service, not all ports of its pods.
 #[test]
 fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
     let says = "forward web: Service shop of namespace shops has no TCP port 9100";
@@ -237,7 +238,7 @@ fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
         assert_eq!(tunnel.unresolved, [says], "{target}");
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
-        // One that is gone for a moment keeps its forward.
+        // A deleted Service keeps its forward for a while.
         let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
         assert_eq!(tunnel.forwards.len(), 2, "{target}");
     }
@@ -307,7 +308,7 @@ carrier: {address: 'far.example.com:64000', security: {mode: None}}
     );
 }
 
-/// Where the forward `web` of [`SMALLEST`] leads, or what is said of it.
+/// The target port of the forward `web` of [`SMALLEST`], or the message about it.
 fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     let mut service = shop_json();
     service["spec"]["clusterIP"] = json!("None");
@@ -336,12 +337,13 @@ fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
     assert_eq!(led_to(&json!("http"), &[8081]), Ok(8081));
     for ports in [&[][..], &[8081, 8082]] {
         let said = led_to(&json!("http"), ports).unwrap_err();
-        let begin = "forward web: Service shop is headless, and its port http leads to the port http of pods";
+        let begin =
+            "forward web: Service shop is headless, and its port http has the targetPort http";
         assert!(said.starts_with(begin), "{said}");
     }
 }
 
-/// What clients may name is a reference like any other.
+/// A target that clients may name is also a reference.
 #[test]
 fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces() {
     let foreign = |host: &str| {
@@ -369,7 +371,7 @@ fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces
         ("web.shops", &[]),
         ("example.com", &[]),
         ("*.example.com", &[]),
-        // Every name and address: NetworkPolicies bound these.
+        // Every name and address: NetworkPolicies restrict them.
         ("*", &[]),
     ] {
         assert_eq!(foreign(host), wanted, "{host}");
@@ -397,9 +399,9 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
         ]
     );
     for (index, sentence) in [
-        "policy.allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: it takes",
-        "policy.allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: it",
-        "policy.allow[2]: the pattern covers the Services of all namespaces, which no grant permits: name *.NAMESPACE.svc",
+        "policy.allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: create",
+        "policy.allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: create",
+        "policy.allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
     ]
     .into_iter()
     .enumerate()
@@ -407,7 +409,7 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
         assert!(tunnel.forbidden[index].starts_with(sentence), "{}", tunnel.forbidden[index]);
     }
     assert_eq!(tunnel.forbidden.len(), 3);
-    // Permitted, it is as written.
+    // With the permission, the rule is unchanged.
     dereferenced.forbidden.clear();
     let tunnel = valid_with(&spec, &dereferenced, &settings());
     assert!(tunnel.forbidden.is_empty());
@@ -415,7 +417,7 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
 }
 
-/// A grant of a namespace that names a Service is for that one, not for a pattern.
+/// A grant that names a Service permits only this Service, not a pattern.
 #[test]
 fn a_pattern_needs_a_grant_for_the_whole_namespace() {
     let spec = |name: Option<&str>| muxtunnel_crds::MuxGrantSpec {

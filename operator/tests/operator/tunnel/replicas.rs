@@ -1,4 +1,4 @@
-//! How many gateways there are, where, and what comes with that.
+//! The number of gateways, their placement, and the objects that depend on them.
 
 use serde_json::json;
 
@@ -61,7 +61,7 @@ fn of_several_pods_one_at_a_time_may_be_evicted() {
         child(&one.autoscalers, "office-exit")["spec"]["minReplicas"],
         1
     );
-    // The autoscaler may make it several.
+    // The autoscaler may add pods.
     let budget = child(&one.pod_disruption_budgets, "office-exit");
     assert_eq!(budget["spec"]["maxUnavailable"], 1);
     assert_eq!(one.pod_disruption_budgets.len(), 1);

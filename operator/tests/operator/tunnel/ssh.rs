@@ -1,4 +1,4 @@
-//! The port of an exit at which users log in with ssh.
+//! The ssh server of an exit.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use muxtunnel_gateway_config::Config;
 use super::build::{config, pod};
 use super::*;
 
-/// An exit alone with that port; `more`: further fields of `exit.ssh`.
+/// An exit with an ssh server and without an entry; `more`: further fields of `exit.ssh`.
 fn alone(more: &str) -> String {
     format!("side: Exit\n{DIRECT}exit: {{ssh: {{secretName: people{more}}}}}\n")
 }
@@ -32,7 +32,7 @@ fn the_exit_has_a_listener_for_it_and_mounts_the_secret_for_its_group_alone() {
     assert_eq!(listener.trusted_user_ca_keys, None);
 
     let spec = &pod(&tunnel, "office-exit")["spec"];
-    // The whole Secret as a folder, so that changed keys reach running gateways.
+    // The whole Secret is mounted as a folder, so that changed keys reach running gateways.
     let volume = json!({"name": "ssh", "secret": {"secretName": "people", "defaultMode": 0o440}});
     assert_eq!(spec["volumes"][1], volume);
     let mount = json!({"name": "ssh", "mountPath": "/etc/muxgate-ssh", "readOnly": true});
@@ -93,7 +93,7 @@ fn the_port_has_a_service_of_its_own_which_goes_with_it() {
     let both = format!("{DIRECT}exit: {{{public}}}\n");
     let (_, own) = services(&both);
     let ssh = child(&own, "office-exit-ssh");
-    // Public carriers make this one no more public.
+    // A public Service for carriers does not make the ssh Service public.
     assert_eq!(ssh["spec"]["type"], "ClusterIP");
     let port = json!([{"name": "ssh", "port": 22, "targetPort": 22, "protocol": "TCP"}]);
     assert_eq!(ssh["spec"]["ports"], port);
@@ -152,7 +152,7 @@ fn its_users_may_dial_what_an_entry_may_and_a_rule_for_one_of_them_counts() {
     assert_eq!(with, without);
 }
 
-/// With certificates that the operator issues the exit has one peer, and no user of ssh is that.
+/// With certificates of the operator, the exit has one peer, and no user of ssh has its identity.
 #[test]
 fn a_user_listens_on_no_port_of_a_forward_that_is_the_entrys_alone() {
     let back = DIRECT.replace("listen:", "direction: ExitToEntry\n  listen:");
@@ -191,7 +191,7 @@ fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_u
     };
     assert_eq!(rules(1, 2), (2, 2));
     assert_eq!(rules(2, 32), (64, 64));
-    // More rules than a gateway takes.
+    // The rules would be more than a gateway accepts.
     assert_eq!(rules(3, 32), (3, 0));
 }
 
@@ -225,7 +225,7 @@ fn its_users_have_a_share_of_a_limited_memory() {
         let tunnel = built(&format!("side: Exit\n{DIRECT}exit: {{{template}{ssh}}}\n"));
         config(&tunnel, "office-exit").memory.receive.0
     };
-    // Half of the limit, in one session and in five.
+    // The sessions share half of the limit: one session, then five sessions.
     assert_eq!(receive(""), 256 << 20);
     assert_eq!(receive(", ssh: {secretName: people}"), 64 << 20);
 }
@@ -238,38 +238,39 @@ fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
     for (spec, sentence) in [
         (
             format!("{DIRECT}entry: {{ssh: {{secretName: people}}}}\n"),
-            "entry.ssh: users of ssh log in at the exit: use exit.ssh",
+            "entry.ssh: only exits have an ssh server: use exit.ssh",
         ),
         (
             format!("{elsewhere}{DIRECT}{}", ssh("")),
-            "exit.ssh: side Entry has no exit of its own",
+            "exit.ssh: side Entry has no exit: set exit.ssh in the MuxTunnel of the exit",
         ),
         (
             format!("{DIRECT}{}", ssh(", port: 64000")),
-            "exit.ssh.port 64000 is reserved: choose another",
+            "exit.ssh.port 64000 is reserved for gateways: choose another port",
         ),
         (
             format!("{DIRECT}{}", ssh(", port: 64001")),
-            "exit.ssh.port 64001 is reserved: choose another",
+            "exit.ssh.port 64001 is reserved for gateways: choose another port",
         ),
         (
             format!("{DIRECT}wan: {{delay: 1ms}}\n{}", ssh(", port: 64003")),
-            "exit.ssh.port 64003 is reserved: choose another",
+            "exit.ssh.port 64003 is reserved for gateways: choose another port",
         ),
         (
             format!("{back}{}", ssh(", port: 8080")),
-            "forward web: listen.port 8080 is exit.ssh.port",
+            "forward web: listen.port 8080 is also exit.ssh.port: choose another port",
         ),
         (
             format!("{DIRECT}{}", ssh(", service: {type: LoadBalancer}")),
-            "exit.ssh.service is no ClusterIP, which needs exit.ssh.from",
+            "exit.ssh.service of a type other than ClusterIP needs exit.ssh.from, the clients that may reach the port: \
+             namespaces, podLabels, ipBlocks, or all: true",
         ),
         (
             format!(
                 "{DIRECT}{}",
                 ssh(", service: {externalTrafficPolicy: Local}")
             ),
-            "exit.ssh.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+            "exit.ssh.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: remove it, or set \
              exit.ssh.service.type",
         ),
     ] {

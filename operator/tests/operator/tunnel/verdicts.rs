@@ -1,4 +1,4 @@
-//! Made-up facts and what is concluded from them.
+//! Constructed observations and the verdicts on them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{CertificateStatus, Direction};
 use muxtunnel_gateway_config::status::{
-    Carrier, Certificate, Credit, Forward, Limit, Packets, Process, Resume, Splice, Status, Streams,
+    Assigned, Carrier, Certificate, Credit, Forward, Limit, Packets, Process, Resume, Splice,
+    Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
 use muxtunnel_operator::apply::Settled;
@@ -31,7 +32,8 @@ use muxtunnel_testkit::api_server::FakeApi;
 
 use super::*;
 
-/// A tunnel and all facts of it when all is well; tests spoil one of them.
+/// A tunnel and all observations of this tunnel in a healthy state. Each test changes one
+/// observation.
 struct Case {
     tunnel: ValidatedTunnel,
     applied: Applied,
@@ -82,7 +84,7 @@ fn case(spec: &str) -> Case {
     }
 }
 
-/// When all is looked at, in seconds since 1970.
+/// The time of all observations, in seconds since 1970.
 const NOW: i64 = 1_900_000_000;
 
 fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
@@ -138,7 +140,7 @@ fn carrier(rtt: f64) -> Carrier {
         transport: Default::default(),
         peer: "192.0.2.1:64000".to_owned(),
         uptime_seconds: 1.0,
-        // A queue adds to the smoothed one.
+        // A queue increases the smoothed round-trip time.
         rtt_milliseconds: rtt + 6.0,
         rtt_min_milliseconds: rtt,
         congestion_control: "cubic".to_owned(),
@@ -231,8 +233,8 @@ carrier:
     let entry = |deployment: &&mut Deployment| deployment.name_any() == "office-entry";
     let deployment = case.applied.deployments.iter_mut().find(entry).unwrap();
     deployment.status.as_mut().unwrap().ready_replicas = None;
-    let detail = "entry: 0 of 1 gateways ready: pod office-entry-0 has not started; is each of its Secrets \
-                  there, with its keys: keys, people?";
+    let detail = "entry: 0 of 1 gateways ready: pod office-entry-0 has not started; check that its Secrets \
+                  exist with all keys: keys, people";
     case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
 }
 
@@ -260,8 +262,8 @@ fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
     let exit = |deployment: &&mut Deployment| deployment.name_any() == "office-exit";
     let deployment = case.applied.deployments.iter_mut().find(exit).unwrap();
     deployment.status.as_mut().unwrap().ready_replicas = None;
-    let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; is each of its Secrets there, \
-                  with its keys: people?";
+    let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; check that its Secrets exist \
+                  with all keys: people";
     case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
 }
 
@@ -346,7 +348,7 @@ fn more_gateways_that_an_autoscaler_asks_for_do_not_make_it_unready_and_too_few_
     assert_eq!(
         scaled(3, 3, 2).0,
         Some(false),
-        "one is of an older template"
+        "one pod has an older template"
     );
 }
 
@@ -447,7 +449,7 @@ fn a_sysctl_with_another_value_is_named_with_both() {
         "net.ipv4.tcp_rmem".to_owned(),
         "4096\t131072\t6291456".to_owned(),
     );
-    let detail = "asked for 4096 131072 134217728";
+    let detail = "requested 4096 131072 134217728";
     case.expect("TuningApplied", Some(false), Code::SysctlMismatch, detail);
     case.expect("Ready", Some(false), Code::SysctlMismatch, detail);
     let sysctls = &mut case.status(End::Entry).sysctls;
@@ -478,7 +480,7 @@ fn a_refusal_of_muxwan_is_passed_on_in_its_own_words() {
 fn emulation_counts_once_the_carriers_round_trip_shows_it() {
     let mut case = tuned_wan();
     case.status(End::Entry).carriers = vec![carrier(50.2)];
-    let detail = "the round trip takes 50.2 ms, asked for 100 ms (2 x 50ms)";
+    let detail = "the round trip takes 50.2 ms, requested 100 ms (2 x 50ms)";
     case.expect("WanEmulated", Some(false), Code::WanDelayOff, detail);
     case.status(End::Entry).carriers = vec![carrier(180.0)];
     case.expect("WanEmulated", Some(true), Code::WanEmulated, "50ms");
@@ -491,7 +493,7 @@ fn emulation_counts_once_the_carriers_round_trip_shows_it() {
 #[test]
 fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
     let networks = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]}\n";
-    let mut case = case(networks);
+    let (mut case, mut twin) = (case(networks), case(networks));
     let sessions = |sessions| {
         Some(Packets {
             sessions,
@@ -532,6 +534,14 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
         "IP packets: 1",
     );
     case.expect("Ready", Some(true), Code::Reconciled, "");
+    // A hostile node can report any number in the name of several gateways.
+    case.status(End::Entry).packets = sessions(u32::MAX);
+    twin.status(End::Entry).packets = sessions(u32::MAX);
+    case.seen.pods.append(&mut twin.seen.pods);
+    let most = format!("IP packets: {}", u32::MAX);
+    case.expect("NetworkReady", Some(true), Code::NetworkReady, &most);
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    assert_eq!(facts.packets.unwrap().sessions, i32::MAX);
     case.pod(End::Exit).problem = Some(Problem {
         code: Code::InterfaceFailed,
         detail: "pod office-exit-0: container network: no such device".to_owned(),
@@ -578,7 +588,44 @@ fn the_status_has_the_facts() {
     );
 }
 
-/// A carrier on which this much is sent and received a second.
+#[test]
+fn the_status_has_the_assigned_addresses_and_rounded_drops_of_packets() {
+    let mut case = case(
+        "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32], entryAddresses: [10.72.0.1], exitAddresses: [10.72.0.2]}\n",
+    );
+    let packets = |case: &Case| {
+        let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+        serde_json::to_value(facts.packets).unwrap()
+    };
+    assert_eq!(packets(&case), json!({"sessions": 0}));
+    let dropped = |count: u64| [("no_route".to_owned(), count), ("policy".to_owned(), 0)].into();
+    case.status(End::Entry).packets = Some(Packets {
+        sessions: 1,
+        drops: dropped(9_990),
+        assigned: Some(Assigned {
+            addresses: vec!["10.72.0.1".parse().unwrap()],
+            dns_servers: vec!["10.72.0.2".parse().unwrap()],
+            ..Assigned::default()
+        }),
+        ..Packets::default()
+    });
+    case.status(End::Exit).packets = Some(Packets {
+        sessions: 3,
+        drops: dropped(14_555),
+        ..Packets::default()
+    });
+    assert_eq!(
+        packets(&case),
+        json!({"sessions": 1, "addresses": ["10.72.0.1"], "dnsServers": ["10.72.0.2"], "drops": {"no_route": 20_000}})
+    );
+    case.status(End::Exit).packets = Some(Packets {
+        drops: dropped(u64::MAX),
+        ..Packets::default()
+    });
+    assert_eq!(packets(&case)["drops"]["no_route"], json!(i64::MAX));
+}
+
+/// A carrier with this verdict and these bytes sent and received per second.
 fn judged(limit: Limit, sent: u64, received: u64) -> Carrier {
     Carrier {
         sent_bytes_per_second: sent,
@@ -589,7 +636,7 @@ fn judged(limit: Limit, sent: u64, received: u64) -> Carrier {
     }
 }
 
-/// What is said of a tunnel whose entry and exit have these carriers.
+/// The bottleneck of a tunnel whose entry and exit have these carriers.
 fn said(entry: &[Carrier], exit: &[Carrier]) -> Option<(Direction, String, String)> {
     let mut case = case(SMALLEST);
     case.status(End::Entry).carriers = entry.to_vec();
@@ -734,7 +781,8 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     assert_eq!(patches, 2, "the third time nothing has changed");
 }
 
-/// What a gateway shows from an hour before [`NOW`] for two hours and `more` seconds.
+/// The certificate of a gateway that is valid from an hour before [`NOW`] for two hours and `more`
+/// seconds.
 fn shown(fingerprint: &str, more: i64) -> Certificate {
     Certificate {
         fingerprint: fingerprint.to_owned(),
@@ -743,7 +791,7 @@ fn shown(fingerprint: &str, more: i64) -> Certificate {
     }
 }
 
-/// A managed tunnel whose certificates were issued an hour ago, and whose gateways show them.
+/// A managed tunnel with certificates that were issued an hour ago and that its gateways use.
 fn managed() -> Case {
     let mut case = case(MANAGED);
     let record = |end: &str| CertificateStatus {

@@ -1,4 +1,4 @@
-//! Golden vectors (the OPEN is that of JMUX-spec.md) and properties of the codec.
+//! Golden vectors and property tests of the codec. The vector of OPEN is from JMUX-spec.md.
 
 use muxtunnel_testkit::hex::bytes;
 use proptest::prelude::*;

@@ -1,26 +1,29 @@
-//! What has arrived of what was sent, and what is lost.
+//! Determines which sent segments have arrived and which are lost.
 //!
-//! A segment is lost once others that were sent well after it have arrived: each transmission has a place in one order,
-//! so that a segment that was sent again is judged as soon as any other. Where nothing arrives any more, the oldest
-//! segments are sent again as probes, whose acknowledgements then say what else is lost.
+//! A segment is lost once segments that were sent well after it have arrived. All transmissions
+//! have one order, so the same rule applies to a repeated segment. When nothing arrives, the oldest
+//! segments are sent again as probes. The acknowledgements of the probes then show which other
+//! segments are lost.
 
 use super::super::segment::expand;
 use super::{Sender, State};
 
-/// On a path that reorders, so many later ones overtake a segment at most before it is lost.
+/// On a path that reorders segments, at most this many later segments may arrive before a segment
+/// is considered lost.
 const OVERTAKEN_MAX: u64 = 1024;
-/// Segments that a probe sends again.
+/// Number of segments that a probe sends again.
 const PROBES: usize = 2;
-/// Probes in a row without an acknowledgement, after which all that is on its way is lost.
+/// After this many consecutive probes without an acknowledgement, all segments in flight are
+/// considered lost.
 const ATTEMPTS_LOST: u32 = 3;
 
 impl Sender {
-    /// The peer has room for `window` segments behind `next`, which has all before it.
+    /// Records that the peer has all segments before `next` and can receive `window` more segments.
     pub(in crate::kcp) fn peer_has(&mut self, now: u64, next: u32, window: u16) {
         let Some(next) = expand(self.first, next) else {
             return;
         };
-        // What was never sent cannot have arrived.
+        // A segment that was never sent cannot have arrived.
         if next > self.first + self.segments.len() as u64 {
             return;
         }
@@ -40,7 +43,7 @@ impl Sender {
         }
     }
 
-    /// The peer has the segment `serial`, which it was sent at `time`.
+    /// Records that the peer has the segment `serial`, which was sent at `time`.
     pub(in crate::kcp) fn peer_has_one(&mut self, now: u64, serial: u32, time: u32) {
         if let Some(serial) = expand(self.first, serial) {
             self.arrive(now, serial, Some(time));
@@ -81,7 +84,8 @@ impl Sender {
         let arrivals = &mut self.arrivals;
         arrivals.bytes += length;
         arrivals.segments += 1;
-        // An acknowledgement of an earlier transmission says nothing of the last one's time.
+        // An acknowledgement of an earlier transmission does not measure the round trip of the last
+        // one.
         let is_last = match time {
             Some(time) => time == segment.time,
             None => !segment.again,
@@ -103,7 +107,7 @@ impl Sender {
         self.arrived = Some(self.arrived.map_or(order, |arrived| arrived.max(order)));
     }
 
-    /// All of a datagram is handled.
+    /// Ends the input of one datagram, after all of its segments have been handled.
     pub(in crate::kcp) fn end_of_input(&mut self, now: u64) {
         let arrivals = std::mem::take(&mut self.arrivals);
         if arrivals.segments == 0 {
@@ -120,7 +124,7 @@ impl Sender {
         }
     }
 
-    /// Finds what is lost, of what was sent before what has arrived.
+    /// Finds lost segments among the segments that were sent before the last arrived segment.
     fn judge(&mut self, now: u64) {
         let Some(arrived) = self.arrived else { return };
         let (overtaken, patience) = (self.overtaken, self.rtt.overtaken());
@@ -157,7 +161,7 @@ impl Sender {
         }
     }
 
-    /// The peer has none of what was sent: all of it is sent again at once.
+    /// Sends all segments again at once, because the peer has received no segment.
     pub(in crate::kcp) fn begin_again(&mut self) {
         self.lose_all();
         self.probes = self.lost.len();
@@ -170,7 +174,7 @@ impl Sender {
         self.log.clear();
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// The time at which [`Self::handle_timeout`] must be called.
     pub(in crate::kcp) fn timeout(&self) -> Option<u64> {
         let overtaken = self.log.front().and_then(|&(order, serial)| {
             let segment = self.get(serial)?;

@@ -1,4 +1,4 @@
-//! From bytes to frames.
+//! Decodes frames.
 
 use super::*;
 
@@ -31,7 +31,7 @@ impl Head {
         text.map_err(|_| DecodeError::NotUtf8(self.frame_type))
     }
 
-    /// Of a frame about the session.
+    /// The value of a frame about the session.
     fn value(self) -> Result<u64, DecodeError> {
         if self.number == 0 {
             Ok(self.value)
@@ -40,7 +40,7 @@ impl Head {
         }
     }
 
-    /// Of a frame about a stream; id 0 names none.
+    /// The id of a frame about a stream. Id 0 is invalid.
     fn stream(self) -> Result<StreamId, DecodeError> {
         if self.stream == 0 {
             return Err(DecodeError::BadField(self.frame_type));
@@ -48,7 +48,7 @@ impl Head {
         Ok(StreamId(self.stream))
     }
 
-    /// Of a frame about a stream that has no offset.
+    /// The id of a frame about a stream without an offset.
     fn stream_only(self) -> Result<StreamId, DecodeError> {
         if self.offset != 0 {
             return Err(DecodeError::BadField(self.frame_type));
@@ -56,7 +56,7 @@ impl Head {
         self.stream()
     }
 
-    /// Of a frame about a listener; id 0 names none.
+    /// The id of a frame about a listener. Id 0 is invalid.
     fn listen(self) -> Result<ListenId, DecodeError> {
         match self.number {
             0 => Err(DecodeError::BadField(self.frame_type)),
@@ -77,8 +77,8 @@ impl Head {
     }
 }
 
-/// Reads what `bytes` begin with. Never panics; allocates at most [`BODY_BYTES_MAX`] and only when
-/// all of the frame is there.
+/// Decodes the first frame of `bytes`. Never panics. Allocates at most [`BODY_BYTES_MAX`], and only
+/// once the frame is complete.
 ///
 /// # Errors
 /// [`DecodeError`]: the session must be given up.
@@ -121,7 +121,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     })
 }
 
-/// Least and longest body of a type, bytes.
+/// Shortest and longest body of a frame type, in bytes.
 fn body_bounds(frame_type: u8) -> Result<(u32, u32), DecodeError> {
     let text = TEXT_BYTES_MAX as u32;
     Ok(match frame_type {
@@ -135,6 +135,8 @@ fn body_bounds(frame_type: u8) -> Result<(u32, u32), DecodeError> {
         ),
         STREAM | STREAM_FIN => (0, FRAME_BYTES_MAX),
         DATAGRAM => (1, DATAGRAM_BYTES_MAX as u32),
+        // A later version may add items.
+        ASSIGN => (0, BODY_BYTES_MAX as u32),
         SESSION_CLOSE | OPENED => (0, text),
         RESET_STREAM => (2, 2 + text),
         LISTEN => (2, 1 + LISTEN_ADDRESS_LENGTH_MAX as u32),
@@ -155,7 +157,7 @@ fn frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
     }
 }
 
-/// Of the session and its carriers.
+/// Decodes a frame about the session or its carriers.
 fn session_frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
     Ok(match head.frame_type {
         HELLO => {
@@ -192,11 +194,15 @@ fn session_frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
             head.blank()?;
             Frame::Retire
         }
+        ASSIGN => {
+            head.blank()?;
+            Frame::Assign(Assignment::decode(body).ok_or(DecodeError::BadAssignment)?)
+        }
         other => return Err(DecodeError::BadField(other)),
     })
 }
 
-/// Of one stream, but for its payload.
+/// Decodes a frame about one stream, except for payload.
 fn stream_frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
     Ok(match head.frame_type {
         OPEN => match body {
@@ -245,7 +251,7 @@ fn stream_frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
     })
 }
 
-/// Of a listener that one side asks the other side for.
+/// Decodes a frame about a listener.
 fn listener_frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
     Ok(match head.frame_type {
         LISTEN => match body {

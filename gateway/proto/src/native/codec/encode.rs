@@ -1,9 +1,9 @@
-//! From frames to bytes.
+//! Encodes frames.
 
 use super::*;
 
-/// The header of a STREAM frame of `length` payload bytes, at most [`FRAME_BYTES_MAX`], that belong
-/// at `offset`, at most [`OFFSET_MAX`].
+/// The header of a STREAM frame with `length` payload bytes, at most [`FRAME_BYTES_MAX`], at
+/// `offset`, at most [`OFFSET_MAX`].
 #[must_use]
 pub fn stream_header(stream: StreamId, offset: u64, length: u32, fin: bool) -> [u8; HEADER_BYTES] {
     let frame_type = if fin { STREAM_FIN } else { STREAM };
@@ -26,7 +26,7 @@ fn header(frame_type: u8, length: u32, stream: u64, offset: u64) -> [u8; HEADER_
     wide.to_be_bytes()
 }
 
-/// Of a frame about the session.
+/// The header of a frame about the session.
 fn session_header(frame_type: u8, length: usize, number: u32, value: u64) -> [u8; HEADER_BYTES] {
     let wide = u128::from(frame_type) << 120
         | (length as u128 & 0x00ff_ffff) << 96
@@ -35,8 +35,8 @@ fn session_header(frame_type: u8, length: usize, number: u32, value: u64) -> [u8
     wide.to_be_bytes()
 }
 
-/// The bytes of a frame. Texts are cut at [`TEXT_BYTES_MAX`], a target at
-/// [`TARGET_LENGTH_MAX`]; [`crate::Session::open`] refuses longer ones before.
+/// Encodes a frame. Texts are cut at [`TEXT_BYTES_MAX`], targets at [`TARGET_LENGTH_MAX`].
+/// [`crate::Session::open`] refuses longer targets earlier.
 #[must_use]
 pub fn encode(frame: &Frame) -> Vec<u8> {
     let about_session = |frame_type, value| session_header(frame_type, 0, 0, value).to_vec();
@@ -88,6 +88,7 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
         }
         Frame::Carriers { count, serial } => session_header(CARRIERS, 0, *count, *serial).to_vec(),
         Frame::Retire => header(RETIRE, 0, 0, 0).to_vec(),
+        Frame::Assign(assignment) => with_body(ASSIGN, 0, 0, &assignment.encode()),
         Frame::Listen {
             listen,
             priority,
@@ -115,7 +116,7 @@ fn with_body(frame_type: u8, stream: u64, offset: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A frame about the session whose body is a text.
+/// Encodes a frame about the session whose body is a text.
 fn with_text(frame_type: u8, number: u32, value: u64, text: &str) -> Vec<u8> {
     let text = cut(text, TEXT_BYTES_MAX);
     let mut out = session_header(frame_type, text.len(), number, value).to_vec();

@@ -1,30 +1,34 @@
-//! HELLO and HELLO_ACK: who speaks which version, and within which limits.
+//! HELLO and HELLO_ACK, which agree on a version and on limits.
 //!
-//! A fixed part, then parameters as `id u16 | length u16 | value`; an unknown id is skipped, so that a
-//! later version can say more. At most [`HELLO_BYTES_MAX`] in all.
+//! A fixed part is followed by parameters, `id u16 | length u16 | value`. Unknown ids are skipped,
+//! so that a later version can add parameters. The body has at most [`HELLO_BYTES_MAX`] bytes.
 
 use std::fmt;
 
 use super::{DecodeError, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO as HELLO_TYPE, OFFSET_MAX};
 
-/// What a HELLO begins with.
+/// The first bytes of a HELLO.
 pub const MAGIC: [u8; 8] = *b"MUXTUNEL";
-/// The version that is specified and spoken here.
+/// The protocol version that this crate implements.
 pub const VERSION: u16 = 1;
-/// Feature bit 0: streams outlive their carrier, and use several at once (docs/protocol.md).
+/// Feature bit 0: streams survive the loss of a carrier and may use several at once
+/// (docs/protocol.md).
 pub const RESUME: u32 = 1;
 /// Feature bit 1: the dialler may ask the acceptor to listen.
 pub const LISTEN_FEATURE: u32 = 2;
-/// Feature bit 2: opens may say who they are for.
+/// Feature bit 2: opens may carry the client's address.
 pub const SOURCE: u32 = 4;
-/// Feature: IP packets go beside streams.
+/// Feature bit 3: the session carries IP packets.
 pub const DATAGRAM_FEATURE: u32 = 8;
+/// Feature bit 4: the acceptor may tell the dialler its addresses.
+pub const ASSIGN_FEATURE: u32 = 16;
 
-/// Longest body of either, bytes.
+/// Longest body of HELLO and HELLO_ACK, in bytes.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
-/// magic, least version, greatest version, features, carrier number, session id, token
+/// Bytes of the fixed fields of HELLO: magic, lowest version, highest version, features, carrier
+/// number, session id, token.
 pub(super) const HELLO_FIXED: usize = 8 + 2 + 2 + 4 + 4 + 16 + 32;
-/// version, reserved, features, session id, token
+/// Bytes of the fixed fields of HELLO_ACK: version, reserved, features, session id, token.
 pub(super) const ACK_FIXED: usize = 2 + 2 + 4 + 16 + 32;
 
 const INITIAL_MAX_DATA: u16 = 1;
@@ -32,21 +36,21 @@ const INITIAL_MAX_STREAM_DATA: u16 = 2;
 const INITIAL_MAX_STREAMS: u16 = 3;
 const FRAME_MAX: u16 = 4;
 
-/// What one side takes: RFC 9000's transport parameters of the same names.
+/// The limits of one side. The names come from RFC 9000's transport parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
-    /// Bytes of all streams together; raised by MAX_DATA.
+    /// Bytes on all streams together; raised by MAX_DATA.
     pub initial_max_data: u64,
-    /// Bytes of each stream, at most 2^48 - 1; raised by MAX_STREAM_DATA.
+    /// Bytes on each stream, at most 2^48 - 1; raised by MAX_STREAM_DATA.
     pub initial_max_stream_data: u64,
-    /// Streams that the other side may open; raised by MAX_STREAMS.
+    /// Streams that the peer may open; raised by MAX_STREAMS.
     pub initial_max_streams: u64,
     /// Longest payload of a STREAM frame, 16 KiB to 1 MiB.
     pub frame_max: u32,
 }
 
 impl Default for Parameters {
-    /// What holds where a parameter is missing.
+    /// The values of missing parameters.
     fn default() -> Self {
         Self {
             initial_max_data: 0,
@@ -108,23 +112,23 @@ impl Parameters {
 /// The dialler's first frame.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The least version that it speaks.
+    /// The lowest version that the dialler supports.
     pub version_min: u16,
-    /// The greatest.
+    /// The highest version that the dialler supports.
     pub version_max: u16,
-    /// Feature bits offered.
+    /// Offered feature bits.
     pub features: u32,
     /// This carrier's number within the session, from 0.
     pub carrier: u32,
-    /// Zero: a new session; otherwise the session to join (feature RESUME).
+    /// Zero for a new session, otherwise the session to join (feature RESUME).
     pub session_id: [u8; 16],
-    /// The session's token when joining, else zero.
+    /// The session's token for a join, otherwise zero.
     pub token: [u8; 32],
-    /// What the dialler takes.
+    /// The dialler's limits.
     pub parameters: Parameters,
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hello")
@@ -177,19 +181,19 @@ impl Hello {
 /// The acceptor's answer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HelloAck {
-    /// The version that is spoken from here on.
+    /// The version of the session.
     pub version: u16,
-    /// Feature bits agreed, a part of those offered.
+    /// Agreed feature bits, a subset of the offered bits.
     pub features: u32,
-    /// The session's name.
+    /// The session's id.
     pub session_id: [u8; 16],
-    /// What another carrier must show to join it.
+    /// The secret with which another carrier joins the session.
     pub token: [u8; 32],
-    /// What the acceptor takes.
+    /// The acceptor's limits.
     pub parameters: Parameters,
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for HelloAck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HelloAck")
@@ -228,8 +232,8 @@ impl HelloAck {
     }
 }
 
-/// The rest of a body. Its fixed part has been vouched for by the length check of the header; what is
-/// missing reads as zero.
+/// The remaining fields of a body. The length check of the header covers the fixed part; missing
+/// bytes read as zero.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -1,5 +1,5 @@
-//! The source in an OPEN_FROM: `family u8 | client | server | client port u16 | server port u16`, of which
-//! family 0 has the first alone; 4 is IPv4, 6 IPv6.
+//! The source in an OPEN_FROM: `family u8 | client | server | client port u16 | server port u16`.
+//! Family 4 is IPv4, 6 is IPv6. Family 0 has no further fields.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,10 +8,11 @@ use crate::session::Source;
 const UNKNOWN: u8 = 0;
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
-/// family, two addresses, two ports
+/// Bytes of the longest source: family, two addresses and two ports.
 pub(super) const SOURCE_BYTES_MAX: usize = 1 + 2 * 16 + 2 * 2;
 
-/// Reads one and returns what is behind it; `None`: it is not whole, or of an unknown family.
+/// Reads a source and returns the bytes after it. `None`: it is incomplete, or has an unknown
+/// family.
 pub(super) fn read(bytes: &[u8]) -> Option<(Source, &[u8])> {
     let (family, rest) = bytes.split_first()?;
     let (ips, rest): ([IpAddr; 2], _) = match *family {
@@ -36,7 +37,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Source, &[u8])> {
     Some((source, rest))
 }
 
-/// Writes one. Ends of two families, which [`Source::of`] does not make, are nobody's.
+/// Writes a source. Addresses of different families, which [`Source::of`] never makes, become
+/// family 0.
 pub(super) fn write(source: Source, out: &mut Vec<u8>) {
     let Source::Tcp { client, server } = source else {
         return out.push(UNKNOWN);

@@ -6,7 +6,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::session::ListenId;
+use crate::session::{ASSIGNED_ADDRESSES_MAX, DNS_DOMAINS_MAX, DNS_SERVERS_MAX, ListenId};
 
 const PARAMETERS: Parameters = Parameters {
     initial_max_data: 0x1000_0000,
@@ -140,6 +140,15 @@ fn golden_session_frames() -> Vec<(Frame, &'static str)> {
                 reason: "no".into(),
             },
             "2a 000002 00000007 0000000000000002 6e6f",
+        ),
+        (
+            Frame::Assign(Assignment {
+                addresses: vec!["10.72.0.9".parse().unwrap()],
+                dns_servers: vec!["fd72::53".parse().unwrap()],
+                dns_domains: vec!["a.b".into()],
+            }),
+            "31 000023 000000000000 000000000000 0001 0004 0a480009 \
+             0002 0010 fd720000000000000000000000000053 0003 0003 612e62",
         ),
     ]
 }
@@ -296,6 +305,7 @@ fn lengths_that_cannot_be_are_refused_from_the_header_alone() {
         "28 000042",
         "29 000101",
         "2a 000101",
+        "31 000801",
     ] {
         let mut wire = bytes(wire);
         wire.resize(HEADER_BYTES, 0);
@@ -319,9 +329,9 @@ fn fields_that_a_frame_does_not_use_are_refused_when_they_are_not_zero() {
             | Frame::MaxStreams(_)
             | Frame::Ack { .. } => &[4, 5, 6, 7],
             Frame::GoAway { .. } | Frame::Open { .. } | Frame::Opened { .. } => &[10, 12, 15],
-            // The code has 16 of 48 bits.
+            // The code takes the last 16 bits of a field of 48 bits; the other bytes must be zero.
             Frame::StopSending { .. } => &[10, 11, 12, 13],
-            Frame::Retire => &[4, 9, 10, 15],
+            Frame::Retire | Frame::Assign(_) => &[4, 9, 10, 15],
             Frame::Listen { .. } | Frame::Listening { .. } => &[8, 15],
             Frame::CarrierLost { .. }
             | Frame::Carriers { .. }
@@ -368,7 +378,7 @@ fn texts_that_are_not_utf8_are_refused() {
     }
 }
 
-/// A HELLO_ACK with these parameters.
+/// Decodes a HELLO_ACK with these parameters.
 fn ack_with(parameters: &str) -> Result<Decoded, DecodeError> {
     let parameters = bytes(parameters);
     let mut wire = bytes("02 000000 000000000000 000000000000 0001 0000 00000000");
@@ -487,6 +497,19 @@ fn any_hello() -> impl Strategy<Value = Frame> {
         )
 }
 
+fn any_assignment() -> impl Strategy<Value = Assignment> {
+    (
+        vec(any::<std::net::IpAddr>(), 0..=ASSIGNED_ADDRESSES_MAX),
+        vec(any::<std::net::IpAddr>(), 0..=DNS_SERVERS_MAX),
+        vec("[a-z0-9_][a-z0-9_.-]{0,60}", 0..=DNS_DOMAINS_MAX),
+    )
+        .prop_map(|(addresses, dns_servers, dns_domains)| Assignment {
+            addresses,
+            dns_servers,
+            dns_domains,
+        })
+}
+
 fn any_session_frame() -> impl Strategy<Value = Frame> {
     let listen = || (1..=u32::MAX).prop_map(ListenId);
     prop_oneof![
@@ -501,6 +524,7 @@ fn any_session_frame() -> impl Strategy<Value = Frame> {
             .prop_map(|(carrier, received)| Frame::CarrierLost { carrier, received }),
         (any::<u32>(), any::<u64>()).prop_map(|(count, serial)| Frame::Carriers { count, serial }),
         Just(Frame::Retire),
+        any_assignment().prop_map(Frame::Assign),
         (listen(), any::<u8>(), "[ -~]{1,64}").prop_map(|(listen, priority, address)| {
             Frame::Listen {
                 listen,
@@ -525,7 +549,7 @@ fn tcp_source(client: &str, server: &str) -> Source {
 
 fn any_source() -> impl Strategy<Value = Option<Source>> {
     let ends = (any::<std::net::SocketAddr>(), any::<std::net::SocketAddr>());
-    // An IPv6 address is written without scope.
+    // The wire format of an IPv6 address has no scope.
     let plain = |end: std::net::SocketAddr| std::net::SocketAddr::new(end.ip(), end.port());
     prop_oneof![
         Just(None),
@@ -537,7 +561,7 @@ fn any_source() -> impl Strategy<Value = Option<Source>> {
 #[test]
 fn a_source_that_is_not_whole_or_of_an_unknown_family_is_refused() {
     let whole = "00 04 c0000207 0a000001 c350 0050";
-    // The last one has no target behind it.
+    // The last body has no target.
     for body in [
         "00 05 61",
         "00 04 c0000207 0a000001 c350",

@@ -1,4 +1,5 @@
-//! What begins a carrier: the hello of a session, or of one more of its carriers, and the answers.
+//! The first frames of a carrier: the hello of a session or of an additional carrier, and the
+//! answers.
 
 use std::time::Instant;
 
@@ -6,13 +7,13 @@ use super::violation;
 use crate::native::carrier::State as CarrierState;
 use crate::native::codec::{self, Frame, HelloAck};
 use crate::native::{
-    Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE,
-    SessionCode, Side, State, Ticket, VERSION,
+    ASSIGN_FEATURE, Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters,
+    RESUME, SOURCE, SessionCode, Side, State, Ticket, VERSION,
 };
 use crate::session::{CarrierId, Event, SessionError};
 
 impl NativeSession {
-    /// What begins a carrier.
+    /// Handles the first frame of a carrier.
     pub(super) fn handle_hello_frame(
         &mut self,
         now: Instant,
@@ -26,7 +27,7 @@ impl NativeSession {
                 if self.express().is_none() && !elsewhere {
                     return Err(SessionError::ClosedByPeer { code, reason });
                 }
-                // This carrier alone is not wanted.
+                // The peer refuses only this carrier.
                 self.lose(now, carrier);
                 self.events
                     .push_back(Event::CarrierEnded { carrier, reason });
@@ -50,13 +51,13 @@ impl NativeSession {
     ) -> Result<(), SessionError> {
         if !(hello.version_min..=hello.version_max).contains(&VERSION) {
             let text = format!(
-                "the other side speaks versions {} to {}, this one speaks {VERSION}",
+                "the peer supports versions {} to {}, this side supports {VERSION}",
                 hello.version_min, hello.version_max
             );
             return Err(violation(SessionCode::VersionUnsupported, text));
         }
         if hello.session_id != [0; 16] {
-            let text = "there is no such session to join";
+            let text = "the session to join is unknown";
             return Err(violation(SessionCode::UnknownSession, text));
         }
         self.answer_hello(carrier, hello);
@@ -85,7 +86,7 @@ impl NativeSession {
         }));
     }
 
-    /// Another carrier asks to join. A peer that does not know the token harms only itself.
+    /// Another carrier asks to join. A peer without the token ends only its own carrier.
     fn handle_join(&mut self, id: CarrierId, hello: &Hello) {
         let known = self.agreed.resume
             && self.ticket.is_some_and(|ticket| {
@@ -117,8 +118,10 @@ impl NativeSession {
     ) -> Result<(), SessionError> {
         if ack.version != VERSION || ack.features & !self.features() != 0 {
             let text = format!(
-                "the answer names version {} and features {:#x}, which were not offered",
-                ack.version, ack.features
+                "the answer to the hello has version {} and features {:#x}, but version {VERSION} and features {:#x} were offered",
+                ack.version,
+                ack.features,
+                self.features()
             );
             return Err(violation(SessionCode::ProtocolViolation, text));
         }
@@ -132,7 +135,7 @@ impl NativeSession {
             }
             Some(ticket) if ticket.session_id == ack.session_id => self.carrier_is_up(carrier),
             Some(_) => {
-                let text = "a carrier was joined to another session";
+                let text = "the answer to the hello assigned the carrier to another session";
                 return Err(violation(SessionCode::ProtocolViolation, text));
             }
         }
@@ -152,6 +155,7 @@ impl NativeSession {
             listen: features & LISTEN_FEATURE != 0,
             sources: features & SOURCE != 0,
             datagrams: features & DATAGRAM_FEATURE != 0,
+            assign: features & ASSIGN_FEATURE != 0,
         };
         self.peer.data = parameters.initial_max_data;
         self.peer.streams = parameters.initial_max_streams;
@@ -162,7 +166,7 @@ impl NativeSession {
     }
 }
 
-/// Whether two tokens are the same, in a time that tells nothing of them.
+/// Compares two tokens in constant time.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differences) == 0

@@ -1,4 +1,4 @@
-//! Payload that arrives: judged before a byte is stored, then told as it comes.
+//! Checks arriving payload before a byte is stored, and reports the payload as it arrives.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub(super) struct StreamFrame {
 }
 
 impl NativeSession {
-    /// Judges a payload frame against offset and credit before a byte of it is stored.
+    /// Checks a payload frame against offset and credit, before a byte of it is stored.
     pub(super) fn handle_stream(
         &mut self,
         now: Instant,
@@ -33,7 +33,7 @@ impl NativeSession {
         } = frame;
         let frame_max = self.config.frame_max;
         if length > frame_max {
-            let text = format!("{length} bytes in one frame, at most {frame_max} are taken");
+            let text = format!("{length} bytes in one frame, expected at most {frame_max}");
             return Err(violation(SessionCode::FrameEncodingError, text));
         }
         let length = u64::from(length);
@@ -50,10 +50,10 @@ impl NativeSession {
                 receive.stream = Some(stream);
             }
         } else if !self.agreed.resume {
-            let text = format!("stream {} had ended", stream.0);
+            let text = format!("stream {} has already ended", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
-        // Else it was reset, on another carrier, and this was sent before.
+        // If the stream is gone, its reset arrived on another carrier and overtook this frame.
         if length > 0
             && let Some(carrier) = self.carriers.get_mut(&id)
         {
@@ -86,7 +86,7 @@ impl NativeSession {
         };
         if !self.agreed.resume && offset != state.window.received() {
             let text = format!(
-                "stream {} goes on at {offset}, expected {}; one carrier has no gaps",
+                "stream {} continues at offset {offset}, expected {}, since one carrier leaves no gaps",
                 stream.0,
                 state.window.received()
             );
@@ -106,12 +106,15 @@ impl NativeSession {
         if state.final_size().is_some_and(|size| end > size)
             || (fin && !state.learn_final_size(end))
         {
-            let text = format!("stream {} goes on to {end} behind its end", stream.0);
+            let text = format!(
+                "stream {} continues to offset {end}, beyond its announced end",
+                stream.0
+            );
             return Err(violation(SessionCode::FinalSizeError, text));
         }
         if state.window.ingest(now, end, &mut self.window).is_err() {
             let text = format!(
-                "stream {}: {length} bytes, {} were granted",
+                "stream {}: {length} bytes arrived, {} were granted",
                 stream.0,
                 state.window.credit()
             );
@@ -151,7 +154,8 @@ impl NativeSession {
         }
     }
 
-    /// Ends the peer's half once FIN and everything before it has come, or nobody waits for that.
+    /// Ends the peer's half once FIN and all payload before it have arrived, or are no longer
+    /// needed.
     pub(super) fn end_if_all_came(&mut self, stream: StreamId) {
         let Some(state) = self.streams.get_mut(&stream) else {
             return;

@@ -19,11 +19,14 @@ impl NativeSession {
         target: String,
     ) -> Result<(), SessionError> {
         if !self.ids.is_next_of_peer(stream) {
-            let text = format!("stream {} cannot be opened by the other side now", stream.0);
+            let text = format!("the peer may not open stream {} now", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
         if !self.ids.has_room_for_peer(self.streams.len()) {
-            let text = format!("{} streams were granted in all", self.ids.advertised());
+            let text = format!(
+                "the peer opened more than the {} streams that were granted in all",
+                self.ids.advertised()
+            );
             return Err(violation(SessionCode::StreamLimitError, text));
         }
         self.ids.opened_by_peer(stream);
@@ -33,7 +36,7 @@ impl NativeSession {
             .insert(stream, Stream::accepting(stream, window, send_limit));
         self.check_idle(now, stream);
         if self.departure.has_begun() {
-            // On another carrier this may come before the GOAWAY that says the same.
+            // On another carrier the OPEN may arrive before the GOAWAY that excludes it.
             self.cut(stream, ResetCode::NotTaken, "this side is shutting down");
         } else {
             self.data_ready.set_priority(stream, priority);
@@ -52,14 +55,14 @@ impl NativeSession {
         address: String,
     ) -> Result<(), SessionError> {
         if !self.ids.is_ours(stream) {
-            let text = format!("stream {} was opened by the other side", stream.0);
+            let text = format!("OPENED for stream {}, which the peer opened", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
         let Some(state) = self.known(stream)? else {
             return Ok(());
         };
         state.learn_answer();
-        // Too late: it was cut, and the peer is being told.
+        // The answer is too late: the stream was cut, and the peer learns it by RESET_STREAM.
         if let Phase::Opening(deadline) = state.phase {
             state.phase = Phase::Open;
             self.deadlines.remove(&(deadline, stream));
@@ -82,7 +85,7 @@ impl NativeSession {
         let possible = state.learn_final_size(final_size) && (resume || final_size == announced);
         if !possible {
             let text = format!(
-                "stream {} ends at {final_size}, but {announced} bytes have come",
+                "stream {} ends at {final_size}, but {announced} bytes have arrived",
                 stream.0
             );
             return Err(violation(SessionCode::FinalSizeError, text));
@@ -96,7 +99,7 @@ impl NativeSession {
             .is_err()
         {
             let text = format!(
-                "stream {}: it ends at {final_size}, beyond its credit",
+                "stream {} ends at {final_size}, beyond its credit",
                 stream.0
             );
             return Err(violation(SessionCode::FlowControlError, text));
@@ -144,7 +147,7 @@ impl NativeSession {
             return Ok(());
         };
         let unsent = state.cut_sending(code, "");
-        // An open that is refused says so by RESET_STREAM, which goes before.
+        // The peer refuses an open with RESET_STREAM, which precedes its STOP_SENDING.
         let news = !matches!(state.phase, Phase::Opening(_)) && state.tell_cut();
         self.give_back(unsent);
         self.data_ready.forget(stream);

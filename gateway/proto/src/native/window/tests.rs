@@ -1,6 +1,6 @@
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test's clock has to begin somewhere"
+    reason = "a test's clock needs a starting time"
 )]
 
 use super::*;
@@ -66,7 +66,7 @@ fn a_window_keeps_to_its_share_of_what_the_path_holds() {
     }
     assert!((1 << 20..3 << 20).contains(&stream.size), "{}", stream.size);
     assert_eq!(session.windows, stream.size);
-    // Where one stream's window was, there are two.
+    // From here on, two streams share the rate of one.
     let mut other = StreamWindow::new(now, initial(RECEIVE), &mut session);
     for _ in 0..100_000 {
         now += Duration::from_micros(5);
@@ -92,7 +92,8 @@ fn an_idle_stream_falls_back_and_is_given_nothing_until_the_promise_is_used() {
     assert_eq!(stream.shrink(now + IDLE, &mut session), None);
     assert_eq!((stream.size, session.windows), (first, 0));
     assert_eq!((stream.credit(), stream.owed()), (promised, 0));
-    // What it holds counts, and with its next consumption all of its window.
+    // Only the buffered bytes count in the sum of all windows. After the next consumption, the
+    // whole window counts.
     stream
         .ingest(now + IDLE, first + 100, &mut session)
         .unwrap();
@@ -137,7 +138,11 @@ fn a_local_socket_that_takes_crumbs_is_stalled_since_it_took_more() {
     let second = Duration::from_secs(1);
     assert_eq!(stream.stalled_since(0), None);
     stream.ingest(now + second, 10_000, &mut session).unwrap();
-    assert_eq!(stream.stalled_since(0), None, "a gap is not its fault");
+    assert_eq!(
+        stream.stalled_since(0),
+        None,
+        "the socket cannot take payload after a gap"
+    );
     assert_eq!(stream.stalled_since(10_000), Some(now + second));
     stream.consume(now + 2 * second, 100, RTT, &mut session);
     assert_eq!(stream.stalled_since(10_000), Some(now + second));

@@ -1,4 +1,4 @@
-//! What the applications behind the sockets do: open, answer, send, end, read, fail.
+//! The actions of the applications behind the sockets: open, answer, send, end, read, fail.
 
 use muxtunnel_proto::native::RETAINED_OVERHEAD_BYTES;
 use muxtunnel_proto::{OpenError, Priority, Reason, ResetCode, StreamId, Token};
@@ -9,11 +9,11 @@ use super::seen::Seen;
 use super::socket::{Batch, Ending, Phase, Socket};
 use super::world::World;
 
-/// Most bytes read from a socket at once, as the driver's buffers are.
+/// Maximum number of bytes of one read from a socket: the size of the driver's buffers.
 const BATCH_BYTES_MAX: usize = 128 << 10;
-/// A batch holds at most so many times its payload.
+/// A batch takes at most this many times its payload in memory.
 const HELD_TIMES: usize = 4;
-/// Bytes of memory beyond `retain`.
+/// Number of bytes by which memory may exceed `retain`.
 pub const RETAIN_EXCESS_MAX: u64 = (HELD_TIMES * BATCH_BYTES_MAX) as u64 + RETAINED_OVERHEAD_BYTES;
 
 impl World {
@@ -48,7 +48,7 @@ impl World {
         ])
     }
 
-    /// An application asks for a stream; `None`: the session did not take it, for a reason.
+    /// Opens a stream for an application. `None`: the session refused the open for a valid reason.
     pub fn open(&mut self, side: usize, plan: u64, ending: Ending) -> Option<StreamId> {
         self.open_as(side, plan, ending, Priority::Auto)
     }
@@ -103,11 +103,11 @@ impl World {
             }
             OpenError::NoSources | OpenError::TargetTooLong { .. } => (Seen::TableFull, false),
         };
-        assert!(justified, "{error} is not so");
+        assert!(justified, "the session gave a wrong reason: {error}");
         self.see(seen);
     }
 
-    /// The sockets of `side` for which `wanted` holds; one of them.
+    /// A random socket of `side` for which `wanted` holds.
     fn pick(&mut self, side: usize, wanted: impl Fn(&Socket) -> bool) -> Option<StreamId> {
         let ids: Vec<StreamId> = self.sides[side]
             .sockets
@@ -125,7 +125,8 @@ impl World {
         }
     }
 
-    /// An application sends up to `length` bytes, or ends. Returns whether anything came of it.
+    /// Lets an application send up to `length` bytes or end its direction. Returns whether the
+    /// application sent bytes or ended its direction.
     pub fn source(&mut self, side: usize, id: StreamId, length: usize) -> bool {
         let state = &mut self.sides[side];
         let asleep = |socket: &Socket| socket.waits || socket.phase == Phase::Dialling;
@@ -137,7 +138,7 @@ impl World {
         };
         let socket = &self.sides[side].sockets[&id];
         if socket.sent == socket.plan {
-            // An end of file may come while the last batch still waits for the carrier.
+            // An end of file may arrive while the last batch waits for the carrier.
             self.end_source(side, id);
             return true;
         }
@@ -152,7 +153,7 @@ impl World {
             self.note_exhausted(side, id);
             self.sides[side].session.want_credit(id);
             let socket = self.sides[side].sockets.get_mut(&id);
-            socket.expect("it was picked").waits = true;
+            socket.expect("the socket exists").waits = true;
             return false;
         }
         let opening = socket.phase == Phase::Opening;
@@ -163,7 +164,8 @@ impl World {
         true
     }
 
-    /// A stream may send what its own credit and the session's allow, neither less nor more.
+    /// Checks that a stream may send exactly as many bytes as its own credit and the session's
+    /// credit permit.
     fn check_capacity(&mut self, side: usize, id: StreamId, bytes: u64) {
         let state = &self.sides[side];
         let Some(session) = self.wire.session_credit(side) else {
@@ -190,7 +192,7 @@ impl World {
         };
         assert_eq!(
             bytes, expected,
-            "{id:?}: its own credit is {stream}, the session's {session} with {queued} queued, {room} bytes of room"
+            "{id:?}: stream credit {stream}, session credit {session}, {queued} queued, {room} bytes of room"
         );
         if granted > 0 && expected == 0 {
             self.see(Seen::RetainExhausted);
@@ -212,7 +214,7 @@ impl World {
         let held = length * self.choices.of(&[1, 2, HELD_TIMES]);
         let Self { sides, model, .. } = self;
         let side_state = &mut sides[side];
-        let socket = side_state.sockets.get_mut(&id).expect("it was picked");
+        let socket = side_state.sockets.get_mut(&id).expect("the socket exists");
         side_state.next_token += 1;
         let token = Token(side_state.next_token);
         socket.batch = Some(Batch {
@@ -244,14 +246,14 @@ impl World {
                 }
                 self.model.of(label).flows[side].finished = true;
                 let Self { sides, .. } = self;
-                let socket = sides[side].sockets.get_mut(&id).expect("it was picked");
+                let socket = sides[side].sockets.get_mut(&id).expect("the socket exists");
                 socket.ended = true;
                 sides[side].session.finish(id);
             }
         }
     }
 
-    /// An application fails, or its target's does.
+    /// Lets an application or its target fail.
     pub fn give_up(&mut self, side: usize, id: StreamId, code: ResetCode) {
         self.trace
             .note(format_args!("{side} {} resets {code:?}", id.number()));
@@ -261,7 +263,7 @@ impl World {
         self.note_reset(side, &socket);
         self.sides[side].session.reset(id, code);
         let verdict = match socket.cut {
-            // The driver gives a cut stream up when all that came is delivered.
+            // The driver gives up a cut stream after it has delivered all received payload.
             Some(cause) => Verdict::Cut(cause),
             None => {
                 self.model.of(socket.label).gave_up[side] = Some(code);
@@ -285,14 +287,14 @@ impl World {
         }
     }
 
-    /// A target has been reached.
+    /// Lets the dial of a target succeed.
     pub fn accept(&mut self, side: usize, id: StreamId) {
         self.trace
             .note(format_args!("{side} {} accepts", id.number()));
         let socket = self.sides[side]
             .sockets
             .get_mut(&id)
-            .expect("it was picked");
+            .expect("the socket exists");
         socket.phase = Phase::Open;
         let (label, held, finished) = (socket.label, socket.held, socket.finish_seen);
         self.model.of(label).accepted = true;
@@ -305,7 +307,7 @@ impl World {
         }
     }
 
-    /// A target has not been reached.
+    /// Lets the dial of a target fail.
     pub fn refuse(&mut self, side: usize, id: StreamId) {
         self.trace
             .note(format_args!("{side} {} refuses", id.number()));
@@ -340,7 +342,7 @@ impl World {
         }
     }
 
-    /// An application reads up to `length` bytes. Returns how many there were.
+    /// Lets an application read up to `length` bytes. Returns the number of bytes.
     pub fn sink(&mut self, side: usize, id: StreamId, length: u64) -> u64 {
         let Self { sides, model, .. } = self;
         let Some(socket) = sides[side].sockets.get_mut(&id) else {

@@ -1,4 +1,5 @@
-//! What the drivers do with carriers: dial them, write frames, read them, lose them.
+//! The actions of the drivers on carriers: dial a carrier, write frames, read frames, lose the
+//! carrier.
 
 use std::time::Duration;
 
@@ -14,9 +15,9 @@ use super::pipe::Portion;
 use super::seen::Seen;
 use super::world::{ENTRY, EXIT, Retained, World};
 
-/// First view of the unread bytes that a session gets; it may ask for more.
+/// Number of unread bytes that a session sees first. It may request more.
 const PEEK_BYTES: usize = 40;
-/// First bytes of frames.
+/// Frame types: the first byte of a frame.
 const SESSION_CLOSE: u8 = 3;
 const PING: u8 = 4;
 pub const PONG: u8 = 5;
@@ -24,18 +25,18 @@ pub const ACK: u8 = 0x20;
 pub const RETIRE: u8 = 0x23;
 
 impl World {
-    /// Links that both sides still use.
+    /// Number of links that both sides still use.
     pub fn alive(&self) -> usize {
         self.links.iter().filter(|link| link.is_alive()).count()
     }
 
-    /// Those of the next carrier.
+    /// The delays of the next carrier.
     fn next_delays(&self) -> [Duration; 2] {
         let delays = &self.profile.delays;
         delays[self.links.len() % delays.len()]
     }
 
-    /// The entry dials another carrier. Returns whether it could.
+    /// Lets the entry dial another carrier. Returns whether the session permits it.
     pub fn dial(&mut self) -> bool {
         if self.model.lost[ENTRY] {
             return false;
@@ -57,7 +58,7 @@ impl World {
         true
     }
 
-    /// Somebody who knows the session's name, but not its token, wants to join.
+    /// Lets a peer that has the session's id, but not the token, try to join.
     pub fn forge(&mut self) {
         if self.model.lost[EXIT] {
             return;
@@ -83,7 +84,8 @@ impl World {
         self.links.push(link);
     }
 
-    /// Every carrier takes up to `frames` frames, as long as it has room. Returns whether one took any.
+    /// Lets every carrier accept up to `frames` frames while it has room. Returns whether a frame
+    /// was written.
     pub fn transmit(&mut self, side: usize, frames: usize) -> bool {
         let mut moved = false;
         for link in 0..self.links.len() {
@@ -97,7 +99,7 @@ impl World {
         if state.pipes[side].stalled || state.gone[side] {
             return false;
         }
-        let id = state.ids[side].expect("nobody else's carrier is gone");
+        let id = state.ids[side].expect("the carrier is not gone");
         let taken = self.write_frames(side, link, id, frames);
         if taken > 0
             && let Some(rtt) = self.profile.transport_rtt
@@ -122,10 +124,10 @@ impl World {
             }
             let Some(frame) = self.sides[side].session.poll_transmit(id) else {
                 let more = self.sides[side].session.wants_transmit(id);
-                assert!(!more, "more to transmit, and nothing came");
+                assert!(!more, "wants_transmit without a frame");
                 return taken;
             };
-            assert!(wanted, "a frame that nobody announced: {frame:?}");
+            assert!(wanted, "a frame without wants_transmit: {frame:?}");
             self.write(side, link, frame);
             self.drop_released(side);
         }
@@ -153,13 +155,13 @@ impl World {
             Transmit::Data { header, .. } | Transmit::Again { header, .. } => header[0],
         };
         let last = [ACK, PONG, SESSION_CLOSE].contains(&first) || !self.links[link].retired[side];
-        assert!(last, "{frame:?} behind RETIRE");
+        assert!(last, "{frame:?} after RETIRE");
         self.links[link].retired[side] |= first == RETIRE;
         match frame {
             Transmit::Control { bytes, .. } => {
                 let link = &mut self.links[link];
                 if link.ending[side] {
-                    // A carrier is refused, which is not about the session.
+                    // The close refuses a single carrier and does not concern the session.
                     return link.pipes[side].write_bytes(self.now, bytes);
                 }
                 self.wire.write(side, &bytes);
@@ -184,7 +186,7 @@ impl World {
             } => {
                 assert!(
                     self.lost_at.is_some(),
-                    "payload again, and no carrier was lost"
+                    "payload was repeated although no carrier was lost"
                 );
                 let batch = &self.sides[side].retained[&payload.token.0].portion;
                 let portion = Portion {
@@ -209,7 +211,7 @@ impl World {
         let socket = state
             .sockets
             .get_mut(&payload.stream)
-            .expect("payload of a socket that is gone");
+            .expect("the socket of the payload is gone");
         let batch = socket.batch.as_mut().expect("payload without a batch");
         assert_eq!(batch.token, payload.token);
         assert_eq!(payload.range.start, batch.written, "a gap in a batch");
@@ -240,7 +242,8 @@ impl World {
         portion
     }
 
-    /// The driver of `side` reads up to `length` bytes of every carrier. Returns whether there were any.
+    /// Lets the driver of `side` read up to `length` bytes of every carrier. Returns whether it
+    /// read any.
     pub fn receive(&mut self, side: usize, length: usize) -> bool {
         let mut read = false;
         for link in 0..self.links.len() {
@@ -271,9 +274,9 @@ impl World {
         read > 0 || self.links[link].gone[side]
     }
 
-    /// Whole frames and payload go to the session and the sockets.
+    /// Passes whole frames and payload to the session and the sockets.
     fn consume(&mut self, side: usize, link: usize) -> Result<(), SessionError> {
-        let id = self.links[link].ids[side].expect("it is not gone");
+        let id = self.links[link].ids[side].expect("the carrier is not gone");
         while !self.links[link].gone[side] && !self.links[link].ending[side] {
             let moved = if let Some(receive) = self.sides[side].session.receiving(id) {
                 let portion = self.links[link].pipes[1 - side].take_payload(receive.length);
@@ -308,19 +311,22 @@ impl World {
                 .sockets
                 .values()
                 .any(|socket| socket.label == portion.label && socket.cut.is_some());
-            assert!(unwanted || cut, "{portion:?} was thrown away");
+            assert!(unwanted || cut, "{portion:?} was discarded");
             self.see(Seen::DiscardedAfterReset);
             return;
         };
-        assert_eq!(receive.offset, portion.range.start, "payload elsewhere");
+        assert_eq!(
+            receive.offset, portion.range.start,
+            "the payload has another offset"
+        );
         let socket = self.sides[side]
             .sockets
             .get_mut(&stream)
-            .expect("payload for a socket that is gone");
+            .expect("the socket of the payload is gone");
         let deliverable = self.model.see_payload(portion, socket.label, side);
         socket.held += deliverable;
         let early = deliverable == 0;
-        // A driver passes on at once what the socket takes.
+        // A driver forwards at once the payload that the socket accepts.
         if !socket.stalled
             && deliverable > 0
             && socket.phase != super::socket::Phase::Dialling
@@ -364,7 +370,7 @@ impl World {
                     self.heard(side, link, view);
                     return Ok(true);
                 }
-                Header::Datagram { .. } => panic!("nobody sends datagrams here"),
+                Header::Datagram { .. } => panic!("neither side sends datagrams"),
                 Header::Payload { consumed, receive } => {
                     if let Some(socket) = receive
                         .stream
@@ -386,7 +392,7 @@ impl World {
     }
 
     fn heard(&mut self, side: usize, link: usize, bytes: &[u8]) {
-        // What strangers say is in nobody's books.
+        // The records of the wire do not cover unknown peers.
         if self.links[link].ids.iter().all(Option::is_some) {
             self.links[link].pinged[side] |= bytes[0] == PING;
             self.wire.arrive(side, bytes);
@@ -394,11 +400,15 @@ impl World {
         self.links[link].pipes[1 - side].skip(bytes.len());
     }
 
-    /// A session has ended by itself: it may say why, then the carrier is closed.
+    /// Handles the error with which a session has ended. The session may send its reason, and then
+    /// the carrier is closed.
     fn give_up_session(&mut self, side: usize, link: usize, error: &SessionError) {
         let refused = self.links[link].ids[1 - side].is_none();
         let other = self.sides[1 - side].closed || self.model.lost[1 - side];
-        assert!(other || refused, "between honest sides: {error}");
+        assert!(
+            other || refused,
+            "both sides comply with the protocol, but the session failed: {error}"
+        );
         self.close(side, error);
     }
 
@@ -414,7 +424,7 @@ impl World {
             if self.links[link].gone[side] {
                 continue;
             }
-            let id = self.links[link].ids[side].expect("it is not gone");
+            let id = self.links[link].ids[side].expect("the carrier is not gone");
             while let Some(frame) = self.sides[side].session.poll_transmit(id) {
                 self.write(side, link, frame);
             }
@@ -430,7 +440,7 @@ impl World {
         }
     }
 
-    /// A carrier is cut, or all of them are: each direction loses its tail, or only one does.
+    /// Cuts one carrier or all carriers. One or both directions lose the last bytes in flight.
     pub fn draw_cut(&mut self) {
         if self.alive() > 1 && self.choices.one_in(3) {
             self.see(Seen::AllCarriersCut);
@@ -456,7 +466,7 @@ impl World {
                 _ => self.choices.below(flying + 1),
             };
             self.trace.note(format_args!(
-                "{side}: {link} is cut, {kept} of {flying} left"
+                "{side}: {link} is cut, {kept} of {flying} bytes in flight arrive"
             ));
             if kept == flying {
                 self.see(Seen::CarrierCutWithNothingLost);
@@ -469,7 +479,7 @@ impl World {
     }
 
     fn note_end_of_carrier(&mut self, side: usize, link: usize) {
-        let id = self.links[link].ids[side].expect("it is not gone");
+        let id = self.links[link].ids[side].expect("the carrier is not gone");
         let inside = self.sides[side].session.receiving(id);
         if inside.is_some() {
             self.see(Seen::CarrierCutInPayload);
@@ -478,7 +488,7 @@ impl World {
         }
     }
 
-    /// The driver of `side` finds a carrier gone, and closes its own direction.
+    /// Lets the driver of `side` detect that a carrier is lost, and close its own direction.
     fn lose(&mut self, side: usize, link: usize) {
         let flying = self.links[link].pipes[side].flying_bytes();
         let kept = self.choices.below(flying + 1);
@@ -488,7 +498,7 @@ impl World {
     fn lose_keeping(&mut self, side: usize, link: usize, kept: usize) {
         let others = self.alive();
         self.links[link].pipes[side].cut(kept);
-        let id = self.links[link].ids[side].expect("it is not gone");
+        let id = self.links[link].ids[side].expect("the carrier is not gone");
         let retired = self.sides[side].session.is_retired(id);
         self.drop_link(side, link);
         if retired {
@@ -510,8 +520,8 @@ impl World {
         self.drain_events(side);
     }
 
-    /// The driver of `side` has nothing to do with it any more. What its peer said on it and it has not
-    /// handled has to be said again.
+    /// Lets the driver of `side` drop the link. The peer must repeat the frames that `side` has not
+    /// handled.
     fn drop_link(&mut self, side: usize, link: usize) {
         self.trace.note(format_args!("{side} closes {link}"));
         let state = &mut self.links[link];
@@ -526,13 +536,13 @@ impl World {
         }
     }
 
-    /// The session wants nothing more of a carrier.
+    /// Ends a carrier that the session no longer needs.
     pub fn end_carrier(&mut self, side: usize, id: CarrierId) {
         let link = self
             .links
             .iter()
             .position(|link| link.ids[side] == Some(id));
-        let link = link.expect("a carrier that never was");
+        let link = link.expect("the carrier is unknown");
         assert!(!self.links[link].gone[side], "{id:?} was gone");
         if self.links[link].ids.iter().any(Option::is_none) {
             self.see(Seen::JoinRefused);
@@ -561,17 +571,24 @@ impl World {
             }
         }
         let session = &mut self.sides[side].session;
-        assert!(session.is_over(), "a session without an end");
-        assert_eq!(session.stream_count(), 0, "streams outlived their session");
-        assert_eq!(session.receive_budget_used(), 0, "memory outlived it");
+        assert!(session.is_over(), "the session has not ended");
+        assert_eq!(session.stream_count(), 0, "the ended session has streams");
+        assert_eq!(
+            session.receive_budget_used(),
+            0,
+            "the session has ended, but retains memory"
+        );
         assert_eq!(session.poll_timeout(), None);
-        // What came is still delivered; the session knows nothing of it any more.
+        // Received payload is still delivered. The session no longer has the sockets.
         let sockets = std::mem::take(&mut self.sides[side].sockets);
         for (id, socket) in sockets {
             let verdict = match socket.cut {
                 Some(cause) => Verdict::Cut(cause),
                 None => {
-                    assert!(socket.is_complete(), "{id:?} was not told: {socket:?}");
+                    assert!(
+                        socket.is_complete(),
+                        "{id:?} did not learn of its end: {socket:?}"
+                    );
                     Verdict::Complete
                 }
             };
@@ -583,7 +600,7 @@ impl World {
     }
 }
 
-/// An exit's answer to a carrier that asks to join a session that does not exist.
+/// Writes an exit's answer to a carrier that names an unknown session.
 fn refuse(now: std::time::Instant, link: &mut Link) {
     let close = Frame::SessionClose {
         code: SessionCode::UnknownSession as u64,

@@ -1,4 +1,4 @@
-//! What holds at every moment, and what holds when nothing is in flight.
+//! Invariants at every step, and invariants when nothing is in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::seen::Seen;
 use super::socket::Phase;
 use super::world::World;
 
-/// A stream that consumes nothing for so long may lose its grown window.
+/// After this time without consumption a stream may lose its grown window.
 const IDLE: Duration = Duration::from_secs(10);
 
 impl World {
-    /// After every step.
+    /// Checks the invariants of every step.
     pub fn check(&mut self) {
         for side in 0..2 {
             if !self.model.lost[side] {
@@ -29,7 +29,7 @@ impl World {
         self.watch_windows();
     }
 
-    /// Payload held for sockets is accounted for, and both are bounded.
+    /// Checks that payload held for sockets is accounted for, and that memory is bounded.
     fn check_memory(&self, side: usize) {
         let state = &self.sides[side];
         let used = state.session.receive_budget_used();
@@ -38,7 +38,7 @@ impl World {
         let mut accounted = 0;
         for (id, socket) in &state.sockets {
             let Some(credit) = state.session.credit(*id) else {
-                assert_eq!(socket.held, 0, "a stream is gone before its payload");
+                assert_eq!(socket.held, 0, "the stream of held payload is gone");
                 continue;
             };
             let flow = &self.model.streams[socket.label as usize].flows[1 - side];
@@ -62,13 +62,14 @@ impl World {
             "{accounted} bytes held, {used} accounted"
         );
         if self.profile.protocol == Protocol::Native {
-            assert_eq!(accounted, used, "bytes are accounted that nobody holds");
+            assert_eq!(accounted, used, "bytes are accounted for, but not held");
             self.wire.check_session_credit(side, budget, used);
             self.check_windows(side);
         }
     }
 
-    /// Up to which offset a stream has no gap, with the payload that is still arriving on a carrier.
+    /// Offset of the first gap of a stream, without the payload that is still arriving on a
+    /// carrier.
     fn whole_prefix(&self, side: usize, stream: StreamId, flow: &Flow) -> u64 {
         let carriers = self.links.iter().filter_map(|link| link.ids[side]);
         let arriving = carriers.filter_map(|carrier| self.sides[side].session.receiving(carrier));
@@ -86,8 +87,8 @@ impl World {
         whole
     }
 
-    /// What is promised to single streams, beyond what was consumed of them: three quarters of the
-    /// budget, but for first windows, which may overcommit.
+    /// Checks the sum of granted windows beyond the consumed bytes. The bound is three quarters of
+    /// the budget. Only first windows may overcommit it.
     fn check_windows(&self, side: usize) {
         let most = self.profile.ends[side].receive_budget / 4 * 3;
         let first = self.wire.first_window(side);
@@ -106,14 +107,14 @@ impl World {
             sum += promised;
             bound += first;
         }
-        // What was promised to a stream that has fallen idle stays promised.
+        // Credit that was granted to an idle stream is not withdrawn.
         if self.now - self.began < IDLE {
             assert!(sum <= bound, "side {side}: windows of {sum} bytes");
         }
     }
 
-    /// `holds(r, s)`: r, what a receiver still takes on a stream; s, what its sender may still send
-    /// and what is on its way.
+    /// Checks `holds(r, s)` for each stream. r is the number of bytes that the receiver still
+    /// accepts. s is the number of bytes that the sender may still send, plus the bytes in flight.
     fn check_credit(&self, holds: impl Fn(u64, u64) -> bool) {
         for (id, label, sender) in self.open_flows() {
             let (Some(here), Some(there)) =
@@ -127,13 +128,13 @@ impl World {
             let entitled = here.send + flow.sent - announced;
             assert!(
                 holds(there.recv, entitled),
-                "stream {label} from side {sender}: the receiver takes {}, the sender and the carrier have {entitled}",
+                "stream {label} from side {sender}: receiver accepts {} bytes, credit plus bytes in flight {entitled}",
                 there.recv
             );
         }
     }
 
-    /// Streams that both sides know, each for the direction that one side sends and has not ended.
+    /// Streams that exist on both sides, once for each direction that the sender has not ended.
     fn open_flows(&self) -> impl Iterator<Item = (StreamId, u32, usize)> {
         (0..2).flat_map(move |side| {
             self.sides[side]
@@ -154,7 +155,7 @@ impl World {
         self.sides[side].session.credit(id)
     }
 
-    /// Up to which offset the payload of `label` has been announced to `side`.
+    /// Offset up to which the payload of `label` has been announced to `side`.
     fn announced(&self, side: usize, label: u32) -> u64 {
         let mut sockets = self.sides[side].sockets.values();
         sockets
@@ -170,7 +171,11 @@ impl World {
             .find(|(_, socket)| socket.label == label)?;
         let agreed = socket.phase == Phase::Open || self.profile.protocol == Protocol::Native;
         let credit = peer.session.credit(*peer_id).filter(|_| agreed)?;
-        assert_eq!(credit.peer, id.number(), "stream {label} has two numbers");
+        assert_eq!(
+            credit.peer,
+            id.number(),
+            "the sides number stream {label} differently"
+        );
         Some(credit)
     }
 
@@ -197,7 +202,7 @@ impl World {
         }
     }
 
-    /// Empties the carrier and compares both ends' books.
+    /// Empties the carrier and compares the states of both ends.
     pub fn settle_and_check(&mut self) {
         let pipes = |links: &mut Vec<Link>| -> Vec<bool> {
             let pipes = links.iter_mut().flat_map(|link| &mut link.pipes);
@@ -218,7 +223,7 @@ impl World {
                 );
                 assert!(
                     state.retained.is_empty(),
-                    "side {side} keeps {:?}",
+                    "side {side} retains {:?}",
                     state.retained
                 );
             }
@@ -231,7 +236,7 @@ impl World {
         }
     }
 
-    /// At rest the table holds the streams of the sockets, and nothing else.
+    /// Checks that the table has exactly the streams of the sockets when nothing is in flight.
     fn check_table(&self, side: usize) {
         let Self { sides, .. } = self;
         for id in sides[side].session.streams() {
@@ -241,7 +246,10 @@ impl World {
             );
         }
         for (id, socket) in &sides[side].sockets {
-            assert!(!socket.is_complete(), "{id:?} is over and kept: {socket:?}");
+            assert!(
+                !socket.is_complete(),
+                "{id:?} is complete but still in the table: {socket:?}"
+            );
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Where every decision of a run comes from: a seed, or the bytes of a fuzzer.
+//! The source of all decisions of a run: a seed, or the bytes of a fuzzer.
 
 use std::collections::VecDeque;
 
-/// A stream of choices. The same ones give the same run.
+/// A sequence of choices. The same sequence always produces the same run.
 #[derive(Debug)]
 pub enum Choices {
     /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
     Seed(u64),
-    /// A fuzzer's input; behind its end every choice is zero.
+    /// A fuzzer's input. After its end, every choice is zero.
     Bytes(VecDeque<u8>),
 }
 
@@ -33,23 +33,23 @@ impl Choices {
         (bits % bound as u64) as usize
     }
 
-    /// True once in `n` times; false behind the end of the bytes.
+    /// True once in `n` times. False after the end of the bytes.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == n - 1
     }
 
-    /// One of `options`; the first behind the end of the bytes.
+    /// One of `options`. After the end of the bytes, the first of `options`.
     pub fn of<T: Copy>(&mut self, options: &[T]) -> T {
         options[self.below(options.len())]
     }
 
-    /// A length of any order of magnitude up to `most`, at least 1.
+    /// A length from 1 to `most`, of any order of magnitude.
     pub fn length(&mut self, most: usize) -> usize {
         let digits = self.below(most.ilog2() as usize + 1) as u32;
         (1 + self.below(2 << digits)).min(most)
     }
 
-    /// A fuzzer's input is used up.
+    /// Whether a fuzzer's input is used up.
     pub fn exhausted(&self) -> bool {
         matches!(self, Self::Bytes(bytes) if bytes.is_empty())
     }

@@ -1,4 +1,4 @@
-//! The fair end of a run: faults off, readers open, and everything must come to its end.
+//! The fair end of a run: no more faults occur, all readers read, and all streams must end.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use muxtunnel_proto::StreamId;
 use super::link::Link;
 use super::world::World;
 
-/// Rounds without anything moving after which a run counts as hung.
+/// A run fails after this many rounds without progress.
 const IDLE_ROUNDS_MAX: usize = 8;
-/// Longest that an acknowledgement waits.
+/// Longest delay of an acknowledgement.
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
 impl World {
-    /// Lets everything end, then judges it.
+    /// Lets all streams and sessions end, and then checks the run.
     pub fn finish_fairly(&mut self) {
         self.end_faults();
         let mut idle = 0;
@@ -33,18 +33,22 @@ impl World {
         }
         self.settle();
         for (side, state) in self.sides.iter().enumerate() {
-            assert_eq!(state.session.stream_count(), 0, "side {side} keeps streams");
+            assert_eq!(
+                state.session.stream_count(),
+                0,
+                "side {side} still has streams"
+            );
             assert_eq!(
                 state.session.receive_budget_used(),
                 0,
-                "side {side} keeps memory"
+                "side {side} still holds memory"
             );
         }
         self.check_listens();
         self.model.judge();
         assert!(
             self.model.lost != [false; 2] || self.heard == self.asked,
-            "{} carriers were asked for, {} heard of",
+            "the exit last requested {} carriers, the entry last received a request for {}",
             self.asked,
             self.heard
         );
@@ -56,17 +60,17 @@ impl World {
     fn wants_transmit(&self, side: usize) -> bool {
         let mut open = self.links.iter().filter(|link| !link.gone[side]);
         open.any(|link| {
-            let id = link.ids[side].expect("it is not gone");
+            let id = link.ids[side].expect("the carrier is not gone");
             self.sides[side].session.wants_transmit(id)
         })
     }
 
-    /// The entry dials where it has no carrier. Returns whether it did.
+    /// Lets the entry dial if it has no carrier. Returns whether the entry dialled.
     fn reconnect(&mut self) -> bool {
         self.alive() == 0 && self.dial()
     }
 
-    /// Acknowledgements are the only thing that time alone makes due.
+    /// Advances the clock to the next acknowledgement, the only frame that depends only on time.
     fn wait_for_ack(&mut self) -> bool {
         let open = (0..2).filter(|side| !self.model.lost[*side]);
         let due = open
@@ -79,7 +83,8 @@ impl World {
         true
     }
 
-    /// Only one side's session is over: the other's comes to its end by itself.
+    /// Handles the case that only one side's session is over. The other session must end by its
+    /// timeout.
     fn wait_for_timeout(&mut self) -> bool {
         let over = self.model.lost;
         let alone = (0..2).find(|side| over[1 - side] && !over[*side]);
@@ -104,7 +109,7 @@ impl World {
         }
     }
 
-    /// Everybody does what there is to do once. Returns whether anything moved.
+    /// Lets both sides act once. Returns whether any progress was made.
     pub fn fair_round(&mut self) -> bool {
         let mut moved = false;
         for side in 0..2 {
@@ -126,7 +131,7 @@ impl World {
         moved
     }
 
-    /// Nothing can move before something arrives. Returns whether there is something on its way.
+    /// Advances the clock to the next arrival. Returns whether anything is in flight.
     fn wait_for_arrival(&mut self) -> bool {
         let arrival: Option<Instant> = self.links.iter().filter_map(Link::next_arrival).min();
         let Some(arrival) = arrival.filter(|arrival| *arrival > self.now) else {

@@ -1,4 +1,4 @@
-//! What the sessions say to the drivers and their applications.
+//! The events that sessions report to drivers and applications.
 
 use muxtunnel_proto::{
     CarrierId, Event, ListenEvent, Outcome, Reason, ResetCode, Source, StreamId,
@@ -10,17 +10,18 @@ use super::socket::{Phase, Socket};
 use super::world::{ENTRY, World};
 
 impl World {
-    /// What the session has to say to the applications.
+    /// Handles the session's events.
     pub fn drain_events(&mut self, side: usize) {
         while let Some(event) = self.sides[side].session.poll_event() {
             self.trace.note(format_args!("{side} sees {event:?}"));
             match event {
                 Event::Ready | Event::GoAway => {}
+                Event::Assigned(_) => panic!("an assignment, which was not agreed"),
                 Event::CarrierUp { carrier } => self.carrier_is_up(side, carrier),
                 Event::CarrierEnded { carrier, .. } => self.end_carrier(side, carrier),
                 Event::CarrierRetired { carrier } => self.carrier_retired(side, carrier),
                 Event::CarriersWanted { count } => {
-                    assert_eq!(side, ENTRY, "who dials is asked");
+                    assert_eq!(side, ENTRY, "the exit received a request for carriers");
                     self.heard = count;
                     self.see(Seen::CarriersWanted);
                 }
@@ -37,7 +38,10 @@ impl World {
                 Event::Opened { stream, .. } => self.opened(side, stream),
                 Event::OpenFailed { stream, refusal } => {
                     let Some(socket) = self.sides[side].sockets.remove(&stream) else {
-                        assert!(self.model.lost[side], "an answer to {stream:?}, given up");
+                        assert!(
+                            self.model.lost[side],
+                            "an answer to {stream:?}, which was given up"
+                        );
                         continue;
                     };
                     self.note_open_failed(side, &socket, refusal.reason);
@@ -49,7 +53,7 @@ impl World {
                 }
                 Event::OpenReturned { stream } => {
                     let socket = self.sides[side].sockets.remove(&stream);
-                    let label = socket.expect("an open that was given up").label;
+                    let label = socket.expect("the open was not given up").label;
                     self.see(Seen::OpenReturned);
                     if self.model.went_away[1 - side] {
                         self.see(Seen::GoAwayCrossedOpen);
@@ -80,7 +84,7 @@ impl World {
         let label = target["tcp://".len()..target.len() - 2]
             .parse()
             .expect("a label");
-        assert_eq!(source, self.profile.source_of(label), "of {label}");
+        assert_eq!(source, self.profile.source_of(label), "stream {label}");
         self.model.see_incoming(label, side);
         let (plan, ending) = self.draw_plan();
         let socket = Socket::new(label, Phase::Dialling, plan, ending);
@@ -91,7 +95,7 @@ impl World {
         }
     }
 
-    /// The dial of a target has ended.
+    /// Ends the dial of a target.
     pub fn answer(&mut self, side: usize, id: StreamId) {
         if self.profile.faults.refusals && self.choices.one_in(5) {
             self.refuse(side, id);
@@ -104,7 +108,7 @@ impl World {
         let socket = self.sides[side]
             .sockets
             .get_mut(&id)
-            .expect("it was given up");
+            .expect("the stream was not given up");
         assert_eq!(socket.phase, Phase::Opening, "opened twice");
         socket.phase = Phase::Open;
         socket.waits = false;
@@ -128,7 +132,7 @@ impl World {
         let socket = self.sides[side]
             .sockets
             .get_mut(&id)
-            .expect("it was given up");
+            .expect("the stream was not given up");
         assert!(!socket.finish_seen && socket.cut.is_none(), "ended twice");
         socket.finish_seen = true;
         let label = socket.label;
@@ -144,15 +148,25 @@ impl World {
             return;
         }
         if cause == Outcome::Stalled {
-            assert!(socket.held > 0 && socket.cut.is_none(), "it did not stall");
-            assert!(self.profile.stall_timeout.is_some(), "nobody has to read");
+            assert!(
+                socket.held > 0 && socket.cut.is_none(),
+                "the socket did not stall"
+            );
+            assert!(
+                self.profile.stall_timeout.is_some(),
+                "the profile has no stall timeout"
+            );
             self.see(Seen::Stalled);
-            // The driver drops what came.
+            // The driver drops the received payload.
             self.give_up(side, id, ResetCode::Stalled);
             return;
         }
         assert_eq!(socket.cut, None, "cut twice");
-        assert_ne!(socket.phase, Phase::Opening, "an open fails, it is not cut");
+        assert_ne!(
+            socket.phase,
+            Phase::Opening,
+            "an open was cut instead of failing"
+        );
         socket.cut = Some(cause);
         socket.ended = true;
         socket.batch = None;
@@ -166,7 +180,7 @@ impl World {
         });
         if phase == Phase::Dialling {
             self.see(Seen::ResetBeforeAccept);
-            // Nobody is there who could take what came.
+            // No socket exists for the payload.
             self.give_up(side, id, ResetCode::Cancelled);
         }
     }
@@ -181,7 +195,7 @@ impl World {
         }
     }
 
-    /// A socket whose directions have both ended is closed by its driver.
+    /// The driver closes a socket when both directions have ended.
     pub fn drop_if_over(&mut self, side: usize, id: StreamId) {
         let socket = &self.sides[side].sockets[&id];
         let label = socket.label;

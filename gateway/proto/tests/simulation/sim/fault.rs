@@ -1,4 +1,4 @@
-//! What goes wrong, as far as the profile of the run allows it.
+//! The faults that the profile of the run permits.
 
 use super::seen::Seen;
 use super::socket::Phase;
@@ -45,7 +45,7 @@ impl World {
         if count > 0 {
             let nth = self.choices.below(count);
             let socket = self.sides[side].sockets.values_mut().nth(nth);
-            socket.expect("it was counted").stalled ^= true;
+            socket.expect("the index is below the count").stalled ^= true;
         }
     }
 
@@ -56,8 +56,11 @@ impl World {
         }
         let nth = self.choices.below(count);
         let sockets = &self.sides[side].sockets;
-        let (&id, socket) = sockets.iter().nth(nth).expect("it was counted");
-        // A target that has not been reached is refused, not cut.
+        let (&id, socket) = sockets
+            .iter()
+            .nth(nth)
+            .expect("the index is below the count");
+        // The dial of a target that has not answered is refused, not cut.
         if socket.phase != Phase::Dialling {
             let code = self.draw_code();
             self.give_up(side, id, code);
@@ -70,7 +73,7 @@ impl World {
         self.sides[side].session.go_away();
     }
 
-    /// Nothing fails from here on: each side gets what it waits for.
+    /// Ends all faults, so that each side receives the answers for which it waits.
     pub fn end_faults(&mut self) {
         self.profile.faults = super::profile::Faults::default();
         self.fair_since = Some(self.now);
@@ -90,7 +93,7 @@ impl World {
         }
     }
 
-    /// Every dial of `side` ends, well or not.
+    /// Ends every dial of `side`, with success if `well`.
     pub fn answer_all(&mut self, side: usize, well: bool) {
         let dialling: Vec<_> = self.sides[side]
             .sockets

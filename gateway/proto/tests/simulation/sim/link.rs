@@ -1,4 +1,4 @@
-//! A connection between the two sides: a carrier of both sessions, or one that was refused.
+//! A connection between the two sides: a carrier of both sessions, or a refused connection.
 
 use std::time::{Duration, Instant};
 
@@ -7,24 +7,25 @@ use muxtunnel_proto::CarrierId;
 use super::pipe::Pipe;
 
 pub struct Link {
-    /// As each side's session numbers it; `None`: it knows nothing of it.
+    /// The carrier's number in each side's session. `None`: the session does not have the carrier.
     pub ids: [Option<CarrierId>; 2],
-    /// By the side that writes.
+    /// One pipe for each side that writes.
     pub pipes: [Pipe; 2],
-    /// A side's driver has given it up.
+    /// Whether a side's driver has dropped the link.
     pub gone: [bool; 2],
-    /// A side's session has no more use for it: what waits is written, nothing is read.
+    /// Whether a side's session no longer needs the link. Waiting frames are still written, but
+    /// nothing is read.
     pub ending: [bool; 2],
-    /// Control frames that were written and not handled yet, by the side that wrote them.
+    /// Control frames that were written but not handled yet, by the side that wrote them.
     pub unheard: [Vec<Vec<u8>>; 2],
-    /// RETIRE was written, by the side that wrote it.
+    /// Whether RETIRE was written, by the side that wrote it.
     pub retired: [bool; 2],
-    /// A PING came on it to this side and is not answered.
+    /// Whether a PING to this side has arrived and is not answered yet.
     pub pinged: [bool; 2],
 }
 
 impl Link {
-    /// `delays`: one way, by the side that writes.
+    /// `delays` are the one-way delays, by the side that writes.
     pub fn new(delays: [Duration; 2], ids: [Option<CarrierId>; 2]) -> Self {
         Self {
             gone: ids.map(|id| id.is_none()),
@@ -37,17 +38,17 @@ impl Link {
         }
     }
 
-    /// Streams may go on over it.
+    /// Whether streams may use the link.
     pub fn is_alive(&self) -> bool {
         [self.gone, self.ending, self.retired] == [[false; 2]; 3]
     }
 
-    /// Nothing is on its way to anybody.
+    /// Whether nothing is in flight.
     pub fn is_empty(&self) -> bool {
         (0..2).all(|side| self.gone[1 - side] || self.pipes[side].is_empty())
     }
 
-    /// When the next byte arrives at somebody.
+    /// The time at which the next byte arrives at one of the sides.
     pub fn next_arrival(&self) -> Option<Instant> {
         let read = (0..2).filter(|side| !self.gone[1 - side] && !self.ending[1 - side]);
         read.filter_map(|side| self.pipes[side].next_arrival())

@@ -1,4 +1,4 @@
-//! Listeners that the entry asks the exit for, as both of them know of them.
+//! The listeners that the entry requests from the exit, in the view of both sides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,24 @@ use super::profile::Protocol;
 use super::seen::Seen;
 use super::world::{ENTRY, EXIT, World};
 
-/// Most that an entry has at once here.
+/// Maximum number of concurrent listeners of an entry.
 const LISTENS_MAX: usize = 6;
 
-/// What either side was told.
+/// The listeners of each side.
 #[derive(Debug, Default)]
 pub struct Listens {
-    /// The entry's; whether the exit listens.
+    /// The entry's listeners, and whether the exit listens.
     entry: BTreeMap<ListenId, bool>,
-    /// The exit's; whether it has answered.
+    /// The exit's listeners, and whether it has answered.
     exit: BTreeMap<ListenId, bool>,
     given_out: BTreeSet<ListenId>,
     arrived: BTreeSet<ListenId>,
-    /// Refused or closed by the exit.
+    /// Listeners that the exit refused or closed.
     ended: BTreeSet<ListenId>,
 }
 
 impl World {
-    /// One side wants something else.
+    /// Lets one side change its listeners.
     pub fn draw_listen(&mut self, side: usize) {
         if self.model.lost[side] {
             return;
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Answers every request to listen that is still open.
+    /// Answers every open request to listen.
     pub fn answer_all_listens(&mut self) {
         let open = self.listens.exit.iter().filter(|(_, answered)| !**answered);
         for listen in open.map(|(listen, _)| *listen).collect::<Vec<_>>() {
@@ -90,14 +90,14 @@ impl World {
                 assert!(self.listens.given_out.contains(&listen));
                 assert!(
                     self.listens.arrived.insert(listen),
-                    "{listen:?} comes twice"
+                    "{listen:?} was requested twice"
                 );
                 self.listens.exit.insert(listen, false);
             }
             Event::Listen(ListenEvent::GivenUp { listen }) => {
                 assert!(!self.listens.entry.contains_key(&listen));
                 let before = self.listens.exit.remove(&listen);
-                assert!(side == EXIT && before.is_some(), "{listen:?} is not known");
+                assert!(side == EXIT && before.is_some(), "{listen:?} is unknown");
                 self.see(Seen::ListenGivenUp);
             }
             Event::Listen(ListenEvent::Listening { listen, .. }) => {
@@ -111,14 +111,17 @@ impl World {
                 assert!(gone || self.listens.ended.contains(&listen));
                 self.see(Seen::ListenEnded);
             }
-            other => panic!("{other:?} is not of a listener"),
+            other => panic!("{other:?} is not an event of a listener"),
         }
     }
 
-    /// Everything has arrived.
+    /// Compares both sides when nothing is in flight.
     pub fn check_listens(&self) {
         if self.model.lost == [false; 2] {
-            assert_eq!(self.listens.entry, self.listens.exit, "at rest");
+            assert_eq!(
+                self.listens.entry, self.listens.exit,
+                "the sides disagree although nothing is in flight"
+            );
         }
     }
 }

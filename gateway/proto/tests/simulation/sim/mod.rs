@@ -1,9 +1,10 @@
-//! Deterministic simulation of two sessions: everything is drawn from one source of choices, so the
-//! same harness is a sweep over seeds, a replay and a fuzz target.
+//! Deterministic simulation of two sessions. Every decision comes from one source of choices, so
+//! the same harness is used for a sweep over seeds, for a replay, and as a fuzz target.
 //!
-//! [`world`] is the stage and moves the clock; [`application`], [`event`], [`carrier`], [`pool`] and [`fault`] are
-//! what can happen on it; [`model`] and [`wire`] judge what sessions say to applications and to each other;
-//! [`check`] holds at every moment; [`ending`] lets a run come to its end.
+//! [`world`] has the state and advances the clock. [`application`], [`event`], [`carrier`],
+//! [`pool`] and [`fault`] are the possible actions. [`model`] checks the events that sessions
+//! report to applications. [`wire`] checks the frames that they send to each other. [`check`] has
+//! the invariants of every step. [`ending`] ends a run.
 
 #![allow(
     unreachable_pub,
@@ -37,9 +38,9 @@ pub use seen::{Seen, Sometimes};
 pub use socket::Ending;
 pub use world::{ENTRY, EXIT, World};
 
-/// Things that happen in a run before its fair end.
+/// Number of actions in a run before its fair end.
 const STEPS: usize = 1000;
-/// Steps between two comparisons of both ends' books.
+/// Number of actions between two comparisons of the states of both ends.
 const STEPS_BETWEEN_RESTS: usize = 200;
 
 /// One run from its first choice to its end.

@@ -1,8 +1,10 @@
-//! The reference model: what each application did to each stream, and so what the other may see.
+//! The reference model: the actions of each application on each stream, and so the events that the
+//! other application may observe.
 //!
-//! Every event of a session is judged here when it comes: a byte that arrives is the next one that was
-//! sent, an end of file comes behind the last byte, a cut has an author and carries his code. At the
-//! end [`Model::judge`] asks that every stream ended in a way that somebody caused and both sides know.
+//! The model checks every event of a session when it occurs. An arriving byte must be the next byte
+//! that was sent. An end of file must follow the last byte. A cut must have been requested by a
+//! side and must have the code of that side. At the end, [`Model::judge`] checks that every stream
+//! ended for a known cause and that both sides were informed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,18 +14,18 @@ use muxtunnel_proto::{Outcome, Reason, Refusal, ResetCode};
 use super::pipe::Portion;
 use super::profile::Protocol;
 
-/// What one side sends on a stream.
+/// The data that one side sends on a stream.
 #[derive(Debug, Default, Clone)]
 pub struct Flow {
-    /// Given to the session.
+    /// Number of bytes passed to the session.
     pub sent: u64,
-    /// The session was told that this is all.
+    /// Whether the session has been informed of the end of the bytes.
     pub finished: bool,
-    /// All before this.
+    /// All bytes before this offset have arrived.
     pub arrived: u64,
-    /// Behind a gap: start and end.
+    /// Ranges after a gap, from start to end.
     pub early: BTreeMap<u64, u64>,
-    /// Taken by the receiving socket.
+    /// Number of bytes that the receiving socket has taken.
     pub delivered: u64,
 }
 
@@ -33,17 +35,17 @@ impl Flow {
     }
 }
 
-/// How one side's application saw a stream end.
+/// How a stream ended in the view of one side's application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Both directions came to a clean end.
+    /// Both directions ended cleanly.
     Complete,
     Cut(Outcome),
-    /// This application cut it.
+    /// This application cut the stream.
     GaveUp,
-    /// It answered the open by a refusal.
+    /// The application refused the open.
     Refused,
-    /// Its open failed.
+    /// The application's open failed.
     NotOpened(Refusal),
 }
 
@@ -51,12 +53,12 @@ pub enum Verdict {
 pub struct Record {
     pub opener: usize,
     pub opened_at: Instant,
-    /// By the side that sends.
+    /// One flow for each side that sends.
     pub flows: [Flow; 2],
     /// The code by which a side's application cut the stream.
     pub gave_up: [Option<ResetCode>; 2],
     pub refusal: Option<Refusal>,
-    /// The acceptor knows of it.
+    /// Whether the acceptor has received the open.
     pub incoming: bool,
     pub accepted: bool,
     pub verdicts: [Option<Verdict>; 2],
@@ -66,16 +68,16 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Model {
     protocol: Protocol,
-    /// Of each side.
+    /// The open timeout of each side.
     open_timeouts: [Duration; 2],
     pub streams: Vec<Record>,
-    /// A side takes no more streams.
+    /// Whether a side accepts no more streams.
     pub went_away: [bool; 2],
-    /// A side's carrier is gone.
+    /// Whether a side's carrier is lost.
     pub lost: [bool; 2],
 }
 
-/// The reason that the model's applications refuse by.
+/// The refusal that the model's applications return.
 pub fn refusal(label: u32, reason: Reason) -> Refusal {
     Refusal::new(reason, format!("refused {label}"))
 }
@@ -91,7 +93,7 @@ impl Model {
         }
     }
 
-    /// `opener` asks for a stream; returns its label.
+    /// Records that `opener` opens a stream. Returns the label of the stream.
     pub fn open(&mut self, opener: usize, now: Instant) -> u32 {
         self.streams.push(Record {
             opener,
@@ -112,7 +114,7 @@ impl Model {
 
     pub fn see_incoming(&mut self, label: u32, side: usize) {
         let went_away = self.went_away[side] && self.protocol == Protocol::Native;
-        assert!(!went_away, "stream {label} was taken after GOAWAY");
+        assert!(!went_away, "stream {label} was accepted after GOAWAY");
         let stream = self.of(label);
         assert!(stream.opener != side && !stream.incoming, "stream {label}");
         stream.incoming = true;
@@ -126,18 +128,18 @@ impl Model {
         );
     }
 
-    /// Payload came for the socket of the side that it is not from. Returns how many bytes can be
-    /// delivered by it.
+    /// Records payload that arrived for the socket of `side`. Returns the number of bytes that
+    /// become deliverable.
     pub fn see_payload(&mut self, portion: &Portion, label: u32, side: usize) -> u64 {
         assert_eq!(portion.label, label, "payload of another stream");
-        assert_ne!(portion.from, side, "payload came back");
+        assert_ne!(portion.from, side, "a side received its own payload");
         let flow = &mut self.of(label).flows[portion.from];
         let (start, end) = (portion.range.start, portion.range.end);
-        assert!(end <= flow.sent, "stream {label}: made up");
+        assert!(end <= flow.sent, "stream {label}: bytes were never sent");
         let before = flow.early.range(..end).next_back();
         assert!(
             start >= flow.arrived && before.is_none_or(|(_, before)| *before <= start),
-            "stream {label}: {start}..{end} came twice"
+            "stream {label}: {start}..{end} arrived twice"
         );
         flow.early.insert(start, end);
         let arrived = flow.arrived;
@@ -164,24 +166,24 @@ impl Model {
         let by_peer = stream.gave_up[1 - side];
         let justified = match (cause, protocol) {
             (Outcome::PeerReset(code), Protocol::Native) => by_peer == Some(code),
-            // JMUX names no reason.
+            // JMUX carries no reason.
             (Outcome::PeerReset(code), Protocol::Jmux) => {
                 by_peer.is_some() && code == ResetCode::Cancelled
             }
             (Outcome::CarrierLost, _) => lost,
             (Outcome::PeerBrokeCredit | Outcome::Stalled, _) => false,
         };
-        assert!(justified, "stream {label}: {cause:?} that nobody caused");
+        assert!(justified, "stream {label}: {cause:?} has no cause");
     }
 
-    /// The session says that the other side has nothing of the stream and will not have it.
+    /// The session reports that the peer has not received the open, and will not receive it.
     pub fn see_returned(&mut self, label: u32, side: usize) {
-        // Where the session was lost, the open had not left.
+        // If the session was lost, the open had not left.
         let away = self.went_away[1 - side] || self.lost[side];
         let stream = self.of(label);
         assert_eq!(stream.opener, side, "stream {label}");
-        assert!(away && !stream.incoming, "stream {label} was taken");
-        let refusal = Refusal::new(Reason::General, "it was returned");
+        assert!(away && !stream.incoming, "stream {label} was accepted");
+        let refusal = Refusal::new(Reason::General, "the open was returned");
         self.end(label, side, Verdict::NotOpened(refusal));
     }
 
@@ -195,11 +197,11 @@ impl Model {
         let timed_out =
             refusal.reason == Reason::TimedOut && now >= stream.opened_at + open_timeout;
         let unheard = general && !stream.incoming && (away || jmux);
-        // Taken up and cut before the answer had left.
+        // The stream was accepted, and cut before the answer had left.
         let given_up = general && stream.gave_up[1 - side].is_some();
         let refused = stream.refusal.as_ref() == Some(refusal);
         let justified = refused || given_up || timed_out || unheard || lost;
-        assert!(justified, "stream {label}: {refusal:?} that nobody caused");
+        assert!(justified, "stream {label}: {refusal:?} has no cause");
         if timed_out && stream.refusal.is_none() {
             stream.gave_up[side] = Some(ResetCode::OpenTimeout);
         }
@@ -211,7 +213,7 @@ impl Model {
         *known = Some(verdict);
     }
 
-    /// After everything has come to its end.
+    /// Judges all streams after everything has ended.
     pub fn judge(&self) {
         for (label, stream) in self.streams.iter().enumerate() {
             for side in 0..2 {
@@ -238,7 +240,7 @@ impl Model {
         if stream.gave_up[1 - side].is_some() && !self.lost[side] {
             assert!(
                 *verdict != Verdict::Complete || stream.flows[side].finished,
-                "stream {label} was cut and side {side} was never told"
+                "stream {label} was cut, but side {side} did not learn of it"
             );
         }
         let untouched =

@@ -1,4 +1,4 @@
-//! Properties of any input at all: what the fuzz targets run, and what the committed corpora replay.
+//! Properties of arbitrary input. The fuzz targets run them, and `cargo test` replays the corpora.
 
 mod session;
 
@@ -10,14 +10,14 @@ use super::{Choices, run};
 
 pub use session::session_input;
 
-/// An input to nothing but zero, one or two frames of JMUX.
+/// A decoded JMUX frame stays within the input, and its encoding decodes to the same frame.
 pub fn codec_jmux(input: &[u8]) {
     use jmux::codec::{Decoded, decode, encode};
     match decode(input) {
         Ok(Decoded::Control { control, consumed }) => {
             let again = decode(&encode(&control));
             check_consumed(input, consumed, &control);
-            // A description that is too long is cut when it is sent.
+            // The encoder truncates a description that is too long.
             if let Ok(Decoded::Control { control: same, .. }) = again
                 && !matches!(control, jmux::codec::Control::OpenFailed { .. })
             {
@@ -30,7 +30,7 @@ pub fn codec_jmux(input: &[u8]) {
     }
 }
 
-/// The same for the native protocol.
+/// A decoded native frame stays within the input, and its encoding decodes to the same frame.
 pub fn codec_native(input: &[u8]) {
     use native::codec::{Decoded, datagram_header, decode, encode, stream_header};
     match decode(input) {
@@ -68,7 +68,7 @@ fn check_needed(input: &[u8], needed: usize) {
     assert!((input.len() + 1..=most).contains(&needed), "{needed}");
 }
 
-/// Two honest sessions; the input decides what happens.
+/// Runs two sessions that comply with the protocol. The input selects the events.
 pub fn pair(input: &[u8]) {
     run(None, Choices::of_bytes(input), false);
 }

@@ -1,15 +1,15 @@
-//! One direction of a carrier: bytes in order, after a delay, in any pieces; at a cut the tail is lost.
+//! One direction of a carrier. It delivers bytes in order, after a delay, in pieces of any size. A
+//! cut loses the bytes at the end.
 //!
-//! Control frames and headers are real bytes. Payload is kept as the range of its stream that it is,
-//! so that moving a megabyte costs as much as moving a byte and every byte that arrives is known to be
-//! the right one. Where a session looks at what follows a header, it sees the bytes that the payload
-//! would have.
+//! Control frames and headers are real bytes. Payload is stored as a range of its stream. So the
+//! transfer of a megabyte costs as much as the transfer of a byte, and every arriving byte can be
+//! verified. If a session reads beyond a header, it receives the bytes that the payload would have.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A part of what one side sends on the stream `label`.
+/// A range of the bytes that one side sends on the stream `label`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Portion {
     pub label: u32,
@@ -31,7 +31,7 @@ impl Piece {
         }
     }
 
-    /// Takes the first `length` bytes off.
+    /// Removes and returns the first `length` bytes.
     fn split_off_front(&mut self, length: usize) -> Self {
         match self {
             Self::Bytes(bytes) => {
@@ -65,14 +65,15 @@ impl Piece {
 #[derive(Debug)]
 pub struct Pipe {
     delay: Duration,
-    /// Written, not read by the other side's driver yet, with the moment of arrival.
+    /// Pieces that are written but not read by the other side's driver, with the time of arrival.
     flying: VecDeque<(Instant, Piece)>,
-    /// Read by the driver, not taken by the session yet.
+    /// Pieces that are read by the driver but not taken by the session.
     unread: VecDeque<Piece>,
     flying_bytes: usize,
-    /// The writer has closed it, or it was cut: nothing more comes in.
+    /// Whether the writer has closed the pipe or the pipe was cut, so that it accepts no more
+    /// bytes.
     ended: bool,
-    /// Nothing is read for now.
+    /// Whether the reader's driver currently does not read.
     pub stalled: bool,
 }
 
@@ -103,7 +104,7 @@ impl Pipe {
         }
     }
 
-    /// What the writer has in it, bytes.
+    /// Number of bytes that are written and not read.
     pub fn flying_bytes(&self) -> usize {
         self.flying_bytes
     }
@@ -112,12 +113,12 @@ impl Pipe {
         self.flying.front().map(|(arrival, _)| *arrival)
     }
 
-    /// Nothing is in it.
+    /// Whether all bytes in the pipe were read and taken.
     pub fn is_empty(&self) -> bool {
         self.flying.is_empty() && self.unread.is_empty()
     }
 
-    /// The reader's driver reads up to `length` bytes of what has arrived.
+    /// Lets the reader's driver read up to `length` bytes that have arrived.
     pub fn read(&mut self, now: Instant, length: usize) -> usize {
         let mut left = length;
         while left > 0
@@ -149,26 +150,26 @@ impl Pipe {
         out
     }
 
-    /// The session took a header or a control frame of `length` bytes.
+    /// Removes a header or a control frame of `length` bytes, which the session has handled.
     pub fn skip(&mut self, length: usize) {
         let mut left = length;
         while left > 0 {
             let piece = self
                 .take_front(left)
-                .expect("a frame ends behind its bytes");
+                .expect("the frame is longer than the unread bytes");
             assert!(
                 matches!(piece, Piece::Bytes(_)),
-                "payload was taken for a frame: {piece:?}"
+                "payload was read as a frame: {piece:?}"
             );
             left -= piece.len();
         }
     }
 
-    /// The next unread payload, at most `length` bytes.
+    /// Removes and returns the next unread payload, at most `length` bytes.
     pub fn take_payload(&mut self, length: usize) -> Option<Portion> {
         match self.take_front(length)? {
             Piece::Payload(portion) => Some(portion),
-            Piece::Bytes(bytes) => panic!("a frame was taken for payload: {bytes:02x?}"),
+            Piece::Bytes(bytes) => panic!("a frame was read as payload: {bytes:02x?}"),
         }
     }
 
@@ -181,7 +182,7 @@ impl Pipe {
         }
     }
 
-    /// Nothing more is written; all but the first `kept` bytes in it are lost.
+    /// Ends the pipe. All bytes in the pipe except the first `kept` are lost.
     pub fn cut(&mut self, kept: usize) {
         self.ended = true;
         let mut left = kept;
@@ -194,7 +195,7 @@ impl Pipe {
         self.flying_bytes = self.flying.iter().map(|(_, piece)| piece.len()).sum();
     }
 
-    /// The reader's driver sees the end of it.
+    /// Whether the reader's driver sees the end.
     pub fn at_end(&self) -> bool {
         self.ended && self.flying.is_empty()
     }

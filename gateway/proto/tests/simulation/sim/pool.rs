@@ -1,4 +1,4 @@
-//! Carriers that are asked for, and carriers that are retired.
+//! The actions on the pool: the request and the retirement of carriers.
 
 use muxtunnel_proto::CarrierId;
 
@@ -6,11 +6,11 @@ use super::carrier::{ACK, PONG, RETIRE};
 use super::seen::Seen;
 use super::world::{ENTRY, EXIT, World};
 
-/// First byte of a frame.
+/// Frame type: the first byte of a CARRIERS frame.
 const CARRIERS: u8 = 0x22;
 
 impl World {
-    /// The entry begins to retire one of its carriers. Returns whether it could.
+    /// Lets the entry begin to retire one of its carriers. Returns whether the session permits it.
     pub fn retire(&mut self) -> bool {
         let link = self.choices.below(self.links.len());
         let Some(id) = self.links[link].ids[ENTRY].filter(|_| self.links[link].is_alive()) else {
@@ -22,7 +22,7 @@ impl World {
         begins
     }
 
-    /// The exit asks for another number of carriers.
+    /// Lets the exit request a random number of carriers.
     pub fn ask_for_carriers(&mut self) {
         let count = self.choices.below(20) as u32;
         if !self.model.lost[EXIT] && self.sides[EXIT].session.is_ready() && self.profile.resume() {
@@ -31,16 +31,16 @@ impl World {
         }
     }
 
-    /// A carrier was retired in order: nothing that was said on it is left unheard.
+    /// Checks that every frame of a carrier that was retired in order has been handled.
     pub fn carrier_retired(&mut self, side: usize, id: CarrierId) {
         let mut links = self.links.iter();
         let link = links.position(|link| link.ids[side] == Some(id));
-        let link = link.expect("a carrier that never was");
+        let link = link.expect("the carrier is unknown");
         let state = &mut self.links[link];
-        assert!(state.retired[side], "{id:?} was not to be retired");
+        assert!(state.retired[side], "{id:?} was retired without RETIRE");
         let unheard = |bytes: &Vec<u8>| ![ACK, PONG, CARRIERS, RETIRE].contains(&bytes[0]);
         let unheard = state.unheard[side].iter().find(|bytes| unheard(bytes));
-        assert_eq!(unheard, None, "retired with frames on their way");
+        assert_eq!(unheard, None, "retired with frames in flight");
         state.ending[side] = true;
         self.see(if side == ENTRY {
             Seen::CarrierRetiredByItsPeer

@@ -1,7 +1,7 @@
-//! What one run is about: the protocol, the sizes and the faults that it may meet.
+//! The parameters of one run: the protocol, the sizes and the possible faults.
 //!
-//! Each run has only some of the faults (Groce and others: "Swarm testing", 2012): one that knows no
-//! resets fills its windows, one that knows no stalls drains them.
+//! Each run has only some of the faults (Groce and others: "Swarm testing", 2012). A run without
+//! resets fills its windows, and a run without stalls drains them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,28 +23,29 @@ impl Protocol {
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub protocol: Protocol,
-    /// One way through most carriers.
+    /// One-way delay of most carriers.
     pub delay: Duration,
-    /// One way through each carrier, by the side that writes; a later one begins again with the first.
+    /// One-way delays of each carrier, by the side that writes. Later carriers repeat the list.
     pub delays: [[Duration; 2]; DELAYS],
-    /// What the transport says of it: that of most carriers, nothing, or that of a first hop.
+    /// The RTT that the transport reports: the RTT of most carriers, no RTT, or the RTT of a first
+    /// hop.
     pub transport_rtt: Option<Duration>,
-    /// What a carrier holds before its writer waits, bytes.
+    /// Bytes that a carrier holds before its writer waits.
     pub pipe_bytes: usize,
-    /// What each side is told.
+    /// The configuration of each side.
     pub ends: [End; 2],
-    /// How long a socket may stall while others wait for credit.
+    /// The time for which a socket may stall while other sockets wait for credit.
     pub stall_timeout: Option<Duration>,
-    /// Carriers at once that the entry dials.
+    /// Maximum number of carriers that the entry dials at once.
     pub carriers_max: usize,
-    /// Streams of the whole run.
+    /// Number of streams in the whole run.
     pub streams: u32,
-    /// Most that a socket sends, bytes.
+    /// Maximum number of bytes that a socket sends.
     pub plan_bytes_max: usize,
     pub faults: Faults,
 }
 
-/// Delays of carriers that a run may have at once.
+/// Number of different carrier delays in a run.
 const DELAYS: usize = 4;
 
 /// The configuration of one side.
@@ -52,20 +53,20 @@ const DELAYS: usize = 4;
 pub struct End {
     pub streams_max: u32,
     pub receive_budget: u64,
-    /// Largest payload of a native frame that it takes, bytes.
+    /// Largest payload of a native frame that the side accepts, in bytes.
     pub frame_max: u32,
     pub open_timeout: Duration,
     pub hello_timeout: Duration,
-    /// Streams outlive their carrier, where the other side agrees.
+    /// Whether streams survive the loss of a carrier, if the other side agrees.
     pub resume: bool,
     pub retain: u64,
     pub resume_timeout: Duration,
 }
 
-/// What may happen besides plain traffic.
+/// The possible faults of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Sockets fail, also before an open is answered.
+    /// Sockets fail, possibly before an open is answered.
     pub aborts: bool,
     /// Opens are refused.
     pub refusals: bool,
@@ -73,25 +74,25 @@ pub struct Faults {
     pub slow_accepts: bool,
     /// Sockets stop reading for a while.
     pub stalls: bool,
-    /// Carriers stop moving for a while.
+    /// Carriers stop transferring bytes for a while.
     pub carrier_stalls: bool,
-    /// Nothing happens for seconds.
+    /// The clock advances by seconds without any action.
     pub pauses: bool,
-    /// A side takes no more streams.
+    /// A side accepts no more streams.
     pub go_away: bool,
-    /// The carrier ends in the middle.
+    /// The carrier ends in the middle of a frame or payload.
     pub cuts: bool,
-    /// Somebody who does not know the token tries to join.
+    /// A peer without the token tries to join.
     pub forgeries: bool,
 }
 
 impl Profile {
-    /// Whether streams outlive their carrier: both sides agree.
+    /// Whether both sides agree that streams survive the loss of a carrier.
     pub fn resume(&self) -> bool {
         self.ends.iter().all(|end| end.resume)
     }
 
-    /// What the target of a stream is told, where the protocol can say it: some are told nothing.
+    /// The source of a stream, if the protocol transmits sources. Some streams have no source.
     pub fn source_of(&self, label: u32) -> Option<Source> {
         let native = self.protocol == Protocol::Native;
         match label % 8 {
@@ -126,7 +127,8 @@ impl Profile {
         let streams = 1 + choices.below(40) as u32;
         let plan_bytes_max = choices.of(&[300_000, 1_000, 20_000, 4 << 20]);
         let transport_rtt = choices.of(&[Some(2 * delay), None, Some(first_hop)]);
-        // Half of the runs have two sides that differ in everything, and carriers of several delays.
+        // In half of the runs, the sides have different configurations, and the carriers have
+        // different delays.
         let second = match choices.one_in(2) {
             true => End {
                 resume: resume && !choices.one_in(8),
@@ -157,7 +159,7 @@ impl Profile {
         }
     }
 
-    /// Plain traffic over a carrier of one millisecond.
+    /// Plain traffic over a carrier with one millisecond of delay.
     pub fn plain(protocol: Protocol) -> Self {
         Self {
             protocol,
@@ -179,7 +181,7 @@ impl End {
     fn draw(protocol: Protocol, choices: &mut Choices) -> Self {
         let streams_max = 1 + choices.below(40) as u32;
         let receive_budget = match protocol {
-            // Every stream that the table takes has a least window set aside.
+            // The smallest window of every possible stream is set aside.
             Protocol::Jmux => {
                 u64::from(streams_max) * (16 << 10) * choices.of(&[8, 1, 2, 64, 1024])
             }
@@ -197,7 +199,7 @@ impl End {
         }
     }
 
-    /// With room for all that plain traffic is.
+    /// A configuration with room for all plain traffic.
     pub fn plain(protocol: Protocol) -> Self {
         Self {
             streams_max: 64,

@@ -1,4 +1,4 @@
-//! What runs went through. A sweep in which one of these never happened proves little.
+//! The states that runs have reached. The runs of a sweep together must reach every state.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// What only the native protocol can come to.
+    /// States that only the native protocol can reach.
     const NATIVE: [Self; 34] = [
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
@@ -130,7 +130,7 @@ impl Seen {
         Self::CarrierKept,
     ];
 
-    /// All that a sweep over runs of `protocol` must have met.
+    /// The states that a sweep over runs of `protocol` must reach.
     pub fn expected(protocol: Protocol) -> impl Iterator<Item = Self> {
         let own = match protocol {
             Protocol::Jmux => &[][..],
@@ -140,7 +140,7 @@ impl Seen {
     }
 }
 
-/// How often each happened, by protocol.
+/// How often each state occurred, by protocol.
 #[derive(Debug, Default, Clone)]
 pub struct Sometimes(BTreeMap<(bool, Seen), u64>);
 

@@ -1,8 +1,8 @@
-//! One local socket with its application, as a driver sees it.
+//! A local socket with its application, in the view of a driver.
 
 use muxtunnel_proto::{Outcome, ResetCode, Token};
 
-/// How what a socket sends ends.
+/// How the sending direction of a socket ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Finish,
@@ -11,20 +11,20 @@ pub enum Ending {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// We asked the peer; no answer yet.
+    /// This side opened the stream, and the peer has not answered yet.
     Opening,
-    /// The peer asked; the target has not answered yet.
+    /// The peer opened the stream, and the target has not answered yet.
     Dialling,
     Open,
 }
 
-/// Bytes read from the socket, in the session's hands.
+/// Bytes that were read from the socket and passed to the session.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch {
     pub token: Token,
     pub start: u64,
     pub length: usize,
-    /// Bytes of memory.
+    /// Memory of the batch in bytes.
     pub held: usize,
     pub written: usize,
 }
@@ -33,24 +33,24 @@ pub struct Batch {
 pub struct Socket {
     pub label: u32,
     pub phase: Phase,
-    /// What its application sends, bytes, and how that ends.
+    /// Number of bytes that the application sends, and how the direction ends.
     pub plan: u64,
     pub ending: Ending,
     pub sent: u64,
-    /// The session knows the end of it.
+    /// Whether the session has been informed of the end of the direction.
     pub ended: bool,
     pub batch: Option<Batch>,
-    /// The session takes nothing of it, and has to say when it does again.
+    /// Whether the session accepts no bytes, so that it must report when it accepts bytes again.
     pub waits: bool,
-    /// Received in order, not taken.
+    /// Bytes received in order and not taken.
     pub held: u64,
-    /// Up to which offset payload has been announced.
+    /// Offset up to which payload has been announced.
     pub announced: u64,
     pub finish_seen: bool,
     pub cut: Option<Outcome>,
-    /// Does not read.
+    /// Whether the socket does not read.
     pub stalled: bool,
-    /// The greatest window that the session had for it, bytes.
+    /// The greatest window that the session had for the socket, in bytes.
     pub window_max: u64,
 }
 
@@ -74,12 +74,12 @@ impl Socket {
         }
     }
 
-    /// Its application has read a clean end of file.
+    /// Whether the application has read a clean end of file.
     pub fn sees_end(&self) -> bool {
         self.held == 0 && self.finish_seen && self.cut.is_none()
     }
 
-    /// Both directions have ended, as far as the driver can tell.
+    /// Whether both directions have ended, as far as the driver can tell.
     pub fn is_complete(&self) -> bool {
         self.ended && self.batch.is_none() && self.sees_end()
     }

@@ -1,5 +1,5 @@
-//! A hash of all that a run did, so that two runs of one seed can be compared; printed line by line
-//! where a single run is replayed.
+//! A hash of all actions of a run, to compare two runs of one seed. A replay of a single run prints
+//! the actions line by line.
 
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
@@ -15,7 +15,7 @@ impl Trace {
         if self.printed {
             eprintln!("{line}");
         }
-        // Writing into a hasher cannot fail.
+        // A write into a hasher cannot fail.
         let _ = self.write_fmt(line);
     }
 

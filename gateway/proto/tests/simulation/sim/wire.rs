@@ -1,8 +1,8 @@
-//! What crosses the carrier, read by a third party with books of its own.
+//! Checks the frames on the carrier, with records that are independent of both sessions.
 //!
-//! A frame is judged by what its sender can know: what it has sent, and what has arrived there. So a
-//! frame for a stream that has ended, credit made from nothing, or a number used twice is found where it
-//! begins, however forgiving the receiver is.
+//! The check of a frame uses only the frames that its sender has sent and received. So the check
+//! detects a frame for an ended stream, credit without a source, or a number that is used twice at
+//! the sender, even if the receiver tolerates the frame.
 
 mod jmux;
 mod native;
@@ -22,7 +22,7 @@ impl Wire {
         }
     }
 
-    /// `from` writes this control frame, or this header of a payload frame.
+    /// Records that `from` writes this control frame, or this header of a payload frame.
     pub fn write(&mut self, from: usize, bytes: &[u8]) {
         match self {
             Self::Jmux(books) => books.write(from, bytes),
@@ -30,21 +30,21 @@ impl Wire {
         }
     }
 
-    /// `from` wrote this control frame on a carrier that did not deliver it.
+    /// Records that a carrier did not deliver this control frame of `from`.
     pub fn lose(&mut self, from: usize, bytes: &[u8]) {
         if let Self::Native(books) = self {
             books.lose(from, bytes);
         }
     }
 
-    /// The carrier on which `side` would have answered a PING is gone.
+    /// Records the loss of the carrier on which `side` would have answered a PING.
     pub fn forget_ping(&mut self, side: usize) {
         if let Self::Native(books) = self {
             books.forget_ping(side);
         }
     }
 
-    /// The session of `to` has handled it.
+    /// Records that the session of `to` has handled this control frame or header.
     pub fn arrive(&mut self, to: usize, bytes: &[u8]) {
         match self {
             Self::Jmux(books) => books.arrive(to, bytes),
@@ -52,14 +52,15 @@ impl Wire {
         }
     }
 
-    /// Promised to the peer of `side`, minus consumed, is at most `budget`; `used` bytes wait there.
+    /// Checks that the credit granted by `side` beyond what was consumed is at most `budget`.
+    /// `used` bytes wait at the side.
     pub fn check_session_credit(&self, side: usize, budget: u64, used: u64) {
         if let Self::Native(books) = self {
             books.check_session_credit(side, budget, used);
         }
     }
 
-    /// What `side` may send of all streams together; `None`: as much as each of them may.
+    /// Bytes that `side` may send on all streams together. `None`: the protocol has no such bound.
     pub fn session_credit(&self, side: usize) -> Option<u64> {
         match self {
             Self::Jmux(_) => None,
@@ -67,7 +68,7 @@ impl Wire {
         }
     }
 
-    /// What `side` promised to each new stream.
+    /// The window that `side` grants to each new stream.
     pub fn first_window(&self, side: usize) -> u64 {
         match self {
             Self::Jmux(_) => 0,
@@ -75,7 +76,7 @@ impl Wire {
         }
     }
 
-    /// Up to which offset `side` takes the stream, as it has said.
+    /// Offset up to which `side` has granted credit for the stream.
     pub fn stream_limit(&self, side: usize, stream: u64) -> Option<u64> {
         match self {
             Self::Jmux(_) => None,
@@ -83,12 +84,13 @@ impl Wire {
         }
     }
 
-    /// GOAWAY has arrived at `side`.
+    /// Whether GOAWAY has arrived at `side`.
     pub fn is_told_of_goaway(&self, side: usize) -> bool {
         matches!(self, Self::Native(books) if books.is_told_of_goaway(side))
     }
 
-    /// How many streams more `side` may open, by what it has written and what has arrived there.
+    /// Number of streams that `side` may still open, according to the frames that it has written
+    /// and received.
     pub fn streams_left(&self, side: usize) -> u64 {
         match self {
             Self::Jmux(_) => u64::MAX,
@@ -96,14 +98,15 @@ impl Wire {
         }
     }
 
-    /// Nothing is in flight; `used`: bytes that wait on each side.
+    /// Checks the records when nothing is in flight. `used` is the number of bytes that wait at
+    /// each side.
     pub fn check_at_rest(&self, used: [u64; 2]) {
         if let Self::Native(books) = self {
             books.check_at_rest(used);
         }
     }
 
-    /// How many PONGs were written.
+    /// Number of PONGs that were written.
     pub fn pongs(&self) -> u64 {
         match self {
             Self::Jmux(_) => 0,
@@ -111,7 +114,7 @@ impl Wire {
         }
     }
 
-    /// All streams have ended and both sides know.
+    /// Checks the records after all streams have ended and both sides have been informed.
     pub fn judge(&self) {
         if let Self::Native(books) = self {
             books.judge();

@@ -1,5 +1,5 @@
-//! Two sessions, a carrier between them, their sockets, a clock that only this module moves, and the
-//! model that judges it all.
+//! Two sessions, the carriers between them, their sockets, the model, and a clock that only this
+//! module advances.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -29,9 +29,9 @@ pub struct Side {
     pub session: Box<dyn Session>,
     pub sockets: BTreeMap<StreamId, Socket>,
     pub next_token: u64,
-    /// Batches that the session may ask for again, by token.
+    /// Batches that the session may request again, by token.
     pub retained: BTreeMap<u64, Retained>,
-    /// The session has ended for a reason of its own, and said so.
+    /// Whether the session has ended with an error and has sent the reason.
     pub closed: bool,
 }
 
@@ -39,12 +39,12 @@ pub struct Side {
 #[derive(Debug)]
 pub struct Retained {
     pub portion: Portion,
-    /// Bytes of memory.
+    /// Memory of the batch in bytes.
     pub held: usize,
 }
 
 impl Side {
-    /// Bytes of memory of what may be asked for again.
+    /// Memory of the retained batches in bytes.
     pub fn retained_bytes(&self) -> u64 {
         self.retained.values().map(|batch| batch.held as u64).sum()
     }
@@ -62,12 +62,13 @@ pub struct World {
     pub sometimes: Sometimes,
     pub trace: Trace,
     pub listens: Listens,
-    /// Carriers that the exit asked for, and that the entry heard of.
+    /// Number of carriers that the exit requested, according to the requests that have arrived at
+    /// the entry.
     pub asked: u32,
     pub heard: u32,
-    /// When the first carrier was lost.
+    /// The time at which the first carrier was lost.
     pub lost_at: Option<Instant>,
-    /// Since when nothing goes wrong any more.
+    /// The time since which there are no more faults.
     pub fair_since: Option<Instant>,
 }
 
@@ -99,13 +100,13 @@ impl World {
         }
     }
 
-    /// Draws what the run is about, too.
+    /// A world whose parameters are also drawn from the choices.
     pub fn drawn(forced: Option<Protocol>, mut choices: Choices) -> Self {
         let profile = Profile::draw(forced, &mut choices);
         Self::new(profile, choices)
     }
 
-    /// One thing happens, drawn by its weight.
+    /// Performs one random action. Each action has a weight.
     pub fn step(&mut self) {
         self.pass_time();
         let side = self.choices.below(2);
@@ -140,7 +141,7 @@ impl World {
         self.advance_to(self.now + passed);
     }
 
-    /// Moves the clock, stopping wherever a session wants to be called.
+    /// Advances the clock, and handles every timeout of a session on the way.
     pub fn advance_to(&mut self, until: Instant) {
         loop {
             let due = (0..2)
@@ -188,9 +189,9 @@ impl World {
                 self.lost_at
                     .is_some_and(|at| self.now >= at + self.profile.ends[side].resume_timeout),
             ),
-            _ => panic!("no matter of time: {error}"),
+            _ => panic!("not an error of a timeout: {error}"),
         };
-        assert!(late, "nothing is overdue: {error}");
+        assert!(late, "no deadline has passed: {error}");
         self.see(seen);
     }
 

@@ -1,5 +1,6 @@
-//! Attackers who say nothing and peers who prove who they are, in simulated time: which share of the peers' attempts
-//! succeeds with which rule. Every draw follows from a seed, so a run is always the same.
+//! Simulates silent attackers and authenticating peers, and measures the share of the peers'
+//! attempts that succeeds under each rule. Every random value follows from a seed, so a run is
+//! reproducible.
 
 use std::net::Ipv4Addr;
 
@@ -9,25 +10,24 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 
 const PERMITS: usize = 256;
-/// When the attack begins: peers come from the start.
+/// When the attack begins. The peers connect from the start.
 const ATTACK: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(8);
-/// Peers come so often.
 const PEERS_A_SECOND: f64 = 20.0;
-/// How long a proof takes: a path of 100 ms, give or take a quarter.
+/// How long a proof takes: a path of 100 ms, plus or minus a quarter.
 const PROOF: Duration = Duration::from_millis(100);
-/// Nobody is waited for longer.
+/// Maximum time that a proof may take.
 const PROOF_MAX: Duration = Duration::from_secs(5);
 
 /// How a full arbiter decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// The oldest of the source with most permits goes: what there was before.
+    /// Evict the oldest connection of the source with the most permits.
     Eviction,
-    /// New connections are dropped alone, from half of the permits on, and all of them once no permit is left: OpenSSH's
-    /// MaxStartups.
+    /// Only drop new connections, as OpenSSH's MaxStartups: some of them once half of the permits
+    /// are taken, and all of them once no permit is free.
     Drop,
-    /// Ours.
+    /// The arbiter's rule.
     Both,
 }
 
@@ -45,7 +45,7 @@ struct World {
     rng: StdRng,
     start: Instant,
     now: Duration,
-    /// By their time, and the order in which they were made.
+    /// Events by time, then by order of creation.
     events: BTreeMap<(Duration, u64), Event>,
     made: u64,
     attackers: u32,
@@ -55,13 +55,15 @@ struct World {
     proved: u32,
 }
 
-/// The share of the peers' attempts that succeeds while `attackers` sources make so many connections a second together.
-/// Peers come from an address of their own, or with `is_shared` from that of the attackers.
+/// The share of the peers' attempts that succeeds while `attackers` sources together open
+/// `attackers_a_second` connections per second. With `is_shared`, the peers use the attackers'
+/// address, otherwise a separate address.
 fn share(rule: Rule, attackers: u32, attackers_a_second: f64, is_shared: bool) -> f64 {
     share_with(rule, attackers, attackers_a_second, is_shared, false)
 }
 
-/// The same. `has_failed`: somebody else behind the peers' address has, when the attack begins.
+/// Works as [`share`]. `has_failed`: whether another host behind the peers' address has failed
+/// before the attack begins.
 fn share_with(
     rule: Rule,
     attackers: u32,
@@ -131,7 +133,7 @@ impl World {
             Event::Peer => {
                 let gap = self.gap(PEERS_A_SECOND);
                 self.plan(gap, Event::Peer);
-                // What comes shortly before the end has no time to prove anything.
+                // Connections shortly before the end have no time for a proof.
                 let counts = self.now >= ATTACK + PROOF && self.now + 2 * PROOF < END;
                 self.tried += u32::from(counts);
                 if let Some(number) = self.enter(self.peers) {
@@ -175,7 +177,7 @@ impl World {
         }
     }
 
-    /// There were no penalties before.
+    /// Clears the penalties, for the rules without penalties.
     fn forget_failures(&mut self) {
         self.arbiter.penalties = Penalties::default();
         for of_source in self.arbiter.by_source.values_mut() {
@@ -183,7 +185,7 @@ impl World {
         }
     }
 
-    /// Until the next of so many a second that know nothing of each other.
+    /// The time until the next of `a_second` independent events per second.
     fn gap(&mut self, a_second: f64) -> Duration {
         let drawn: f64 = self.rng.random();
         Duration::from_secs_f64(-(1.0 - drawn).ln() / a_second)
@@ -198,9 +200,10 @@ fn behind_one_address_a_flood_keeps_no_peer_out_for_certain() {
         .map(|rule| [slow, fast, flood].map(|a_second| behind_one(rule, a_second)));
     println!("eviction, drop, both: {shares:.3?}");
     let [eviction, drop, both] = shares;
-    // Eviction lets everybody in as long as 256 permits last for a proof, and then nobody.
+    // Eviction admits every peer while the 256 permits last for the time of a proof. At a higher
+    // rate it admits no peer.
     assert!(eviction[0] > 0.99 && eviction[1] > 0.90 && eviction[2] < 0.01);
-    // Dropping new connections alone shuts out most peers even where the attack is slow.
+    // Dropping only new connections excludes most peers even in a slow attack.
     assert!(drop[0] < 0.25 && drop[1] < 0.10 && drop[2] < 0.02);
     assert!(both[0] > 0.99 && both[1] > 0.65 && both[2] > 0.15);
 }
@@ -214,10 +217,11 @@ fn peers_that_do_not_fail_are_let_in_among_hundreds_of_addresses_that_do() {
     assert!(eviction < 0.15 && both > 0.60);
 }
 
-/// A neighbour behind the same address that fails must not lock it out, however many addresses attack.
+/// A failing neighbour must not lock out the peers behind the same address, regardless of the
+/// number of attacking addresses.
 #[test]
 fn peers_behind_an_address_that_has_failed_get_in_among_addresses_that_come_once() {
-    // So fast that no permit is free soon after the attack has begun.
+    // The attack is so fast that it soon takes every permit.
     let shares = [false, true].map(|has_failed| {
         let everyone = u32::MAX - 1;
         share_with(Rule::Both, everyone, 2_500.0, false, has_failed)

@@ -1,4 +1,5 @@
-//! Hashes of passwords: bcrypt, as `htpasswd -B` writes them. What they cost is spent by the caller's thread.
+//! Password hashes: bcrypt, as `htpasswd -B` writes them. A verification runs on the caller's
+//! thread.
 
 use std::hint::black_box;
 use std::ops::{Range, RangeInclusive};
@@ -6,15 +7,16 @@ use std::str::FromStr;
 
 use bcrypt::HashParts;
 
-/// Costs that are supported. Each step doubles the time of a verification: cost 10 takes about 0.1 s, 14 about 1.5 s.
+/// Supported costs. Each step doubles the time of a verification: cost 10 takes about 0.1 s, cost
+/// 14 about 1.5 s.
 const COSTS: RangeInclusive<u32> = 4..=14;
-/// Longest password, bytes. bcrypt ignores what is behind them.
+/// Maximum length of a password, in bytes. bcrypt ignores further bytes.
 const PASSWORD_BYTES_MAX: usize = 72;
-/// Length of a hash, bytes.
+/// Length of a hash, in bytes.
 const TEXT_BYTES: usize = 60;
-/// How hashes begin that are supported.
+/// Prefixes of supported hashes.
 const SUPPORTED: [&str; 3] = ["$2y$", "$2b$", "$2a$"];
-/// How other hashes begin that the same programs write.
+/// Prefixes of unsupported hashes that the same programs write.
 const OTHERS: [&str; 9] = [
     "$1$", "$2x$", "$5$", "$6$", "$apr1$", "$argon2", "$y$", "{SHA}", "{SSHA}",
 ];
@@ -22,19 +24,20 @@ const OTHERS: [&str; 9] = [
 /// A bcrypt hash.
 pub(super) struct Hash {
     text: String,
-    /// The logarithm of its rounds.
+    /// The binary logarithm of the number of rounds.
     pub(super) cost: u32,
 }
 
 impl Hash {
-    /// Reads a hash. `None`: `text` is no hash, so it is a password.
+    /// Parses a hash; `None`: `text` is not a hash, so it is a password.
     ///
     /// # Errors
-    /// It begins as a hash and cannot be used; the sentence says why and has nothing of it.
+    /// `text` begins like a hash but is invalid or not supported. The message contains no part of
+    /// `text`.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let begins = |kinds: &[&str]| kinds.iter().any(|kind| text.starts_with(kind));
         if begins(&OTHERS) {
-            return Err("has a hash that is not supported: only bcrypt's are, of version 2y, 2b or 2a; make one by \
+            return Err("has a hash that is not supported: use bcrypt of version 2y, 2b or 2a, for example from \
                         `htpasswd -nB -C 10 NAME`"
                 .to_owned());
         }
@@ -64,13 +67,14 @@ impl Hash {
         }))
     }
 
-    /// Whether it is the hash of `password`, for which [`may_be_hashed`] holds.
+    /// Whether `self` is the hash of `password`, which must fulfil [`may_be_hashed`].
     pub(super) fn is_of(&self, password: &[u8]) -> bool {
         bcrypt::verify(password, &self.text).unwrap_or(false)
     }
 }
 
-/// Whether `text`, which begins as a hash, has the form of one. The library would slice other text amid a character.
+/// Whether `text`, which begins like a hash, has the form of a hash. The library would slice other
+/// text within a character.
 fn is_well_formed(text: &[u8]) -> bool {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"./".contains(byte);
     text.len() == TEXT_BYTES
@@ -79,26 +83,27 @@ fn is_well_formed(text: &[u8]) -> bool {
         && text[7..].iter().all(is_base64)
 }
 
-/// Whether there may be a hash of `password`. bcrypt reads no further than to 72 bytes or to a NUL, so a longer one would
-/// be taken for another; and nobody means to let in clients with an empty one.
+/// Whether a hash of `password` may exist. bcrypt reads at most 72 bytes and stops at a NUL byte,
+/// so different passwords could have the same hash. An empty password is never intended.
 pub(super) fn may_be_hashed(password: &[u8]) -> bool {
     (1..=PASSWORD_BYTES_MAX).contains(&password.len()) && !password.contains(&0)
 }
 
-/// The costs of what is spent on a wrong password besides verifying its user's hash, of cost `own`: together as much as
-/// a hash of cost `highest` takes. `own` is `None` where the user has no hash, or where there is no such user.
+/// The costs to spend on a wrong password after the check of its user's hash of cost `own`. The
+/// total then takes as long as a hash of cost `highest`. `own` is `None` if the user has no hash or
+/// does not exist.
 pub(super) fn rest(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
-        // Each cost takes as long as all below it and the lowest of them once more.
+        // Each cost takes as long as all lower costs together plus the lowest cost.
         Some(own) => own..highest,
         None => highest..highest + 1,
     }
 }
 
-/// Takes as long as verifying a hash of each of `costs`.
+/// Takes as long as the verification of one hash for each of `costs`.
 pub(super) fn spend(password: &[u8], costs: impl IntoIterator<Item = u32>) {
     for cost in costs {
-        // Costs are within what the library supports.
+        // The costs are within the library's range.
         let _ = black_box(bcrypt::hash_with_salt(password, cost, [0; 16]));
     }
 }
@@ -107,7 +112,7 @@ pub(super) fn spend(password: &[u8], costs: impl IntoIterator<Item = u32>) {
 mod tests {
     use super::*;
 
-    /// Of `secret`, by crypt(3) of libxcrypt 4.4.33.
+    /// Hash of `secret`, created by crypt(3) of libxcrypt 4.4.33.
     const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
 
     fn hash(text: &str) -> Hash {
@@ -124,7 +129,7 @@ mod tests {
                 assert!(!hash.is_of(wrong.as_bytes()), "{wrong}");
             }
         }
-        // 72 bytes count, each of them.
+        // The verification considers all 72 bytes.
         let long = hash("$2y$04$abcdefghijklmnopqrstuubzadhGtS2zEF.gu0yd0opP6cVzb.e0i");
         assert!(long.is_of(&[b'x'; 72]) && !long.is_of(&[b'x'; 71]));
     }
@@ -166,7 +171,7 @@ mod tests {
             (&SECRET.replacen("04", "+4", 1), "malformed"),
             (&SECRET.replacen("04$", "4$$", 1), "malformed"),
             (&SECRET.replacen("rW", "r-", 1), "malformed"),
-            // Bits behind the salt's 16 bytes.
+            // The bits after the salt's 16 bytes are not zero.
             (&SECRET.replacen("uu2r", "uv2r", 1), "malformed"),
             (&non_ascii, "malformed"),
             (&SECRET.replacen("$04$", "$03$", 1), "of cost 3: 4 to 14"),

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Of `secret` and of `correct-horse`, by crypt(3) of libxcrypt 4.4.33.
+/// Hashes of `secret` and of `correct-horse`, created by crypt(3) of libxcrypt 4.4.33.
 const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
 const HORSE: &str = "$2y$05$N9qo8uLOickgx2ZMRZoMye./bQohP2JNa6kJDfUyJqRUYQSX5M8SS";
 
@@ -24,13 +24,13 @@ fn of_user(file: &tempfile::NamedTempFile) -> Auth {
     }
 }
 
-/// What is known at once.
+/// The verdict without a verification.
 fn at_once(users: &Users, user: &str, password: &str) -> Verdict {
     let authentication = users.authentication();
     authentication.authenticate(user.as_bytes(), password.as_bytes())
 }
 
-/// What comes of it in the end, and whether it had to be verified.
+/// The final verdict, and whether a verification was necessary.
 async fn verified(users: &Users, user: &str, password: &str) -> (Verdict, bool) {
     let (user, password) = (user.as_bytes(), password.as_bytes());
     let authentication = users.authentication();
@@ -70,11 +70,11 @@ async fn a_user_is_known_by_the_password_of_its_hash_alone() {
         ("alice", "wrong"),
         ("alice", "correct-horse"),
         ("bob", "secret"),
-        // One that is not there takes as long, and so does a wrong one that is plain text.
+        // An unknown user takes the same time, and so does a wrong plain text password.
         ("nobody", "secret"),
         ("", "secret"),
         ("carol", "wrong"),
-        // A hash is no password.
+        // A hash is not accepted as a password.
         ("alice", SECRET),
     ] {
         let expected = (Verdict::Wrong, true);
@@ -84,7 +84,7 @@ async fn a_user_is_known_by_the_password_of_its_hash_alone() {
     let known = (Verdict::Known, true);
     assert_eq!(verified(&users, "alice", "secret").await, known);
     assert_eq!(verified(&users, "bob", "correct-horse").await, known);
-    // No user has a hash of these.
+    // No user has a hash of these passwords.
     for password in ["", "secret\0", &"x".repeat(73)] {
         for user in ["alice", "carol", "nobody"] {
             assert_eq!(at_once(&users, user, password), Verdict::Wrong);
@@ -102,7 +102,7 @@ async fn a_password_that_was_right_is_remembered_until_the_file_changes() {
     assert_eq!(first, (Verdict::Known, true));
     for users in [&users, &of_another_worker] {
         assert_eq!(at_once(users, "alice", "secret"), Verdict::Known);
-        // Nothing else is.
+        // No other password is accepted.
         for (user, password) in [("alice", "wrong"), ("bob", "secret"), ("alices", "ecret")] {
             assert_eq!(at_once(users, user, password), Verdict::Pending);
         }
@@ -110,7 +110,7 @@ async fn a_password_that_was_right_is_remembered_until_the_file_changes() {
     file.write_all(b"# the same hash\n").unwrap();
     assert_eq!(at_once(&users, "alice", "secret"), Verdict::Pending);
     assert_eq!(verified(&users, "alice", "secret").await.0, Verdict::Known);
-    // As long as the former content, and in place of the former file.
+    // The new file replaces the old one and has the same length.
     let another = format!("alice:{}\n# the same hash\n", SECRET.replace("2r9", "2r8"));
     let beside = file.path().with_extension("new");
     std::fs::write(&beside, another).unwrap();
@@ -201,7 +201,7 @@ fn a_user_who_was_removed_before_the_file_broke_is_known_to_no_worker() {
         let file = file("alice:one\nbob:two\n");
         let workers = [0, 1].map(|_| Users::new(&of_file(&file)).unwrap());
         std::fs::write(file.path(), "alice:one\n").unwrap();
-        // The other one has no client meanwhile.
+        // The other worker has had no client in the meantime.
         assert_eq!(at_once(&workers[0], "bob", "two"), Verdict::Wrong);
         std::fs::write(file.path(), "no colon").unwrap();
         if removed {
@@ -218,8 +218,8 @@ fn a_user_who_was_removed_before_the_file_broke_is_known_to_no_worker() {
 fn a_file_that_cannot_be_used_is_an_error_with_its_line_and_without_its_content() {
     let long = "x".repeat(256);
     for (text, expected) in [
-        ("", ": names no user"),
-        ("# secret\n\n", ": names no user"),
+        ("", ": contains no user"),
+        ("# secret\n\n", ": contains no user"),
         ("secret", ":1: is not name:password"),
         (
             "# one\n\nalice:secret\nsecret\n",
@@ -232,10 +232,7 @@ fn a_file_that_cannot_be_used_is_an_error_with_its_line_and_without_its_content(
             ":2: has a name of 256 bytes",
         ),
         (&format!("a:b\nb:{long}"), ":2: has a password of 256 bytes"),
-        (
-            "secret:a\nb:c\nsecret:d",
-            ":3: names the user of line 1 once more",
-        ),
+        ("secret:a\nb:c\nsecret:d", ":3: repeats the user of line 1"),
         (
             &format!("secret:{SECRET}\nb:$2y$99$x"),
             ":2: has a malformed bcrypt hash",
@@ -255,7 +252,7 @@ fn a_file_that_cannot_be_used_is_an_error_with_its_line_and_without_its_content(
     }
     let missing = Auth::UsersFile("/no/such/file".to_owned());
     let error = Users::new(&missing).unwrap_err().to_string();
-    assert!(error.contains("/no/such/file cannot be read"), "{error}");
+    assert!(error.contains("cannot read /no/such/file"), "{error}");
 }
 
 #[test]

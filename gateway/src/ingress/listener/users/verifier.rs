@@ -1,9 +1,10 @@
-//! Verifies passwords away from the workers' loops.
+//! Verifies passwords outside the workers' event loops.
 //!
-//! A verification takes from milliseconds to more than a second of processor time by design. At most
-//! [`VERIFICATIONS_MAX`] run at once in the process, each on a thread of its own and of a lower priority than the workers',
-//! so clients with wrong passwords do not slow streams down. At most [`QUEUE_MAX`] others wait; more are refused. Clients
-//! with the same user name and password share one verification.
+//! By design, a verification takes from milliseconds to more than one second of CPU time. At most
+//! [`VERIFICATIONS_MAX`] verifications run at the same time in the process. Each runs on a thread
+//! with a lower priority than the workers, so that clients with wrong passwords do not slow down
+//! streams. At most [`QUEUE_MAX`] more verifications wait; further verifications are refused.
+//! Clients with the same user name and password share one verification.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,26 +15,27 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::Verdict;
 
-/// Verifications at once.
+/// Maximum number of concurrent verifications.
 const VERIFICATIONS_MAX: usize = 2;
-/// Verifications that wait for their turn.
+/// Maximum number of waiting verifications.
 const QUEUE_MAX: usize = 64;
-/// Nice value of the threads: where processors are short, they get about a tenth of what a worker gets.
+/// Nice value of the threads. If CPU time is scarce, each thread gets about a tenth of a worker's
+/// time.
 const NICENESS: i32 = 10;
 /// Name of the threads.
 const THREAD_NAME: &str = "passwords";
 
-/// Names a user name with a password; no two have the same one.
+/// Identifies a user name and a password. Different pairs have different digests.
 pub(super) type Digest = [u8; 32];
 
-/// The verifications of a process.
+/// The verifications of the process.
 pub(super) struct Verifier(Mutex<State>);
 
 struct State {
-    /// Threads that run.
+    /// Number of running threads.
     threads: usize,
     queue: VecDeque<Job>,
-    /// What runs and what waits, with those who want to know what comes of it.
+    /// Running and waiting verifications, with the channels for their results.
     pending: BTreeMap<Digest, watch::Sender<Option<bool>>>,
 }
 
@@ -51,8 +53,9 @@ impl Verifier {
         }))
     }
 
-    /// Runs `verify` once a thread is free, unless it is under way for `digest` already. Returns [`Verdict::Busy`] where too many wait,
-    /// or where there is no result until `until`.
+    /// Runs `verify` when a thread is free, or joins a verification of the same `digest`. Returns
+    /// [`Verdict::Busy`] if too many verifications wait, or if no result is available before
+    /// `until`.
     pub(super) async fn verdict(
         &'static self,
         digest: Digest,
@@ -67,12 +70,12 @@ impl Verifier {
         match result.map(|result| result.map(|result| *result)) {
             Ok(Ok(Some(true))) => Verdict::Known,
             Ok(Ok(_)) => Verdict::Wrong,
-            // It takes too long, or it panicked.
+            // The verification takes too long, or panicked.
             Err(_) | Ok(Err(_)) => Verdict::Busy,
         }
     }
 
-    /// `None`: too many wait.
+    /// Queues a job; `None`: too many verifications wait.
     fn submit(&'static self, job: Job) -> Option<watch::Receiver<Option<bool>>> {
         let mut state = self.state();
         let digest = job.digest;
@@ -82,7 +85,7 @@ impl Verifier {
         if state.threads < VERIFICATIONS_MAX {
             let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned());
             if let Err(error) = thread.spawn(move || self.work(job)) {
-                tracing::warn!(%error, "Passwords cannot be verified: no thread; is the limit of threads reached?");
+                tracing::warn!(%error, "Cannot start a thread to verify passwords; is the limit of threads reached?");
                 return None;
             }
             state.threads += 1;
@@ -96,9 +99,9 @@ impl Verifier {
         Some(result)
     }
 
-    /// Verifies one after another, until none waits.
+    /// Verifies jobs one after another until no job waits.
     fn work(&self, first: Job) {
-        // Without it the verifications only weigh more.
+        // If this fails, the verifications only take more CPU time from the workers.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         let mut next = Some(first);
         while let Some(Job { digest, verify }) = next {
@@ -107,7 +110,8 @@ impl Verifier {
         }
     }
 
-    /// `is_right`: `None` where the verification panicked. Returns the next one.
+    /// Publishes a result and returns the next job. `is_right` is `None` if the verification
+    /// panicked.
     fn finish(&self, digest: &Digest, is_right: Option<bool>) -> Option<Job> {
         let mut state = self.state();
         if let Some(result) = state.pending.remove(digest) {
@@ -134,7 +138,7 @@ impl State {
         self.queue.len() < QUEUE_MAX
     }
 
-    /// Forgets what waits and nobody wants to know any more.
+    /// Removes waiting jobs whose clients have disconnected.
     fn drop_abandoned(&mut self) {
         let Self { queue, pending, .. } = self;
         queue.retain(|job| {
@@ -160,7 +164,7 @@ mod tests {
         Box::leak(Box::new(Verifier::new()))
     }
 
-    /// Verifications that have begun wait for one word each.
+    /// Verifications that block, once started, until each of them receives a byte.
     #[derive(Clone)]
     struct Held {
         begun: Sender<u8>,
@@ -206,7 +210,8 @@ mod tests {
         let mut begun = [begins.recv().unwrap(), begins.recv().unwrap()];
         begun.sort_unstable();
         assert_eq!(begun, [0, 1]);
-        // The third has not begun: a thread that ends one begins the next.
+        // The third verification has not started, because the thread that finishes a job starts the
+        // next job.
         assert!(begins.try_recv().is_err());
         {
             let state = verifier.state();

@@ -1,4 +1,4 @@
-//! The account of a connection.
+//! Tests how a connection counts the payload of its channels.
 
 use super::*;
 
@@ -42,7 +42,7 @@ async fn a_full_account_stops_reading_until_some_is_taken_and_the_largest_stalle
         (Some(Cut::Stalled), None)
     );
     assert_eq!(shared.held(), 19);
-    // What comes after is thrown away.
+    // Later payload is discarded.
     large.push(&[0; 50]);
     assert_eq!(shared.held(), 19);
     assert_eq!(large.receive().await, Err(Cut::Stalled));

@@ -1,5 +1,5 @@
-//! A connection with its socket, and the task that moves both: it receives, keeps time, and sends whatever is to be sent,
-//! once for all that was written since its last turn.
+//! A connection, its socket, and the task that drives both. In each turn the task receives
+//! datagrams, handles timers, and sends the bytes that were written since the previous turn.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,43 +20,44 @@ use super::peers::Known;
 use super::socket::Socket;
 use crate::base::path::PathInfo;
 
-/// Calls of recvmmsg(2) in one turn.
+/// Maximum number of calls of recvmmsg(2) in one turn.
 const RECEIVES_MAX: usize = 4;
-/// Datagrams that are made in one turn, and those of one round of it.
+/// Maximum number of datagrams that are created in one turn, and in one round of a turn.
 const DATAGRAMS_MAX: usize = 512;
 const ROUND_MAX: usize = 128;
-/// How long a connection that nobody holds goes on, for what was written to arrive.
+/// How long a dropped connection continues, so that written bytes arrive.
 const LINGER: Duration = Duration::from_secs(3);
-/// Between two looks at the clock while the kernel takes nothing.
+/// Interval of the checks while the kernel accepts nothing.
 const PAUSE_FULL: Duration = Duration::from_millis(10);
-/// How often the figures of the path are said to other threads.
+/// Interval at which the state of the path is published to other threads.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// Datagrams on their way to the kernel.
+    /// Datagrams that are being passed to the kernel.
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The clock of the event loop's timers.
+/// Reads the clock of the event loop's timers.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// A connection and what it runs on.
+/// A connection and its socket.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) connection: Connection,
     pub(super) socket: Socket,
     pub(super) peer: SocketAddr,
-    /// Among those of an exit.
+    /// The connection's entry among the peers of an exit.
     pub(super) known: Option<Known>,
-    /// The socket failed before the peer said anything.
+    /// The error with which the socket failed before the peer sent anything.
     pub(super) error: Option<ErrorKind>,
-    /// It is a carrier: what was written to it is to arrive though nobody holds it any more.
+    /// Whether the connection is a carrier, so that written bytes must arrive even after its
+    /// transport is dropped.
     pub(super) lingers: bool,
-    /// Nobody reads or writes any more.
+    /// Whether the transport was shut and no longer reads or writes.
     pub(super) shut: bool,
-    /// Nobody holds it; it ends by then.
+    /// The latest time at which the connection ends, set when the transport is dropped.
     abandoned: Option<Instant>,
     pub(super) figures: Arc<Mutex<PathInfo>>,
     published: Option<Instant>,
@@ -83,16 +84,18 @@ impl State {
         }
     }
 
-    /// Why it has failed, if it has.
+    /// The failure of the connection, if it has failed.
     pub(super) fn failure(&self) -> Option<Error> {
         if let Some(kind) = self.error {
             return Some(kind.into());
         }
         self.connection.failure().map(|failure| match failure {
-            Failure::Vanished => Error::new(ErrorKind::TimedOut, "the other end has vanished"),
+            Failure::Vanished => {
+                Error::new(ErrorKind::TimedOut, "the peer no longer answers over KCP")
+            }
             Failure::Reset => Error::new(
                 ErrorKind::ConnectionReset,
-                "the other end does not know the connection any more",
+                "the peer has discarded the KCP connection",
             ),
         })
     }
@@ -112,7 +115,7 @@ impl State {
             }
             let (connection, peer) = (&mut self.connection, self.peer);
             let received = self.socket.receive(|from, _, datagram| {
-                // Before it was connected, others may have sent to it.
+                // Other senders may have reached the socket before it was connected.
                 if from == peer {
                     connection.handle(now, datagram);
                 }
@@ -122,18 +125,19 @@ impl State {
                 _ => {}
             }
         }
-        // There may be more.
+        // More datagrams may be waiting.
         context.waker().wake_by_ref();
     }
 
-    /// A word of the network that nobody is there is believed before anybody was: later it may be forged, or be over soon.
+    /// Handles a network error, which ends the connection only before the peer has answered. A
+    /// later error may be forged or temporary.
     fn failed(&mut self, error: &Error) {
         if !self.connection.is_met() {
             self.error = Some(error.kind());
         }
     }
 
-    /// Sends what is to be sent now; returns whether there is more.
+    /// Sends what can be sent now. Returns whether more bytes wait.
     pub(super) fn send(&mut self) -> bool {
         let now = now();
         SENT.with_borrow_mut(|bytes| {
@@ -160,7 +164,7 @@ impl State {
         })
     }
 
-    /// Whether nothing is left to be done for it.
+    /// Whether the connection has nothing left to do.
     fn is_over(&mut self) -> bool {
         let Some(until) = self.abandoned else {
             return false;
@@ -201,15 +205,15 @@ impl State {
     }
 }
 
-/// A connection in this thread's event loop, held by its transport and its task.
+/// A connection in this thread's event loop, shared by its transport and its task.
 #[derive(Default)]
 pub(super) struct Driven {
-    /// `None`: it went to another thread, or is over.
+    /// The state; `None`: the connection has moved to another thread or is over.
     state: RefCell<Option<State>>,
     reader: Cell<Option<Waker>>,
     writer: Cell<Option<Waker>>,
     task: Cell<Option<Waker>>,
-    /// Of who waits for the peer's first word.
+    /// The waker of a task that waits for the peer's first datagram.
     meeting: Cell<Option<Waker>>,
 }
 
@@ -228,7 +232,7 @@ fn wake(waker: &Cell<Option<Waker>>) {
 }
 
 impl Driven {
-    /// Starts its task.
+    /// Starts the connection's task.
     pub(super) fn start(state: State) -> Rc<Self> {
         let driven = Rc::new(Self {
             state: RefCell::new(Some(state)),
@@ -238,7 +242,7 @@ impl Driven {
         drop(tokio::task::spawn_local(async move {
             let mut timer = Box::pin(tokio::time::sleep(Duration::ZERO));
             poll_fn(|context| this.turn(context, timer.as_mut())).await;
-            // Its socket is closed, though somebody may hold it.
+            // Closes the socket, even if a transport still holds the connection.
             if this.state.take().is_some() {
                 wake(&this.reader);
                 wake(&this.writer);
@@ -247,37 +251,37 @@ impl Driven {
         driven
     }
 
-    /// Does something with the state; `None`: there is none any more.
+    /// Calls `act` with the state; `None`: the state no longer exists.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         self.state.borrow_mut().as_mut().map(act)
     }
 
-    /// The same, and then what follows from it is done.
+    /// Calls `act` with the state, then wakes the task.
     ///
     /// # Errors
-    /// There is none any more.
+    /// The state no longer exists.
     pub(super) fn update<T>(&self, act: impl FnOnce(&mut State) -> T) -> Result<T> {
         let result = self.with(act).ok_or(ErrorKind::NotConnected)?;
         wake(&self.task);
         Ok(result)
     }
 
-    /// Takes the state out of this thread.
+    /// Removes the state from this thread.
     ///
     /// # Errors
-    /// There is none any more.
+    /// The state no longer exists.
     pub(super) fn take(&self) -> Result<State> {
         let state = self.state.take();
         wake(&self.task);
         state.ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// Nobody holds the connection any more.
+    /// Handles the drop of the transport.
     pub(super) fn abandon(&self) {
         let ended = self.with(|state| {
             state.connection.finish();
             if state.connection.is_met() && state.failure().is_none() {
-                // Whether or not the process goes on, it is said once.
+                // Sends the end now, in case the process exits.
                 state.send();
             }
             let linger = if state.lingers {
@@ -304,7 +308,7 @@ impl Driven {
         })
     }
 
-    /// Ready once the peer has said anything, or never will.
+    /// Ready once the peer has sent a datagram, or will never send a datagram.
     pub(super) fn poll_met(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let met = self.poll(context, &self.meeting, |state| state.connection.is_met());
         met.map(|result| {
@@ -330,7 +334,7 @@ impl Driven {
         }
     }
 
-    /// One turn of its task; ready where it is over.
+    /// Runs one turn of the task. Ready once the connection is over.
     fn turn(&self, context: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<()> {
         let mut held = self.state.borrow_mut();
         let Some(state) = held.as_mut() else {
@@ -343,7 +347,7 @@ impl Driven {
         if state.socket.poll_send(context, peer).is_ready() && state.send() {
             context.waker().wake_by_ref();
         }
-        // What the kernel took no more of wakes the task by its readiness.
+        // If the kernel's buffer is full, the socket's readiness wakes the task.
         let _ = state.socket.poll_send(context, peer);
         if state.socket.was_refused() {
             state.failed(&ErrorKind::ConnectionRefused.into());
@@ -366,7 +370,7 @@ impl Driven {
         let Some(at) = at.into_iter().flatten().min() else {
             return Poll::Pending;
         };
-        // What is due cannot be done while the kernel takes nothing.
+        // Timers cannot be served while the kernel accepts nothing.
         let at = match state.socket.is_full() {
             true => at.max(now() + PAUSE_FULL),
             false => at,

@@ -1,8 +1,10 @@
-//! Where an exit's KCP connections come from: one UDP socket a worker, on the port of all.
+//! Accepts an exit's KCP connections. Each worker has one UDP socket, and all sockets use the same
+//! port.
 //!
-//! Who begins is challenged, of which nothing is kept; who has answered gets a connection with a socket of its own. The
-//! kernel gives a listener its share of the addresses, which changes with each socket that is bound to the port: so
-//! challenges have one secret for all workers, and a datagram of a connection that some worker has is handed to it.
+//! The listener challenges each new peer without storing state. A peer that answers gets a
+//! connection with its own socket. The kernel assigns each listener a share of the addresses, which
+//! changes with every socket that is bound to the port. So all workers share one secret for
+//! challenges, and a datagram for another worker's connection is passed to that connection.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,23 +21,25 @@ use super::socket::{self, Socket};
 use super::{Kcp, KcpWindows, Transport};
 use crate::io::local_socket::canonical;
 
-/// Who has proved nothing has other time-outs; this one is for a dialler that has vanished.
+/// The timeouts of a peer that has proved no identity yet. The timeouts apply if the dialler
+/// disappears.
 pub(super) const UNPROVED: Keepalive = Keepalive {
     dead_after: Duration::from_secs(15),
     interval: Duration::from_secs(5),
     retries: 2,
 };
-/// Accepted connections that wait for the next call, and datagrams of others that their sockets had.
+/// Maximum number of accepted connections that wait for the next call, and of stray datagrams on
+/// their sockets.
 const WAITING_MAX: usize = 64;
 
-/// A datagram, where it comes from and what it was sent to.
+/// A datagram with its source and destination addresses.
 struct Datagram {
     from: SocketAddr,
     to: Option<IpAddr>,
     bytes: Vec<u8>,
 }
 
-/// One worker's part of a port.
+/// One worker's part of the port.
 #[derive(Debug)]
 pub(crate) struct KcpListener {
     socket: Socket,
@@ -46,10 +50,10 @@ pub(crate) struct KcpListener {
 }
 
 impl KcpListener {
-    /// Must be called on the worker.
+    /// Binds a socket. Call this function on the worker.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn bind(address: &str, peers: Arc<KcpPeers>, windows: KcpWindows) -> Result<Self> {
         let socket = Socket::new(socket::bind(parsed(address)?, true)?)?;
         socket.buffers().report(address);
@@ -62,30 +66,31 @@ impl KcpListener {
         })
     }
 
-    /// Whether the port is free of other processes.
+    /// Checks that no other process has the port.
     ///
     /// # Errors
-    /// The system's: it is not.
+    /// The system's error if the port is in use.
     pub(crate) fn check_free(address: &str) -> Result<()> {
         socket::bind(parsed(address)?, false).map(drop)
     }
 
-    /// Where it listens.
+    /// The listening address.
     #[cfg(test)]
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next connection, of an address where it has shown to be.
+    /// Returns the next connection, from an address that has been verified.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) async fn accept(&self) -> Result<(Box<dyn Transport>, SocketAddr)> {
         loop {
             if let Some(accepted) = self.accepted.borrow_mut().pop_front() {
                 return Ok(accepted);
             }
-            // A flood of strangers has one call's worth of a turn, as carriers have theirs.
+            // Datagrams of unknown peers get one call in each turn of the event loop, as a carrier
+            // does, even during a flood.
             tokio::task::yield_now().await;
             self.socket.readable().await?;
             let mut datagrams = VecDeque::new();
@@ -94,8 +99,8 @@ impl KcpListener {
                 .receive(|from, to, bytes| datagrams.push_back(datagram(from, to, bytes)));
             match received {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                    // A word of the network about one of those who were answered.
-                    tracing::trace!(%error, "Nothing is received");
+                    // The error concerns a peer that was answered earlier.
+                    tracing::trace!(%error, "Receiving datagrams failed");
                 }
                 _ => {}
             }
@@ -113,7 +118,7 @@ impl KcpListener {
         }
     }
 
-    /// Returns datagrams that are for others.
+    /// Handles a datagram. Returns datagrams that belong to other connections.
     fn handle(&self, datagram: &Datagram) -> Result<Vec<Datagram>> {
         let none = Ok(Vec::new());
         let (from, to) = (datagram.from, datagram.to);
@@ -124,7 +129,7 @@ impl KcpListener {
         | Opening::Answers { conversation, .. }
         | Opening::GoesOn { conversation }) = opening;
         match self.peers.deliver(from, conversation, &datagram.bytes) {
-            // Two conversations of one address: it has to end the one before.
+            // An address may have only one conversation at a time.
             Whose::Delivered | Whose::Other => return none,
             Whose::Nobodys => {}
         }
@@ -152,7 +157,7 @@ impl KcpListener {
         let Some(known) = self.peers.admit(first.from, conversation) else {
             return Ok(Vec::new());
         };
-        // That of the datagram's destination, so that answers come from where they are expected.
+        // The address to which the datagram was sent, so that answers have the expected source.
         let own = match first.to {
             Some(to) if to.is_ipv4() == self.address.is_ipv4() => to,
             _ => self.address.ip(),
@@ -165,7 +170,8 @@ impl KcpListener {
         let mut connection = Connection::new(conversation, settings, UNPROVED, now, 0);
         connection.handle(now, &first.bytes);
         let mut others = Vec::new();
-        // What it got until it was connected. Its readiness is not known yet, so the kernel is asked.
+        // Reads datagrams that arrived before the socket was connected. The socket's readiness is
+        // unknown, so each read is a system call.
         for _ in 0..WAITING_MAX {
             let mut count = 0;
             let received = socket.receive_now(|from, to, bytes| {

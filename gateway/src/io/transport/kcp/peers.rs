@@ -1,5 +1,5 @@
-//! The conversations of an exit, over all its workers: who has an address, datagrams that went astray, and the secret of
-//! challenges.
+//! The conversations of an exit on all its workers: the owner of each address, stray datagrams, and
+//! the secret of challenges.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 
 use crate::base::handshake_limiter::PERMITS_MAX;
 
-/// Datagrams that wait for a connection, which another socket got while its own was made.
+/// Maximum number of datagrams that wait for a connection because another socket received them.
 const INBOX_MAX: usize = 64;
-/// A challenge can be answered for once to twice as long.
+/// Minimum time for which an answer to a challenge is valid; the maximum is twice this time.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Shared by all workers of an exit.
+/// State that all workers of an exit share.
 #[derive(Debug)]
 pub(crate) struct KcpPeers {
     known: Mutex<BTreeMap<SocketAddr, (u32, Arc<Inbox>)>>,
@@ -28,7 +28,7 @@ pub(crate) struct KcpPeers {
     began: Instant,
 }
 
-/// Datagrams of one connection that came to another socket than its own.
+/// Datagrams of one connection that arrived on another socket.
 #[derive(Debug, Default)]
 pub(super) struct Inbox(Mutex<(VecDeque<Vec<u8>>, Option<Waker>)>);
 
@@ -43,7 +43,7 @@ impl Inbox {
         }
     }
 
-    /// The oldest one; where there is none, `waker` is woken by the next.
+    /// Returns the oldest datagram. If the inbox is empty, the next datagram wakes `waker`.
     pub(super) fn pop(&self, waker: &Waker) -> Option<Vec<u8>> {
         let (datagrams, waiting) = &mut *self.0.lock();
         let datagram = datagrams.pop_front();
@@ -54,7 +54,7 @@ impl Inbox {
     }
 }
 
-/// A connection's place among the peers, until it is dropped.
+/// A connection's entry in the table of peers, which dropping the value removes.
 #[derive(Debug)]
 pub(super) struct Known {
     peers: Arc<KcpPeers>,
@@ -68,24 +68,25 @@ impl Drop for Known {
     }
 }
 
-/// Whose a datagram is.
+/// The owner of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// It was for a connection, which has it now.
+    /// The datagram was passed to its connection.
     Delivered,
-    /// Its address has another conversation.
+    /// The address has another conversation.
     Other,
-    /// Nothing is known of its address.
+    /// The address is unknown.
     Nobodys,
 }
 
 impl KcpPeers {
-    /// As many as may be carriers, such as these that linger, and those that have not proved who they are.
+    /// Creates a table with room for twice the number of carriers, since dropped connections
+    /// linger, and for twice the number of unproved peers.
     pub(crate) fn of(config: &Config) -> Arc<Self> {
         Self::at_most(2 * config.limits.carriers as usize + 2 * PERMITS_MAX)
     }
 
-    /// `most`: connections at once.
+    /// `most` is the maximum number of concurrent connections.
     pub(super) fn at_most(most: usize) -> Arc<Self> {
         Arc::new(Self {
             known: Mutex::default(),
@@ -95,7 +96,8 @@ impl KcpPeers {
         })
     }
 
-    /// A datagram of `conversation` has come from `address` to a socket that is no connection's.
+    /// Handles a datagram of `conversation` that came from `address` to a socket without a
+    /// connection.
     pub(super) fn deliver(&self, address: SocketAddr, conversation: u32, datagram: &[u8]) -> Whose {
         let known = self.known.lock();
         match known.get(&address) {
@@ -108,7 +110,8 @@ impl KcpPeers {
         }
     }
 
-    /// A place for a new connection; `None`: there are too many, or its address has one.
+    /// Adds an entry for a new connection; `None`: there are too many entries, or the address
+    /// already has an entry.
     pub(super) fn admit(self: &Arc<Self>, address: SocketAddr, conversation: u32) -> Option<Known> {
         let mut known = self.known.lock();
         if known.len() >= self.most || known.contains_key(&address) {
@@ -123,12 +126,12 @@ impl KcpPeers {
         })
     }
 
-    /// What a challenge to `address` says now.
+    /// The current challenge for `address`.
     pub(super) fn challenge(&self, address: SocketAddr, conversation: u32) -> u32 {
         self.answer(address, conversation, self.period())
     }
 
-    /// Whether it answers a challenge of late.
+    /// Whether `answer` is the answer to a recent challenge.
     pub(super) fn is_answer(&self, address: SocketAddr, conversation: u32, answer: u32) -> bool {
         let period = self.period();
         let mut periods = [Some(period), period.checked_sub(1)].into_iter().flatten();

@@ -1,4 +1,5 @@
-//! A UDP socket that sends and receives many datagrams by one call (UDP_SEGMENT, UDP_GRO, recvmmsg(2)), by quinn-udp.
+//! A UDP socket that uses quinn-udp to send and receive many datagrams in one call (UDP_SEGMENT,
+//! UDP_GRO, recvmmsg(2)).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,20 +16,21 @@ use tokio::net::UdpSocket;
 
 use crate::base::socket_buffers::{Buffers, enlarge};
 
-/// Datagrams that the kernel hands on as one, at most.
+/// Maximum size of a buffer that the kernel fills with joined datagrams.
 const GATHERED_BYTES: usize = 64 << 10;
-/// Such that are received by one call.
+/// Number of such buffers that one call receives.
 const GATHERED_MAX: usize = 8;
 const _: () = assert!(GATHERED_MAX <= BATCH_SIZE);
-/// Bytes of one call of sendmsg(2): below what UDP's length can say.
+/// Maximum number of bytes in one call of sendmsg(2), below the maximum of UDP's length field.
 const RUN_BYTES_MAX: usize = 65_000;
 
 thread_local! {
-    /// Shared by all sockets of a worker: it is used up before another task runs.
+    /// All sockets of a worker share this buffer. Its contents are used up before another task
+    /// runs.
     static RECEIVED: RefCell<Vec<u8>> = RefCell::new(vec![0; GATHERED_MAX * GATHERED_BYTES]);
 }
 
-/// Datagrams of one length, the last one of which may be shorter, behind each other.
+/// Consecutive datagrams of the same length. The last datagram may be shorter.
 #[derive(Debug)]
 struct Run {
     bytes: Vec<u8>,
@@ -40,21 +42,21 @@ struct Run {
 pub(super) struct Socket {
     udp: UdpSocket,
     state: UdpSocketState,
-    /// What the kernel had no room for.
+    /// Datagrams for which the kernel had no room.
     unsent: VecDeque<Run>,
-    /// The network said that nobody is there.
+    /// Whether the network reported that the peer is unreachable.
     refused: Cell<bool>,
     buffers: Buffers,
 }
 
 impl Socket {
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn new(udp: std::net::UdpSocket) -> Result<Self> {
         let state = UdpSocketState::new((&udp).into())?;
-        // Where the path takes less than a whole datagram, fragments are better than nothing.
+        // If the path cannot carry a whole datagram, fragments are better than a loss.
         if let Err(error) = set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DONT) {
-            tracing::debug!(%error, "Datagrams are not fragmented");
+            tracing::debug!(%error, "Cannot permit the fragmentation of datagrams");
         }
         Ok(Self {
             buffers: enlarge(&SockRef::from(&udp), KCP_BUFFER_BYTES)?,
@@ -65,7 +67,7 @@ impl Socket {
         })
     }
 
-    /// What the kernel holds of what has come, and of what goes.
+    /// The kernel's buffers for receiving and sending.
     pub(super) fn buffers(&self) -> Buffers {
         self.buffers
     }
@@ -74,18 +76,19 @@ impl Socket {
         self.udp.local_addr()
     }
 
-    /// Takes it from this thread's event loop.
+    /// Removes the socket from this thread's event loop.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn into_std(self) -> Result<std::net::UdpSocket> {
         self.udp.into_std()
     }
 
-    /// Hands on the datagrams that are there, with where each one comes from and what it was sent to; returns how many.
+    /// Passes each available datagram, with its source and destination, to `each`. Returns the
+    /// number of datagrams.
     ///
     /// # Errors
-    /// As recvmmsg(2); `WouldBlock`: there is none.
+    /// The error of recvmmsg(2). `WouldBlock`: no datagram is available.
     pub(super) fn receive(
         &self,
         each: impl FnMut(SocketAddr, Option<IpAddr>, &[u8]),
@@ -93,10 +96,10 @@ impl Socket {
         self.received(each, |receive| self.udp.try_io(Interest::READABLE, receive))
     }
 
-    /// The same, before the event loop knows the socket.
+    /// Works like [`Self::receive`], before the socket is part of the event loop.
     ///
     /// # Errors
-    /// As above.
+    /// The errors of [`Self::receive`].
     pub(super) fn receive_now(
         &self,
         each: impl FnMut(SocketAddr, Option<IpAddr>, &[u8]),
@@ -138,15 +141,15 @@ impl Socket {
         self.udp.poll_recv_ready(context)
     }
 
-    /// Waits until there may be something to receive.
+    /// Waits until a datagram may be available.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) async fn readable(&self) -> Result<()> {
         self.udp.readable().await
     }
 
-    /// Sends one datagram, if the kernel takes it.
+    /// Sends one datagram, unless the kernel has no room for it.
     pub(super) fn send_one(&self, to: SocketAddr, from: Option<IpAddr>, bytes: &[u8]) {
         let transmit = Transmit {
             destination: to,
@@ -157,34 +160,35 @@ impl Socket {
         };
         let send = || self.state.try_send((&self.udp).into(), &transmit);
         if let Err(error) = self.udp.try_io(Interest::WRITABLE, send) {
-            tracing::trace!(%error, "A datagram is not sent");
+            tracing::trace!(%error, "Sending a datagram failed");
         }
     }
 
-    /// Whether the network said that nobody is there, since this was asked last.
+    /// Whether the network has reported since the previous call that the peer is unreachable.
     pub(super) fn was_refused(&self) -> bool {
         self.refused.take()
     }
 
-    /// Whether what was to be sent waits for the kernel.
+    /// Whether datagrams wait for the kernel.
     pub(super) fn is_full(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Sends what waits for the kernel; ready once nothing does.
+    /// Sends datagrams that wait for the kernel. Ready once no datagram waits.
     pub(super) fn poll_send(&mut self, context: &mut Context<'_>, to: SocketAddr) -> Poll<()> {
         while let Some(run) = self.unsent.front() {
             if self.try_send(to, &run.bytes, run.length) {
                 self.unsent.pop_front();
             } else {
-                // A socket that has failed fails again, and is done with.
+                // A socket that has failed fails again, and its datagrams are dropped.
                 let _ = ready!(self.udp.poll_send_ready(context));
             }
         }
         Poll::Ready(())
     }
 
-    /// Sends datagrams of `lengths` that are behind each other in `bytes`. What the kernel has no room for waits.
+    /// Sends the consecutive datagrams in `bytes`, which have the lengths `lengths`. Datagrams for
+    /// which the kernel has no room wait.
     pub(super) fn send(&mut self, to: SocketAddr, bytes: &[u8], lengths: &[usize]) {
         let (mut at, mut rest) = (0, lengths);
         while let Some((&length, _)) = rest.split_first() {
@@ -206,7 +210,8 @@ impl Socket {
         }
     }
 
-    /// Whether the kernel took it, or will not take it at all, which is a loss like any other.
+    /// Returns true if the kernel accepted the datagrams, or if it refuses them permanently, which
+    /// counts as loss.
     fn try_send(&self, to: SocketAddr, bytes: &[u8], length: usize) -> bool {
         let transmit = Transmit {
             destination: to,
@@ -222,7 +227,7 @@ impl Socket {
                 if error.kind() == ErrorKind::ConnectionRefused {
                     self.refused.set(true);
                 }
-                tracing::trace!(%error, "Datagrams are not sent");
+                tracing::trace!(%error, "Sending datagrams failed");
                 true
             }
             Ok(()) => true,
@@ -230,10 +235,11 @@ impl Socket {
     }
 }
 
-/// A socket that many may be bound to, on `address`; `[::]` is all addresses of both families.
+/// Binds a socket to `address`, which several sockets may share. `[::]` means all addresses of both
+/// families.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(super) fn bind(address: SocketAddr, shared: bool) -> Result<std::net::UdpSocket> {
     let all = address.ip() == Ipv6Addr::UNSPECIFIED;
     match bind_to(address, shared) {
@@ -252,7 +258,7 @@ fn bind_to(address: SocketAddr, shared: bool) -> Result<std::net::UdpSocket> {
     if domain == Domain::IPV6 {
         socket.set_only_v6(false)?;
     }
-    // SO_REUSEADDR would let another process have the port as well.
+    // SO_REUSEADDR would allow another process to bind the port.
     socket.set_reuse_port(shared)?;
     socket.bind(&address.into())?;
     Ok(socket.into())

@@ -24,7 +24,7 @@ fn listener() -> KcpListener {
     KcpListener::bind("127.0.0.1:0", peers, WINDOWS).unwrap()
 }
 
-/// A dialler's end and an acceptor's.
+/// The dialler's end and the acceptor's end.
 async fn pair(listener: &KcpListener) -> (Box<dyn Transport>, Box<dyn Transport>) {
     let address = listener.address();
     let (near, far) = tokio::join!(Kcp::connect(address, WINDOWS), listener.accept());
@@ -64,7 +64,7 @@ async fn bytes_pass_both_ways_and_each_end_is_told() {
         };
         tokio::join!(send(&*near), send(&*far), receive(&*near), receive(&*far));
         let info = || near.path().unwrap().info().unwrap();
-        // The last acknowledgements may be on their way.
+        // The last acknowledgements may be in flight.
         while info().acknowledged < 8 << 20 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -96,7 +96,7 @@ async fn one_that_is_moved_to_another_thread_goes_on() {
                 duplex::write_all(&*far, &came).await.unwrap();
                 prepare(&*far);
                 far.finish().unwrap();
-                // Its task goes on until this is over.
+                // The task runs until this future ends.
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }));
         });
@@ -172,7 +172,7 @@ async fn there_are_no_more_connections_than_the_bound() {
             let accepted = tokio::time::timeout(Duration::from_millis(500), listener.accept());
             assert!(accepted.await.is_err());
         };
-        // It is met by a challenge, which costs nothing.
+        // A challenge, which stores no state, answers the dialler.
         let (near, ()) = tokio::join!(Kcp::connect(address, WINDOWS), accepting);
         let near = near.unwrap();
         held.pop();

@@ -3,7 +3,7 @@ use std::rc::Rc;
 
 use super::*;
 
-/// Takes so many bytes.
+/// A transport that accepts this many bytes.
 #[derive(Debug)]
 struct Below(Rc<Cell<usize>>);
 
@@ -46,7 +46,7 @@ impl Transport for Below {
     }
 }
 
-/// Records of up to 1,000 bytes that are as they were.
+/// Records of up to 1,000 bytes without encryption.
 #[derive(Debug)]
 struct Bare;
 
@@ -71,8 +71,8 @@ impl Records for Bare {
     }
 }
 
-/// What was taken of a write as long as two full buffers and a bit, and whether some of it is held back, where the
-/// kernel takes `room` bytes.
+/// Writes a little more than two full buffers to a kernel that accepts `room` bytes. Returns how
+/// many bytes were accepted, and whether some of them are held back.
 fn written(room: usize) -> (usize, bool) {
     let below = Box::new(Below(Rc::new(Cell::new(room))));
     let sealed = Sealed::boxed(below, Bare, None, &[], Vec::new());
@@ -90,7 +90,7 @@ fn written(room: usize) -> (usize, bool) {
 fn a_full_buffer_is_no_full_kernel_and_a_full_kernel_is_told() {
     let all = 2 * buffer::BUFFER_BYTES + 5;
     assert_eq!(written(all), (all, false));
-    // All but the last byte, which waits in the buffer.
+    // The transport accepts all bytes. The last byte waits in the buffer.
     assert_eq!(written(all - 1), (all, true));
     let (taken, held_back) = written(1000);
     assert!(taken <= buffer::BUFFER_BYTES && held_back, "{taken}");

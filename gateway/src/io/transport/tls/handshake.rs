@@ -1,7 +1,7 @@
 //! A TLS handshake over a transport.
 //!
-//! Takes at most [`HANDSHAKE_BYTES_MAX`] from the other end, whatever that declares. A refusal is told by an
-//! alert.
+//! The handshake reads at most [`HANDSHAKE_BYTES_MAX`] from the peer, regardless of declared
+//! lengths. A refusal is sent as an alert.
 
 use std::io::Result;
 
@@ -15,16 +15,16 @@ use super::record::{KeySchedule, TlsRecords};
 use crate::io::duplex;
 use crate::io::transport::{self, HANDSHAKE_BYTES_MAX, Transport, invalid};
 
-/// What a handshake comes to.
+/// The result of a handshake.
 pub(super) struct Made {
     pub(super) records: TlsRecords,
-    /// The other end's certificates, its own first, where it was asked for them.
+    /// The peer's certificates, with its own certificate first, if certificates were requested.
     pub(super) chain: Vec<CertificateDer<'static>>,
-    /// What both sides agreed on (ALPN), where they named it.
+    /// The protocol that both sides agreed on (ALPN), if they negotiated one.
     pub(super) alpn: Option<Vec<u8>>,
-    /// What was read behind the handshake, sealed...
+    /// Sealed bytes that were read after the handshake.
     pub(super) unread: Vec<u8>,
-    /// ...and before that, opened.
+    /// Opened bytes after the handshake. These bytes precede `unread`.
     pub(super) plain: Vec<u8>,
 }
 
@@ -43,14 +43,14 @@ pub(super) trait Hands {
     -> std::result::Result<(ExtractedSecrets, Box<dyn KeySchedule>), rustls::Error>;
 }
 
-/// What a step asks for.
+/// What the handshake needs before its next step.
 enum Step {
     Go,
     Send,
     Read,
 }
 
-/// What is between the steps.
+/// The bytes that are buffered between the steps.
 #[derive(Default)]
 struct Bytes {
     incoming: Vec<u8>,
@@ -68,11 +68,11 @@ pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result
             Ok(Step::Read) if !hands.state().is_handshaking() => break,
             Ok(Step::Read) => bytes.read(below).await?,
             Err(error) => {
-                // What is left to say is an alert. Once that is taken, a further step would read the same again.
+                // Only an alert is left to send. Another step would process the same bytes again.
                 while hands.state().wants_write()
                     && let Ok(Step::Go) = bytes.step(&mut hands)
                 {}
-                // Where it cannot be said, the failure is still the handshake's.
+                // If the alert cannot be sent, the error of the handshake remains.
                 let _ = bytes.send(below).await;
                 return Err(invalid(error));
             }
@@ -130,7 +130,9 @@ impl Bytes {
         let mut bytes = [0; 4096];
         let room = bytes.len().min(HANDSHAKE_BYTES_MAX - self.read);
         if room == 0 {
-            return Err(invalid("the handshake is too long"));
+            return Err(invalid(format!(
+                "the TLS handshake is longer than {HANDSHAKE_BYTES_MAX} bytes"
+            )));
         }
         match duplex::read(below, &mut bytes[..room]).await? {
             0 => Err(transport::closed_early()),

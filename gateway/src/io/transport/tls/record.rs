@@ -1,9 +1,9 @@
-//! Records of TLS 1.3 (RFC 8446, section 5): sealed on the way out, opened on the way in; copied besides
-//! is only what a record takes from several slices.
+//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). Only bytes that a record takes from
+//! several slices are copied once more.
 //!
-//! The keys come from rustls, which also says the next ones (section 7.2): asked for by the other end, or
-//! here once [`RECORDS_MAX`] were sealed by one. What is not payload, an alert or a change of keys ends the
-//! carrier.
+//! The keys come from rustls, which also derives the next keys (section 7.2): on the peer's
+//! request, or after [`RECORDS_MAX`] records. A record that is neither payload, an alert nor a key
+//! update ends the carrier.
 
 use std::fmt;
 use std::io::Result;
@@ -22,12 +22,13 @@ use crate::io::transport::sealed::{Gather, Next, Opened, Records};
 
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
-/// Payload of a record (section 5.1), and what may be sealed of it (section 5.2).
+/// Maximum payload of a record (section 5.1), and maximum size of a sealed record (section 5.2).
 const PLAIN_BYTES_MAX: usize = 1 << 14;
 const SEALED_BYTES_MAX: usize = PLAIN_BYTES_MAX + 256;
-/// What a record adds: header, type of content, tag.
+/// Overhead of a record in bytes: header, content type and tag.
 const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
-/// Records that one key seals; AES-GCM bears 2^24.5 of full size (section 5.5).
+/// Number of records that are sealed with one key. AES-GCM permits 2^24.5 full records (section
+/// 5.5).
 const RECORDS_MAX: u64 = 1 << 24;
 
 const ALERT: u8 = 21;
@@ -36,10 +37,10 @@ const APPLICATION_DATA: u8 = 23;
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
-/// Update, and none is asked for.
+/// A key update that does not request one from the peer.
 const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
-/// Says the next keys.
+/// Derives the next keys.
 pub(super) trait KeySchedule: Send {
     fn next_to_seal(&mut self) -> std::result::Result<ConnectionTrafficSecrets, Error>;
     fn next_to_open(&mut self) -> std::result::Result<ConnectionTrafficSecrets, Error>;
@@ -66,7 +67,7 @@ key_schedule!(ServerConnectionData);
 struct Key {
     key: LessSafeKey,
     iv: Iv,
-    /// Records so far.
+    /// Number of records under this key so far.
     sequence: u64,
 }
 
@@ -92,7 +93,8 @@ impl Key {
         aead::Nonce::assume_unique_for_key(nonce.0)
     }
 
-    /// Makes `content` a record in `out`; `None`: the `length` bytes that are in their place there.
+    /// Seals `content` as a record in `out`. If `content` is `None`, the `length` plain bytes are
+    /// already in place.
     fn seal(
         &mut self,
         kind: u8,
@@ -115,7 +117,7 @@ impl Key {
                 .key
                 .seal_in_place_scatter(nonce, aad, body, &[kind], end),
         }
-        .map_err(|_| invalid("a record cannot be sealed"))?;
+        .map_err(|_| invalid("a TLS record cannot be sealed"))?;
         Ok(OVERHEAD_BYTES + length)
     }
 }
@@ -125,7 +127,7 @@ pub(super) struct TlsRecords {
     sealing: Key,
     opening: Key,
     schedule: Box<dyn KeySchedule>,
-    /// The other end asked for a new key.
+    /// Whether the peer requested a new key.
     update: bool,
 }
 
@@ -152,7 +154,7 @@ impl TlsRecords {
         })
     }
 
-    /// A record of `message`.
+    /// Seals `message` as a record.
     fn say(&mut self, kind: u8, message: &[u8], out: &mut [u8]) -> Result<usize> {
         let length = message.len();
         self.sealing.seal(kind, Some(message), length, out)
@@ -166,12 +168,15 @@ impl TlsRecords {
         Ok(length)
     }
 
-    /// Messages of the handshake after its end; each is whole in its record.
+    /// Handles handshake messages that arrive after the handshake. Each message must be complete in
+    /// its record.
     fn take_in(&mut self, mut messages: &[u8]) -> Result<()> {
         while let [kind, a, b, c, rest @ ..] = messages {
             let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
             let Some((message, next)) = rest.split_at_checked(length) else {
-                return Err(invalid("a message of the handshake is cut"));
+                return Err(invalid(
+                    "a post-handshake message of TLS is not complete in its record",
+                ));
             };
             match (*kind, message) {
                 (NEW_SESSION_TICKET, _) => {}
@@ -180,14 +185,20 @@ impl TlsRecords {
                     let secrets = self.schedule.next_to_open().map_err(invalid)?;
                     self.opening = Key::new(0, secrets).map_err(invalid)?;
                 }
-                _ => return Err(invalid("unexpected message of the handshake")),
+                _ => {
+                    return Err(invalid(format!(
+                        "unexpected post-handshake message of TLS, type {kind}"
+                    )));
+                }
             }
             messages = next;
         }
         if messages.is_empty() {
             Ok(())
         } else {
-            Err(invalid("a message of the handshake is cut"))
+            Err(invalid(
+                "a post-handshake message of TLS is not complete in its record",
+            ))
         }
     }
 }
@@ -220,12 +231,12 @@ impl Records for TlsRecords {
         };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
         if header[0] != APPLICATION_DATA || !(TAG_BYTES + 1..=SEALED_BYTES_MAX).contains(&length) {
-            return Err(invalid("what came is no record of TLS 1.3"));
+            return Err(invalid("the received bytes are not a record of TLS 1.3"));
         }
         if rest.len() < length {
             return Ok(Opened::Incomplete);
         }
-        // The type of content is behind it.
+        // The content type follows the payload.
         let needed = length - TAG_BYTES;
         let Some(opened) = plain.get_mut(..needed) else {
             return Ok(Opened::NoRoom { needed });
@@ -235,18 +246,22 @@ impl Records for TlsRecords {
         self.opening
             .key
             .open_separate_gather(nonce, Aad::from(header), content, tag, opened)
-            .map_err(|_| invalid("a record was changed on its way"))?;
+            .map_err(|_| invalid("a TLS record was modified in transit"))?;
         let end = opened.iter().rposition(|byte| *byte != 0);
-        let end = end.ok_or_else(|| invalid("a record has no type of content"))?;
+        let end = end.ok_or_else(|| invalid("a TLS record has no content type"))?;
         let mut moved = 0;
         match (opened[end], &opened[..end]) {
             (APPLICATION_DATA, content) => moved = content.len(),
             (ALERT, content) if content == CLOSE_NOTIFY => return Ok(Opened::End),
             (ALERT, [_, alert]) => {
-                return Err(invalid(format!("the other end says alert {alert}")));
+                return Err(invalid(format!("the peer sent TLS alert {alert}")));
             }
             (HANDSHAKE, messages) => self.take_in(messages)?,
-            _ => return Err(invalid("a record of no known type")),
+            (kind, _) => {
+                return Err(invalid(format!(
+                    "a TLS record has an unexpected content, type {kind}"
+                )));
+            }
         }
         Ok(Opened::Record {
             consumed: HEADER_BYTES + length,
@@ -272,7 +287,7 @@ mod tests {
     use super::*;
     use crate::io::transport::Tcp;
 
-    /// The records of a client and of a server that shook hands.
+    /// The records of a client and a server after their handshake.
     async fn records() -> (TlsRecords, TlsRecords) {
         let (client, server) = both();
         let (near, far) = pair().await;
@@ -324,7 +339,7 @@ mod tests {
         let length = client.say(HANDSHAKE, &request, &mut out).unwrap();
         client.sealing = Key::new(0, client.schedule.next_to_seal().unwrap()).unwrap();
         assert_eq!(open(&mut server, &out[..length]).unwrap(), b"");
-        carries(&mut client, &mut server, b"asked for");
+        carries(&mut client, &mut server, b"requested");
         carries(&mut server, &mut client, b"answered");
         assert_eq!(server.sealing.sequence, 1);
     }
@@ -351,7 +366,7 @@ mod tests {
         let mut out = vec![0; 100];
         let length = client.say(ALERT, &[2, 40], &mut out).unwrap();
         let error = server.open(&out[..length], &mut [0; 100]).unwrap_err();
-        assert_eq!(error.to_string(), "the other end says alert 40");
+        assert_eq!(error.to_string(), "the peer sent TLS alert 40");
         let (mut client, mut server) = records().await;
         let length = client.close(&mut out).unwrap();
         let end = server.open(&out[..length], &mut [0; 100]).unwrap();

@@ -1,4 +1,5 @@
-//! TLS 1.3 with a certificate on the accepting side alone, as a web server's: the other side is nobody known.
+//! TLS 1.3 with a certificate only on the accepting side, as on a web server. The dialling side
+//! proves no identity.
 
 use std::io::Result;
 use std::path::Path;
@@ -11,17 +12,17 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-use super::{Inside, Servers, for_quic, handshake, own, provider, roots, sealed};
+use super::{Inside, ResetSecret, Servers, for_quic, handshake, own, provider, roots, sealed};
 use crate::base::files::Unusable;
 use crate::io::transport::{Proof, Side, Transport, invalid};
 
-/// What one side of a handshake needs.
+/// The configuration of one side.
 #[derive(Debug)]
 pub(crate) enum ServerTls {
     Server(Servers),
     Client {
         config: Arc<ClientConfig>,
-        /// Who the other end has to be, whatever was dialled.
+        /// The required name of the peer, regardless of the dialled host.
         name: Option<String>,
     },
 }
@@ -30,7 +31,7 @@ impl ServerTls {
     /// Reads and checks the files, or the system's authorities.
     ///
     /// # Errors
-    /// [`Unusable`] with the file.
+    /// [`Unusable`]: a file cannot be used.
     pub(crate) fn load(config: &Configured) -> std::result::Result<Self, Unusable> {
         match (&config.certificate, &config.key) {
             (Some(certificate), Some(key)) => Self::server(certificate, key),
@@ -40,14 +41,15 @@ impl ServerTls {
 
     fn server(certificate: &Path, key: &Path) -> std::result::Result<Self, Unusable> {
         let wrong = |error: rustls::Error| Unusable::new(key, error.to_string());
+        let (own, reset_secret) = own(certificate, key)?;
         let mut server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .map_err(wrong)?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(own(certificate, key)?)));
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
         server.send_tls13_tickets = 0;
         server.enable_secret_extraction = true;
-        Ok(Self::Server(Servers::new(server)))
+        Ok(Self::Server(Servers::new(server, reset_secret)))
     }
 
     fn client(config: &Configured) -> std::result::Result<Self, Unusable> {
@@ -69,11 +71,11 @@ impl ServerTls {
         })
     }
 
-    /// Shakes hands over `below`, and agrees on what runs inside; the side that dials does so with `host`, unless configured
-    /// otherwise.
+    /// Performs the handshake over `below`, and negotiates the protocol inside. The dialling side
+    /// verifies `host`, unless another name is configured.
     ///
     /// # Errors
-    /// The other end is not `host`, or does not speak TLS.
+    /// The peer did not prove the name, or does not use TLS.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
@@ -90,8 +92,9 @@ impl ServerTls {
             }
             (Self::Client { config, name }, Side::Dials) => {
                 let name = name.as_deref().unwrap_or(host);
-                let asked = ServerName::try_from(name.to_owned())
-                    .map_err(|_| invalid(format!("{name:?} can be no name in a certificate")))?;
+                let asked = ServerName::try_from(name.to_owned()).map_err(|_| {
+                    invalid(format!("{name:?} is not a valid name for a certificate"))
+                })?;
                 let config = Arc::clone(config);
                 let connection =
                     UnbufferedClientConnection::new_with_alpn(config, asked, inside.alpn());
@@ -105,10 +108,10 @@ impl ServerTls {
 }
 
 impl ServerTls {
-    /// What a QUIC handshake of the side that dials `host` needs, and whom it asks for.
+    /// The QUIC configuration of the side that dials `host`, and the name to request.
     ///
     /// # Errors
-    /// The credentials are those of the other side.
+    /// The credentials are for the accepting side.
     pub(crate) fn quic_client(&self, inside: Inside, host: &str) -> Result<(ClientConfig, String)> {
         match self {
             Self::Client { config, name } => {
@@ -119,23 +122,34 @@ impl ServerTls {
         }
     }
 
-    /// The same of the side that accepts.
+    /// The QUIC configuration of the accepting side.
     ///
     /// # Errors
-    /// The credentials are those of the other side.
+    /// The credentials are for the dialling side.
     pub(crate) fn quic_server(&self, inside: Inside) -> Result<Arc<ServerConfig>> {
         match self {
             Self::Server(servers) => Ok(servers.of(inside)),
             Self::Client { .. } => Err(other_side()),
         }
     }
+
+    /// The secret of QUIC's stateless resets.
+    ///
+    /// # Errors
+    /// The credentials are for the dialling side.
+    pub(crate) fn reset_secret(&self) -> Result<&ResetSecret> {
+        match self {
+            Self::Server(servers) => Ok(&servers.reset_secret),
+            Self::Client { .. } => Err(other_side()),
+        }
+    }
 }
 
 fn other_side() -> std::io::Error {
-    invalid("the credentials are those of the other side")
+    invalid("the credentials are for the other side")
 }
 
-/// Those that the system trusts, and where they are from, as far as can be said.
+/// The system's authorities and their source, as far as the source is known.
 fn system_roots() -> std::result::Result<(&'static Path, RootCertStore), Unusable> {
     let from = Path::new("the system's certificates");
     let found = rustls_native_certs::load_native_certs();
@@ -143,8 +157,8 @@ fn system_roots() -> std::result::Result<(&'static Path, RootCertStore), Unusabl
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map(ToString::to_string);
-        let why = why.unwrap_or_else(|| "there are none".to_owned());
-        let problem = format!("{why}: install ca-certificates, or name a ca");
+        let why = why.unwrap_or_else(|| "no certificate was found".to_owned());
+        let problem = format!("{why}: install ca-certificates, or set security.ca (--tls-ca)");
         return Err(Unusable::new(from, problem));
     }
     Ok((from, roots))
@@ -158,8 +172,8 @@ mod tests {
     use crate::io::transport::Tcp;
     use crate::io::transport::tls::tests::issued;
 
-    /// What a server with a certificate for `own` is to a client that dials `host`, each with its identity of the
-    /// other.
+    /// The result of a dial, in which a server has a certificate for `own` and a client dials
+    /// `host`. Each end returns the identity of its peer.
     async fn met(
         own: &str,
         host: &str,

@@ -1,9 +1,10 @@
-//! Who the other end of a TLS carrier may be: its chain, then one of its names.
+//! Verifies the peer of a TLS carrier: first its chain, then one of its names.
 //!
-//! The host that was dialled does not matter: an address says nothing of who is there.
+//! The dialled host does not influence the result, because an address is not an identity.
 //!
-//! An authority counts until it expires. WebPKI checks no date of a trust anchor, and a holder of its key can date
-//! certificates at will. So each anchor is tried by itself while it is valid.
+//! An authority is valid until it expires. WebPKI does not check the dates of a trust anchor, and
+//! the holder of an expired anchor's key can choose any dates for its certificates. So the verifier
+//! tries each anchor separately, as long as the anchor is valid.
 
 use std::sync::Arc;
 
@@ -26,13 +27,13 @@ use crate::io::transport::{Proof, Side, Standing};
 /// An authority.
 #[derive(Debug)]
 pub(super) struct Root {
-    /// Its certificate.
+    /// The authority's certificate.
     pub(super) certificate: CertificateDer<'static>,
-    /// The last second that it is good in, since 1970.
+    /// The last second at which the authority is valid, in seconds since 1970.
     pub(super) not_after: u64,
 }
 
-/// An authority that certificates can be held against.
+/// An authority as a trust anchor for certificates.
 #[derive(Debug)]
 struct Anchor {
     not_after: u64,
@@ -40,7 +41,7 @@ struct Anchor {
     clients: Arc<dyn ClientCertVerifier>,
 }
 
-/// Judges certificates of servers and clients.
+/// Verifies certificates of servers and clients.
 #[derive(Debug)]
 pub(super) struct PeerVerifier {
     anchors: Vec<Anchor>,
@@ -48,7 +49,7 @@ pub(super) struct PeerVerifier {
     peers: Vec<String>,
 }
 
-/// A certificate cannot be an authority's.
+/// The certificate cannot serve as an authority.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RootError {
     #[error(transparent)]
@@ -58,10 +59,10 @@ pub(super) enum RootError {
 }
 
 impl PeerVerifier {
-    /// `peers`: names, of which one has to be in a certificate.
+    /// `peers` are the permitted names; a certificate must contain one of them.
     ///
     /// # Errors
-    /// One of `roots` is not usable.
+    /// A certificate in `roots` is not usable.
     pub(super) fn new(
         roots: Vec<Root>,
         provider: &Arc<CryptoProvider>,
@@ -86,7 +87,8 @@ impl PeerVerifier {
         })
     }
 
-    /// What the first authority says that accepts it, of those that are good at `now`.
+    /// Returns the result of the first authority that is valid at `now` and accepts the
+    /// certificate.
     fn by_anchors<T>(
         &self,
         now: UnixTime,
@@ -98,7 +100,8 @@ impl PeerVerifier {
         for anchor in good.filter(|anchor| now.as_secs() <= anchor.not_after) {
             match judged_by(anchor) {
                 Ok(accepted) => return Ok(accepted),
-                // That another authority does not know it says less than what is wrong with it by its own.
+                // The error of the certificate's own authority is more useful than "unknown issuer"
+                // from another authority.
                 Err(error) if refused == unknown => refused = error,
                 Err(_) => {}
             }
@@ -106,10 +109,10 @@ impl PeerVerifier {
         Err(refused)
     }
 
-    /// The first of the peers that is a name in `certificate`.
+    /// The first permitted name in `certificate`.
     ///
     /// # Errors
-    /// None is.
+    /// The certificate has no permitted name.
     pub(super) fn name_of(&self, certificate: &CertificateDer<'_>) -> Result<&str, Error> {
         let parsed = EndEntityCert::try_from(certificate)
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
@@ -126,10 +129,15 @@ impl PeerVerifier {
 }
 
 impl PeerVerifier {
-    /// Whether `proof`, of an end that this `side` dialled or accepted, would be accepted at `now`.
+    /// Whether `proof` would be accepted at `now`. `side`: whether this side dialled or accepted
+    /// the peer.
     pub(super) fn standing(&self, proof: &Proof, side: Side, now: UnixTime) -> Standing {
         if !self.peers.contains(&proof.identity) {
-            return Standing::Revoked("its name is no longer in security.peers".to_owned());
+            let text = format!(
+                "the peer's name {:?} is no longer in security.peers",
+                proof.identity
+            );
+            return Standing::Revoked(text);
         }
         let Some((own, between)) = proof.chain.split_first() else {
             return Standing::Good;
@@ -168,7 +176,8 @@ impl PeerVerifier {
     }
 }
 
-/// The methods that both of rustls's verifiers have: signatures are verified by the provider's algorithms.
+/// The methods that both verifier traits of rustls share. The provider's algorithms verify the
+/// signatures.
 macro_rules! verifies_signatures {
     () => {
         fn verify_tls12_signature(
@@ -212,7 +221,8 @@ impl ServerCertVerifier for PeerVerifier {
 }
 
 impl ClientCertVerifier for PeerVerifier {
-    /// None: names of authorities tell a stranger of the tunnel, and gateways have but one certificate.
+    /// Returns an empty list. Names of authorities would reveal information to strangers, and
+    /// gateways have only one certificate.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -251,7 +261,8 @@ mod tests {
         time::OffsetDateTime::from_unix_timestamp(seconds).unwrap()
     }
 
-    /// An authority that expires at `end`, and a certificate by it that outlives it.
+    /// An authority that expires at `end`, and a certificate signed by that authority with a later
+    /// expiry.
     fn authority(end: i64) -> (Root, CertificateDer<'static>) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,9 +1,10 @@
-//! What holds for whatever a peer may say as a WebSocket: for tests and fuzz targets.
+//! Properties of any input of a WebSocket peer, for tests and fuzz targets.
 
 use super::*;
 
-/// A request is the same however much comes behind it; bytes behind one are read the same in any pieces, and a ping's
-/// answer is a frame. The first byte of `input` says which side reads, and how long the pieces are.
+/// Checks that a request is the same regardless of the bytes after it. Bytes after the request are
+/// read identically in pieces of any size, and the answer to a ping is a frame. The first byte of
+/// `input` chooses the side that reads and the length of the pieces.
 pub(crate) fn web_socket(input: &[u8]) {
     let Some((flags, bytes)) = input.split_first() else {
         return;
@@ -28,7 +29,8 @@ pub(crate) fn web_socket(input: &[u8]) {
     assert_eq!(read(side, bytes, piece), whole);
 }
 
-/// What bytes that come in pieces are read as, and whether they come to an end, or break the protocol.
+/// The bytes that the pieces decode to, whether the end was read, and whether the protocol was
+/// broken.
 fn read(side: Side, bytes: &[u8], piece: usize) -> (Vec<u8>, bool, bool) {
     let mut messages = Messages::new(side);
     let (mut waiting, mut plain) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What is dialled for a session, by a clock that is moved.
+//! Tests a session's dials with a virtual clock.
 
 use std::io::{Error, ErrorKind};
 use std::net::TcpListener;
@@ -38,7 +38,8 @@ fn dial_context(ways: Ways) -> DialContext {
     }
 }
 
-/// Keeps `count` carriers for `seconds`, the others of which run on `by`; returns how many dials in a row came to nothing.
+/// Maintains `count` carriers for `seconds`. The existing carriers use `by`. Returns the number of
+/// consecutive failed dials.
 async fn keeps(
     memory: &Rc<Memory>,
     (at, by): (&Address, CarrierTransport),
@@ -64,7 +65,7 @@ async fn keeps(
     *failed.borrow()
 }
 
-/// Dials that come to nothing within 20 s, where one more carrier than `up` is wanted.
+/// Number of failed dials within 20 s, if the session requires one carrier more than `up`.
 async fn dials(up: usize) -> u32 {
     let memory = silent(None);
     memory.carried_by(up);
@@ -73,7 +74,8 @@ async fn dials(up: usize) -> u32 {
     keeps(&memory, (&nobody, TCP), up + 1, &dial_context, 20).await
 }
 
-/// Where nobody answers, but the kernel accepts; and how many connections that were.
+/// An address at which the kernel accepts connections but no process answers, and the number of
+/// connections.
 fn listener() -> (Address, impl Fn() -> usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -82,7 +84,7 @@ fn listener() -> (Address, impl Fn() -> usize) {
     (Address::resolved("far:1", ip), count)
 }
 
-/// TCP and WebSocket, where nothing came up but WebSocket.
+/// The transports TCP and WebSocket. Only WebSocket has connected.
 async fn ways_without_tcp() -> Ways {
     let ways = Ways::of(config::Transport::Auto, true, false);
     let dialled = ways.dial(async |way| match way {
@@ -100,7 +102,7 @@ async fn a_session_without_a_carrier_is_dialled_at_least_once_a_second() {
     assert!((20..60).contains(&waiting), "{waiting} dials");
     assert!(
         (4..20).contains(&carried),
-        "{carried} dials beside a carrier that is up"
+        "{carried} dials with a carrier that is up"
     );
 }
 
@@ -114,7 +116,7 @@ async fn a_session_that_came_to_web_socket_returns_to_tcp_with_all_its_carriers(
     keeps(&memory, web_socket, 2, &dial_context, 290).await;
     assert_eq!(memory.transports(), [WEB_SOCKET, WEB_SOCKET]);
     assert_eq!(accepted(), 0);
-    // A look takes up to 10 s.
+    // An observation takes up to 10 s.
     keeps(&memory, web_socket, 2, &dial_context, 30).await;
     assert_eq!(memory.transports(), [TCP, TCP]);
     assert_eq!(accepted(), 2, "the other one is dialled by TCP alone");
@@ -137,12 +139,12 @@ async fn where_one_carrier_has_to_change_all_of_them_do() {
     let dial_context = dial_context(Ways::of(config::Transport::Auto, true, false));
     let memory = silent(None);
     memory.takes_carriers(&[WEB_SOCKET]);
-    // Nobody answers what asks for WebSocket.
+    // The WebSocket request is never answered.
     keeps(&memory, (&at, WEB_SOCKET), 2, &dial_context, 20).await;
     assert_eq!(memory.transports(), [TCP, TCP]);
 }
 
-/// As where TCP loses so much that it ends.
+/// The TCP carriers end because of their losses.
 #[tokio::test(start_paused = true)]
 async fn a_trial_during_which_carriers_end_is_repeated_without_a_pause() {
     let kcp = CarrierTransport::Kcp;

@@ -8,7 +8,7 @@ use crate::io::local_socket::LocalSocket;
 const GET: &str = "GET /a HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// An exchange of which the test is the client, the target and the stream.
+/// An exchange in which the test acts as the client, the target and the stream.
 struct Ends {
     client: TcpStream,
     target: UnixStream,
@@ -16,7 +16,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Of a client that sent `request`.
+    /// Creates an exchange for a client that sent `request`.
     async fn of(request: &str) -> (Self, Exchange) {
         let (client, accepted) = pair().await;
         let (target, far) = UnixStream::pair().unwrap();
@@ -36,8 +36,8 @@ impl Ends {
     }
 }
 
-/// What the client and the target get where the target sends `answer` once it has all of the request, and ends
-/// its half.
+/// The data that the client and the target receive if the target sends `answer` after the whole
+/// request and then closes its half.
 async fn exchange(request: &str, answer: &str, reason: Reason) -> (Vec<u8>, Vec<u8>, bool) {
     let (ends, exchange) = Ends::of(request).await;
     let (mut client, mut target) = (ends.client, ends.target);
@@ -55,12 +55,12 @@ async fn exchange(request: &str, answer: &str, reason: Reason) -> (Vec<u8>, Vec<
         let is_whole = client.read_to_end(&mut got).await.is_ok();
         (got, is_whole)
     };
-    // In this order: what the client does not read is lost with its socket.
+    // The order matters, because data that the client has not read is lost with its socket.
     let (seen, (), (got, is_whole)) = tokio::join!(target, exchange.run(), client);
     (got, seen, is_whole)
 }
 
-/// Reads up to the end of a head, and of a chunked body where one begins.
+/// Reads until the end of a head, and of its body if the body is chunked.
 async fn read_some(target: &mut UnixStream, seen: &mut Vec<u8>) {
     loop {
         let text = String::from_utf8_lossy(seen).into_owned();

@@ -1,4 +1,4 @@
-//! What is dialled first, next and again, by a clock that is moved.
+//! Tests the order of dials with a virtual clock.
 
 use std::io::{Error, ErrorKind};
 
@@ -8,7 +8,8 @@ const TCP: CarrierTransport = CarrierTransport::Tcp;
 const KCP: CarrierTransport = CarrierTransport::Kcp;
 const WEB_SOCKET: CarrierTransport = CarrierTransport::WebSocket;
 
-/// What comes of dialling where `outcome` says after how many milliseconds each comes up, or fails.
+/// The result of a dial. `outcome` returns, for each transport, whether it connects and after how
+/// many milliseconds.
 async fn dialled(
     ways: &Ways,
     outcome: impl Fn(CarrierTransport) -> (u64, bool),
@@ -42,7 +43,7 @@ async fn the_first_that_comes_up_counts_and_is_dialled_first_the_next_time() {
     let ways = Ways::of(Transport::Auto, true, true);
     let all_up = |_| (10, true);
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, TCP);
-    // Nothing is heard by TCP and UDP, as behind a firewall that drops them.
+    // Neither TCP nor UDP is answered, as behind a firewall that drops their packets.
     let blocked = |way| {
         if way == WEB_SOCKET {
             (10, true)
@@ -55,7 +56,7 @@ async fn the_first_that_comes_up_counts_and_is_dialled_first_the_next_time() {
     assert_eq!(ways.in_turn(), [WEB_SOCKET, TCP, KCP]);
     let (way, took) = dialled(&ways, blocked).await.unwrap();
     assert_eq!((way, took.as_millis()), (WEB_SOCKET, 10));
-    // What is refused is not waited for, and the first one is dialled once more.
+    // The entry does not wait for a refused transport, and dials the first transport once more.
     let refused = |way| (1, way == KCP);
     let (way, took) = dialled(&ways, refused).await.unwrap();
     assert_eq!((way, took.as_millis()), (KCP, 4));
@@ -104,13 +105,14 @@ async fn the_configured_order_comes_back_after_a_pause_that_doubles_while_it_is_
     tokio::time::advance(AGAIN_MAX).await;
     assert_eq!(dialled(&ways, |_| (10, true)).await.unwrap().0, TCP);
     ways.heard(TCP);
-    // The next time it is soon again.
+    // The next pause is short again.
     dialled(&ways, blocked).await.unwrap();
     tokio::time::advance(AGAIN).await;
     assert_eq!(dialled(&ways, |_| (10, true)).await.unwrap().0, TCP);
 }
 
-/// As behind a firewall that accepts connections, and ends those that do not begin as HTTP.
+/// The path has a firewall that accepts connections, and closes connections that do not begin with
+/// HTTP.
 #[tokio::test(start_paused = true)]
 async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
     let ways = Ways::of(Transport::Auto, true, true);
@@ -124,7 +126,7 @@ async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
     let (way, took) = dialled(&ways, far).await.unwrap();
     assert_eq!((way, took.as_millis()), (WEB_SOCKET, 1150));
     ways.heard(WEB_SOCKET);
-    // It is no worse than the others once these have failed.
+    // Once the other transports have failed, this transport is no worse than the other transports.
     let (way, took) = dialled(&ways, |way| (100, way == TCP)).await.unwrap();
     assert_eq!((way, took.as_millis()), (TCP, 400));
     ways.heard(TCP);
@@ -132,7 +134,7 @@ async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
         .await
         .unwrap();
     assert_eq!((way, took.as_millis()), (TCP, 400));
-    // Where nobody is heard by any, all are dialled again.
+    // If the exit answers on no transport, all transports are dialled again.
     for way in [KCP, TCP, WEB_SOCKET] {
         ways.unheard(way, Instant::now());
     }
@@ -143,7 +145,7 @@ async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
 async fn the_way_that_a_session_ran_on_is_judged_whichever_is_dialled_first_by_now() {
     let ways = Ways::of(Transport::Auto, true, true);
     let (by, _) = dialled(&ways, |_| (10, true)).await.unwrap();
-    // Another session of the worker.
+    // Another session of the worker dials.
     dialled(&ways, |way| (10, way == KCP)).await.unwrap();
     assert_eq!(ways.in_turn()[0], KCP);
     ways.unheard(by, Instant::now());
@@ -185,11 +187,11 @@ async fn a_session_on_web_socket_has_others_to_return_to_after_ever_longer_pause
     ways.returned(KCP);
     assert_eq!(ways.in_turn()[0], KCP);
     tokio::time::advance(AGAIN_MAX).await;
-    // A trial tells which of these two is better.
+    // A trial decides between KCP and TCP.
     assert!(to_return_to(KCP).is_empty() && to_return_to(TCP).is_empty());
     ways.returned(TCP);
     assert_eq!(ways.in_turn(), [TCP, KCP, WEB_SOCKET]);
-    // Of another session, that was not asked meanwhile.
+    // The call comes from another session, which had not started a trial in the meantime.
     assert_eq!(to_return_to(WEB_SOCKET), [TCP, KCP]);
 }
 
@@ -202,7 +204,7 @@ async fn the_winner_of_a_trial_is_dialled_first_though_it_was_not_heard_once() {
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, KCP);
     tokio::time::advance(AGAIN_MAX).await;
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, KCP);
-    // It only won against KCP.
+    // The transport was better than KCP only.
     ways.carried_more(WEB_SOCKET, "a test");
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, WEB_SOCKET);
     tokio::time::advance(AGAIN_MAX).await;

@@ -1,4 +1,5 @@
-//! Who is at a local socket: it sends and reads at a drawn pace, and ends or resets its connection.
+//! The application at a local socket: it sends and reads at a random pace, and ends or resets its
+//! connection.
 
 use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use crate::io::duplex;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 
-/// Longest usual pause, and a stall.
+/// The longest usual pause, and the length of a stall.
 const PAUSE_MILLISECONDS: usize = 10;
 const STALL: Duration = Duration::from_millis(150);
 
@@ -24,13 +25,13 @@ struct Application {
     label: usize,
     side: usize,
     socket: Box<dyn LocalEnd>,
-    /// It resets its connection once it has sent and read so many bytes.
+    /// Number of bytes sent and read after which the application resets its connection.
     aborts: Option<u64>,
     abort: Notify,
 }
 
-/// Runs application `side` of a stream on its end of the connection, to its end. `answer`: what it says before any
-/// payload.
+/// Runs application `side` of a stream to its end. The application sends the bytes of `answer`
+/// before any payload.
 pub(super) async fn run(
     stage: Rc<Stage>,
     record: Shared,
@@ -44,7 +45,7 @@ pub(super) async fn run(
         let half = &mut record.halves[side];
         half.is_tcp = matches!(socket.plain(), Some(LocalSocket::Tcp(_)));
         half.started = true;
-        // A Unix socket has no reset: nobody could tell it from an end.
+        // A Unix socket has no reset that the peer could distinguish from an end.
         (label, half.aborts.filter(|_| half.is_tcp))
     };
     let application = Application {
@@ -173,7 +174,7 @@ impl Application {
             }
             let most = choices.length(buffer.len());
             match self.socket.try_read(&mut buffer[..most]) {
-                // The reset was told to the writer.
+                // The writer received the reset.
                 Ok(0) if self.half(|half| half.write_failed) => break End::Failed,
                 Ok(0) => break End::Clean,
                 Ok(length) => {

@@ -1,4 +1,4 @@
-//! A carrier that is a TCP socket, so that payload is spliced: what is copied goes in drawn pieces.
+//! A carrier on a TCP socket, which allows splicing. Copied bytes go in pieces of random size.
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -16,9 +16,9 @@ use super::wire::Gate;
 use crate::io::duplex::Duplex;
 use crate::io::transport::{Detached, Path, Tcp, Transport};
 
-/// A write or a read in so many is met by `WouldBlock`.
+/// On average, one of this many writes or reads returns `WouldBlock`.
 const AGAIN: usize = 12;
-/// Slices of a write that are looked at.
+/// Maximum number of slices that one write uses.
 const SLICES_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -42,7 +42,8 @@ impl Quirks {
         faults && self.choices.one_in(AGAIN)
     }
 
-    /// How much of `length` bytes goes at once. Not often less: behind short reads nothing is left to splice.
+    /// How many of `length` bytes to transfer. The number is rarely smaller than `length`, since a
+    /// short read leaves nothing to splice.
     fn piece(&mut self, length: usize) -> usize {
         if self.stage.profile.pieces && self.choices.one_in(4) {
             self.choices.length(length)
@@ -121,11 +122,11 @@ impl Transport for Kernel {
     }
 }
 
-/// A hand on such a carrier.
+/// The world's access to such a carrier.
 #[derive(Debug)]
 pub(super) struct Cable([OwnedFd; 2]);
 
-/// Both ends of a carrier, the entry's first.
+/// Both ends of a carrier, the entry first.
 pub(super) fn carrier(
     stage: &Rc<Stage>,
     number: u64,
@@ -153,10 +154,10 @@ impl Cable {
             .all(|end| SockRef::from(end).peer_addr().is_ok())
     }
 
-    /// One end is torn off: what it had not sent is lost, and the other one is reset.
+    /// Cuts one end: its unsent bytes are lost, and the other end is reset.
     pub(super) fn cut(&self, stage: &Stage, side: usize) {
         stage.see(Seen::KernelCut);
-        // It fails where it has ended already.
+        // The call fails if the connection has already ended.
         let _ = rustix::net::connect_unspec(&self.0[side]);
     }
 }

@@ -1,4 +1,4 @@
-//! What one run is about: the protocol, the sizes, and the mischief that it may meet.
+//! The parameters of one run: the protocol, the sizes, and the possible faults.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSes
 use super::choice::Choices;
 use crate::session::driver;
 
-/// What local sockets of a run are.
+/// The kind of local sockets of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Locals {
     Unix,
@@ -20,45 +20,45 @@ pub(super) enum Locals {
 pub(super) struct Profile {
     pub(super) seed: u64,
     pub(super) native: bool,
-    /// Carriers are TCP sockets.
+    /// Whether carriers are TCP sockets.
     pub(super) kernel: bool,
     pub(super) locals: Locals,
-    /// Bytes that a local Unix socket holds on its way to its application; `None`: as the system has it.
+    /// Buffer size of a local Unix socket in bytes; `None`: the system's default.
     pub(super) local_bytes: Option<usize>,
-    /// One way through a carrier; several ones differ.
+    /// One-way delay of a carrier; each carrier has its own delay.
     pub(super) delay: Duration,
-    /// What a carrier holds before its writer waits, bytes.
+    /// Number of bytes that a carrier holds before its writer waits.
     pub(super) carrier_bytes: usize,
-    /// Carriers take and give drawn pieces.
+    /// Whether carriers transfer pieces of random size.
     pub(super) pieces: bool,
-    /// Carriers say `WouldBlock` behind a readiness.
+    /// Whether carriers return `WouldBlock` after they were ready.
     pub(super) agains: bool,
-    /// Streams outlive their carrier.
+    /// Whether streams outlive their carrier.
     pub(super) resume: bool,
-    /// Carriers at once that the entry dials.
+    /// Concurrent carriers that the entry dials.
     pub(super) carriers: usize,
     pub(super) streams: usize,
-    /// Most that an application sends, bytes.
+    /// Maximum number of bytes that an application sends.
     pub(super) plan_bytes_max: usize,
-    /// No mischief and no pauses after that.
+    /// Time after which the world injects no faults and no pauses.
     pub(super) fair_after: Duration,
     pub(super) budgets: [u64; 2],
     pub(super) frame_max: [u32; 2],
     pub(super) retain: [u64; 2],
-    /// So often carriers are cut.
+    /// How often carriers are cut.
     pub(super) cuts: usize,
-    /// Applications reset their connections.
+    /// Whether applications reset their connections.
     pub(super) aborts: bool,
-    /// Applications pause.
+    /// Whether applications pause.
     pub(super) pauses: bool,
     pub(super) refusals: bool,
     pub(super) slow_dials: bool,
     pub(super) retires: bool,
-    /// The exit takes no more streams.
+    /// Whether the exit stops taking streams.
     pub(super) go_away: bool,
-    /// A side ends the session: 0, the entry, 1, the exit.
+    /// The side that ends the session: 0 is the entry, 1 the exit.
     pub(super) shut_down: Option<usize>,
-    /// The entry gives the session up.
+    /// Whether the entry gives the session up.
     pub(super) give_up: bool,
 }
 
@@ -96,7 +96,7 @@ impl Profile {
             carriers: if resume { choices.of(&[1, 2, 4]) } else { 1 },
             streams: 1 + choices.below(if many && !kernel { 24 } else { 6 }),
             plan_bytes_max: match kernel {
-                // There is something to be spliced.
+                // Enough payload to splice.
                 true => choices.of(&[4 << 20, 1 << 20]),
                 false => choices.of(&[300_000, 1_000, 20_000, 1 << 20]),
             },
@@ -116,12 +116,11 @@ impl Profile {
         }
     }
 
-    /// Whether nothing of the run has timers of the kernel's: it can be replayed to the last step.
+    /// Whether no part of the run uses kernel timers, so that the run replays exactly.
     pub(super) fn is_exact(&self) -> bool {
         !self.kernel && self.locals == Locals::Unix
     }
 
-    /// The configuration of one side.
     pub(super) fn config(&self, side: usize) -> Config {
         let protocol = if self.native { "Native" } else { "Jmux" };
         let yaml = format!(
@@ -131,7 +130,6 @@ impl Profile {
         Config::from_yaml(&yaml).unwrap()
     }
 
-    /// The session of one side.
     pub(super) fn session(&self, side: usize) -> Box<dyn Session> {
         if !self.native {
             return Box::new(JmuxSession::new(JmuxConfig {
@@ -160,5 +158,5 @@ impl Profile {
     }
 }
 
-/// The name of the session.
+/// The id of the session.
 pub(super) const SESSION_ID: [u8; 16] = [1; 16];

@@ -1,4 +1,5 @@
-//! What the applications of one stream are to do, did and saw; and the judge of it.
+//! The planned and the observed actions of one stream's applications, and the check of the
+//! observations.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,9 +20,9 @@ use crate::session::mux::OpenEnd;
 pub(super) const CLIENT: usize = 0;
 pub(super) const TARGET: usize = 1;
 
-/// A prime: no power of two of bytes repeats.
+/// A prime number, so that the bytes do not repeat at a power of two.
 const PERIOD: usize = 65_521;
-/// Most that [`payload`] gives at once.
+/// Maximum length of a result of [`payload`].
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
 
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -35,13 +36,13 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What application `side` of stream `label` sends from `offset` on.
+/// The bytes that application `side` of stream `label` sends, starting at `offset`.
 pub(super) fn payload(label: usize, side: usize, offset: u64, length: usize) -> &'static [u8] {
     let start = (offset as usize + label * 7919 + side * 31_337) % PERIOD;
     &BYTES[start..start + length]
 }
 
-/// How what an application reads ended.
+/// How an application's input ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// An end of file.
@@ -53,33 +54,33 @@ pub(super) enum End {
 /// One application.
 #[derive(Debug, Default)]
 pub(super) struct Half {
-    /// Bytes that it sends.
+    /// Number of bytes that the application sends.
     pub(super) plan: u64,
-    /// It resets its connection once it has sent and read so many bytes.
+    /// Number of bytes sent and read after which the application resets its connection.
     pub(super) aborts: Option<u64>,
     pub(super) sent: u64,
-    /// It has said that it sends no more.
+    /// Whether the application has ended its half.
     pub(super) finished: bool,
     pub(super) aborted: bool,
-    /// A write failed.
+    /// Whether a write failed.
     pub(super) write_failed: bool,
     pub(super) received: u64,
     pub(super) end: Option<End>,
-    /// Its connection is a TCP one: a cut is told from an end of file.
+    /// Whether the connection is TCP, so that a cut differs from an end of file.
     pub(super) is_tcp: bool,
     pub(super) started: bool,
-    /// It has let go of its connection.
+    /// Whether the application has closed its connection.
     pub(super) gone: bool,
 }
 
 /// How the entry's open ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Open {
-    /// There is no answer yet, or it was granted.
+    /// The open is unanswered, or it was granted.
     Begun,
     Refused,
     Abandoned,
-    /// Another exit has it.
+    /// The open was returned, and another exit takes it.
     Returned,
     TurnedAway,
 }
@@ -90,21 +91,21 @@ pub(super) struct Record {
     pub(super) label: usize,
     pub(super) halves: [Half; 2],
     pub(super) answer: Answer,
-    /// What the client is told when its open is granted.
+    /// The answer that the client receives when its open is granted.
     pub(super) grant: Vec<u8>,
-    /// What the client was told before any payload.
+    /// The bytes that the client received before any payload.
     pub(super) told: Vec<u8>,
-    /// Bytes that were read of the client before the open.
+    /// Number of bytes that were read from the client before the open.
     pub(super) early: usize,
     pub(super) opens_after: Duration,
     pub(super) open: Open,
-    /// Dials of the exit, and those that are not over.
+    /// The number of all dials of the exit; the next field counts the dials in progress.
     pub(super) dials: usize,
     pub(super) dialling: usize,
     pub(super) dial_takes: Duration,
-    /// The target does not take it.
+    /// Whether the target refuses.
     pub(super) refused: bool,
-    /// Why it need not end well.
+    /// Why the stream may end uncleanly.
     pub(super) excuse: Option<&'static str>,
     pub(super) closed: Option<oneshot::Receiver<Reason>>,
 }
@@ -135,7 +136,7 @@ impl Record {
         };
         let early = early.min(halves[CLIENT].plan as usize);
         let answer = choices.of(&[Answer::None, Answer::None, Answer::Socks5, Answer::Connect]);
-        // JMUX has no word for the address.
+        // JMUX does not transfer the address.
         let address = address(label);
         let address = if profile.native { &address } else { "" };
         Self {
@@ -173,15 +174,16 @@ impl Record {
             .ok()
     }
 
-    /// The first excuse counts.
+    /// Sets the excuse; only the first call has an effect.
     pub(super) fn excuse(&mut self, excuse: &'static str) {
         self.excuse.get_or_insert(excuse);
     }
 
-    /// Application `side` has read `bytes`, of which the first may be the answer to its request.
+    /// Checks `bytes` that application `side` has read. The bytes may begin with the answer to the
+    /// application's request.
     ///
     /// # Errors
-    /// They are not what was sent.
+    /// The bytes differ from the bytes that were sent.
     pub(super) fn receive(&mut self, side: usize, mut bytes: &[u8]) -> Result<(), String> {
         let grant = &self.grant;
         if side == CLIENT && self.told.len() < grant.len() {
@@ -190,7 +192,7 @@ impl Record {
             bytes = &bytes[length..];
         }
         if side == CLIENT && self.told.len() >= grant.len() && self.told != *grant {
-            // A refusal, which may be longer.
+            // A refusal may be longer than the grant.
             self.told.extend_from_slice(bytes);
             return Ok(());
         }
@@ -220,7 +222,7 @@ impl Record {
         Ok(())
     }
 
-    /// The entry's driver says that its open came to nothing.
+    /// Records that the open failed, as the entry's driver reports.
     pub(super) fn ended(&mut self, end: &OpenEnd) -> Result<(), String> {
         let open = match end {
             OpenEnd::Refused(_) => Open::Refused,
@@ -237,14 +239,14 @@ impl Record {
         Ok(())
     }
 
-    /// Whether nobody of it has anything left to do.
+    /// Whether all parts of the stream are done.
     pub(super) fn is_over(&self) -> bool {
         let [client, target] = &self.halves;
         client.gone && self.dialling == 0 && target.started == target.gone
     }
 
     /// # Errors
-    /// What is wrong.
+    /// The mismatch.
     pub(super) fn judge(&mut self, stage: &Stage) -> Result<(), String> {
         for side in [CLIENT, TARGET] {
             self.judge_end(side)?;
@@ -294,11 +296,12 @@ impl Record {
         Ok(())
     }
 
-    /// An end of file is behind the last byte, and a cut is none.
+    /// Checks that an end of file follows the last byte, and that a cut never looks like an end of
+    /// file.
     fn judge_end(&self, side: usize) -> Result<(), String> {
         let (half, other) = (&self.halves[side], &self.halves[1 - side]);
         let was_told = side == CLIENT && !self.told.is_empty() && self.told != self.grant;
-        // A cut Unix socket looks like one that ended.
+        // A cut Unix socket looks like a socket that ended.
         let may_be_cut = !half.is_tcp && self.excuse.is_some() || was_told;
         let unexcused = !half.is_tcp && self.refused;
         if half.end != Some(End::Clean) || may_be_cut || unexcused {
@@ -347,7 +350,7 @@ impl Record {
     }
 }
 
-/// Where the target of `label` is said to be.
+/// The address at which the target of `label` is reported.
 pub(super) fn address(label: usize) -> String {
     format!("127.0.0.1:{}", label + 1)
 }

@@ -1,4 +1,4 @@
-//! What holds once nothing moves.
+//! Invariants that hold once nothing moves.
 
 use std::rc::Rc;
 
@@ -8,11 +8,11 @@ use crate::session::driver::Driver;
 use crate::session::driver::incoming::Incoming;
 use crate::stream::buffers::Pool;
 
-/// What a session that goes on has left over, though no stream is open; `None`: nothing.
+/// What a running session still holds although no stream is open; `None`: it holds nothing.
 pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
     let session = driver.session.view();
     let queued = |carrier: &Rc<crate::session::driver::Carrier>| !carrier.queue.borrow().is_empty();
-    // The share has one.
+    // The share holds one reference.
     let held = Rc::strong_count(pool) - 2;
     let counts = [
         ("streams", driver.streams.all().len()),
@@ -42,14 +42,14 @@ pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
     (!left.is_empty()).then(|| format!("{left:?}"))
 }
 
-/// What a session that is over has left over; `None`: nothing.
+/// What an ended session still holds; `None`: it holds nothing.
 pub(super) fn remains(driver: &Rc<Driver>, pool: &Rc<Pool>) -> Option<String> {
     let counts = [
         ("streams", driver.streams.all().len()),
         ("streams that are dialled", driver.streams.incoming().len()),
         ("carriers", driver.carriers.view().len()),
         ("batches retained", driver.retention.len()),
-        // The world has one; its share has one of the pool.
+        // The world holds one reference to the driver; its share holds one to the pool.
         ("tasks", Rc::strong_count(driver) - 1),
         ("buffers", Rc::strong_count(pool) - 2),
         ("pipes", pipes(pool)),
@@ -58,12 +58,12 @@ pub(super) fn remains(driver: &Rc<Driver>, pool: &Rc<Pool>) -> Option<String> {
     (!left.is_empty()).then(|| format!("{left:?}"))
 }
 
-/// Those that are not idle.
+/// The number of pipes that are in use.
 fn pipes(pool: &Pool) -> usize {
     Rc::strong_count(&pool.source_pipes) + Rc::strong_count(&pool.sink_pipes) - 2
 }
 
-/// Notes what a side has come to for the moment.
+/// Records which of the expected cases a side covers at the moment.
 pub(super) fn check(stage: &Stage, driver: &Driver) {
     for io in driver.streams.all() {
         let (inbox, gap) = io.holds();

@@ -1,29 +1,29 @@
-//! What runs went through.
+//! The cases that runs covered.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Seen {
-    /// Both applications read an end of file behind the last byte.
+    /// Both applications read an end of file after the last byte.
     CleanEnd,
-    /// An end of file in one direction while the other goes on.
+    /// An end of file in one direction while the other direction continues.
     HalfClose,
     EmptyStream,
-    /// A write was taken up to a byte within a header.
+    /// A write ended within a header.
     WriteEndsInHeader,
     WriteEndsInPayload,
     ReadEndsInHeader,
     ReadEndsInPayload,
-    /// `WouldBlock` behind a readiness.
+    /// `WouldBlock` after the carrier was ready.
     WriteAgain,
     ReadAgain,
     CarrierFull,
-    /// The bytes that arrived of a carrier that was cut end within a header.
+    /// The received bytes of a cut carrier end within a header.
     CutInHeader,
     CutInPayload,
-    /// One end of the carrier noticed later than the other.
+    /// One end of the carrier noticed the cut later than the other.
     HalfCut,
-    /// A carrier was cut and its last bytes arrived all the same.
+    /// A carrier was cut, but its last bytes arrived.
     CutWithNothingLost,
-    /// A carrier was cut and looked like one that ended.
+    /// A cut carrier looked like a carrier that ended in order.
     CutAsEnd,
     /// Streams ended with their carrier.
     SessionLost,
@@ -32,11 +32,11 @@ pub(super) enum Seen {
     Refused,
     RefusedWithAnswer,
     GrantedWithAnswer,
-    /// What had been read of a client before its open.
+    /// Bytes had been read from a client before its open.
     EarlyGiven,
-    /// An open came back.
+    /// An open was returned.
     OpenReturned,
-    /// It came back with what the client had sent.
+    /// An open was returned with the client's bytes.
     OpenReturnedWithBytes,
     /// A stream was cut while its target was dialled.
     CutWhileDialling,
@@ -47,16 +47,16 @@ pub(super) enum Seen {
     /// Payload waited for its target to be dialled.
     HeldWhileDialling,
     CreditExhausted,
-    /// A carrier other than the first one was up.
+    /// A carrier other than the first carrier was up.
     CarrierJoined,
     SeveralCarriers,
-    /// A session went on without one of its carriers.
+    /// A session continued without one of its carriers.
     Resumed,
-    /// Payload went again.
+    /// Payload was retransmitted.
     SentAgain,
-    /// A session was without any carrier and went on.
+    /// A session continued after it was without any carrier.
     WithoutCarrier,
-    /// Payload came behind a gap.
+    /// Payload arrived beyond a gap.
     OutOfOrder,
     CarrierRetired,
     SplicedOut,
@@ -65,7 +65,7 @@ pub(super) enum Seen {
 }
 
 impl Seen {
-    /// What only the native protocol can come to.
+    /// Cases that only the native protocol can cover.
     const NATIVE: [Self; 12] = [
         Self::HeldWhileDialling,
         Self::OpenReturned,
@@ -77,7 +77,7 @@ impl Seen {
         Self::WithoutCarrier,
         Self::OutOfOrder,
         Self::CarrierRetired,
-        // Frames of JMUX are too short for it.
+        // Frames of JMUX are too short for these cases.
         Self::SplicedOut,
         Self::SplicedIn,
     ];
@@ -113,7 +113,7 @@ impl Seen {
         Self::KernelCut,
     ];
 
-    /// All that a sweep over runs of the protocol must have met.
+    /// The cases that a sweep over runs of the protocol must have covered.
     pub(super) fn expected(native: bool) -> impl Iterator<Item = Self> {
         let own = if native { &Self::NATIVE[..] } else { &[][..] };
         Self::BOTH.iter().chain(own).copied()

@@ -1,4 +1,4 @@
-//! What everybody in a run shares: its profile, its choices, and what is noted of it.
+//! The state that all parts of a run share: its profile, its choices, and its log of steps.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use super::seen::Seen;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 
-/// Whose choices they are; together with a number.
+/// The owner of a sequence of choices; a number distinguishes owners of the same kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Whose {
     World = 1,
@@ -28,14 +28,14 @@ pub(super) enum Whose {
     Keeper,
 }
 
-/// Numbers of one kind of choices.
+/// Number of owners of one kind.
 const NUMBERS: u64 = 1 << 20;
 
 pub(super) struct Stage {
     pub(super) profile: Profile,
     began: Instant,
     listener: TcpListener,
-    /// Something happened: it is not time to move the clock.
+    /// Counts events. The clock must not advance right after an event.
     activity: Cell<u64>,
     pub(super) fair: Cell<bool>,
     pub(super) seen: RefCell<BTreeSet<Seen>>,
@@ -68,10 +68,11 @@ impl Stage {
         })
     }
 
-    /// Each has choices of its own: who is first changes nothing for the others.
+    /// Returns the owner's own sequence. So the order in which owners choose has no effect on the
+    /// choices.
     pub(super) fn choices(&self, whose: Whose, number: u64) -> Choices {
         let of = whose as u64 * NUMBERS + number;
-        // Far from each other in SplitMix64's one sequence.
+        // The seeds are far apart in the single sequence of SplitMix64.
         Choices::Seed((self.profile.seed ^ of << 32).wrapping_mul(0xd1b5_4a32_d192_ed03))
     }
 
@@ -91,7 +92,7 @@ impl Stage {
         self.seen.borrow_mut().insert(seen);
     }
 
-    /// Notes a step of the run.
+    /// Logs a step of the run.
     pub(super) fn say(&self, step: &str) {
         let at = self.elapsed().as_millis();
         (at, step).hash(&mut *self.hasher.borrow_mut());
@@ -104,7 +105,7 @@ impl Stage {
         self.hasher.borrow().finish()
     }
 
-    /// The run fails. Not a panic: the driver would catch it.
+    /// Fails the run. The function does not panic, since the driver would catch the panic.
     pub(super) fn fail(&self, failure: String) {
         self.failure.borrow_mut().get_or_insert(failure);
     }
@@ -115,7 +116,8 @@ impl Stage {
         }
     }
 
-    /// Both ends of a TCP connection. Made without the event loop, whose clock would move meanwhile.
+    /// Creates both ends of a TCP connection without the event loop, since the event loop would
+    /// advance the clock.
     pub(super) fn tcp_pair(&self) -> (TcpStream, TcpStream) {
         let near = std::net::TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (far, _) = self.listener.accept().unwrap();
@@ -126,7 +128,7 @@ impl Stage {
         (attach(near), attach(far))
     }
 
-    /// A driver's end of a local connection, and the application's.
+    /// The driver's end of a local connection, and the application's.
     pub(super) fn local_pair(
         &self,
         choices: &mut Choices,

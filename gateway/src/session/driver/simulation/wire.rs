@@ -1,5 +1,5 @@
-//! A carrier in memory: a duplex stream of bytes that takes and gives drawn pieces, says `WouldBlock` when it likes,
-//! and can be cut.
+//! A carrier in memory: a duplex byte stream that transfers pieces of random size, returns
+//! `WouldBlock` at random, and can be cut.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,22 +18,22 @@ use super::stage::{Stage, Whose};
 use crate::io::duplex::Duplex;
 use crate::io::transport::{Detached, Transport};
 
-/// A write or a read in so many is met by `WouldBlock`.
+/// On average, one of this many writes or reads returns `WouldBlock`.
 const AGAIN: usize = 6;
-/// Longest pause behind that.
+/// Maximum pause after `WouldBlock`.
 const AGAIN_MILLISECONDS: usize = 20;
 
 /// Readiness of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// There is none before.
+    /// The direction is not ready before this time.
     until: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     waker: Option<Waker>,
 }
 
 impl Gate {
-    /// `WouldBlock`, and no readiness for a drawn time.
+    /// Returns `WouldBlock`, and makes the direction unready for a random time.
     pub(super) fn close(&mut self, choices: &mut Choices) -> Error {
         let pause = choices.below(AGAIN_MILLISECONDS + 1);
         let pause = if choices.one_in(2) { 0 } else { pause };
@@ -45,7 +45,7 @@ impl Gate {
         self.until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Ready once it is open. [`Self::wake`] wakes the task that waits, too.
+    /// Completes once the gate is open. [`Self::wake`] also wakes the waiting task.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.waker = Some(context.waker().clone());
         match self.until {
@@ -71,7 +71,7 @@ impl Gate {
     }
 }
 
-/// Where in the frames a sequence of bytes ends.
+/// The position within a frame at which a sequence of bytes ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Boundary,
@@ -79,13 +79,13 @@ enum Place {
     Payload,
 }
 
-/// Follows the frames of one direction.
+/// Parses the frames of one direction.
 #[derive(Debug)]
 struct Frames {
     native: bool,
-    /// What has come of a header, or of a control frame.
+    /// The received bytes of a header or of a control frame.
     begun: Vec<u8>,
-    /// Payload bytes that follow.
+    /// Number of payload bytes that follow.
     payload: usize,
 }
 
@@ -107,7 +107,7 @@ impl Frames {
     }
 
     /// # Errors
-    /// These are no frames.
+    /// The bytes are not valid frames.
     fn pass(&mut self, mut bytes: &[u8]) -> std::result::Result<Place, String> {
         while !bytes.is_empty() {
             if self.payload > 0 {
@@ -124,7 +124,8 @@ impl Frames {
         Ok(self.place())
     }
 
-    /// Bytes of the header, or of the control frame, that has begun. Forgets one that is whole.
+    /// Total length of the header or control frame that has begun. A complete header or frame is
+    /// dropped.
     fn needed(&mut self) -> std::result::Result<usize, String> {
         let payload = if self.native {
             match native::codec::decode(&self.begun).map_err(|error| error.to_string())? {
@@ -145,29 +146,29 @@ impl Frames {
     }
 }
 
-/// What is behind the last byte.
+/// What follows the last byte of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behind {
     End,
     Reset,
 }
 
-/// One direction.
+/// One direction of the carrier.
 #[derive(Debug)]
 struct Pipe {
     stage: Rc<Stage>,
     choices: Choices,
     delay: Duration,
     capacity: usize,
-    /// When bytes arrive.
+    /// Bytes in flight, with their arrival times.
     flying: VecDeque<(Instant, Vec<u8>)>,
-    /// Bytes of the first ones that were read.
+    /// Number of bytes of the first entry that were read.
     taken: usize,
     held: usize,
     behind: Option<Behind>,
-    /// Its writer has an error.
+    /// Whether writes fail.
     broken: bool,
-    /// What is written goes nowhere.
+    /// Whether written bytes are discarded.
     swallows: bool,
     reads: Gate,
     writes: Gate,
@@ -203,7 +204,7 @@ impl Pipe {
         faults && self.choices.one_in(AGAIN)
     }
 
-    /// How much of `length` bytes goes at once.
+    /// How many of `length` bytes to transfer.
     fn piece(&mut self, length: usize) -> usize {
         if self.stage.profile.pieces && self.choices.one_in(2) {
             self.choices.length(length)
@@ -255,7 +256,7 @@ impl Pipe {
             Ok(Place::Boundary) => {}
             Err(error) => self
                 .stage
-                .fail(format!("a carrier gave no frames: {error}")),
+                .fail(format!("a carrier delivered invalid frames: {error}")),
         }
         self.writes.wake();
         Ok(length)
@@ -328,7 +329,7 @@ impl Pipe {
         self.flying.push_back((Instant::now() + self.delay, bytes));
         self.reads.wake();
         if length < total && self.again() {
-            // The kernel has enough for a while.
+            // Simulates a kernel that takes no more for a while.
             self.writes.close(&mut self.choices);
         }
         Ok(length)
@@ -339,7 +340,7 @@ impl Pipe {
         self.reads.wake();
     }
 
-    /// Its last bytes are lost, and then it is over for the reader.
+    /// Loses the last bytes of a cut direction, and ends the direction for the reader.
     fn lose(&mut self) {
         let kept = match self.choices.below(3) {
             0 => self.held,
@@ -355,7 +356,7 @@ impl Pipe {
             rest -= bytes.len();
         }
         self.flying.retain(|(_, bytes)| !bytes.is_empty());
-        // What was read of a piece that is now shorter stays read.
+        // Bytes stay read even if their piece is now shorter.
         if self
             .flying
             .front()
@@ -394,7 +395,7 @@ impl Pipe {
     }
 }
 
-/// One end.
+/// One end of the carrier.
 #[derive(Debug)]
 struct End {
     out: Rc<RefCell<Pipe>>,
@@ -428,7 +429,7 @@ impl Transport for End {
     fn shut(&self) {
         self.out.borrow_mut().end(Behind::End);
         self.out.borrow_mut().break_writer();
-        // A writer that goes on gets a reset.
+        // A writer that continues receives a reset.
         self.into.borrow_mut().break_writer();
     }
 
@@ -447,13 +448,13 @@ impl Drop for End {
     }
 }
 
-/// A hand on a carrier.
+/// The world's access to a carrier.
 #[derive(Debug)]
 pub(super) struct Cable {
     pipes: [Rc<RefCell<Pipe>>; 2],
 }
 
-/// Both ends of a carrier, the entry's first.
+/// Both ends of a carrier, the entry first.
 pub(super) fn carrier(
     stage: &Rc<Stage>,
     number: u64,
@@ -468,7 +469,7 @@ pub(super) fn carrier(
 }
 
 impl Cable {
-    /// Whether no end has closed it, and it was not cut.
+    /// Whether both ends are open and the carrier was not cut.
     pub(super) fn is_whole(&self) -> bool {
         self.pipes.iter().all(|pipe| {
             let pipe = pipe.borrow();
@@ -476,12 +477,12 @@ impl Cable {
         })
     }
 
-    /// Whether there is something on its way.
+    /// Whether bytes are in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.pipes.iter().any(|pipe| pipe.borrow().held > 0)
     }
 
-    /// Both ends learn of it at once.
+    /// Cuts the carrier; both ends notice at once.
     pub(super) fn cut(&self) {
         for pipe in &self.pipes {
             let mut pipe = pipe.borrow_mut();
@@ -490,7 +491,8 @@ impl Cable {
         }
     }
 
-    /// Only the reader of one direction learns of it; what the other end writes there goes nowhere.
+    /// Cuts one direction. Only the reader of this direction detects the cut, and bytes that the
+    /// other end writes are discarded.
     pub(super) fn cut_half(&self, stage: &Stage, direction: usize) {
         stage.see(Seen::HalfCut);
         self.pipes[direction].borrow_mut().lose();

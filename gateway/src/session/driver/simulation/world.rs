@@ -1,7 +1,9 @@
-//! The stage of a run: it opens streams, dials carriers, makes mischief and moves the clock, and has all of it judged.
+//! The world of a run: it opens streams, dials carriers, injects faults, advances the clock, and
+//! checks the results.
 //!
-//! The clock stands still while anything can move: only when nothing has for [`QUIET_ROUNDS`] rounds of the event
-//! loop, it goes on by a tick. So what the kernel does a little later than it was asked to costs a tick, and no more.
+//! The clock does not advance while anything can move. The clock advances by one tick after nothing
+//! has moved for [`QUIET_ROUNDS`] rounds of the event loop. So a delayed action of the kernel costs
+//! at most one tick.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -30,37 +32,35 @@ use crate::stream::account::Local;
 use crate::stream::buffers::Pool;
 use crate::stream::early_data::Connection;
 
-/// The sides of a session.
 pub(super) const ENTRY: usize = 0;
 pub(super) const EXIT: usize = 1;
 
-/// Rounds of the event loop in which nothing moves before the clock does.
+/// Rounds of the event loop without any movement before the clock advances.
 const QUIET_ROUNDS: usize = 8;
-/// Rounds without a move of the clock after which a run counts as spinning.
+/// Number of rounds without an advance of the clock after which the run fails as a busy loop.
 const ROUNDS_MAX: usize = 200_000;
-/// The clock's ticks while something happens, and their most when nothing does.
+/// The tick while there is activity, and the longest tick without activity.
 const TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(50);
-/// The same where the kernel has timers of its own, which move by another clock.
+/// The longest tick if the kernel has timers, which use another clock.
 const IDLE_TICK_KERNEL: Duration = Duration::from_millis(5);
-/// What the kernel is given for such a tick.
+/// Real time for the kernel during such a tick.
 const KERNEL_PAUSE: Duration = Duration::from_micros(300);
-/// Once it is fair, everything ends within that: longer than any time-out of a session.
+/// Time within which everything must end after the faults; it exceeds every timeout of a session.
 const END_MAX: Duration = Duration::from_secs(90);
-/// Once no stream is open, nothing is left within that.
+/// Time within which nothing may remain after the last stream.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// Activity after which there is no more mischief of its own.
+/// Number of events after which the world injects no more faults.
 const ACTIVITY_MAX: usize = 1000;
-/// Activity of a session's hello, and of its first streams.
+/// Number of events of a session's hello and of its first streams.
 const HELLO_ACTIVITY: u64 = 40;
-/// An open that there is no place for is tried again.
+/// Pause before a retry of an open that found no room.
 const OPEN_AGAIN: Duration = Duration::from_millis(5);
 
-/// What a run came to.
 pub(super) struct Run {
     pub(super) native: bool,
     pub(super) seen: BTreeSet<Seen>,
-    /// Of all its steps.
+    /// Hash of all steps.
     pub(super) hash: u64,
 }
 
@@ -104,7 +104,7 @@ enum Cable {
 }
 
 impl Cable {
-    /// Whether there is something on its way, as far as can be said.
+    /// Whether bytes may be in flight.
     fn is_busy(&self) -> bool {
         match self {
             Self::Wire(cable) => cable.is_whole() && cable.is_busy(),
@@ -128,16 +128,16 @@ struct World {
     cables: RefCell<Vec<Cable>>,
     choices: RefCell<Choices>,
     carriers: Cell<u64>,
-    /// The sides whose session runs.
+    /// The sides on which a session runs.
     runs: [Cell<bool>; 2],
-    /// Why streams that were not over by then need not end well.
+    /// Why streams that had not ended by then may end uncleanly.
     excuse: Cell<Option<&'static str>>,
-    /// Nothing says that the session ends.
+    /// Whether the session may continue after a cut of its carrier.
     may_go_on: Cell<bool>,
     goes_away: Cell<bool>,
-    /// What is made once there was so much activity.
+    /// The faults, each with the number of events at which it is injected.
     plan: RefCell<Vec<(u64, Mischief)>>,
-    /// There is no more mischief.
+    /// Whether the world injects no more faults.
     stopped: Cell<bool>,
 }
 
@@ -226,7 +226,7 @@ impl World {
         self.judge();
     }
 
-    /// Both sessions end, and nothing is left of them.
+    /// Ends both sessions, and checks that nothing of them remains.
     async fn end(self: &Rc<Self>) {
         let until = self.stage.elapsed() + END_MAX;
         let is_over = || self.runs.iter().all(|runs| !runs.get());
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// Moves the clock until `is_over`, at the latest at `until`.
+    /// Advances the clock until `is_over` returns true, at the latest until the time `until`.
     async fn until(
         &self,
         until: Duration,
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen that can without the clock. Returns whether anything did.
+    /// Runs all tasks that can proceed without the clock. Returns whether there was any activity.
     async fn settle(&self) -> bool {
         let (begun, mut quiet, mut rounds) = (self.stage.activity(), 0, 0);
         while quiet < QUIET_ROUNDS {
@@ -336,7 +336,7 @@ impl World {
         format!("{left:?}, streams {open:?}")
     }
 
-    /// What is not over by now need not end well.
+    /// Permits all streams that have not ended by now to end uncleanly.
     fn excuse(&self, excuse: &'static str) {
         if self.excuse.get().is_some() {
             return;
@@ -365,7 +365,7 @@ impl World {
         });
     }
 
-    /// Another carrier of the session; `None`: it takes none now.
+    /// Adds a carrier to the session; `None`: the session accepts no carrier now.
     fn add_carrier(self: &Rc<Self>) -> Option<Rc<Carrier>> {
         let number = self.carriers.replace(self.carriers.get() + 1);
         let (near, far, cable) = if self.stage.profile.kernel {
@@ -390,7 +390,7 @@ impl World {
         }
     }
 
-    /// A carrier has come to the exit.
+    /// Processes a carrier that reaches the exit.
     async fn arrive(self: Rc<Self>, far: Box<dyn Transport>) {
         let mut unread = Vec::new();
         if self.stage.profile.native {
@@ -432,7 +432,7 @@ impl World {
         }
     }
 
-    /// Opens a stream, again and again where there is no place for it.
+    /// Opens a stream; tries again while there is no room for it.
     async fn open(self: Rc<Self>, label: usize) {
         let record = Rc::clone(&self.records.borrow()[label]);
         let after = record.borrow().opens_after;
@@ -460,7 +460,6 @@ impl World {
         }
     }
 
-    /// A client has come.
     fn connect(&self, record: &Shared) -> Connection {
         let mut borrowed = record.borrow_mut();
         let (label, early) = (borrowed.label, borrowed.early);
@@ -485,7 +484,7 @@ impl World {
         connection
     }
 
-    /// Hears that the open of a stream came to nothing.
+    /// Returns the callback for a failed open.
     fn refused(self: &Rc<Self>, record: &Shared) -> Refused {
         let (world, record) = (Rc::clone(self), Rc::clone(record));
         Box::new(move |end| {
@@ -502,7 +501,8 @@ impl World {
                     }
                     world.elsewhere(&record, connection);
                 }
-                // What was sent is kept by sessions that resume alone, and JMUX has no word for it.
+                // Only sessions that resume retain sent bytes, and JMUX cannot announce its
+                // shutdown.
                 OpenEnd::Refused(_) if world.goes_away.get() && !stage.profile.resume => {
                     record.borrow_mut().excuse("the exit goes away");
                 }
@@ -511,7 +511,7 @@ impl World {
         })
     }
 
-    /// Another exit takes the stream: its target is right behind.
+    /// Simulates another exit, close to the target, that takes the stream.
     fn elsewhere(&self, record: &Shared, connection: Connection) {
         let mut borrowed = record.borrow_mut();
         let label = borrowed.label;
@@ -580,7 +580,7 @@ impl World {
         }
         loop {
             let mut plan = self.plan.borrow_mut();
-            // A cut waits for something to be on its way.
+            // A cut waits until bytes are in flight.
             let is_due = |(after, mischief): &(u64, Mischief)| {
                 *after <= activity && (self.is_busy() || !mischief.is_cut())
             };
@@ -609,7 +609,7 @@ impl World {
             Mischief::ShutDown(side) => {
                 self.stage.see(Seen::ShutDown);
                 self.excuse("the session is shut down");
-                // A side that has no carrier yet has no session either.
+                // A side without a carrier has no session yet.
                 if self.runs[side].get() {
                     self.drivers[side].shut_down();
                 } else {
@@ -635,7 +635,8 @@ impl World {
             .drivers
             .iter()
             .any(|driver| driver.progress() == Progress::Hello);
-        // Whether a session that has just begun outlives its carrier, only its two ends know.
+        // The gateways alone decide whether a new session outlives its carrier, so the world
+        // permits both.
         let may_go_on = is_new && self.stage.profile.resume;
         self.may_go_on.set(self.may_go_on.get() || may_go_on);
         if is_new || !self.stage.profile.resume {
@@ -664,7 +665,7 @@ impl World {
     }
 }
 
-/// Choices of local connections begin here among those of streams.
+/// First numbers of the choices of local connections, within the sequence of streams.
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 
@@ -676,7 +677,6 @@ fn no_dialler(stage: &Rc<Stage>) -> Dialler {
     })
 }
 
-/// A dial that is not over.
 struct Dialling(Shared);
 
 impl Drop for Dialling {
@@ -691,7 +691,7 @@ fn dialler(stage: &Rc<Stage>, records: &Rc<RefCell<Vec<Shared>>>) -> Dialler {
         let (stage, label) = (Rc::clone(&stage), Record::label_of(&target));
         let record = label.and_then(|label| records.borrow().get(label).cloned());
         let Some(record) = record else {
-            stage.fail(format!("{target} is dialled, which nobody asked for"));
+            stage.fail(format!("{target} is dialled without an open"));
             return Box::pin(std::future::pending());
         };
         let mut borrowed = record.borrow_mut();

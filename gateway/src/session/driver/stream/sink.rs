@@ -1,4 +1,4 @@
-//! Inbox -> local socket.
+//! Moves payload from the inbox to the local socket.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use super::{CUT_DELIVERY_MAX, Driver, End, StreamIo, fail, turn};
 use crate::base::pace::Turn;
 use crate::io::duplex;
 
-/// Until the stream has ended in this direction.
+/// Runs until this direction of the stream has ended.
 pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     loop {
         if io.delivers() {
@@ -19,14 +19,14 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             return End::Cut;
         }
         if !io.is_open() {
-            // Over several carriers payload may come before the answer to the open.
+            // With several carriers, payload may arrive before the answer to the open.
             io.sink_wake.notified().await;
         } else if !io.inbox.borrow().is_empty() {
             if let Err(error) = write_inbox(driver, io).await {
                 return fail(driver, io, &error);
             }
         } else if io.has_all() && io.life.has_source_ended() {
-            // Both halves are over: the socket's end, which is next, says it.
+            // Both halves have ended, so closing the socket ends the local end's half.
             return End::Clean;
         } else if io.has_all() {
             return match io.socket.finish() {
@@ -37,7 +37,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             tokio::select! {
                 biased;
                 () = io.sink_wake.notified() => {}
-                // Until it has ended, the source sees it.
+                // The source notices a failure of the local socket as long as the source runs.
                 () = io.socket.failed(), if io.life.has_source_ended() => {
                     return fail(driver, io, &io.socket.take_failure());
                 }
@@ -46,7 +46,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     }
 }
 
-/// Writes some of the inbox, or returns early when the stream was cut.
+/// Writes a part of the inbox. The function returns early if the stream was cut.
 async fn write_inbox(driver: &Rc<Driver>, io: &StreamIo) -> std::io::Result<()> {
     tokio::select! {
         biased;
@@ -76,7 +76,7 @@ async fn write_inbox(driver: &Rc<Driver>, io: &StreamIo) -> std::io::Result<()> 
     }
 }
 
-/// The stream was cut: what had come up to the first gap is still delivered, for a bounded time.
+/// Delivers the received bytes of a cut stream up to the first gap, within a time limit.
 async fn deliver_rest(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let deliver = async {
         while !io.inbox.borrow().is_empty() {

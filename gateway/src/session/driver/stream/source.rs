@@ -1,8 +1,9 @@
-//! A stream's source: local socket -> carrier.
+//! Moves payload from a stream's local socket to a carrier.
 //!
-//! Reads only when there is credit and a buffer, one batch at a time, so streams take turns. Bulk goes
-//! through a pipe, without being copied, while the worker has one; through two where it has to be kept.
-//! A stream that has its forward's turn never waits: other sessions wait for the same turn.
+//! The source reads one batch at a time, and only if it has credit and a buffer, so that streams
+//! take turns. While the worker has free pipes, bulk goes through a pipe without a copy, or through
+//! two pipes if it is retained. A stream never waits while it holds its forward's turn, since other
+//! sessions wait for the same turn.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::rc::Rc;
@@ -19,14 +20,15 @@ use crate::stream::batch::{Appetite, Batch, Layout, SLOTS_MAX};
 use crate::stream::buffers::{Buffer, FITTED_SHARE, Size};
 use crate::stream::pipe::{Pipe, SPLICE_BYTES_MIN};
 
-/// How long a stream whose local socket has failed waits for credit, to send what came before the failure.
+/// How long a stream with a failed local socket waits for credit to send the bytes that precede the
+/// failure.
 const FAILED_DELIVERY_MAX: Duration = Duration::from_secs(10);
 
-/// What a read gave.
+/// The result of a read.
 enum Read {
-    /// The end of the socket's half.
+    /// The socket's half has ended.
     End,
-    /// So many bytes, which take `held` bytes of memory.
+    /// Payload, which occupies `held` bytes of memory.
     Some {
         batch: Ready,
         length: usize,
@@ -38,7 +40,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
     let mut wait = None;
     let mut failed = None;
-    // Other streams wait until this one has taken what it was woken for.
+    // Other streams wait until this stream has used the credit for which it was woken.
     let mut waited = false;
     loop {
         if io.life.is_over() {
@@ -104,7 +106,8 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     }
 }
 
-/// Waits until the local end has something, or has failed; `None`: the stream was woken before.
+/// Waits until the local end has bytes to send or has failed; `None`: another event woke the
+/// stream.
 async fn readable(io: &StreamIo) -> Option<std::io::Result<()>> {
     tokio::select! {
         biased;
@@ -114,11 +117,11 @@ async fn readable(io: &StreamIo) -> Option<std::io::Result<()>> {
     }
 }
 
-/// Waits for the stream's turn, where its forward has a rate limit, and for a buffer, and reads. `Ok(None)`: both have to
-/// be waited for again.
+/// Waits for a buffer, and for the stream's turn if its forward has a rate limit; then reads.
+/// `Ok(None)`: the caller has to wait for both again.
 ///
 /// # Errors
-/// The stream was cut meanwhile.
+/// The stream was cut in the meantime.
 async fn read_in_turn(
     driver: &Rc<Driver>,
     io: &StreamIo,
@@ -139,7 +142,7 @@ async fn read_in_turn(
             } else if let Some(buffer) = driver.share.try_acquire_paced(size) {
                 Some(buffer)
             } else {
-                // Uncharged, the turn is another stream's.
+                // Releases the turn without a charge, so that another stream gets the turn.
                 drop(paced);
                 let room = until_cut(io, driver.share.wait_for_paced(size)).await;
                 return room.map(|()| None).ok_or(End::Cut);
@@ -154,17 +157,18 @@ async fn read_in_turn(
     Ok(Some(read))
 }
 
-/// Asks for credit once there is payload for it: streams that ask are woken to use what there is. Returns whether it asks;
-/// otherwise something has changed meanwhile.
+/// Requests credit once the socket has payload for it, since credit wakes the streams that
+/// requested it. Returns whether it requested credit; otherwise the state has changed in the
+/// meantime.
 async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
     tokio::select! {
         biased;
         () = io.source_wake.notified() => return false,
         () = std::future::ready(()), if io.early.is_there() => {}
-        // A failure is found by those who wait for credit.
+        // The wait for credit reports the failure.
         _ = duplex::readable(&*io.socket) => {}
     }
-    // Nobody is told of credit that came before it was asked for.
+    // Credit that arrived before the request wakes no stream.
     let capacity = driver.session.view().send_capacity(io.id);
     let asks = capacity.is_some_and(|capacity| capacity.bytes == 0);
     if asks {
@@ -173,11 +177,12 @@ async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
     asks
 }
 
-/// Waits until there may be credit, and sees a local socket that fails meanwhile: `failed` is since when it has.
+/// Waits until credit may be available, and meanwhile watches the local socket for a failure.
+/// `failed` is the time of such a failure.
 ///
 /// # Errors
-/// The local socket has failed, and nothing that came before is left to be sent, or there was no credit for it in
-/// [`FAILED_DELIVERY_MAX`].
+/// The local socket has failed. Either all bytes before the failure are sent, or no credit for them
+/// arrived within [`FAILED_DELIVERY_MAX`].
 async fn wait_for_credit(io: &StreamIo, failed: &mut Option<Instant>) -> std::io::Result<()> {
     tokio::select! {
         biased;
@@ -198,8 +203,8 @@ async fn wait_for_credit(io: &StreamIo, failed: &mut Option<Instant>) -> std::io
     Err(io.socket.take_failure())
 }
 
-/// Waits for `ready`; `None`: the stream was cut meanwhile. What waits keeps its place when something else wakes the
-/// stream.
+/// Waits for `ready`; `None`: the stream was cut in the meantime. `ready` keeps its place in its
+/// queue if another event wakes the stream.
 async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T> {
     let mut ready = std::pin::pin!(ready);
     loop {
@@ -214,18 +219,20 @@ async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T
     }
 }
 
-/// Takes what waits into a pipe; `None`: it has to be copied, or is too little to be worth a pipe.
+/// Moves available payload into a pipe; `None`: the payload has to be copied, or is too short for a
+/// pipe.
 fn splice(
     driver: &Rc<Driver>,
     io: &StreamIo,
     appetite: Appetite,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
-    // What is sent before the answer may have to be taken back, and goes before what the socket has.
+    // Bytes sent before the answer may have to be returned. Bytes that were read early precede the
+    // bytes of the socket.
     if appetite.size() == Size::Small || !io.is_open() || io.early.is_there() {
         return None;
     }
-    // While this stream waited, others may have used up the credit that it saw.
+    // Other streams may have used the credit while this stream waited.
     let capacity = driver.session.view().send_capacity(io.id)?;
     let limit = usize::try_from(capacity.bytes)
         .unwrap_or(usize::MAX)
@@ -256,7 +263,8 @@ fn splice(
     }))
 }
 
-/// What `pipe` holds, to be sent and kept: in a second pipe, or in memory for want of one.
+/// Retains the content of `pipe` while it is sent, in a second pipe or, if no pipe is free, in
+/// memory.
 fn keep(driver: &Rc<Driver>, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
     match pipe.twin() {
         Ok(twin) => {
@@ -279,7 +287,7 @@ fn copy(
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
     let batch_max = driver.batch_max();
-    // While this stream waited, others may have used up the credit that it saw.
+    // Other streams may have used the credit while this stream waited.
     let capacity = driver.session.view().send_capacity(io.id)?;
     if capacity.bytes == 0 {
         return Some(Err(ErrorKind::WouldBlock.into()));
@@ -313,7 +321,8 @@ fn copy(
     }))
 }
 
-/// Reads up to `limit` bytes of payload; returns how many, and for how many there was room.
+/// Reads up to `limit` bytes of payload. Returns their number, and the number of bytes that the
+/// read had room for.
 fn read(
     io: &StreamIo,
     buffer: &mut Buffer,

@@ -1,25 +1,25 @@
-//! Messages: what both ends of a listener's stream send on it. docs/protocol.md has the wire.
+//! Messages that both ends send on a listener's stream. docs/protocol.md defines the wire format.
 //!
-//! Each is a kind, a length and as many bytes. A later version may add fields behind those that are known here, and kinds:
-//! both are ignored.
+//! Each message has a kind, a length and a body. A later version may append fields and add kinds.
+//! This version ignores both.
 
 use muxtunnel_proto::Refusal;
 
 use crate::session::message::{Fields, HEADER_BYTES, Malformed, framed, header, push_refusal};
 
-/// Of the longest message that is taken, without its header: room for what later versions add.
+/// Maximum length of an accepted body, with room for fields of later versions.
 const BODY_BYTES_MAX: usize = 512;
 
 const ARRIVED: u8 = 1;
 const REFUSED: u8 = 2;
 const ENDED: u8 = 3;
 
-/// Names a connection that arrived at a listener. Random, so that a peer cannot guess one of another peer's.
+/// Identifies a connection that arrived at a listener. The token is random, so that no other peer
+/// can guess it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Token(pub(super) [u8; 16]);
 
 impl Token {
-    /// A new one.
     pub(super) fn random() -> Self {
         use rand::RngExt;
         Self(rand::rng().random())
@@ -29,13 +29,13 @@ impl Token {
     pub(super) fn path(self) -> String {
         use std::fmt::Write;
         self.0.iter().fold("/".to_owned(), |mut path, byte| {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(path, "{byte:02x}");
             path
         })
     }
 
-    /// The connection that a request with this path accepts.
+    /// The token of the connection that a request with this path accepts.
     pub(super) fn of_path(path: &str) -> Option<Self> {
         let digits = path.strip_prefix('/').filter(|digits| digits.len() == 32)?;
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -45,20 +45,18 @@ impl Token {
     }
 }
 
-/// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Of the side that listens: a connection waits.
+    /// From the listening side: a connection waits for acceptance.
     Arrived(Token),
-    /// Of the side that asked to listen: it does not take the connection.
+    /// From the side that requested the listener: it refuses the connection.
     Refused(Token, Refusal),
-    /// Of the side that listens: it listens no more.
+    /// From the listening side: the listener has ended.
     Ended(Refusal),
-    /// Of a later version.
+    /// A message kind of a later version.
     Unknown,
 }
 
-/// As it is sent.
 pub(super) fn encode(message: &Message) -> Vec<u8> {
     let mut body = Vec::new();
     let kind = match message {
@@ -80,17 +78,17 @@ pub(super) fn encode(message: &Message) -> Vec<u8> {
     framed(kind, &body)
 }
 
-/// Reads messages out of what a stream brings, in whatever pieces. It holds no more than one message and one piece.
+/// Decodes messages from pieces of a stream. The pieces may have any size. The buffer holds at most
+/// one message and one piece.
 #[derive(Debug, Default)]
 pub(super) struct Messages(Vec<u8>);
 
 impl Messages {
-    /// More bytes have come.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next message, where all of it has come.
+    /// The next message, if it is complete.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -118,7 +116,8 @@ fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
     })
 }
 
-/// Panics where a message is not read as it was written, or depends on the pieces in which it comes.
+/// Panics if a message does not survive a round trip, or if the result depends on how the input is
+/// split.
 #[cfg(any(test, feature = "oracles"))]
 pub(in super::super) fn oracle(input: &[u8]) {
     let read_in_pieces = |bytes: usize| {
@@ -163,7 +162,7 @@ mod tests {
             encode(&Message::Arrived(token)),
             encode(&Message::Refused(token, refusal.clone())),
             vec![9, 0, 1, 7],
-            // A field more than is known.
+            // The message has one more field than this version defines.
             [vec![3, 0, 11, 0, 5, 0, 6], b"closed!".to_vec()].concat(),
         ];
         assert_eq!(bytes[0][..4], [1, 0, 16, 7]);

@@ -1,4 +1,5 @@
-//! A listener that the peer asked for: of the side that was dialled, which names each connection that arrives.
+//! Listeners that the peer requested, on the side that was dialled. This side announces each
+//! connection that arrives.
 
 use std::rc::Rc;
 
@@ -16,14 +17,13 @@ use crate::session::bridge::link::{NoStream, Opened, Payload};
 use crate::session::connect::answer;
 use crate::session::mux::Local;
 
-/// What the peer sends and what it is sent.
+/// The stream's halves: to the peer and from the peer.
 type Halves = (SendStream<Payload>, RecvStream);
 
-/// One listener.
 pub(super) enum Served {
-    /// This side has not said whether it listens.
+    /// This side has not answered the request.
     Asked(Box<(SendResponse<Payload>, RecvStream)>),
-    /// It does: what is to be said on its stream.
+    /// This side listens. The channel takes messages for the listener's stream.
     Listening(mpsc::Sender<Message>),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
     accepted: oneshot::Sender<Result<Halves, NoStream>>,
 }
 
-/// The other end of it: once it is dropped, it waits no more.
+/// Guard of a waiting connection. Dropping the guard removes the connection from the table.
 struct Waits {
     listeners: Rc<Listeners>,
     token: Token,
@@ -47,7 +47,7 @@ impl Drop for Waits {
 }
 
 impl Listeners {
-    /// The peer asks for a listener on `address`.
+    /// Handles the peer's request for a listener on `address`.
     pub(in super::super) fn asked(
         &self,
         address: String,
@@ -58,9 +58,9 @@ impl Listeners {
         let number = self.last.get().wrapping_add(1);
         let listen = ListenId::from_number(number);
         let Some(listen) = listen.filter(|_| served.len() < LISTENS_MAX) else {
-            let text = format!("more than {LISTENS_MAX} listeners");
+            let text = format!("the connection has reached its limit of {LISTENS_MAX} listeners");
             let refusal = Refusal::new(Reason::General, text);
-            // A peer that has gone needs no answer.
+            // A closed connection needs no answer.
             let _ = answer.send_response(answer::refused(&refusal), true);
             return None;
         };
@@ -73,7 +73,7 @@ impl Listeners {
         })
     }
 
-    /// This side listens.
+    /// Tells the peer that this side listens.
     pub(in super::super) fn listening(self: &Rc<Self>, listen: ListenId, address: &str) {
         let mut served = self.served.borrow_mut();
         let Some(Served::Asked(asked)) = served.remove(&listen) else {
@@ -95,23 +95,23 @@ impl Listeners {
         });
     }
 
-    /// This side does not listen, or not any more.
+    /// Tells the peer that this side does not listen, or has stopped listening.
     pub(in super::super) fn end_listen(&self, listen: ListenId, refusal: &Refusal) {
         match self.forget(listen) {
             Some(Served::Asked(asked)) => {
                 let (mut answer, _) = *asked;
-                // A peer that has gone needs no answer.
+                // A closed connection needs no answer.
                 let _ = answer.send_response(answer::refused(refusal), true);
             }
             Some(Served::Listening(says)) => {
-                // Where too much waits, the peer hears of the end alone.
+                // If the queue is full, the peer sees only the end of the stream.
                 let _ = says.try_send(Message::Ended(refusal.clone()));
             }
             None => {}
         }
     }
 
-    /// Connections that wait are refused.
+    /// Removes the listener, and refuses its waiting connections.
     fn forget(&self, listen: ListenId) -> Option<Served> {
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut()).into_iter();
         let (gone, stay) = waiting.partition(|(_, waiting)| waiting.listen == listen);
@@ -127,7 +127,7 @@ impl Listeners {
     async fn serve(&self, (mut sender, mut receiver): Halves, said: mpsc::Receiver<Message>) {
         tokio::select! {
             () = self.hear(&mut receiver) => {
-                // It fails where the stream has ended.
+                // This fails if the stream has ended.
                 let _ = sender.send_data(Payload::empty(), true);
             }
             () = send_all(&mut sender, said) => end(&mut sender, &mut receiver).await,
@@ -140,14 +140,15 @@ impl Listeners {
             if let Message::Refused(token, refusal) = message {
                 let waiting = self.waiting.borrow_mut().remove(&token);
                 if let Some(waiting) = waiting {
-                    // It fails where the connection has just gone.
+                    // This fails if the connection has just closed.
                     let _ = waiting.accepted.send(Err(NoStream::Refused(refusal)));
                 }
             }
         }
     }
 
-    /// Has the peer accept a connection that arrived at `listen`, and waits until it does.
+    /// Announces a connection that arrived at `listen` to the peer, and waits until the peer
+    /// accepts the connection.
     pub(in super::super) fn open(
         self: &Rc<Self>,
         listen: ListenId,
@@ -176,7 +177,8 @@ impl Listeners {
         let token = Token::random();
         let is_full = self.waiting.borrow().len() >= WAITING_MAX;
         if is_full || says.try_send(Message::Arrived(token)).is_err() {
-            let text = format!("the entry has not accepted {WAITING_MAX} connections before this");
+            let text =
+                format!("{WAITING_MAX} connections already wait for the entry to accept them");
             return Err(NoStream::Refused(Refusal::new(Reason::General, text)));
         }
         let (tell, accepted) = oneshot::channel();
@@ -192,7 +194,7 @@ impl Listeners {
         })
     }
 
-    /// The peer accepts the connection that `path` names.
+    /// Handles the peer's request to accept the connection that `path` identifies.
     pub(in super::super) fn accepted(
         &self,
         path: &str,
@@ -202,13 +204,14 @@ impl Listeners {
         let token = Token::of_path(path);
         let waiting = token.and_then(|token| self.waiting.borrow_mut().remove(&token));
         let Some(waiting) = waiting else {
-            // It has gone, or is accepted already. A peer that has gone needs no answer.
+            // The connection has closed, or was already accepted. A peer that is gone needs no
+            // answer.
             let _ = answer.send_response(answer::status(StatusCode::NOT_FOUND), true);
             return;
         };
         let accepted = answer.send_response(answer::status(StatusCode::OK), false);
         let accepted = accepted.map(|sender| (sender, body));
-        // It fails where the connection has just gone: then the stream is reset.
+        // This fails if the connection has just closed; then the stream is reset.
         let _ = waiting.accepted.send(accepted.map_err(|_| NoStream::Lost));
     }
 }

@@ -1,4 +1,4 @@
-//! A listener that this side asked for: the side that dialled.
+//! Listeners that this side requested, on the side that dialled.
 
 use std::rc::Rc;
 
@@ -17,18 +17,19 @@ use super::{ACCEPT, LISTEN, Listeners, News, WAITING_MAX, end, receive, request,
 use crate::session::bridge::link::Payload;
 use crate::session::connect::answer;
 
-/// The way to accept or refuse a connection that arrived.
+/// Accepts or refuses a connection that arrived.
 pub(crate) struct Arrived {
     token: Token,
-    /// The address that was asked for.
+    /// The address of the listener that this side requested.
     address: Rc<str>,
     requests: SendRequest<Payload>,
-    /// What is to be said on the listener's stream.
+    /// The channel for messages of the listener's stream.
     says: mpsc::WeakSender<Message>,
 }
 
 impl Arrived {
-    /// Asks for the connection. What is sent on it before the answer is thrown away where it is gone.
+    /// Sends a request that accepts the connection. If the connection has closed in the meantime,
+    /// bytes that were sent before the answer are lost.
     ///
     /// # Errors
     /// The carrier has ended.
@@ -39,24 +40,25 @@ impl Arrived {
         let kind = (traffic.scheme(), ACCEPT);
         let request = request(kind, &self.address, &self.token.path());
         let request = request.map_err(|_| Outcome::CarrierLost)?;
-        // Not before the peer takes another stream: the library keeps it until then.
+        // The library delays the request until the peer takes another stream.
         let asked = self.requests.send_request(request, false);
         asked.map_err(|_| Outcome::CarrierLost)
     }
 
     pub(in super::super) fn refuse(&self, refusal: &Refusal) {
         if let Some(says) = self.says.upgrade() {
-            // Where too much waits, the peer hears nothing, and gives the connection up after a while.
+            // If the queue is full, the peer gets no refusal, and drops the connection after a
+            // timeout.
             let _ = says.try_send(Message::Refused(self.token, refusal.clone()));
         }
     }
 }
 
 impl Listeners {
-    /// Asks the peer to listen on `address`.
+    /// Requests a listener of the peer on `address`.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The request cannot be sent.
     pub(in super::super) fn ask(
         self: &Rc<Self>,
         listen: ListenId,
@@ -91,13 +93,13 @@ impl Listeners {
         Ok(())
     }
 
-    /// The peer need not listen any more.
+    /// Tells the peer to stop listening.
     pub(in super::super) fn give_up(&self, listen: ListenId) {
         self.wanted.borrow_mut().remove(&listen);
     }
 }
 
-/// One that is asked for.
+/// A listener whose request is in progress or granted.
 struct Asking {
     listeners: Rc<Listeners>,
     listen: ListenId,
@@ -113,7 +115,7 @@ impl Asking {
             Ok(halves) => self.listen(halves, said).await,
             Err(refusal) => refusal,
         };
-        // Where this side has given it up nobody waits for its end.
+        // If this side no longer requests the listener, the end of the listener is not reported.
         let is_wanted = self.listeners.wanted.borrow_mut().remove(&self.listen);
         if is_wanted.is_some() {
             let listen = self.listen;
@@ -139,7 +141,7 @@ impl Asking {
         Ok((sender, receiver))
     }
 
-    /// Says and hears what there is to be said of it, until it ends; returns why.
+    /// Exchanges messages on the listener's stream until the stream ends; returns the reason.
     async fn listen(
         &self,
         (mut sender, mut receiver): (SendStream<Payload>, RecvStream),
@@ -147,11 +149,11 @@ impl Asking {
     ) -> Refusal {
         let refusal = tokio::select! {
             refusal = self.hear(&mut receiver) => {
-                // It fails where the stream has ended.
+                // This fails if the stream has ended.
                 let _ = sender.send_data(Payload::empty(), true);
                 refusal
             }
-            () = send_all(&mut sender, said) => Refusal::new(Reason::General, "it was given up"),
+            () = send_all(&mut sender, said) => Refusal::new(Reason::General, "this gateway no longer requests the listener"),
         };
         end(&mut sender, &mut receiver).await;
         refusal
@@ -173,7 +175,7 @@ impl Asking {
                 }
                 Some(Message::Ended(refusal)) => return refusal,
                 Some(Message::Refused(..) | Message::Unknown) => {}
-                None => return Refusal::new(Reason::General, "the exit has ended it"),
+                None => return Refusal::new(Reason::General, "the exit ended the listener"),
             }
         }
     }

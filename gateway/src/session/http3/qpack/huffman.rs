@@ -1,8 +1,9 @@
 //! The Huffman code of field strings (RFC 7541, appendix B).
 //!
-//! It is canonical: codes of one length are consecutive, in the order of their symbols. So the lengths alone say all.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols. So
+//! the lengths of the codes define the code.
 
-/// Bits of the code of each byte.
+/// Length of the code of each byte, in bits.
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
@@ -15,22 +16,21 @@ const LENGTHS: [u8; 256] = [
     21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22,
     22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
-/// Bits of the longest one, which is also that of the end-of-string symbol.
+/// Length of the longest code in bits, including the code of the end-of-string symbol.
 const LENGTH_MAX: usize = 30;
 
-/// How codes of one length are read.
 #[derive(Clone, Copy)]
 struct Length {
-    /// The first code, and how many there are.
+    /// The first code of this length, and the number of codes.
     first: u32,
     count: u32,
-    /// Where the symbols of these codes begin in [`SYMBOLS`].
+    /// Index of the symbols of these codes in [`SYMBOLS`].
     offset: usize,
 }
 
-/// By length.
+/// Codes by their length.
 const CODES: [Length; LENGTH_MAX + 1] = codes();
-/// In the order of their codes.
+/// Symbols in the order of their codes.
 const SYMBOLS: [u8; 256] = symbols();
 
 const fn codes() -> [Length; LENGTH_MAX + 1] {
@@ -73,7 +73,7 @@ const fn symbols() -> [u8; 256] {
     symbols
 }
 
-/// The text of `input`, at most 8/5 of its length; `None`: it is none.
+/// Decodes `input` into a string of at most 8/5 times its length; `None`: `input` is invalid.
 pub(super) fn decode(input: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(input.len() * 8 / 5);
     let (mut code, mut length) = (0_u32, 0_usize);
@@ -81,7 +81,7 @@ pub(super) fn decode(input: &[u8]) -> Option<Vec<u8>> {
         for shift in (0..u8::BITS).rev() {
             code = code << 1 | u32::from(byte >> shift & 1);
             length += 1;
-            // The end-of-string symbol, which no string has, is the only one that is left.
+            // Only the end-of-string symbol has no entry, and a string may not contain that symbol.
             let codes = CODES.get(length)?;
             let number = code.wrapping_sub(codes.first);
             if code >= codes.first && number < codes.count {
@@ -90,7 +90,7 @@ pub(super) fn decode(input: &[u8]) -> Option<Vec<u8>> {
             }
         }
     }
-    // Less than a byte of ones may follow (section 5.2).
+    // Padding consists of fewer than eight one bits (section 5.2).
     let is_padding = length < 8 && code == (1 << length) - 1;
     is_padding.then_some(text)
 }
@@ -99,7 +99,7 @@ pub(super) fn decode(input: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// RFC 7541, appendix C.4 and C.6.
+    /// Uses the examples of RFC 7541, appendix C.4 and C.6.
     #[test]
     fn texts_of_the_standard_are_read() {
         for (input, text) in [
@@ -131,7 +131,7 @@ mod tests {
             let codes = CODES[length];
             let at = SYMBOLS.iter().position(|symbol| *symbol == byte).unwrap();
             let code = codes.first + u32::try_from(at - codes.offset).unwrap();
-            // Filled up with ones.
+            // The code, padded with one bits.
             let bits = u64::from(code) << (64 - length) | u64::MAX >> length;
             let input = &bits.to_be_bytes()[..length.div_ceil(8)];
             assert_eq!(decode(input), Some(vec![byte]));
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused() {
-        // Eight ones and more are no padding, and zeros are none.
+        // Eight or more one bits are not valid padding. Zero bits are not valid padding.
         for odd in [
             &[0xff][..],
             &[0x64, 0x02, 0xff],

@@ -1,6 +1,6 @@
-//! The static table (RFC 9204, appendix A): fields by their number.
+//! The static table (RFC 9204, appendix A): fields by their index.
 
-/// Name and value of each.
+/// Name and value of each field.
 pub(super) const FIELDS: [(&str, &str); 99] = [
     (":authority", ""),
     (":path", "/"),

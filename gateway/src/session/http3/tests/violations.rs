@@ -1,4 +1,4 @@
-//! Peers that break the protocol, or abuse it.
+//! Peers that violate or abuse the protocol.
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -151,7 +151,7 @@ async fn fields_that_never_end_are_bounded_together() {
     .await;
 }
 
-/// A stream to a target, which is there.
+/// A stream to a target that answers.
 async fn tunnel(
     near: &Connection,
     listener: &TcpListener,
@@ -199,7 +199,7 @@ async fn frames_that_carry_nothing_end_the_connection_where_there_are_too_many()
                     &mut streams[0].0
                 }
             };
-            // It fails once the connection has ended.
+            // This fails once the connection has ended.
             let _ = sender.write_all(&bytes).await;
             let closed = tokio::time::timeout(Duration::from_secs(10), closed(&near)).await;
             assert_eq!(closed, Ok(code::EXCESSIVE_LOAD), "{:x?}", &bytes[..6]);
@@ -214,7 +214,7 @@ async fn a_few_frames_that_carry_nothing_are_passed_over_for_ever() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (near, exit) = exit_of(PROTOCOL, leads_to(listener.local_addr().unwrap())).await;
         let mut control = control(&near).await;
-        // As of a client that says of each request how urgent it is.
+        // Some clients send the priority of each request.
         control
             .write_all(&frame(0xf0700, b"\0u=1").repeat(1000))
             .await

@@ -1,4 +1,4 @@
-//! Listeners of two sessions, and of peers that ask as none of ours asks.
+//! Listeners of two sessions, and of peers that send requests that MuxTunnel gateways never send.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn id(number: u32) -> ListenId {
     ListenId::from_number(number).unwrap()
 }
 
-/// What `mux` hears of listeners.
+/// The events of listeners that `mux` reports.
 fn heard(mux: &Rc<dyn Mux>) -> UnboundedReceiver<ListenEvent> {
     let (tell, heard) = unbounded_channel();
     let hears = Box::new(move |event| drop(tell.send(event)));
@@ -83,13 +83,13 @@ async fn an_entry_that_asks_gets_the_streams_of_its_listener_until_it_has_had_en
         entry.listeners().unwrap().unlisten(id(1));
         let given_up = ListenEvent::GivenUp { listen: id(1) };
         assert_eq!(of_exit.recv().await, Some(given_up));
-        // What is open goes on.
+        // Open streams continue.
         target.write_all(b"late").await.unwrap();
         drop(target);
         let mut late = Vec::new();
         client.read_to_end(&mut late).await.unwrap();
         assert_eq!(late, b"late");
-        // The next one has a number of its own.
+        // The next listener gets a new number.
         assert_eq!(ask(&entry), Ok(id(2)));
         assert_eq!(of_exit.recv().await, Some(asked(2)));
     })
@@ -125,7 +125,7 @@ async fn an_exit_that_goes_away_listens_no_more_and_answers_what_is_asked() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ([entry, exit], [mut of_entry, mut of_exit]) = both(&listener).await;
         exit.go_away();
-        // It has not arrived there.
+        // The message has not reached the exit yet.
         assert_eq!(ask(&entry), Ok(id(1)));
         match of_entry.recv().await {
             Some(ListenEvent::Ended { refusal, .. }) => {
@@ -146,7 +146,7 @@ async fn a_listener_goes_to_another_connection_where_its_own_retires() {
         assert_eq!(ask(&entry), Ok(id(1)));
         assert_eq!(of_exit.recv().await, Some(asked(1)));
         let renewed = Instant::now();
-        // An exit has a session for each connection.
+        // An exit has one session for each connection.
         let (near, other_exit) = exit_of(PROTOCOL, nowhere()).await;
         let mut of_other = heard(&other_exit);
         let carriers = entry.carriers().unwrap();
@@ -184,7 +184,7 @@ async fn an_entry_asks_for_no_more_than_the_protocol_allows() {
 }
 
 async fn say(control: &mut SendStream, word: ListenWord) {
-    // It fails where the exit has closed the connection.
+    // This fails if the exit has closed the connection.
     let _ = control.write_all(&Message::Listen(word).encode()).await;
 }
 
@@ -220,7 +220,7 @@ async fn whoever_asks_for_more_or_out_of_order_is_cut_off() {
                 say(&mut control, word).await;
             }
             let ConnectionError::ApplicationClosed(close) = near.quic().closed().await else {
-                panic!("it was not closed");
+                panic!("the peer did not close the connection");
             };
             assert_eq!(close.error_code, CloseCode::Violation.into());
             while !exit.has_ended() {

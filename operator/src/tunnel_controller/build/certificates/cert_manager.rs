@@ -1,4 +1,4 @@
-//! What is asked of cert-manager, and what is no longer. Pure.
+//! Certificates to request from cert-manager, and to delete. Pure.
 
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
@@ -15,7 +15,7 @@ use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel};
 
-/// Asks for what is not there as it should be; cert-manager does the rest.
+/// Requests missing or different Certificates; cert-manager issues them.
 pub(super) fn ask(made: &mut Certificates, valid: &ValidatedTunnel, facts: &CertificateFacts) {
     for (end, certificate) in certificates(valid, facts.life) {
         let name = certificate.name_any();
@@ -35,7 +35,7 @@ pub(super) fn ask(made: &mut Certificates, valid: &ValidatedTunnel, facts: &Cert
     }
 }
 
-/// Why `certificate` is not there yet.
+/// Why `certificate` is not issued yet.
 pub(in crate::tunnel_controller) fn pending(certificate: &Certificate) -> Option<Problem> {
     certificate.pending().map(|message| Problem {
         code: Code::CertificatePending,
@@ -43,7 +43,7 @@ pub(in crate::tunnel_controller) fn pending(certificate: &Certificate) -> Option
     })
 }
 
-/// Nobody mounts any more what cert-manager would renew for ever.
+/// Certificates that no pod mounts. cert-manager would renew them forever.
 pub(super) fn superfluous(facts: &CertificateFacts, holder: &Holder) -> Vec<Certificate> {
     let found = facts.of_cert_manager.values();
     let found = found.filter_map(|found| found.as_ref().ok()?.as_ref());
@@ -53,7 +53,7 @@ pub(super) fn superfluous(facts: &CertificateFacts, holder: &Holder) -> Vec<Cert
         .collect()
 }
 
-/// What is asked of cert-manager, for each end of `valid`.
+/// The Certificates for each end of `valid`.
 fn certificates(valid: &ValidatedTunnel, life: i64) -> Vec<(End, Certificate)> {
     let ValidatedCertificates::Issued(identities, issuer) = &valid.certificates else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! When a certificate is issued, and why. Pure.
+//! Decides whether to issue a certificate. Pure.
 
 use muxtunnel_crds::CertificateStatus;
 
@@ -6,40 +6,42 @@ use super::wanted::Wanted;
 use crate::certificates::authority::fingerprint;
 use crate::tunnel_controller::end::End;
 
-/// Least time between two issues for pods that wait: the kubelet needs some of it.
+/// Minimum time, in seconds, between two certificates that are issued because pods wait. The
+/// kubelet needs part of this time to mount the Secret.
 const LOST_PAUSE_SECONDS: i64 = 60;
-/// Renewals of a tunnel come up to this part of a life before two thirds of it are over, each tunnel's at a time of its
-/// own.
+/// Certificates are renewed up to this fraction (1/20) of a lifetime before two thirds of it have
+/// passed. The exact time differs between tunnels.
 const SPREAD: i64 = 20;
 
 /// Why a certificate is issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// There is none.
+    /// There is no certificate.
     First,
-    /// Two thirds of its life are over, or it lives longer than it may.
+    /// Two thirds of the certificate's lifetime have passed, or the certificate expires later than
+    /// permitted.
     Due,
-    /// It is for another identity, or by or for authorities that do not count any more.
+    /// The identity changed, or an authority is no longer valid.
     Changed,
-    /// Pods wait for its Secret, so somebody has deleted that.
+    /// Pods wait for the certificate's Secret, so the Secret was deleted.
     Lost,
 }
 
 impl Reason {
-    /// For the log.
+    /// The text for the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::First => "there was none",
+            Self::First => "there was no certificate",
             Self::Due => "due",
-            Self::Changed => "identity or authorities changed",
+            Self::Changed => "its identity or its authorities changed",
             Self::Lost => "pods wait for its Secret",
         }
     }
 }
 
-/// Why `wanted` has to be issued at `now`, for `life` seconds; `None`: what `record` says is good. `waiting_since`: when
-/// the youngest pod was made that waits.
+/// Why `wanted` has to be issued at `now` for `life` seconds, or `None` if the certificate in
+/// `record` is valid. `waiting_since` is the creation time of the youngest waiting pod.
 #[must_use]
 pub(super) fn reason(
     record: Option<&CertificateStatus>,
@@ -62,7 +64,7 @@ pub(super) fn reason(
     {
         return Some(Reason::Changed);
     }
-    // A pod that waits all the same waits for something else, so it is tried ever more rarely.
+    // A pod that keeps waiting has another problem, so the attempts become less frequent.
     if let Some(made) = waiting_since
         && now - issued_at >= LOST_PAUSE_SECONDS
         && 2 * (now - issued_at) >= now - made
@@ -72,20 +74,21 @@ pub(super) fn reason(
     if not_after > now + life + LOST_PAUSE_SECONDS {
         return Some(Reason::Due);
     }
-    // Of one that ends with its authority a further one brings nothing.
+    // If the certificate expires with its authority, a new certificate would not be valid longer.
     let is_last = (now + life).min(wanted.signing().end) <= not_after;
     (now >= due(uid, issued_at, not_after) && !is_last).then_some(Reason::Due)
 }
 
-/// Whether what `record` says was issued by another seed than `wanted`. Only an exit's certificate tells: a revocation
-/// changes the authority of entries.
+/// Whether the certificate in `record` comes from another seed than `wanted`. Only an exit's
+/// certificate reveals the difference, because a revocation changes the authority of entries.
 #[must_use]
 pub(super) fn is_of_another_seed(record: Option<&CertificateStatus>, wanted: &Wanted<'_>) -> bool {
     let authority = record.and_then(|record| record.authority.as_ref());
     wanted.end == End::Exit && authority.is_some_and(|known| !wanted.accepted.contains(known))
 }
 
-/// When a certificate is renewed: once two thirds of its life are over, or a little before, by chance of its tunnel's UID.
+/// When a certificate is renewed: after two thirds of its lifetime, or a little earlier, depending
+/// on the tunnel's UID.
 #[must_use]
 pub fn due(uid: &str, issued_at: i64, not_after: i64) -> i64 {
     let life = (not_after - issued_at).max(0);

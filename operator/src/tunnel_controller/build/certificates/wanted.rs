@@ -1,4 +1,4 @@
-//! The certificates that gateways should have, and who signs them. Pure.
+//! The certificates that gateways should have, and their issuers. Pure.
 
 use crate::certificates::CertificateError;
 use crate::certificates::authority::{Authority, Purpose, Seed, Subject, fingerprint, pem};
@@ -6,15 +6,15 @@ use crate::certificates::join::Bundle;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::validate::{Identities, ValidatedTunnel};
 
-/// A certificate as it should be.
+/// A certificate to issue.
 pub(super) struct Wanted<'a> {
-    /// Whose it is.
+    /// The end that uses the certificate.
     pub end: End,
-    /// The Secret for it.
+    /// The Secret for the certificate.
     pub secret: String,
-    /// The SPIFFE ID in it.
+    /// The SPIFFE ID.
     pub identity: String,
-    /// The authorities of the other end, in PEM.
+    /// The authorities of the other end, PEM.
     pub trust: String,
     signer: Signer<'a>,
     /// Fingerprints of the authorities that the other end trusts.
@@ -36,14 +36,14 @@ impl Wanted<'_> {
         }
     }
 
-    /// SHA-256 of what the gateway trusts.
+    /// SHA-256 of the authorities that the gateway trusts.
     #[must_use]
     pub(super) fn trust_digest(&self) -> String {
         fingerprint(self.trust.as_bytes())
     }
 }
 
-/// The side whose certificates an end has. A rendezvous has none.
+/// The side of an end's certificates. `None` for a rendezvous, which has no certificates.
 #[must_use]
 pub(super) const fn purpose(end: End) -> Purpose {
     match end {
@@ -52,7 +52,7 @@ pub(super) const fn purpose(end: End) -> Purpose {
     }
 }
 
-/// What the operator issues of its own authorities, for each end of `valid`.
+/// The certificates that the operator issues with its own authorities, for each end of `valid`.
 ///
 /// # Errors
 /// [`CertificateError`].
@@ -76,7 +76,8 @@ pub(super) fn managed(
         .collect()
 }
 
-/// A certificate of `end` with `identity`, in `secret`, by an authority of `subject`.
+/// A certificate of `end` with `identity`, in the Secret `secret`, signed by an authority of
+/// `subject`.
 ///
 /// # Errors
 /// [`CertificateError`].
@@ -103,7 +104,7 @@ pub(super) fn derived(
     })
 }
 
-/// What the operator issues for the entry, by a bundle.
+/// The certificate that the operator issues for the entry with a bundle.
 #[must_use]
 pub(super) fn joined<'a>(
     valid: &ValidatedTunnel,
@@ -116,7 +117,7 @@ pub(super) fn joined<'a>(
     bundled((secret, identities.entry.clone()), bundle)
 }
 
-/// A certificate of an entry with `identity`, in `secret`, by `bundle`.
+/// A certificate of an entry with `identity`, in the Secret `secret`, signed with `bundle`.
 #[must_use]
 pub(super) fn bundled((secret, identity): (String, String), bundle: &Bundle) -> Wanted<'_> {
     Wanted {

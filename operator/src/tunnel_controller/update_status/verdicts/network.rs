@@ -24,16 +24,16 @@ pub(super) fn network_ready(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             continue;
         }
         let carried = answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
-        let carried: Vec<_> = carried.map(|packets| packets.sessions).collect();
+        let carried: Vec<_> = carried.collect();
         let name = end.component();
         if carried.is_empty() {
-            let detail = format!("no {name} gateway with an interface answers yet");
+            let detail = format!("no {name} gateway with an interface has reported its status yet");
             return no(Code::GatewaysNotReady, detail);
         }
-        let number: u32 = carried.iter().sum();
+        let sessions_of_each = carried.iter().map(|packets| packets.sessions);
+        let number = sessions_of_each.fold(0, u32::saturating_add);
         if number == 0 && end == End::Entry {
-            let detail =
-                "no session of the entry carries IP packets: the log of its gateway says why";
+            let detail = "no session of the entry carries IP packets: read the log of its gateway";
             return no(Code::NoPackets, detail.to_owned());
         }
         sessions = sessions.max(number);

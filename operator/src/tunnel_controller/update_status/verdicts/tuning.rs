@@ -1,4 +1,4 @@
-//! Whether the sysctls that a tunnel asks for are in force.
+//! Whether the requested sysctls are in force.
 
 use muxtunnel_codes::Code;
 use muxtunnel_crds::tunnel_condition as condition;
@@ -41,12 +41,13 @@ pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     for (pod, status) in End::ALL.into_iter().flat_map(|end| answers(seen, end)) {
         asked_any = true;
         for (name, wanted) in &tunnel.tuning {
-            // A gateway reports what matters to it; the kubelet stands for the others.
+            // A gateway reports only some sysctls. For the other sysctls, the kubelet guarantees
+            // the value.
             let Some(value) = status.sysctls.get(name) else {
                 continue;
             };
             if folded(value) != folded(wanted) {
-                let detail = format!("pod {}: {name} is {value}, asked for {wanted}", pod.name);
+                let detail = format!("pod {}: {name} is {value}, requested {wanted}", pod.name);
                 return no(Code::SysctlMismatch, detail);
             }
         }
@@ -62,10 +63,10 @@ pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     }
 }
 
-/// What was refused, and what the end has meanwhile.
+/// The refusal, and the state of the end meanwhile.
 fn held_sentence(end: End, held: &Held) -> String {
     let meanwhile = match held.fallback {
-        Fallback::Template(_) => "its gateways keep the settings that they had",
+        Fallback::Template(_) => "its gateways keep their previous settings",
         Fallback::Stopped | Fallback::Nothing => "it has no gateways",
     };
     format!(
@@ -75,7 +76,7 @@ fn held_sentence(end: End, held: &Held) -> String {
     )
 }
 
-/// The nodes that refused a sysctl though others took it; empty: there are none.
+/// The nodes that refused a sysctl that other nodes accepted; empty if there are none.
 fn avoided_sentence(tunnel: &ValidatedTunnel) -> String {
     let ends = tunnel.rollouts.iter();
     let ends = ends.filter(|(_, rollout)| !rollout.avoided.is_empty());
@@ -83,7 +84,7 @@ fn avoided_sentence(tunnel: &ValidatedTunnel) -> String {
         .map(|(end, rollout)| {
             let nodes: Vec<_> = rollout.avoided.iter().map(String::as_str).collect();
             let (end, nodes) = (end.component(), nodes.join(", "));
-            format!("{end} gateways avoid nodes that refused a sysctl: {nodes}")
+            format!("{end} gateways avoid the nodes that refused a sysctl: {nodes}")
         })
         .collect();
     sentences.join("; ")

@@ -1,4 +1,4 @@
-//! Whether the delay that a tunnel asks for is in force.
+//! Whether the requested delay is in force.
 
 use muxtunnel_codes::Code;
 use muxtunnel_crds::tunnel_condition as condition;
@@ -9,7 +9,7 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, Wan};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
-/// Least part of the asked round-trip time that counts as emulated.
+/// Smallest fraction of the requested round-trip time at which the delay is in force.
 const RTT_PART_MIN: f64 = 0.97;
 
 pub(super) fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
@@ -28,7 +28,10 @@ pub(super) fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         return no(problem.code, problem.detail.clone());
     }
     if let Some(pod) = seen.pods.iter().find(|pod| pod.wan != Wan::Proven) {
-        return no(Code::WanPending, format!("pod {} is starting it", pod.name));
+        return no(
+            Code::WanPending,
+            format!("pod {} is starting the emulation", pod.name),
+        );
     }
     if seen.pods.is_empty() {
         return no(Code::WanPending, "no gateway runs yet".to_owned());
@@ -42,10 +45,11 @@ pub(super) fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             return no(Code::WanPending, "no carrier to measure yet".to_owned());
         };
         let asked = 2.0 * delay.as_millis() as f64;
-        // More may be the path's own; less cannot be, but for the jitter.
+        // The path itself can add to the round trip. A shorter round trip is possible only with
+        // jitter.
         if rtt < 2.0 * least as f64 * RTT_PART_MIN {
             let detail =
-                format!("the round trip takes {rtt:.1} ms, asked for {asked} ms (2 x {delay})");
+                format!("the round trip takes {rtt:.1} ms, requested {asked} ms (2 x {delay})");
             return no(Code::WanDelayOff, detail);
         }
     }
@@ -55,7 +59,7 @@ pub(super) fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     }
 }
 
-/// The least round-trip time that any entry's carrier has seen, in milliseconds.
+/// The lowest round-trip time of all carriers of the entries, in milliseconds.
 fn least_rtt(seen: &Seen) -> Option<f64> {
     answers(seen, End::Entry)
         .flat_map(|(_, status)| &status.carriers)

@@ -1,7 +1,7 @@
-//! One session whose peer says anything at all.
+//! One session whose peer sends arbitrary input.
 //!
-//! Whatever comes, nothing panics, memory and tables keep their bounds, what is said stays finite, and
-//! the session that gives up leaves nothing behind.
+//! For every input, no code panics, memory and tables stay within their bounds, the output is
+//! finite, and a session that ends releases all of its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,20 +17,22 @@ use muxtunnel_proto::{
 use super::super::{Choices, Protocol};
 
 const STREAMS_MAX: u32 = 4;
-/// Less than the first windows of all streams in the native protocol, which may overcommit; in JMUX
-/// each has its least window set aside.
+/// The receive budget. In the native protocol, it is less than the sum of the first windows of all
+/// streams, which may overcommit. In JMUX, the smallest window of each stream is set aside.
 const fn receive_budget(protocol: Protocol) -> u64 {
     match protocol {
         Protocol::Jmux => 1 << 20,
         Protocol::Native => 40 << 10,
     }
 }
-/// Most bytes that a local socket sends at once; a peer may ask for frames of one byte.
+/// Maximum number of bytes that a local socket sends at once. A peer may require frames of one
+/// byte.
 const BATCH_BYTES_MAX: usize = 200;
-/// More frames than this at once would be a loop: a batch of each stream in bytes, and some control.
+/// Maximum number of frames in response to one input. More frames indicate a loop. The number
+/// allows one frame per byte of a batch of each stream, and some control frames.
 const FRAMES_MAX: usize = 4096;
 
-/// Arbitrary bytes, and frames with arbitrary fields, into a session with applications behind it.
+/// Passes arbitrary bytes, and frames with arbitrary fields, to a session with applications.
 pub fn session_input(input: &[u8]) {
     let mut choices = Choices::of_bytes(input);
     let mut target = Target::new(&mut choices);
@@ -45,12 +47,12 @@ pub fn session_input(input: &[u8]) {
 
 #[derive(Default)]
 struct Local {
-    /// Received in order, not taken.
+    /// Bytes received in order and not taken.
     held: usize,
-    /// Taken, too; and what came behind a gap, start and end.
+    /// Bytes received in order; `early` has the ranges after a gap, from start to end.
     arrived: u64,
     early: BTreeMap<u64, u64>,
-    /// Up to which offset payload was announced.
+    /// Offset up to which payload was announced.
     announced: u64,
     batch: Option<Token>,
     dialling: bool,
@@ -76,18 +78,19 @@ struct Target {
     began: Instant,
     now: Instant,
     sockets: BTreeMap<StreamId, Local>,
-    /// Listeners that are asked for, and that the session asks for them.
+    /// Open listeners, and whether the session requests them.
     listens: BTreeSet<ListenId>,
     asks: bool,
-    /// Of each carrier, oldest first: what has come on it.
+    /// The carriers, oldest first, each with its unread bytes.
     carriers: Vec<(CarrierId, Vec<u8>)>,
-    /// The one that the peer speaks on.
+    /// Index of the carrier that the peer uses.
     speaks: usize,
     resume: bool,
-    /// The session may ask for them again.
+    /// Tokens of batches that the session may request again.
     retained: BTreeSet<u64>,
     next_token: u64,
-    /// The peer's next stream, and what it has sent on each.
+    /// The id of the peer's next stream, and the number of bytes that the peer has sent on each
+    /// stream.
     next_open: u64,
     received: BTreeMap<u64, u64>,
 }
@@ -139,7 +142,7 @@ impl Target {
             next_open: if dialled { 1 } else { 2 },
             received: BTreeMap::new(),
         };
-        target.consume(choices).expect("a hello as it should be");
+        target.consume(choices).expect("the hello is valid");
         target
     }
 
@@ -167,7 +170,7 @@ impl Target {
         &mut self.carriers[self.speaks].1
     }
 
-    /// A carrier is added or lost, or the peer goes on on another one.
+    /// Adds or loses a carrier, or moves the peer to another carrier.
     fn change_carriers(&mut self, choices: &mut Choices) {
         match choices.below(4) {
             0 => {
@@ -190,7 +193,7 @@ impl Target {
                 let begins = self.session.retire_carrier(self.carriers[self.speaks].0);
                 assert!(
                     !begins || self.carriers.len() > 1,
-                    "the last one is retired"
+                    "the last carrier was retired"
                 );
                 self.session.want_carriers(choices.below(4) as u32);
             }
@@ -198,7 +201,7 @@ impl Target {
         }
     }
 
-    /// The application does something.
+    /// Performs an action of the application.
     fn act(&mut self, choices: &mut Choices) {
         let ids: Vec<StreamId> = self.sockets.keys().copied().collect();
         let chosen = (!ids.is_empty()).then(|| choices.of(&ids));
@@ -226,7 +229,7 @@ impl Target {
         }
     }
 
-    /// One more listener, or another answer to one.
+    /// Requests another listener, or answers one.
     fn listen(&mut self, choices: &mut Choices) {
         let known: Vec<ListenId> = self.listens.iter().copied().collect();
         match (choices.below(4), known.is_empty()) {
@@ -252,7 +255,7 @@ impl Target {
 
     fn source(&mut self, id: StreamId, wanted: usize) {
         let capacity = self.session.send_capacity(id);
-        let socket = self.sockets.get_mut(&id).expect("it was picked");
+        let socket = self.sockets.get_mut(&id).expect("the socket exists");
         let length = capacity.map_or(0, |capacity| (wanted as u64).min(capacity.bytes));
         if length > 0 && !socket.dialling {
             assert_eq!(socket.batch, None, "capacity while a batch waits");
@@ -267,7 +270,7 @@ impl Target {
     }
 
     fn sink(&mut self, id: StreamId, most: usize) {
-        let socket = self.sockets.get_mut(&id).expect("it was picked");
+        let socket = self.sockets.get_mut(&id).expect("the socket exists");
         let taken = socket.held.min(most);
         if taken > 0 && !socket.dialling {
             socket.held -= taken;
@@ -276,7 +279,7 @@ impl Target {
     }
 
     fn answer(&mut self, id: StreamId, refuse: bool) {
-        let socket = self.sockets.get_mut(&id).expect("it was picked");
+        let socket = self.sockets.get_mut(&id).expect("the socket exists");
         if !std::mem::take(&mut socket.dialling) {
             return;
         }
@@ -289,8 +292,8 @@ impl Target {
         }
     }
 
-    /// A frame that keeps most of the rules most of the time, or else the session would end with the
-    /// first one.
+    /// Adds a frame that usually complies with the protocol. Otherwise the session would end after
+    /// the first frame.
     fn push_native(&mut self, choices: &mut Choices) {
         const USUAL: [u8; 11] = [
             0x10, 0x10, 0x10, 0x08, 0x18, 0x19, 0x11, 0x09, 0x1b, 0x1c, 0x04,
@@ -304,7 +307,7 @@ impl Target {
         } else {
             choices.of(&USUAL)
         };
-        // OPENED is for the streams that the session opened.
+        // OPENED is for streams that the session opened.
         let wanted = |id: &u64| drawn != 0x09 || id % 2 != self.next_open % 2;
         let numbers = self.sockets.keys().map(|id| id.number());
         let known: Vec<u64> = numbers.filter(wanted).collect();
@@ -337,7 +340,7 @@ impl Target {
         if matches!(frame_type, 0x10 | 0x11 | 0x1b) && lawful {
             offset = self.received.get(&stream).copied().unwrap_or_default();
             if self.resume && choices.one_in(4) {
-                // With a gap before it.
+                // Leaves a gap before the payload.
                 offset += number(choices, 1 << 14);
             }
         }
@@ -350,7 +353,7 @@ impl Target {
             stream = choices.below(1 << 16) as u64;
         }
         if matches!(frame_type, 0x28..=0x2a) {
-            // The listener: bytes 4 to 7.
+            // The id of a listener is in bytes 4 to 7.
             stream = (1 + choices.below(100) as u64) << 16;
             offset &= 3;
         }
@@ -394,7 +397,7 @@ impl Target {
         unread.extend(body);
     }
 
-    /// Frames come from the bytes; payload is made up as it is announced, in pieces.
+    /// Passes frames from the bytes to the session. Generates the announced payload in pieces.
     fn consume(&mut self, choices: &mut Choices) -> Result<(), SessionError> {
         let carrier = self.carriers[self.speaks].0;
         let mut unread = std::mem::take(self.unread());
@@ -405,7 +408,7 @@ impl Target {
                 self.session.payload_moved(carrier, length);
                 if let Some(id) = receive.stream {
                     let socket = self.sockets.get_mut(&id);
-                    let socket = socket.expect("payload for nobody");
+                    let socket = socket.expect("the stream of the payload is unknown");
                     socket.take(receive.offset, length);
                 }
                 self.drain_events();
@@ -426,7 +429,7 @@ impl Target {
                 }
                 Header::Datagram { header, consumed } => {
                     super::check_consumed(bytes, consumed, &"a datagram");
-                    assert!(header < consumed, "it carries a packet");
+                    assert!(header < consumed, "the datagram has no packet");
                     position += consumed;
                 }
                 Header::Payload { consumed, receive } => {
@@ -460,7 +463,7 @@ impl Target {
                     self.sockets.remove(&stream);
                 }
                 Event::Reset { stream, .. } => {
-                    // What came is delivered, then the driver gives the stream up.
+                    // The received payload is delivered, and then the driver gives up the stream.
                     if let Some(socket) = self.sockets.remove(&stream) {
                         self.session.sink_took(self.now, stream, socket.held);
                         self.session.reset(stream, ResetCode::Cancelled);
@@ -471,15 +474,16 @@ impl Target {
                 }
                 Event::Listen(ListenEvent::GivenUp { listen })
                 | Event::Listen(ListenEvent::Ended { listen, .. }) => {
-                    assert!(self.listens.remove(&listen), "{listen:?} is not known");
+                    assert!(self.listens.remove(&listen), "{listen:?} is unknown");
                 }
                 Event::Listen(ListenEvent::Listening { listen, .. }) => {
-                    assert!(self.listens.contains(&listen), "{listen:?} is not known");
+                    assert!(self.listens.contains(&listen), "{listen:?} is unknown");
                 }
                 Event::Ready
                 | Event::CarrierRetired { .. }
                 | Event::CarriersWanted { .. }
                 | Event::GoAway
+                | Event::Assigned(_)
                 | Event::CarrierUp { .. }
                 | Event::CarrierEnded { .. }
                 | Event::Opened { .. }
@@ -489,7 +493,7 @@ impl Target {
         }
     }
 
-    /// What the session says, to the application and to the peer.
+    /// Handles the events that the session reports and the frames that it sends.
     fn drain(&mut self) {
         self.drain_events();
         for frames in 0.. {
@@ -503,12 +507,19 @@ impl Target {
                 break;
             };
             if let Transmit::Again { payload, .. } = &frame {
-                assert!(self.retained.contains(&payload.token.0), "it was released");
+                assert!(
+                    self.retained.contains(&payload.token.0),
+                    "the token was released"
+                );
             }
             if let Transmit::Data { payload, .. } = frame {
                 let socket = self.sockets.get_mut(&payload.stream);
-                let socket = socket.expect("payload of nobody");
-                assert_eq!(socket.batch, Some(payload.token), "payload of no batch");
+                let socket = socket.expect("the stream of the payload is unknown");
+                assert_eq!(
+                    socket.batch,
+                    Some(payload.token),
+                    "the payload belongs to no batch"
+                );
                 if payload.last {
                     socket.batch = None;
                     if payload.retained {
@@ -541,23 +552,26 @@ impl Target {
             );
         }
         let longest = self.carriers.iter().map(|(_, unread)| unread.len()).max();
-        assert!(longest <= Some(65_535), "what is incomplete grows");
+        assert!(
+            longest <= Some(65_535),
+            "an incomplete frame grows without bound"
+        );
     }
 
-    /// The session was given up.
+    /// Ends the session after an error.
     fn end(mut self, error: &SessionError) {
         let late = self.now - self.began >= native_config().hello_timeout;
         let timeout = matches!(
             error,
             SessionError::HelloTimeout | SessionError::ResumeTimeout
         );
-        assert!(late || !timeout, "nothing was overdue");
+        assert!(late || !timeout, "no deadline had passed");
         self.session.close(error);
         let mut last = 0;
         for (id, _) in &self.carriers {
             last += std::iter::from_fn(|| self.session.poll_transmit(*id)).count();
         }
-        assert!(last <= 1, "SESSION_CLOSE is the last frame");
+        assert!(last <= 1, "a frame follows SESSION_CLOSE");
         for (id, _) in &self.carriers {
             self.session.handle_carrier_lost(self.now, *id);
         }
@@ -569,7 +583,7 @@ impl Target {
     }
 }
 
-/// A number of any order of magnitude below `bound`.
+/// A number below `bound`, of any order of magnitude.
 fn number(choices: &mut Choices, bound: u64) -> u64 {
     let shift = choices.below(bound.ilog2() as usize + 1);
     (choices.below(1 << 16) as u64 >> 8 << shift | choices.below(256) as u64) % bound

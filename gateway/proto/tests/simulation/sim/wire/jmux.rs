@@ -1,24 +1,25 @@
-//! JMUX's books: channels as both sides number them.
+//! The records of JMUX: channels by the numbers of both sides.
 
 use std::collections::BTreeMap;
 
 use muxtunnel_proto::jmux::codec::{Control, Decoded, decode};
 
-/// A channel as its owner numbers it: what the other side may send to it.
+/// A channel by its owner's number, with the state of the frames that the other side may send to
+/// it.
 #[derive(Default, Debug)]
 struct Channel {
-    /// The number on the other side, once known.
+    /// The other side's number, once known.
     peer: Option<u32>,
-    /// What the other side may still send, as it knows.
+    /// Bytes that the other side may still send with the credit that has arrived at it.
     credit: u64,
-    /// The other side has sent EOF or CLOSE to it.
+    /// The other side has sent EOF or CLOSE to the channel.
     ended: bool,
     closed: bool,
     /// CLOSE has arrived at the owner.
     close_arrived: bool,
 }
 
-/// By owner and the owner's number.
+/// The channels by owner and the owner's number.
 #[derive(Default)]
 pub struct Books {
     channels: BTreeMap<(usize, u32), Channel>,
@@ -33,7 +34,7 @@ impl Books {
                 recipient, length, ..
             } => {
                 let channel = self.channel(to, recipient.0);
-                assert!(!channel.ended, "payload behind EOF: {channel:?}");
+                assert!(!channel.ended, "payload after EOF: {channel:?}");
                 let left = channel.credit.checked_sub(length as u64);
                 channel.credit = left.expect("payload beyond the credit");
             }
@@ -54,11 +55,11 @@ impl Books {
                 self.begin(from, sender.0, Some(recipient.0));
                 let opener = self.channel(to, recipient.0);
                 opener.peer = Some(sender.0);
-                // The answered window counts for both directions.
+                // The answered window applies to both directions.
                 opener.credit = (*window).into();
             }
             Control::Credit { recipient, .. } => {
-                assert!(!self.channel(to, recipient.0).closed, "credit behind CLOSE");
+                assert!(!self.channel(to, recipient.0).closed, "credit after CLOSE");
             }
             Control::Finish { recipient } => {
                 let channel = self.channel(to, recipient.0);
@@ -74,12 +75,12 @@ impl Books {
             Control::OpenFailed { recipient, .. } => {
                 self.channels
                     .remove(&(to, recipient.0))
-                    .expect("an answer to nothing");
+                    .expect("the answer has no open");
             }
         }
     }
 
-    /// A number that may be in use only until the CLOSE of the other side has come.
+    /// Records a number. It may be in use only until the other side's CLOSE has arrived.
     fn begin(&mut self, owner: usize, number: u32, peer: Option<u32>) {
         let channel = Channel {
             peer,
@@ -94,7 +95,7 @@ impl Books {
 
     fn channel(&mut self, owner: usize, number: u32) -> &mut Channel {
         let channel = self.channels.get_mut(&(owner, number));
-        channel.expect("a frame for a channel that is not known")
+        channel.expect("the channel of the frame is unknown")
     }
 
     pub fn arrive(&mut self, to: usize, bytes: &[u8]) {
@@ -103,7 +104,7 @@ impl Books {
         };
         match control {
             Control::Opened { sender, window, .. } => {
-                // What the opener may send to the acceptor's channel.
+                // Bytes that the opener may send to the acceptor's channel.
                 self.channel(1 - to, sender.0).credit = window.into();
             }
             Control::Credit {

@@ -1,4 +1,4 @@
-//! The native protocol's books: docs/protocol.md as one who watches both sides can check it.
+//! The records of the native protocol: checks the rules of docs/protocol.md for both sides.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use muxtunnel_proto::native::codec::{Decoded, Frame, Parameters, decode};
 use super::super::profile::Profile;
 use super::super::world::ENTRY;
 
-/// What one side has said, and what it has been told.
+/// The frames that one side has sent and received.
 #[derive(Default)]
 struct SideBooks {
     hello_sent: bool,
@@ -16,9 +16,9 @@ struct SideBooks {
     closed: bool,
     goaway_sent: bool,
     goaway_arrived: bool,
-    /// The other side's limits, as far as this side knows them.
+    /// The other side's limits that have arrived at this side.
     limits: Parameters,
-    /// What this side has promised.
+    /// The limits that this side has granted.
     max_data_sent: u64,
     max_streams_sent: u64,
     stream_window: u64,
@@ -33,7 +33,7 @@ struct SideBooks {
     /// Serial and count of the latest CARRIERS.
     asked: Option<(u64, u32)>,
     last_listen: Option<ListenId>,
-    /// Control frames that were lost and have to be written again.
+    /// Control frames that were lost and must be written again.
     owed: Vec<Vec<u8>>,
 }
 
@@ -41,11 +41,11 @@ struct SideBooks {
 #[derive(Default, Clone)]
 struct Half {
     offset: u64,
-    /// Up to where payload has been announced to the receiver.
+    /// Offset up to which payload has been announced to the receiver.
     announced: u64,
     ended: bool,
     end_arrived: bool,
-    /// As the receiver said it, and as the sender knows it.
+    /// The limit that the receiver has sent. `limit` has arrived at the sender.
     limit_sent: u64,
     limit: u64,
     stop_sent: bool,
@@ -56,7 +56,7 @@ struct StreamBooks {
     opener: usize,
     known_to_acceptor: bool,
     opened_sent: bool,
-    /// By the side that sends.
+    /// One half for each side that sends.
     halves: [Half; 2],
 }
 
@@ -100,7 +100,8 @@ impl Books {
         self.sides[side].limits.initial_max_streams - self.sides[side].opened
     }
 
-    /// What was lost goes again, once; but for what means something on its carrier alone.
+    /// Records that a lost frame must be written again once, unless it applies only to its own
+    /// carrier.
     pub fn lose(&mut self, from: usize, bytes: &[u8]) {
         let passing = match decode(bytes) {
             Ok(Decoded::Frame { frame, .. }) => matches!(
@@ -133,10 +134,10 @@ impl Books {
             return;
         }
         let side = &self.sides[from];
-        assert!(!side.closed, "a frame behind SESSION_CLOSE");
+        assert!(!side.closed, "a frame after SESSION_CLOSE");
         match decode(bytes).expect("it was just encoded") {
             Decoded::Incomplete { .. } => panic!("half a frame: {bytes:02x?}"),
-            Decoded::Datagram { .. } => panic!("nobody sends datagrams here"),
+            Decoded::Datagram { .. } => panic!("neither side sends datagrams"),
             Decoded::Stream {
                 stream,
                 offset,
@@ -148,7 +149,7 @@ impl Books {
                 let close = matches!(frame, Frame::SessionClose { .. });
                 assert!(
                     hello || close || (side.hello_sent && side.hello_arrived),
-                    "{frame:?} before the hello is over"
+                    "{frame:?} before the hello is complete"
                 );
                 self.write_frame(from, frame);
             }
@@ -161,20 +162,23 @@ impl Books {
         assert!(length > 0 || fin, "an empty frame for stream {stream}");
         assert!(
             length <= side.limits.frame_max.into(),
-            "a frame of {length}"
+            "{length} bytes in one frame"
         );
-        assert!(length <= credit, "{length} bytes, MAX_DATA leaves {credit}");
+        assert!(length <= credit, "{length} of {credit} bytes");
         side.data_sent += length;
-        let books = self.streams.get_mut(&stream).expect("it was never opened");
+        let books = self
+            .streams
+            .get_mut(&stream)
+            .expect("the stream was never opened");
         assert!(
             from == books.opener || books.opened_sent,
             "payload of stream {stream} before OPENED"
         );
         let half = &mut books.halves[from];
-        assert!(!half.ended, "payload of stream {stream} behind its end");
+        assert!(!half.ended, "payload of stream {stream} after its end");
         assert!(
             !half.stop_arrived || length == 0,
-            "payload of stream {stream} that nobody wants"
+            "payload of stream {stream} after STOP_SENDING"
         );
         assert_eq!(offset, half.offset, "stream {stream} has a gap");
         half.offset += length;
@@ -216,7 +220,10 @@ impl Books {
             }
             Frame::GoAway { last } => {
                 assert!(!side.goaway_sent, "a second GOAWAY");
-                assert!(last.number() <= side.last_arrived, "GOAWAY's last stream");
+                assert!(
+                    last.number() <= side.last_arrived,
+                    "GOAWAY names a stream that has not arrived"
+                );
                 side.goaway_sent = true;
             }
             Frame::Open { stream, .. } => self.write_open(from, stream.number()),
@@ -227,27 +234,24 @@ impl Books {
             }
             Frame::MaxStreamData { stream, limit } => {
                 let half = &mut self.stream(stream.number()).halves[1 - from];
-                assert!(limit > half.limit_sent, "MAX_STREAM_DATA that says nothing");
+                assert!(limit > half.limit_sent, "MAX_STREAM_DATA raises nothing");
                 assert!(!half.end_arrived, "credit for {stream:?}, which has ended");
                 assert!(!half.stop_sent, "credit for {stream:?}, which is unwanted");
                 half.limit_sent = limit;
             }
             Frame::MaxData(limit) => {
-                assert!(limit > side.max_data_sent, "MAX_DATA that says nothing");
+                assert!(limit > side.max_data_sent, "MAX_DATA raises nothing");
                 side.max_data_sent = limit;
             }
             Frame::MaxStreams(limit) => {
-                assert!(
-                    limit > side.max_streams_sent,
-                    "MAX_STREAMS that says nothing"
-                );
+                assert!(limit > side.max_streams_sent, "MAX_STREAMS raises nothing");
                 side.max_streams_sent = limit;
             }
             Frame::ResetStream {
                 stream, final_size, ..
             } => {
                 let half = &mut self.stream(stream.number()).halves[from];
-                assert!(!half.ended, "RESET_STREAM of {stream:?} behind its end");
+                assert!(!half.ended, "RESET_STREAM of {stream:?} after its end");
                 assert_eq!(final_size, half.offset, "final size of {stream:?}");
                 half.ended = true;
             }
@@ -263,21 +267,24 @@ impl Books {
             Frame::Carriers { count, serial } => {
                 assert!(self.profile.resume() && from != ENTRY);
                 let before = side.asked.replace((serial, count));
-                assert!(before < Some((serial, 0)), "CARRIERS that says nothing");
+                assert!(before < Some((serial, 0)), "CARRIERS with an old serial");
             }
             Frame::Ack { .. } | Frame::CarrierLost { .. } | Frame::Retire => {
                 assert!(self.profile.resume(), "a feature that was not agreed");
             }
+            Frame::Assign(_) => panic!("an assignment, which was not agreed"),
             Frame::Listen { listen, .. } => {
                 assert!(from == ENTRY && Some(listen) > side.last_listen);
                 side.last_listen = Some(listen);
             }
-            Frame::Listening { .. } => assert_ne!(from, ENTRY, "who was asked answers"),
+            Frame::Listening { .. } => {
+                assert_ne!(from, ENTRY, "the entry answered its own request");
+            }
             Frame::Unlisten { code, .. } => assert_eq!(from == ENTRY, code == 0),
         }
     }
 
-    /// The limits that a hello names.
+    /// Records the limits that a hello grants.
     fn promise(&mut self, from: usize, parameters: &Parameters) {
         let budget = self.profile.ends[from].receive_budget;
         assert_eq!(parameters.initial_max_data, budget);
@@ -299,7 +306,7 @@ impl Books {
         let granted = side.limits.initial_max_streams;
         assert!(
             side.opened <= granted,
-            "stream {}, {granted} granted",
+            "{} streams opened, {granted} granted",
             side.opened
         );
         let books = StreamBooks {
@@ -311,9 +318,9 @@ impl Books {
         self.streams.insert(stream, books);
     }
 
-    /// What `sender` may send of a new stream.
+    /// The half of a new stream that `sender` sends.
     fn first_half(&self, sender: usize) -> Half {
-        // The sender of a hello goes before the sender of an OPEN, so both know this of each other.
+        // A HELLO or HELLO_ACK precedes its sender's OPEN, so both sides know this limit.
         let limit = self.sides[1 - sender].stream_window;
         assert!(limit > 0, "an OPEN before the hello");
         Half {
@@ -324,14 +331,16 @@ impl Books {
     }
 
     fn stream(&mut self, stream: u64) -> &mut StreamBooks {
-        self.streams.get_mut(&stream).expect("it was never opened")
+        self.streams
+            .get_mut(&stream)
+            .expect("the stream was never opened")
     }
 
     pub fn arrive(&mut self, to: usize, bytes: &[u8]) {
         let from = 1 - to;
         match decode(bytes).expect("it was encoded here") {
             Decoded::Incomplete { .. } => panic!("half a frame was handled: {bytes:02x?}"),
-            Decoded::Datagram { .. } => panic!("nobody sends datagrams here"),
+            Decoded::Datagram { .. } => panic!("neither side sends datagrams"),
             Decoded::Stream {
                 stream,
                 offset,
@@ -345,7 +354,7 @@ impl Books {
         }
     }
 
-    /// Payload up to `end` was announced to `to`, maybe not for the first time.
+    /// Payload up to `end` was announced to `to`, possibly more than once.
     fn announce(&mut self, to: usize, stream: u64, end: u64) {
         let half = &mut self.stream(stream).halves[1 - to];
         let more = end.saturating_sub(half.announced);
@@ -357,7 +366,7 @@ impl Books {
         let from = 1 - to;
         let side = &mut self.sides[to];
         match frame {
-            // Those of later carriers say the same.
+            // The hellos of later carriers have the same limits.
             Frame::Hello(_) | Frame::HelloAck(_) if side.hello_arrived => {}
             Frame::Hello(hello) => {
                 side.hello_arrived = true;
@@ -403,6 +412,7 @@ impl Books {
             | Frame::Listen { .. }
             | Frame::Listening { .. }
             | Frame::Unlisten { .. }
+            | Frame::Assign(_)
             | Frame::Retire => {}
         }
     }
@@ -412,7 +422,7 @@ impl Books {
         let promised = side.max_data_sent + used - side.data_arrived.min(side.max_data_sent);
         assert!(
             !side.hello_sent || promised <= budget,
-            "{promised} bytes promised or waiting in a budget of {budget}"
+            "{promised} bytes granted or waiting, in a budget of {budget}"
         );
     }
 
@@ -428,12 +438,12 @@ impl Books {
             let promised = side.max_data_sent - side.data_arrived + used[number];
             assert!(
                 promised >= budget - budget / 4,
-                "side {number}: {promised} bytes promised or waiting of {budget}: the rest is lost"
+                "side {number}: {promised} bytes granted or waiting, too few for a budget of {budget}"
             );
             let left = self.session_credit(1 - number);
             assert!(
                 left > 0 || promised == budget,
-                "side {number} keeps {} bytes, and its peer has none",
+                "side {number} withholds {} bytes of credit, but its peer has no credit",
                 budget - promised
             );
         }
@@ -451,12 +461,16 @@ impl Books {
             );
         }
         for (number, side) in self.sides.iter().enumerate() {
-            assert!(side.owed.is_empty(), "lost for ever: {:02x?}", side.owed);
+            assert!(
+                side.owed.is_empty(),
+                "frames were lost and not repeated: {:02x?}",
+                side.owed
+            );
             let streams_max = u64::from(self.profile.ends[number].streams_max);
             let free = side.max_streams_sent - self.sides[1 - number].opened;
             assert!(
                 !side.hello_sent || side.goaway_sent || free >= streams_max - streams_max / 4,
-                "side {number} takes {free} streams of {streams_max}"
+                "side {number} permits only {free} of {streams_max} streams"
             );
         }
     }

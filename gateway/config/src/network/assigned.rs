@@ -1,0 +1,237 @@
+//! Fields for the addresses and DNS servers that an exit assigns to its entries.
+
+use std::net::IpAddr;
+
+use super::{NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, Network, NetworkDns, is_link_local};
+use crate::{Cidr, Config, ConfigError, Role};
+
+/// Maximum length of a domain in bytes, without the root (RFC 1035, section 2.3.4).
+const DNS_DOMAIN_BYTES_MAX: usize = 253;
+
+/// Problem of a field that needs one queue: the pool exists in one worker.
+const NEEDS_ONE_QUEUE: &str =
+    "needs network.queues 1, because a single worker must manage the assigned addresses";
+
+/// Checks the assigned values, and that they are compatible with the role and the other fields.
+pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    let of_exits = [
+        ("pool", !network.pool.is_empty()),
+        ("dns", network.dns.is_some()),
+    ];
+    let of_entries = [
+        ("setAddresses", network.set_addresses),
+        ("dnsFile", network.dns_file.is_some()),
+    ];
+    let (fields, problem) = match config.role {
+        Role::Exit => (of_entries, "only an entry has assigned addresses"),
+        Role::Entry | Role::Rendezvous => (of_exits, "only an exit assigns addresses"),
+    };
+    if let Some((field, _)) = fields.iter().find(|(_, is_there)| *is_there) {
+        return Err(ConfigError::field(format!("network.{field}"), problem));
+    }
+    if let Some((field, _)) = of_entries
+        .iter()
+        .find(|(_, is_there)| *is_there && network.queues > 1)
+    {
+        return Err(ConfigError::field(
+            format!("network.{field}"),
+            NEEDS_ONE_QUEUE,
+        ));
+    }
+    if !network.pool.is_empty() && network.queues > 1 {
+        return Err(ConfigError::field("network.pool", NEEDS_ONE_QUEUE));
+    }
+    check_network_pool(&network.pool, &network.entry_cidrs)?;
+    let dns = network.dns.as_ref();
+    dns.map_or(Ok(()), |dns| check_network_dns(dns, &network.exit_cidrs))
+}
+
+/// Checks that each network of [`Network::pool`] is within `entry_cidrs` and has an address for an
+/// entry, and that there is at most one of each IP version.
+///
+/// # Errors
+/// The first field that is wrong, and why.
+pub fn check_network_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), ConfigError> {
+    for (index, pool) in pools.iter().enumerate() {
+        let wrong = |problem: String| {
+            let field = format!("network.pool[{index}]");
+            Err(ConfigError::field(field, problem))
+        };
+        let Some(prefix) = pool.network() else {
+            return wrong(format!("{pool} is not a network"));
+        };
+        let is_same = |other: &Cidr| {
+            let other = other.network();
+            other.is_some_and(|other| other.max_prefix_len() == prefix.max_prefix_len())
+        };
+        if pools[..index].iter().any(is_same) {
+            return wrong("is a second pool of the same IP version".to_owned());
+        }
+        let most = prefix.max_prefix_len() - 2;
+        if prefix.prefix_len() > most {
+            return wrong(format!(
+                "{pool} has no address for an entry: expected a prefix length of at most {most}"
+            ));
+        }
+        if !entry_cidrs.iter().any(|all| all.has(*pool)) {
+            return wrong(format!("{pool} is not within entryCIDRs"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the servers of [`Network::dns`] are within `exit_cidrs`, so that entries reach them,
+/// and that the domains are valid.
+///
+/// # Errors
+/// The first field that is wrong, and why.
+pub fn check_network_dns(dns: &NetworkDns, exit_cidrs: &[Cidr]) -> Result<(), ConfigError> {
+    let too_many = |field: &str, count: usize, most: usize| match count > most {
+        true => {
+            let field = format!("network.dns.{field}");
+            Err(ConfigError::field(
+                field,
+                format!("has {count} entries, at most {most} are allowed"),
+            ))
+        }
+        false => Ok(()),
+    };
+    too_many("servers", dns.servers.len(), NETWORK_DNS_SERVERS_MAX)?;
+    too_many("domains", dns.domains.len(), NETWORK_DNS_DOMAINS_MAX)?;
+    let is_there = |server: IpAddr| {
+        let is_one = !server.is_loopback() && !server.is_multicast() && !is_link_local(server);
+        is_one && exit_cidrs.iter().any(|all| all.contains(server))
+    };
+    if let Some(index) = dns.servers.iter().position(|server| !is_there(*server)) {
+        let field = format!("network.dns.servers[{index}]");
+        let problem = format!(
+            "{} is not within exitCIDRs, or is a loopback, link-local or multicast address, so entries cannot reach it",
+            dns.servers[index]
+        );
+        return Err(ConfigError::field(field, problem));
+    }
+    match dns.domains.iter().position(|domain| !is_domain(domain)) {
+        Some(index) => {
+            let field = format!("network.dns.domains[{index}]");
+            let problem = format!("{:?} is not a domain", dns.domains[index]);
+            Err(ConfigError::field(field, problem))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The same check as `is_dns_domain` of the protocol crate, on which this crate does not depend.
+fn is_domain(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=DNS_DOMAIN_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(allowed)
+        && !text.starts_with(['-', '.'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(role: &str, rest: &str) -> String {
+        let side = match role {
+            "Exit" => "listen: 0.0.0.0:64000",
+            _ => "connect: exit.example.com:64000",
+        };
+        let text = format!(
+            "role: {role}\n{side}\nsecurity: {{mode: None}}\n\
+             network: {{entryCIDRs: [10.72.0.0/24, 'fd72::/64'], exitCIDRs: [10.0.0.0/8], {rest}}}\n"
+        );
+        match Config::from_yaml(&text) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_entry_has_an_address_of_a_pool_within_the_entries_networks() {
+        for rest in [
+            "pool: [10.72.0.0/24]",
+            "pool: [10.72.0.128/25, 'fd72::/64']",
+            "pool: ['fd72::/126'], dns: {}",
+        ] {
+            assert_eq!(problem("Exit", rest), "", "{rest}");
+        }
+        for (rest, field) in [
+            (
+                "pool: [10.72.0.0/23]",
+                "network.pool[0]: 10.72.0.0/23 is not",
+            ),
+            (
+                "pool: [10.72.0.0/31]",
+                "network.pool[0]: 10.72.0.0/31 has no",
+            ),
+            ("pool: ['fd72::/127']", "network.pool[0]: fd72::/127 has no"),
+            (
+                "pool: [10.72.0.0/25, 10.72.0.128/25]",
+                "network.pool[1]: is a second pool",
+            ),
+        ] {
+            let problem = problem("Exit", rest);
+            assert!(problem.contains(field), "{rest}: {problem}");
+        }
+    }
+
+    #[test]
+    fn entries_reach_the_resolvers_that_they_are_told() {
+        let good = "dns: {servers: [10.96.0.10], domains: [svc.cluster.local, corp_1]}";
+        assert_eq!(problem("Exit", good), "");
+        for (rest, field) in [
+            ("servers: [192.0.2.1]", "network.dns.servers[0]: 192.0.2.1"),
+            ("servers: [10.0.0.1, 127.0.0.53]", "network.dns.servers[1]"),
+            (
+                "servers: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]",
+                "network.dns.servers: has 4 entries, at most 3",
+            ),
+            ("domains: ['a b']", "network.dns.domains[0]: \"a b\""),
+            ("domains: ['']", "network.dns.domains[0]"),
+            (
+                "domains: [a, b, c, d, e, f, g]",
+                "network.dns.domains: has 7 entries, at most 6",
+            ),
+        ] {
+            let problem = problem("Exit", &format!("dns: {{{rest}}}"));
+            assert!(problem.contains(field), "{rest}: {problem}");
+        }
+    }
+
+    #[test]
+    fn an_exit_assigns_and_an_entry_is_assigned() {
+        for rest in ["setAddresses: true", "dnsFile: /run/resolv.conf"] {
+            assert_eq!(problem("Entry", rest), "", "{rest}");
+            let refused = problem("Exit", rest);
+            assert!(
+                refused.contains("only an entry has assigned addresses"),
+                "{refused}"
+            );
+        }
+        for rest in ["pool: [10.72.0.0/24]", "dns: {}"] {
+            let refused = problem("Entry", rest);
+            assert!(
+                refused.contains("only an exit assigns addresses"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_worker_knows_who_has_which_address() {
+        for (role, field, rest) in [
+            ("Exit", "pool", "pool: [10.72.0.0/24]"),
+            ("Entry", "setAddresses", "setAddresses: true"),
+            ("Entry", "dnsFile", "dnsFile: /run/resolv.conf"),
+        ] {
+            assert_eq!(problem(role, &format!("{rest}, queues: 1")), "", "{rest}");
+            let refused = problem(role, &format!("{rest}, queues: 2"));
+            assert!(
+                refused.contains(&format!("network.{field}: needs network.queues 1")),
+                "{refused}"
+            );
+        }
+        assert_eq!(problem("Exit", "dns: {}, queues: 2"), "");
+    }
+}

@@ -1,0 +1,73 @@
+//! Flags for the memory of a session, the carriers of an exit, and the shutdown. The flags have the
+//! units, defaults and bounds of the fields `memory`, `limits` and `drain` of a file.
+
+use clap::Args;
+use muxtunnel_gateway_config::{
+    ByteSize, CARRIERS_DEFAULT, DRAIN_ACCEPT_SECONDS_DEFAULT, DRAIN_DEADLINE_SECONDS_DEFAULT,
+    Drain, Limits, Memory, RECEIVE_DEFAULT, RETAIN_DEFAULT, STALL_SECONDS_DEFAULT,
+};
+
+/// `memory` of an entry or an exit.
+#[derive(Debug, Args)]
+pub(super) struct MemoryArgs {
+    /// Receive memory of a session, for credit granted to the peer and for buffered payload; at
+    /// least 1Mi.
+    #[arg(long, value_name = "SIZE", default_value_t = RECEIVE_DEFAULT)]
+    memory_receive: ByteSize,
+    /// With protocol native: payload that a session retains until the peer acknowledges it; at
+    /// least 1Mi.
+    #[arg(long, value_name = "SIZE", default_value_t = RETAIN_DEFAULT)]
+    memory_retain: ByteSize,
+    /// With protocol native: when the receive memory is used up, reset a stream whose application
+    /// takes no data for this long; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = STALL_SECONDS_DEFAULT)]
+    memory_stall_seconds: u32,
+}
+
+impl MemoryArgs {
+    pub(super) const fn memory(&self) -> Memory {
+        Memory {
+            receive: self.memory_receive,
+            retain: self.memory_retain,
+            stall_seconds: self.memory_stall_seconds,
+        }
+    }
+}
+
+/// `limits.carriers` of an exit or a rendezvous.
+#[derive(Debug, Args)]
+pub(super) struct CarrierLimit {
+    /// Maximum number of concurrent carriers of an exit, or of visits of a rendezvous; 1..=1024.
+    #[arg(long, value_name = "N", default_value_t = CARRIERS_DEFAULT)]
+    limit_carriers: u32,
+}
+
+impl CarrierLimit {
+    /// Returns `limits` with this limit.
+    pub(super) const fn within(&self, limits: Limits) -> Limits {
+        Limits {
+            carriers: self.limit_carriers,
+            ..limits
+        }
+    }
+}
+
+/// `drain` of any gateway.
+#[derive(Debug, Args)]
+pub(super) struct DrainArgs {
+    /// After SIGTERM, accept new connections for this long; at most --drain-deadline-seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_ACCEPT_SECONDS_DEFAULT)]
+    drain_accept_seconds: u32,
+    /// Reset the streams that are still open this long after SIGTERM, then exit.
+    #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_DEADLINE_SECONDS_DEFAULT)]
+    drain_deadline_seconds: u32,
+}
+
+impl DrainArgs {
+    pub(super) const fn drain(&self) -> Drain {
+        Drain {
+            accept_seconds: self.drain_accept_seconds,
+            deadline_seconds: self.drain_deadline_seconds,
+        }
+    }
+}

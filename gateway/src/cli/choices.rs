@@ -1,0 +1,76 @@
+//! Values of the flags for protocol, transport and congestion control.
+
+use clap::ValueEnum;
+use muxtunnel_gateway_config::{CongestionControl, Protocol, Transport};
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum ProtocolArg {
+    /// JMUX, the protocol of jetsocat.
+    Jmux,
+    /// The protocol between two muxgates.
+    Native,
+    /// HTTP/2, a CONNECT for each stream; h2c with --security none.
+    Http2,
+    /// HBONE of Istio's proxies: HTTP/2 with --security mtls, plaintext with none.
+    Hbone,
+    /// QUIC, over UDP; with --security tls or mtls.
+    Quic,
+    /// HTTP/3, a CONNECT for each stream; with --security tls or mtls.
+    Http3,
+    /// SSH: an exit accepts ssh -L, -D and -R; an entry connects to an sshd.
+    Ssh,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum TransportArg {
+    /// TCP; WebSocket or a Unix socket if --connect and --listen specify one.
+    Tcp,
+    /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
+    Kcp,
+    /// The fastest transport that the path permits: TCP, KCP or, if configured, WebSocket.
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum CongestionControlArg {
+    /// Cubic with QUIC or if the round trip time is below 1 ms, otherwise the system's default.
+    Auto,
+    /// Based on packet loss.
+    Cubic,
+    /// Based on measured bandwidth and round trip time.
+    Bbr,
+}
+
+impl From<ProtocolArg> for Protocol {
+    fn from(typed: ProtocolArg) -> Self {
+        match typed {
+            ProtocolArg::Jmux => Self::Jmux,
+            ProtocolArg::Native => Self::Native,
+            ProtocolArg::Http2 => Self::Http2,
+            ProtocolArg::Hbone => Self::Hbone,
+            ProtocolArg::Quic => Self::Quic,
+            ProtocolArg::Http3 => Self::Http3,
+            ProtocolArg::Ssh => Self::Ssh,
+        }
+    }
+}
+
+impl From<TransportArg> for Transport {
+    fn from(typed: TransportArg) -> Self {
+        match typed {
+            TransportArg::Tcp => Self::Tcp,
+            TransportArg::Kcp => Self::Kcp,
+            TransportArg::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<CongestionControlArg> for CongestionControl {
+    fn from(typed: CongestionControlArg) -> Self {
+        match typed {
+            CongestionControlArg::Auto => Self::Auto,
+            CongestionControlArg::Cubic => Self::Cubic,
+            CongestionControlArg::Bbr => Self::Bbr,
+        }
+    }
+}

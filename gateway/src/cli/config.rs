@@ -1,0 +1,91 @@
+//! Converts the flags that both roles share to a configuration.
+
+use muxtunnel_gateway_config::{
+    Config, CongestionControl, Drain, Limits, Memory, Policy, Protocol, ProxyError, Role, Security,
+    Timeouts, Transport,
+};
+
+use super::Common;
+use super::choices::ProtocolArg;
+use super::network::NetworkRules;
+
+/// A gateway with the defaults of a file.
+pub(super) fn plain(role: Role) -> Config {
+    Config {
+        role,
+        protocol: Protocol::Native,
+        transport: Transport::Tcp,
+        packet_bytes: None,
+        security: Security::None {},
+        web_socket: None,
+        congestion_control: CongestionControl::Auto,
+        connect: None,
+        connect_fallback: None,
+        listen: None,
+        trusted_proxies: Vec::new(),
+        connect_command: Vec::new(),
+        proxy: None,
+        rendezvous: None,
+        secrets_file: None,
+        ssh: None,
+        network: None,
+        admin: None,
+        forwards: Vec::new(),
+        allow: Vec::new(),
+        policy: Policy::default(),
+        allow_listen: Vec::new(),
+        offer: None,
+        workers: None,
+        pool: None,
+        resume: true,
+        splice: true,
+        timeouts: Timeouts::default(),
+        memory: Memory::default(),
+        limits: Limits::default(),
+        drain: Drain::default(),
+    }
+}
+
+/// Returns the part of the configuration that an entry and an exit share.
+///
+/// # Errors
+/// Flags that cannot be combined, or a proxy that cannot be used.
+pub(super) fn base(
+    role: Role,
+    common: Common,
+    rules: NetworkRules,
+    is_piped: bool,
+) -> Result<Config, String> {
+    Ok(Config {
+        protocol: common.protocol.into(),
+        transport: common.transport.into(),
+        security: {
+            let is_ssh = matches!(common.protocol, ProtocolArg::Ssh);
+            common.security.security(role, is_piped, is_ssh)?
+        },
+        // The proxy is parsed here, because clap prints text that it cannot parse, and the text may
+        // contain a password.
+        proxy: common
+            .proxy
+            .map(|text| text.parse())
+            .transpose()
+            .map_err(|error: ProxyError| format!("--proxy: {error}"))?,
+        congestion_control: common.congestion_control.into(),
+        admin: common.admin,
+        network: common.network.network(rules)?,
+        workers: common.workers,
+        resume: !common.no_resume,
+        splice: !common.no_splice,
+        timeouts: Timeouts {
+            idle_seconds: common.idle_timeout,
+            half_open_seconds: common.half_open_timeout,
+        },
+        memory: common.memory.memory(),
+        limits: Limits {
+            streams: common.session_streams,
+            ..Limits::default()
+        },
+        drain: common.drain.drain(),
+        ..plain(role)
+    })
+}

@@ -1,0 +1,246 @@
+//! Checks that each field of the configuration file has a flag, or that the table below states why
+//! it has none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::CommandFactory;
+use muxtunnel_gateway_config::Config;
+
+use super::Cli;
+use On::{File, Flag, Positional};
+
+/// How a field is set on the command line.
+#[derive(Debug, Clone, Copy)]
+enum On {
+    /// By a flag.
+    Flag(&'static str),
+    /// By the subcommand.
+    Positional,
+    /// Only in a file, for this reason.
+    File(&'static str),
+}
+
+/// The mappings of a file: the path of each mapping, and a document with an unknown field in it.
+const MAPPINGS: &[(&str, &str)] = &[
+    ("", r#"{"?": 1}"#),
+    ("security.", r#"{"security": {"?": 1}}"#),
+    ("webSocket.", r#"{"webSocket": {"?": 1}}"#),
+    ("rendezvous.", r#"{"rendezvous": {"?": 1}}"#),
+    ("ssh.", r#"{"ssh": {"?": 1}}"#),
+    ("network.", r#"{"network": {"?": 1}}"#),
+    ("network.peers[].", r#"{"network": {"peers": [{"?": 1}]}}"#),
+    ("network.dns.", r#"{"network": {"dns": {"?": 1}}}"#),
+    ("policy.", r#"{"policy": {"?": 1}}"#),
+    ("pool.", r#"{"pool": {"?": 1}}"#),
+    ("timeouts.", r#"{"timeouts": {"?": 1}}"#),
+    ("memory.", r#"{"memory": {"?": 1}}"#),
+    ("limits.", r#"{"limits": {"?": 1}}"#),
+    ("drain.", r#"{"drain": {"?": 1}}"#),
+    ("forwards[].", r#"{"forwards": [{"?": 1}]}"#),
+    (
+        "forwards[].target.",
+        r#"{"forwards": [{"target": {"?": 1}}]}"#,
+    ),
+    ("forwards[].auth.", r#"{"forwards": [{"auth": {"?": 1}}]}"#),
+    (
+        "forwards[].proxyProtocol.",
+        r#"{"forwards": [{"proxyProtocol": {"?": 1}}]}"#,
+    ),
+    (
+        "forwards[].limits.",
+        r#"{"forwards": [{"limits": {"?": 1}}]}"#,
+    ),
+];
+
+const SECOND_EXIT: On = File("a second exit with `--protocol ssh` does the same");
+const NETWORK_PEERS: On =
+    File("the list has an identity and networks for each entry, which do not fit into a flag");
+const LISTENER: On = Flag("forward");
+
+const FIELDS: &[(&str, On)] = &[
+    ("role", Positional),
+    ("protocol", Flag("protocol")),
+    ("packetBytes", Flag("packet-bytes")),
+    ("transport", Flag("transport")),
+    ("congestionControl", Flag("congestion-control")),
+    ("connect", Flag("connect")),
+    (
+        "connectFallback",
+        File("for names with several exits, which the operator writes"),
+    ),
+    ("connectCommand", Flag("connect-command")),
+    ("proxy", Flag("proxy")),
+    ("listen", Flag("listen")),
+    ("trustedProxies", Flag("trusted-proxy")),
+    ("secretsFile", Flag("secrets")),
+    ("admin", Flag("admin")),
+    ("allow", Flag("allow")),
+    ("allowListen", Flag("allow-listen")),
+    (
+        "offer",
+        File("a text of up to 64 KiB, which the operator writes"),
+    ),
+    ("workers", Flag("workers")),
+    ("resume", Flag("no-resume")),
+    ("splice", Flag("no-splice")),
+    ("security.mode", Flag("security")),
+    ("security.certificate", Flag("tls-certificate")),
+    ("security.key", Flag("tls-key")),
+    ("security.ca", Flag("tls-ca")),
+    ("security.peers", Flag("peer")),
+    ("security.privateKey", Flag("noise-key")),
+    ("security.psk", Flag("noise-psk")),
+    ("security.allowAnonymous", Flag("allow-anonymous")),
+    ("security.serverName", Flag("tls-server-name")),
+    ("security.hostKeys", Flag("ssh-host-key")),
+    ("security.authorizedKeys", Flag("ssh-authorized-keys")),
+    ("security.trustedUserCAKeys", Flag("ssh-user-ca")),
+    ("security.user", Flag("ssh-user")),
+    ("security.knownHosts", Flag("ssh-known-hosts")),
+    ("security.hostKeyAlias", Flag("ssh-host-key-alias")),
+    // The address ws://HOST:PORT/PATH sets both fields.
+    ("webSocket.path", Flag("connect")),
+    ("webSocket.host", Flag("connect")),
+    ("webSocket.origins", Flag("allow-origin")),
+    ("rendezvous.name", Flag("name")),
+    ("rendezvous.secretFile", Flag("secret-file")),
+    ("ssh.listen", SECOND_EXIT),
+    ("ssh.hostKeys", SECOND_EXIT),
+    ("ssh.authorizedKeys", SECOND_EXIT),
+    ("ssh.trustedUserCAKeys", SECOND_EXIT),
+    ("network.device", Flag("device")),
+    ("network.node", Flag("device-node")),
+    ("network.entryCIDRs", Flag("entry-cidr")),
+    ("network.exitCIDRs", Flag("exit-cidr")),
+    ("network.mtu", Flag("mtu")),
+    ("network.offloads", Flag("no-offloads")),
+    ("network.queues", Flag("queues")),
+    ("network.pool", Flag("address-pool")),
+    ("network.dns.servers", Flag("dns-server")),
+    ("network.dns.domains", Flag("dns-domain")),
+    ("network.setAddresses", Flag("device-address")),
+    ("network.dnsFile", Flag("dns-file")),
+    (
+        "network.peersReachEachOther",
+        Flag("peers-reach-each-other"),
+    ),
+    ("network.allow", Flag("allow-packets")),
+    ("network.deny", Flag("deny-packets")),
+    ("network.peers[].identity", NETWORK_PEERS),
+    ("network.peers[].CIDRs", NETWORK_PEERS),
+    ("policy.allow", Flag("allow")),
+    ("policy.deny", Flag("deny")),
+    (
+        "policy.protected",
+        File("addresses of the cluster, which the operator writes"),
+    ),
+    ("policy.nat64Prefixes", Flag("nat64-prefix")),
+    ("pool.min", Flag("carriers")),
+    ("pool.max", Flag("carriers")),
+    ("timeouts.idleSeconds", Flag("idle-timeout")),
+    ("timeouts.halfOpenSeconds", Flag("half-open-timeout")),
+    ("memory.receive", Flag("memory-receive")),
+    ("memory.retain", Flag("memory-retain")),
+    ("memory.stallSeconds", Flag("memory-stall-seconds")),
+    ("limits.streams", Flag("session-streams")),
+    ("limits.carriers", Flag("limit-carriers")),
+    ("drain.acceptSeconds", Flag("drain-accept-seconds")),
+    ("drain.deadlineSeconds", Flag("drain-deadline-seconds")),
+    (
+        "forwards[].name",
+        File("the flags have no syntax for a name; the address of the listener is the name"),
+    ),
+    ("forwards[].listen", LISTENER),
+    ("forwards[].protocol", LISTENER),
+    ("forwards[].direction", Flag("reverse")),
+    ("forwards[].priority", LISTENER),
+    ("forwards[].target.host", LISTENER),
+    ("forwards[].target.port", LISTENER),
+    ("forwards[].target.unix", LISTENER),
+    ("forwards[].auth.user", Flag("proxy-auth")),
+    ("forwards[].auth.passwordFile", Flag("proxy-password-file")),
+    (
+        "forwards[].auth.usersFile",
+        File("the command line supports only one user"),
+    ),
+    (
+        "forwards[].proxyProtocol.accept",
+        Flag("accept-proxy-protocol"),
+    ),
+    ("forwards[].proxyProtocol.send", Flag("send-proxy-protocol")),
+    ("forwards[].limits.streams", Flag("limit-streams")),
+    ("forwards[].limits.opensPerSecond", Flag("limit-opens")),
+    ("forwards[].limits.rate", Flag("limit-rate")),
+];
+
+/// The names that the error of an unknown field lists.
+fn fields_of(document: &str) -> Vec<String> {
+    let error = serde_json::from_str::<Config>(document)
+        .unwrap_err()
+        .to_string();
+    let (_, expected) = error
+        .split_once("unknown field `?`, expected ")
+        .unwrap_or_else(|| panic!("{document}: {error}"));
+    let names = expected.split('`').skip(1).step_by(2);
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn each_field_of_the_file_has_a_flag_or_a_reason() {
+    let is_mapping = |path: &str| {
+        let within = [format!("{path}."), format!("{path}[].")];
+        let mut prefixes = MAPPINGS.iter().map(|(prefix, _)| *prefix);
+        prefixes.any(|prefix| within.iter().any(|within| within == prefix))
+    };
+    let mut fields = BTreeSet::new();
+    for (prefix, document) in MAPPINGS {
+        let names = fields_of(document);
+        assert!(names.len() > 1, "{prefix}: {names:?}");
+        let paths = names.iter().map(|name| format!("{prefix}{name}"));
+        fields.extend(paths.filter(|path| !is_mapping(path)));
+    }
+    let listed: BTreeSet<_> = FIELDS.iter().map(|(path, _)| (*path).to_owned()).collect();
+    assert_eq!(listed.len(), FIELDS.len(), "a path is listed twice");
+    assert_eq!(listed, fields);
+
+    let command = Cli::command();
+    let gateways =
+        ["entry", "exit", "rendezvous"].map(|name| command.find_subcommand(name).unwrap());
+    let flags = gateways.iter().flat_map(|gateway| gateway.get_arguments());
+    let flags: BTreeSet<_> = flags.filter_map(clap::Arg::get_long).collect();
+    for (path, on) in FIELDS {
+        match on {
+            Flag(flag) => assert!(flags.contains(flag), "{path}: there is no --{flag}"),
+            Positional => {}
+            File(reason) => assert!(!reason.is_empty(), "{path}"),
+        }
+    }
+}
+
+#[test]
+fn the_page_lists_the_fields_without_a_flag() {
+    let page = include_str!("../../../docs/gateway.md");
+    let (_, rest) = page.split_once("These fields have no flag:\n").unwrap();
+    let rows: BTreeMap<_, _> = rest
+        .lines()
+        .skip_while(|line| line.is_empty())
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .filter_map(|line| line.trim_matches(['|', ' ']).split_once(" | "))
+        .collect();
+    let mut expected = BTreeMap::new();
+    for (path, on) in FIELDS {
+        if let File(reason) = on {
+            let path = match path.split_once('.') {
+                Some(("ssh", _)) => "ssh",
+                _ if path.starts_with("network.peers[]") => "network.peers",
+                _ => path,
+            };
+            expected.insert(format!("`{path}`"), *reason);
+        }
+    }
+    let rows = rows
+        .into_iter()
+        .map(|(path, reason)| (path.to_owned(), reason));
+    assert_eq!(rows.collect::<BTreeMap<_, _>>(), expected);
+}

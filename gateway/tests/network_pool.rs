@@ -1,0 +1,385 @@
+//! Several entries at one exit, which assigns addresses and resolvers to them.
+//!
+//! Each host is a network namespace. A separate link connects each entry with the exit. Each entry
+//! creates its interface itself, with its assigned addresses.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+#[path = "common/authority.rs"]
+mod authority;
+mod common;
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
+
+use authority::{Authority, Files};
+use common::namespace::Namespace;
+use common::*;
+use serde_json::Value;
+
+const EXIT: &str = "10.72.0.1";
+const EXIT6: &str = "fd72::1";
+/// Addresses of the identity `laptop` in a pool of /24 and in a pool of /64, by its hash.
+const LAPTOP: [&str; 2] = ["10.72.0.55", "fd72::8337"];
+/// Addresses of the identity `phone` in the same pools.
+const PHONE: [&str; 2] = ["10.72.0.244", "fd72::7bf4"];
+/// The networks of both sides, as flags.
+const NETWORKS: [&str; 8] = [
+    "--entry-cidr",
+    "10.72.0.0/24",
+    "--entry-cidr",
+    "fd72::/64",
+    "--exit-cidr",
+    EXIT,
+    "--exit-cidr",
+    EXIT6,
+];
+const POOLS: [&str; 8] = [
+    "--address-pool",
+    "10.72.0.0/24",
+    "--address-pool",
+    "fd72::/64",
+    "--device-address",
+    "10.72.0.1/24",
+    "--device-address",
+    "fd72::1/64",
+];
+const AUTO: [&str; 2] = ["--device-address", "auto"];
+
+/// A host, and the address of its gateway's admin port.
+struct Host {
+    namespace: Namespace,
+    admin: &'static str,
+}
+
+impl Host {
+    fn new() -> Self {
+        // Concurrent tests share the outer namespace, so each link has its own subnet.
+        static MADE: AtomicU8 = AtomicU8::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let admin = format!("10.234.{number}.2").leak();
+        let outside = format!("10.234.{number}.1/24");
+        Self {
+            namespace: Namespace::new(&[&outside], &[&format!("{admin}/24")]),
+            admin,
+        }
+    }
+
+    /// A socket at `address` of this host.
+    fn udp(&self, address: &str) -> UdpSocket {
+        let socket = self
+            .namespace
+            .enter(|| UdpSocket::bind((address, 0)).unwrap());
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        socket
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let shown = ["-j", "addr", "show", "dev", "mux0"];
+        let shown = self.namespace.run(&[&["ip"][..], &shown].concat());
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let infos = shown[0]["addr_info"].as_array().unwrap().iter();
+        let mut addresses: Vec<_> = infos
+            .filter(|info| info["scope"] == "global")
+            .map(|info| format!("{}/{}", info["local"].as_str().unwrap(), info["prefixlen"]))
+            .collect();
+        addresses.sort();
+        addresses
+    }
+}
+
+/// An exit and two entries.
+struct Hosts {
+    exit: Host,
+    entries: [Host; 2],
+    protocol: &'static str,
+    authority: Authority,
+    folder: tempfile::TempDir,
+}
+
+impl Hosts {
+    fn with(protocol: &'static str) -> Self {
+        let hosts = Self {
+            exit: Host::new(),
+            entries: [Host::new(), Host::new()],
+            protocol,
+            authority: Authority::new(),
+            folder: tempfile::tempdir().unwrap(),
+        };
+        for (number, entry) in hosts.entries.iter().enumerate() {
+            let ends = [1, 2].map(|end| format!("10.233.{number}.{end}/24"));
+            let ends = [ends[0].as_str(), ends[1].as_str()];
+            let name = format!("path{number}");
+            entry.namespace.join(&hosts.exit.namespace, &name, ends);
+        }
+        hosts
+    }
+
+    fn files(&self, name: &str) -> Files {
+        self.authority.issue(self.folder.path(), name, 2100)
+    }
+
+    fn gate(&self, host: &Host, role: &str, security: &[&str], flags: &[&str]) -> Gate {
+        let protocol = self.protocol.to_lowercase();
+        let args = [
+            &[role, "--protocol", &protocol, "--security"][..],
+            security,
+            flags,
+        ];
+        Gate::within(&host.namespace, host.admin, &args.concat()).until_ready()
+    }
+
+    fn exit(&self, flags: &[&str]) -> Gate {
+        let files = self.files("exit");
+        let security = mtls(&files, &["laptop", "phone"]);
+        let security: Vec<_> = security.iter().map(String::as_str).collect();
+        let flags = [&["--listen", "0.0.0.0:64000"][..], &NETWORKS, flags].concat();
+        self.gate(&self.exit, "exit", &security, &flags)
+    }
+
+    /// Starts the entry `number` with a certificate for `name`.
+    fn entry(&self, number: usize, name: &str, flags: &[&str]) -> Gate {
+        let files = self.files(name);
+        let security = mtls(&files, &["exit"]);
+        let security: Vec<_> = security.iter().map(String::as_str).collect();
+        let connect = format!("10.233.{number}.2:64000");
+        let flags = [&["--connect", connect.as_str()][..], flags].concat();
+        self.gate(&self.entries[number], "entry", &security, &flags)
+    }
+
+    /// Starts an entry as [`Self::entry`] does, with assigned addresses on its interface. Waits for
+    /// the assignment.
+    fn auto(&self, number: usize, name: &str) -> Gate {
+        let entry = self.entry(number, name, &[&NETWORKS[..], &AUTO].concat());
+        until("the entry has addresses", || {
+            assigned(&entry)["addresses"].is_array()
+        });
+        entry
+    }
+}
+
+fn mtls(files: &Files, peers: &[&str]) -> Vec<String> {
+    let at = |path: &Path| path.display().to_string();
+    let mut flags = vec!["mtls".to_owned()];
+    for (flag, value) in [
+        ("--tls-certificate", at(&files.certificate)),
+        ("--tls-key", at(&files.key)),
+        ("--tls-ca", at(&files.ca)),
+    ] {
+        flags.extend([flag.to_owned(), value]);
+    }
+    for peer in peers {
+        flags.extend(["--peer".to_owned(), (*peer).to_owned()]);
+    }
+    flags
+}
+
+fn assigned(entry: &Gate) -> Value {
+    entry.status()["packets"]["assigned"].clone()
+}
+
+fn drops(gate: &Gate, reason: &str) -> u64 {
+    gate.status()["packets"]["drops"][reason]
+        .as_u64()
+        .unwrap_or(0)
+}
+
+/// Whether a datagram and its answer arrive.
+fn exchanged(from: &UdpSocket, to: &UdpSocket) -> bool {
+    let (here, there) = (from.local_addr().unwrap(), to.local_addr().unwrap());
+    let mut buffer = [0; 9];
+    from.send_to(b"there", there).unwrap();
+    let heard = |result: std::io::Result<(usize, std::net::SocketAddr)>, sender| {
+        result.is_ok_and(|(_, from)| from == sender)
+    };
+    if !heard(to.recv_from(&mut buffer), here) {
+        return false;
+    }
+    to.send_to(b"back", here).unwrap();
+    heard(from.recv_from(&mut buffer), there)
+}
+
+#[test]
+fn each_identity_has_its_own_addresses_also_behind_a_restart() {
+    for protocol in ["Native", "QUIC"] {
+        let hosts = Hosts::with(protocol);
+        let exit = hosts.exit(&POOLS);
+        let laptop = hosts.auto(0, "laptop");
+        let _phone = hosts.auto(1, "phone");
+        assert_eq!(assigned(&laptop)["addresses"], serde_json::json!(LAPTOP));
+        let expected = [format!("{}/32", LAPTOP[0]), format!("{}/128", LAPTOP[1])];
+        assert_eq!(hosts.entries[0].addresses(), expected);
+        let far = [EXIT, EXIT6].map(|address| hosts.exit.udp(address));
+        for (host, addresses) in hosts.entries.iter().zip([LAPTOP, PHONE]) {
+            for (address, far) in addresses.iter().zip(&far) {
+                let near = host.udp(address);
+                assert!(exchanged(&near, far) && exchanged(far, &near), "{address}");
+            }
+        }
+        drop(laptop);
+        let laptop = hosts.auto(0, "laptop");
+        assert_eq!(assigned(&laptop)["addresses"], serde_json::json!(LAPTOP));
+        drop(exit);
+        let _exit = hosts.exit(&POOLS);
+        let near = hosts.entries[0].udp(LAPTOP[0]);
+        let far = hosts.exit.udp(EXIT);
+        far.set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        until("the laptop is back", || exchanged(&near, &far));
+    }
+}
+
+#[test]
+fn an_entry_does_not_send_from_the_address_of_another() {
+    let hosts = Hosts::with("Native");
+    let exit = hosts.exit(&POOLS);
+    let _laptop = hosts.auto(0, "laptop");
+    // This entry's configuration places the laptop's address on the other side.
+    let all = ["--exit-cidr", "10.72.0.0/24"];
+    let phone = hosts.entry(1, "phone", &[&NETWORKS[..], &all, &AUTO].concat());
+    until("the phone has addresses", || {
+        assigned(&phone)["addresses"].is_array()
+    });
+    for address in [PHONE[0], "10.72.0.99"] {
+        let line = format!("ip addr add {address}/32 dev mux0");
+        let line: Vec<_> = line.split(' ').collect();
+        hosts.entries[0].namespace.run(&line);
+    }
+    let far = hosts.exit.udp(EXIT);
+    let to = far.local_addr().unwrap();
+    for (count, address) in (1..).zip([PHONE[0], "10.72.0.99"]) {
+        hosts.entries[0].udp(address).send_to(b"x", to).unwrap();
+        until("the exit drops the packet", || {
+            drops(&exit, "source_of_other_peer") == count
+        });
+    }
+    // A packet from the laptop's own address passes.
+    assert!(exchanged(&hosts.entries[0].udp(LAPTOP[0]), &far));
+    // Entries do not reach each other by default.
+    let laptop = hosts.entries[0].udp(LAPTOP[0]).local_addr().unwrap();
+    let phone = hosts.entries[1].udp(PHONE[0]);
+    phone.send_to(b"x", laptop).unwrap();
+    until("the exit drops the packet", || {
+        drops(&exit, "destination_not_local") == 1
+    });
+    assert!(exchanged(&phone, &far));
+}
+
+#[test]
+fn entries_without_an_identity_have_addresses_of_their_sessions() {
+    let hosts = Hosts::with("Native");
+    let flags = [&["--listen", "0.0.0.0:64000"][..], &NETWORKS, &POOLS];
+    let _exit = hosts.gate(&hosts.exit, "exit", &["none"], &flags.concat());
+    let start = |number: usize| {
+        let connect = format!("10.233.{number}.2:64000");
+        let flags = [&["--connect", connect.as_str()][..], &NETWORKS, &AUTO];
+        let entry = hosts.gate(&hosts.entries[number], "entry", &["none"], &flags.concat());
+        until("the entry has addresses", || {
+            assigned(&entry)["addresses"].is_array()
+        });
+        let address = assigned(&entry)["addresses"][0]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        (entry, address)
+    };
+    let far = hosts.exit.udp(EXIT);
+    let (first, address) = start(0);
+    let (_second, other) = start(1);
+    assert_ne!(address, other);
+    assert!(exchanged(&hosts.entries[0].udp(&address), &far));
+    assert!(exchanged(&hosts.entries[1].udp(&other), &far));
+    drop(first);
+    let (_third, address) = start(0);
+    assert_ne!(address, other);
+    assert!(exchanged(&hosts.entries[0].udp(&address), &far));
+}
+
+#[test]
+fn an_entry_of_the_configuration_keeps_its_address_and_entries_may_reach_each_other() {
+    let hosts = Hosts::with("Native");
+    let files = hosts.files("exit");
+    let config = format!(
+        "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {}\nnetwork:\n  entryCIDRs: [10.72.0.0/24, 'fd72::/64']\n  \
+         exitCIDRs: [{EXIT}, '{EXIT6}']\n  pool: [10.72.0.0/24, 'fd72::/64']\n  peersReachEachOther: true\n  \
+         peers: [{{identity: phone, CIDRs: [{}]}}]\n",
+        files.security("laptop', 'phone"),
+        LAPTOP[0],
+    );
+    let file = hosts.folder.path().join("exit.yaml");
+    std::fs::write(&file, config).unwrap();
+    let create = "tun create --address 10.72.0.1/24 --address fd72::1/64";
+    let words = [
+        &[env!("CARGO_BIN_EXE_muxgate")][..],
+        &create.split(' ').collect::<Vec<_>>(),
+    ];
+    hosts.exit.namespace.run(&words.concat());
+    let run = ["run", "--config", file.to_str().unwrap()];
+    let exit = hosts.exit.namespace.enter(|| Gate::without_admin(&run));
+    exit.line(&["Opened the interface for IP packets"]);
+    // An entry that reaches other entries names the pool as a network of both sides. Its own
+    // address has a longer prefix, which takes precedence.
+    let all = ["--exit-cidr", "10.72.0.0/24", "--exit-cidr", "fd72::/64"];
+    let start = |number, name| {
+        let entry = hosts.entry(number, name, &[&NETWORKS[..], &all, &AUTO].concat());
+        until("the entry has addresses", || {
+            assigned(&entry)["addresses"].is_array()
+        });
+        entry
+    };
+    let [laptop, phone] = [start(0, "laptop"), start(1, "phone")];
+    // `network.peers` gives the phone the address that the laptop's hash selects.
+    assert_eq!(
+        assigned(&phone)["addresses"],
+        serde_json::json!([LAPTOP[0], PHONE[1]])
+    );
+    assert_eq!(
+        assigned(&laptop)["addresses"],
+        serde_json::json!(["10.72.0.56", LAPTOP[1]])
+    );
+    let near = hosts.entries[0].udp("10.72.0.56");
+    let far = hosts.entries[1].udp(LAPTOP[0]);
+    assert!(exchanged(&near, &far) && exchanged(&far, &near));
+}
+
+#[test]
+fn an_entry_uses_the_resolvers_that_it_reaches() {
+    for protocol in ["Native", "QUIC"] {
+        let hosts = Hosts::with(protocol);
+        let dns = ["--dns-server", EXIT, "--dns-domain", "svc.cluster.local"];
+        let _exit = hosts.exit(&[&POOLS[..], &dns].concat());
+        let file = hosts.folder.path().join("resolv.conf");
+        let write = ["--dns-file", file.to_str().unwrap()];
+        let laptop = hosts.entry(0, "laptop", &[&NETWORKS[..], &AUTO, &write].concat());
+        until("the file is written", || file.exists());
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            format!(
+                "# Resolvers of the other side of a tunnel, written by muxgate.\nsearch svc.cluster.local\nnameserver {EXIT}\n"
+            )
+        );
+        assert_eq!(assigned(&laptop)["dnsServers"], serde_json::json!([EXIT]));
+        laptop.signal("TERM");
+        until("the file is removed", || !file.exists());
+        drop(laptop);
+        // The entry ignores a DNS server that it does not reach through the tunnel.
+        let some = ["--entry-cidr", "fd72::/64", "--exit-cidr", EXIT6];
+        let laptop = hosts.entry(0, "laptop", &[&some[..], &AUTO, &write].concat());
+        laptop.line(&["MT0234", "Ignored assigned addresses"]);
+        assert_eq!(
+            assigned(&laptop),
+            serde_json::json!({"addresses": [LAPTOP[1]]})
+        );
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,141 @@
+//! The command line of the operator, and its exit statuses.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::certificates::identity::trust_domain;
+use crate::settings::KeyPattern;
+
+/// Exit statuses with their meanings, for the manual. `main` returns a `Result`, so the status of
+/// an error is 1. clap exits with 2.
+pub const EXIT_STATUSES: &[(u8, &str)] = &[
+    (0, "ended by SIGTERM or SIGINT"),
+    (1, "the operator failed; standard error has the cause"),
+    (2, "the flags cannot be used"),
+];
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "muxtunnel-operator",
+    version,
+    about = "Runs MuxTunnels and MuxBenchmarks"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the controllers until SIGTERM.
+    Run(RunArgs),
+}
+
+/// `muxtunnel-operator run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Image of the gateways.
+    #[arg(long, env = "GATEWAY_IMAGE")]
+    pub gateway_image: String,
+    /// Image of WAN emulation.
+    #[arg(long, env = "NETEM_IMAGE")]
+    pub netem_image: String,
+    /// Image of benchmarks.
+    #[arg(long, env = "BENCH_IMAGE")]
+    pub bench_image: String,
+    /// Pull policy of all pods that the operator creates.
+    #[arg(long, env = "IMAGE_PULL_POLICY", default_value = "IfNotPresent",
+          value_parser = ["Always", "IfNotPresent", "Never"])]
+    pub image_pull_policy: String,
+    /// Allow WAN emulation, whose containers need NET_ADMIN.
+    #[arg(long, env = "WAN_EMULATION", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub wan_emulation: bool,
+    /// Allow networks of MuxTunnels (spec.network), whose init containers need NET_ADMIN and MKNOD.
+    #[arg(long, env = "NETWORK", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub network: bool,
+    /// Key of labels and annotations that a MuxTunnel may set on its pods: NAME, * (every name
+    /// without a prefix), PREFIX/NAME or PREFIX/*; repeatable. Default: no keys.
+    #[arg(long = "pod-metadata", env = "POD_METADATA", value_delimiter = ',')]
+    pub pod_metadata: Vec<KeyPattern>,
+    /// Namespace to watch; repeatable. Default: all.
+    #[arg(
+        long = "watch-namespace",
+        env = "WATCH_NAMESPACES",
+        value_delimiter = ','
+    )]
+    pub watch_namespaces: Vec<String>,
+    /// Create NetworkPolicies for gateways.
+    #[arg(long, env = "NETWORK_POLICY", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub network_policy: bool,
+    /// Label KEY=VALUE of the operator's pods; repeatable. NetworkPolicies permit connections from
+    /// pods with these labels to the gateways' admin port.
+    #[arg(long = "pod-label", value_parser = label)]
+    pub pod_labels: Vec<(String, String)>,
+    /// Label KEY=VALUE of the namespaces whose pods may read the gateways' metrics; repeatable. A
+    /// namespace needs all these labels. Default: no namespace.
+    #[arg(long = "metrics-namespace-label", value_parser = label)]
+    pub metrics_namespace_labels: Vec<(String, String)>,
+    /// The operator's own namespace.
+    #[arg(long, env = "POD_NAMESPACE")]
+    pub namespace: String,
+    /// The operator's ServiceAccount.
+    #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
+    pub service_account: String,
+    /// Secret of --namespace with the seed of all certificate authorities.
+    #[arg(long, env = "CA_SECRET", default_value = "muxtunnel-ca")]
+    pub ca_secret: String,
+    /// Trust domain in the SPIFFE IDs of gateways.
+    #[arg(long, env = "TRUST_DOMAIN", default_value = "cluster.local", value_parser = trust_domain)]
+    pub trust_domain: String,
+    /// Lifetime of a gateway's certificate, such as 24h; at least 1m.
+    #[arg(long, env = "CERTIFICATE_LIFE", default_value = "24h", value_parser = life)]
+    pub certificate_life: Duration,
+    /// Lifetime of a join bundle, such as 8760h; at least three times --certificate-life.
+    #[arg(long, env = "AUTHORITY_LIFE", default_value = "8760h", value_parser = life)]
+    pub authority_life: Duration,
+    /// Address of /healthz, /readyz and /metrics. The host :: means all IPv6 and IPv4 addresses, or
+    /// only IPv4 if the kernel has no IPv6.
+    #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
+    pub health_listen: SocketAddr,
+    /// Name of the Lease in --namespace for the leader election.
+    #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]
+    pub lease_name: String,
+}
+
+/// Lifetimes of certificates and authorities, in seconds.
+const LIFE_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 8760 * 3600;
+
+fn life(text: &str) -> Result<Duration, String> {
+    let life: muxtunnel_crds::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let life = life.as_std();
+    if LIFE_SECONDS.contains(&life.as_secs()) {
+        Ok(life)
+    } else {
+        Err(format!("{text} is not a time from 1m to 87600h"))
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_all_exit_statuses() {
+        muxtunnel_testkit::exit_statuses::assert_documented("muxtunnel-operator", EXIT_STATUSES);
+    }
+}
