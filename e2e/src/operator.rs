@@ -10,6 +10,8 @@ use crate::TestNamespace;
 
 /// The operator's namespace.
 pub const NAMESPACE: &str = "muxtunnel-system";
+/// The label of the operator's pods.
+pub const LABEL: &str = "app.kubernetes.io/component=operator";
 /// The Lease that the leading operator holds.
 const LEASE: &str = "muxtunnel";
 
@@ -23,7 +25,7 @@ pub async fn leader(ns: &TestNamespace) -> Result<(Pod, String)> {
     let lease = leases.get(LEASE).await?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity);
     let holder = holder.with_context(|| format!("no operator holds the Lease {LEASE}"))?;
-    let pods = pods.list(&ListParams::default()).await?;
+    let pods = pods.list(&ListParams::default().labels(LABEL)).await?;
     let mut pods = pods.into_iter();
     // The identity of a process is POD_NUMBER.
     let pod = pods.find(|pod| holder.starts_with(&format!("{}_", pod.name_any())));

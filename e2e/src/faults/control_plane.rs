@@ -126,7 +126,8 @@ async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
     let what = format!("{replicas} operators");
     wait::until(&what, PODS_WITHIN, async || {
-        let pods = pods.list(&ListParams::default()).await?.items;
+        let operators = ListParams::default().labels(operator::LABEL);
+        let pods = pods.list(&operators).await?.items;
         let all = i32::try_from(pods.len())? == replicas && pods.iter().all(pods::is_ready);
         Ok(all.then_some(()))
     })

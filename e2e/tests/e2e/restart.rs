@@ -20,14 +20,16 @@ use crate::tunnel_to_web;
 async fn kill_operator(ns: &TestNamespace) -> Result<()> {
     let _installation = turn::installation().await;
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
-    let killed = pods.list(&ListParams::default()).await?.items;
+    // Other pods of the namespace belong to the tunnel of `helm test`.
+    let operators = ListParams::default().labels(operator::LABEL);
+    let killed = pods.list(&operators).await?.items;
     for pod in &killed {
         pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
             .await?;
     }
     let within = Duration::from_secs(120);
     wait::until("new operators run", within, async || {
-        let now = pods.list(&ListParams::default()).await?.items;
+        let now = pods.list(&operators).await?.items;
         let new =
             |pod: &Pod| pods::is_ready(pod) && killed.iter().all(|old| old.uid() != pod.uid());
         Ok((now.len() == killed.len() && now.iter().all(new)).then_some(()))

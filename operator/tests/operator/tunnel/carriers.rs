@@ -367,7 +367,7 @@ fn load_balancers_that_no_gateway_would_take_are_refused_by_their_path() {
         ),
         (
             exit(&many),
-            "exit.trustedProxies: has 65 entries, at most 64",
+            "exit.trustedProxies: has 65 entries, at most 64 are allowed",
         ),
         (
             format!("{RENDEZVOUS}  trustedProxies: [0.0.0.0/0]\n"),
