@@ -239,6 +239,29 @@ fn each_identity_has_its_own_addresses_also_behind_a_restart() {
     }
 }
 
+/// A killed entry over QUIC does not close its connection, so the exit keeps its session until the
+/// idle timeout.
+#[test]
+fn a_restarted_entry_gets_packets_before_the_end_of_its_former_session() {
+    let hosts = Hosts::with("QUIC");
+    let exit = hosts.exit(&POOLS);
+    let killed = hosts.auto(0, "laptop");
+    let far = hosts.exit.udp(EXIT);
+    assert!(exchanged(&hosts.entries[0].udp(LAPTOP[0]), &far));
+    killed.signal("KILL");
+    drop(killed);
+    let _laptop = hosts.auto(0, "laptop");
+    let near = hosts.entries[0].udp(LAPTOP[0]);
+    for socket in [&near, &far] {
+        socket
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+    }
+    until("the exit answers", || exchanged(&near, &far));
+    let sessions = &exit.status()["packets"]["sessions"];
+    assert_eq!(sessions, 2, "the former session must not have ended");
+}
+
 #[test]
 fn an_entry_does_not_send_from_the_address_of_another() {
     let hosts = Hosts::with("Native");

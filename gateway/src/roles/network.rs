@@ -112,6 +112,15 @@ struct Attached {
     assignment: Rc<OnceCell<Rc<Assignment>>>,
 }
 
+/// A session of this worker that has a carrier.
+struct Carried {
+    mux: Rc<dyn Mux>,
+    /// Verified identity of the peer.
+    identity: Option<Arc<str>>,
+    /// See [`Attached::answers`].
+    answers: bool,
+}
+
 /// Carries packets of the interface. Without a network, the function never returns.
 ///
 /// # Errors
@@ -232,6 +241,7 @@ impl Network {
                 identity: identity.clone(),
                 owner: joined.owner.clone(),
                 has_carrier: false,
+                answers: false,
             },
             assignment: Rc::clone(&assignment),
         });
@@ -327,8 +337,8 @@ impl Network {
         Err(DropReason::CarrierLoop)
     }
 
-    /// Sends a packet of `sender` over the oldest session of `to` that has a carrier. Sessions of
-    /// this worker take precedence over sessions of other workers.
+    /// Sends a packet of `sender` over a session of `to`. Sessions of this worker take precedence
+    /// over sessions of other workers, unless only the latter answer.
     fn send(
         &self,
         to: &Owner,
@@ -336,11 +346,16 @@ impl Network {
         bytes: Packet,
         sender: &Sender<'_>,
     ) -> Result<(), DropReason> {
-        if let Some(mux) = self.session_of(to) {
-            return self.send_by(&*mux, packet, bytes, sender);
-        }
-        let worker = self.links().worker_of(to, self.index);
-        let worker = worker.ok_or(DropReason::NoSession)?;
+        let own = self.session_of(to);
+        let other = match &own {
+            Some(own) if own.answers => None,
+            own => self.links().worker_of(to, self.index, own.as_ref()),
+        };
+        let worker = match (own, other) {
+            (_, Some(worker)) => worker,
+            (Some(own), None) => return self.send_by(&*own.mux, packet, bytes, sender),
+            (None, None) => return Err(DropReason::NoSession),
+        };
         let handed = Handed {
             to: to.clone(),
             packet: *packet,
@@ -353,13 +368,18 @@ impl Network {
         self.queues.hand(worker, handed)
     }
 
-    /// The oldest session of `owner` on this worker that has a carrier.
-    fn session_of(&self, owner: &Owner) -> Option<Rc<dyn Mux>> {
+    /// The session of `owner` on this worker that is preferred ([`preferred`]).
+    fn session_of(&self, owner: &Owner) -> Option<Carried> {
         let sessions = self.sessions.borrow();
         let of_owner = sessions
             .iter()
-            .filter(|session| session.link.owner == *owner);
-        of_owner.filter_map(Attached::carried).next()
+            .filter(|session| session.link.owner == *owner && session.carried().is_some());
+        let session = preferred(of_owner, |session| &session.link, Attached::answers)?;
+        Some(Carried {
+            mux: session.carried()?,
+            identity: session.link.identity.clone(),
+            answers: session.answers(),
+        })
     }
 
     fn send_by(
@@ -463,7 +483,31 @@ impl Attached {
         self.alive().filter(|mux| !mux.waits())
     }
 
+    /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]).
+    ///
+    /// [`Datagrams::answers`]: crate::session::mux::Datagrams::answers
+    fn answers(&self) -> bool {
+        self.carried()
+            .is_some_and(|mux| mux.datagrams().is_some_and(|datagrams| datagrams.answers()))
+    }
+
     fn is_alive(&self) -> bool {
         self.alive().is_some()
     }
+}
+
+/// The oldest of `sessions` that answers. If none answers, the oldest session. A session whose peer
+/// has another identity than the peer of the oldest session is not preferred.
+fn preferred<'a, T>(
+    mut sessions: impl Iterator<Item = &'a T>,
+    link: impl Fn(&T) -> &SessionLink,
+    answers: impl Fn(&T) -> bool,
+) -> Option<&'a T> {
+    let oldest = sessions.next()?;
+    if answers(oldest) {
+        return Some(oldest);
+    }
+    let identity = &link(oldest).identity;
+    let other = sessions.find(|other| link(other).identity == *identity && answers(other));
+    Some(other.unwrap_or(oldest))
 }

@@ -320,6 +320,13 @@ pub(crate) trait Datagrams {
     /// Length of the longest packet that is not cut; `None`: there is no limit.
     fn limit(&self) -> Option<PacketLimit>;
 
+    /// Whether the peer has answered the packets of the last second, or no packet was sent. If it
+    /// has not, another session of the same peer is preferred. Carriers over TCP have no answers to
+    /// packets, but end at once when the peer's process ends.
+    fn answers(&self) -> bool {
+        true
+    }
+
     /// Assigns addresses and DNS servers to the peer. Only the accepting side assigns addresses,
     /// and only once. Returns false if the peer is known to have a version without assignments.
     fn assign(&self, assignment: Assignment) -> bool;

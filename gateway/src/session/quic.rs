@@ -64,6 +64,7 @@ pub(crate) struct Quic {
     /// The packets to send; `None`: this side carries no packets.
     packets: Option<Rc<PacketQueue>>,
     carries_packets: Cell<bool>,
+    answers: Rc<packets::Answers>,
     /// The assignment that the control stream sends next.
     assignment: RefCell<Option<Rc<Assignment>>>,
     /// Whether an assignment was passed to the control stream, or received.
@@ -85,6 +86,7 @@ impl Quic {
             side,
             packets,
             carries_packets: Cell::new(false),
+            answers: Rc::default(),
             traffic: Traffic::new(side, below, config, "QUIC")?,
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
@@ -214,7 +216,7 @@ impl Quic {
         self.carries_packets.set(true);
         packets.agree(true);
         let shared = || (Rc::clone(&self.traffic), Rc::clone(packets));
-        carrying.spawn_local(packets::send(shared()));
+        carrying.spawn_local(packets::send(shared(), Rc::clone(&self.answers)));
         carrying.spawn_local(packets::receive(shared()));
     }
 }
@@ -282,6 +284,10 @@ impl Link for Quic {
         let quic = self.traffic.connection.quic();
         let carried = self.carries_packets.get();
         carried.then(|| quic.max_datagram_size()).flatten()
+    }
+
+    fn answers_packets(&self) -> bool {
+        self.answers.arrive(&self.traffic)
     }
 
     fn go_away(&self) {

@@ -3,9 +3,8 @@
 //!
 //! The kernel selects the queue of a packet by a hash of its flow ([`crate::io::tun`]), so one
 //! worker reads all packets of a flow. The worker sends the packets over its own session. If no
-//! session of the worker has a carrier, the worker hands the packets to the worker with the oldest
-//! session that has a carrier. So a flow keeps its session until a session begins, ends, or loses
-//! its carrier. The other end writes the packets of a session in the order in which they arrive.
+//! session of the worker answers, the worker hands the packets to the worker with the oldest session
+//! that answers. So a flow keeps its session until a session begins, ends, or stops answering. The other end writes the packets of a session in the order in which they arrive.
 //!
 //! Bounds: at most [`HANDED_MAX`] packets with [`HANDED_BYTES_MAX`] bytes wait for a worker. The
 //! callers of [`Network::attach`] limit the sessions.
@@ -24,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::addresses::Owner;
-use super::{Attached, Network, Sender};
+use super::{Attached, Carried, Network, Sender, preferred};
 use crate::io::tun::{self, Offloads};
 use crate::net::interface;
 use crate::roles::worker::WorkerError;
@@ -87,6 +86,8 @@ pub(super) struct SessionLink {
     /// Owner of the addresses that the session serves.
     pub(super) owner: Owner,
     pub(super) has_carrier: bool,
+    /// Whether the session has a carrier and its peer answers.
+    pub(super) answers: bool,
 }
 
 /// A packet for a session of another worker.
@@ -214,13 +215,23 @@ impl HandedPackets {
 }
 
 impl Links {
-    /// The worker, other than `own`, that has the oldest session of `owner` with a carrier.
-    pub(super) fn worker_of(&self, owner: &Owner, own: usize) -> Option<usize> {
-        let mut sessions = self.sessions.iter();
-        let session = sessions.find(|session| {
-            session.has_carrier && session.worker != own && session.owner == *owner
+    /// The worker, other than `own`, with the preferred session of `owner` ([`preferred`]). If `own`
+    /// has a session with the owner, `unanswered`, the other session must answer and have the same
+    /// identity.
+    pub(super) fn worker_of(
+        &self,
+        owner: &Owner,
+        own: usize,
+        unanswered: Option<&Carried>,
+    ) -> Option<usize> {
+        let sessions = self.sessions.iter().filter(|session| {
+            session.has_carrier
+                && session.worker != own
+                && session.owner == *owner
+                && unanswered.is_none_or(|own| session.identity == own.identity)
         });
-        session.map(|session| session.worker)
+        let session = preferred(sessions, |session| session, |session| session.answers)?;
+        (session.answers || unanswered.is_none()).then_some(session.worker)
     }
 
     /// The oldest session that has a carrier.
@@ -254,6 +265,7 @@ impl Network {
         }
         for session in &mut *sessions {
             session.link.has_carrier = session.carried().is_some();
+            session.link.answers = session.answers();
         }
         let mut published = self.published.borrow_mut();
         if published
@@ -289,7 +301,7 @@ impl Network {
         while let Some(handed) = handed.next().await {
             let sender = handed.sender.as_ref().map_or(Sender::Host, Sender::Peer);
             let sent = match self.session_of(&handed.to) {
-                Some(mux) => self.send_by(&*mux, &handed.packet, handed.bytes.into(), &sender),
+                Some(own) => self.send_by(&*own.mux, &handed.packet, handed.bytes.into(), &sender),
                 None => Err(DropReason::NoSession),
             };
             if let Err(reason) = sent {
@@ -319,6 +331,7 @@ mod tests {
             identity: Some(Arc::from(owner)),
             owner: Owner::Peer(Arc::from(owner)),
             has_carrier,
+            answers: has_carrier,
         }
     }
 
@@ -328,19 +341,45 @@ mod tests {
         let owner = Owner::Peer(Arc::from("a"));
         links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
         links.update(2, &[session(2, 0, "a", true)]);
-        assert_eq!(links.worker_of(&owner, 0), Some(1));
-        assert_eq!(links.worker_of(&owner, 1), Some(2));
+        assert_eq!(links.worker_of(&owner, 0, None), Some(1));
+        assert_eq!(links.worker_of(&owner, 1, None), Some(2));
         links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", false)]);
-        assert_eq!(links.worker_of(&owner, 0), Some(2));
+        assert_eq!(links.worker_of(&owner, 0, None), Some(2));
         links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
         assert_eq!(
-            links.worker_of(&owner, 0),
+            links.worker_of(&owner, 0, None),
             Some(1),
             "the session has kept its place"
         );
         links.update(1, &[]);
         links.update(2, &[]);
-        assert_eq!(links.worker_of(&owner, 0), None);
+        assert_eq!(links.worker_of(&owner, 0, None), None);
+    }
+
+    #[test]
+    fn a_packet_goes_to_a_session_of_its_owner_that_answers_if_there_is_one() {
+        let silent = |session| SessionLink {
+            answers: false,
+            ..session
+        };
+        let mut links = Links::default();
+        let owner = Owner::Peer(Arc::from("a"));
+        links.update(1, &[silent(session(1, 0, "a", true))]);
+        assert_eq!(links.worker_of(&owner, 0, None), Some(1));
+        links.update(2, &[session(2, 0, "a", true)]);
+        assert_eq!(links.worker_of(&owner, 0, None), Some(2));
+        links.update(1, &[session(1, 0, "a", true)]);
+        assert_eq!(links.worker_of(&owner, 0, None), Some(1));
+        // Without peers and pools, all entries have the same owner.
+        let of = |worker, identity, answers| SessionLink {
+            owner: Owner::Side,
+            answers,
+            ..session(worker, 0, identity, true)
+        };
+        links.update(1, &[of(1, "a", false)]);
+        links.update(2, &[of(2, "b", true)]);
+        let worker = links.worker_of(&Owner::Side, 0, None);
+        assert_eq!(worker, Some(1), "another entry does not get the packets");
     }
 
     #[tokio::test]

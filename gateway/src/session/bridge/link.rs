@@ -58,6 +58,12 @@ pub(crate) trait Link: 'static {
         None
     }
 
+    /// Whether the peer answers packets, see
+    /// [`Datagrams::answers`](crate::session::mux::Datagrams::answers).
+    fn answers_packets(&self) -> bool {
+        true
+    }
+
     /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);
 

@@ -341,6 +341,15 @@ impl<L: Link> Bridge<L> {
         carrying.next()
     }
 
+    /// Whether the peer answers packets on a link that carries packets.
+    pub(super) fn answers_packets(&self) -> bool {
+        let links = self.links.borrow();
+        let mut carrying = links
+            .values()
+            .filter(|member| member.link.packet_bytes_max().is_some());
+        carrying.any(|member| member.link.answers_packets())
+    }
+
     pub(super) fn peer(&self) -> Rc<str> {
         self.latest.borrow().peer.clone().unwrap_or_default()
     }

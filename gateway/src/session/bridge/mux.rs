@@ -129,6 +129,10 @@ impl<L: Link> Datagrams for Rc<Bridge<L>> {
         self.packet_limit()
     }
 
+    fn answers(&self) -> bool {
+        self.answers_packets()
+    }
+
     fn assign(&self, assignment: Assignment) -> bool {
         self.packets.assign(assignment);
         true

@@ -7,6 +7,8 @@
 //! and sends packets before payload of streams. To give streams half of the capacity, the library
 //! gets no packets for a while after each turn ([`Sharing`]).
 
+mod answers;
+
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use crate::io::tun::Offloads;
 use crate::session::packets::PacketQueue;
 use crate::session::quic_streams::Traffic;
 use crate::stream::packet::Packet;
+pub(super) use answers::Answers;
 
 /// Maximum number of datagrams that are joined at once.
 const BATCH_MAX: usize = 256;
@@ -37,7 +40,7 @@ const TICK: Duration = Duration::from_millis(1);
 type Shared = (Rc<Traffic>, Rc<PacketQueue>);
 
 /// Sends waiting packets until the connection ends.
-pub(super) async fn send((traffic, packets): Shared) {
+pub(super) async fn send((traffic, packets): Shared, answers: Rc<Answers>) {
     let _turn = packets.turn().await;
     let mut sharing = Sharing::new(&traffic);
     loop {
@@ -55,7 +58,10 @@ pub(super) async fn send((traffic, packets): Shared) {
             let length = datagram.len() as u64;
             let quic = traffic.connection.quic();
             match quic.send_datagram_wait(datagram).await {
-                Ok(()) => sharing.sent(length),
+                Ok(()) => {
+                    sharing.sent(length);
+                    answers.sent(&traffic);
+                }
                 // The path's packet size has just decreased.
                 Err(SendDatagramError::TooLarge) => packets.dropped(DropReason::TooBig),
                 Err(_) => return,
