@@ -1,13 +1,13 @@
 //! The `MT####` codes: one name for each condition reason, refusal and error class.
 //!
 //! This crate owns the closed list of codes. A code is the same in a condition, an Event, a log
-//! line, a metric label, an exit message and the page `docs/codes.md`. [`render_docs`] writes that
-//! page, and a test compares it. The crate does not define which component reports a code. Before a
-//! component reports a new refusal, add the refusal to [`Code`].
+//! line, a metric label, an exit message and the page `docs/codes.md`. [`render_docs`] renders that
+//! page, and a test compares the page with the file. The crate does not define which component
+//! reports a code. Before a component reports a new refusal, add the refusal to [`Code`].
 
 use std::fmt;
 
-/// Declares the closed list: `Variant = number, "cause", "remedy";`.
+/// Declares the closed list. An entry has the form `Variant = number, "cause", "remedy";`.
 macro_rules! codes {
     ($($variant:ident = $number:literal, $cause:literal, $remedy:literal;)*) => {
         /// One class of refusal, error or condition reason. The variant's name is the `reason` that
@@ -22,7 +22,7 @@ macro_rules! codes {
             /// Every code, in ascending order of number.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The number behind `MT`, four digits.
+            /// The four digits that follow `MT`, as a number.
             #[must_use]
             pub const fn number(self) -> u16 {
                 match self { $(Self::$variant => $number,)* }
@@ -52,124 +52,124 @@ macro_rules! codes {
 codes! {
     // 01xx: configuration.
     ConfigInvalid = 101, "The configuration file or a flag is not valid.", "Correct the field or line that the message names. Until then, a running gateway keeps its last good configuration.";
-    ConfigNeedsRestart = 102, "The configuration changed in a field that a running gateway cannot reload.", "Restart the gateway to apply the fields that the message names. The new values of `forwards`, `allow`, `policy`, `allowListen`, `offer`, `timeouts` and `security.peers` are already in force, unless the message reports an error.";
-    ListenFailed = 103, "The gateway cannot listen on a port.", "The message contains the address and the system's error. If the address is in use, free the port or choose another port. If the system does not have the address, or does not permit the port, choose another address or port.";
+    ConfigNeedsRestart = 102, "The configuration changed in a field that a running gateway cannot reload.", "Restart the gateway to apply the fields that the message names. A running gateway can reload only `forwards`, `allow`, `policy`, `allowListen`, `trustedProxies`, `offer`, `timeouts` and `security.peers`. If the message ends with an error, the gateway has applied no part of the new configuration.";
+    ListenFailed = 103, "The gateway cannot listen on a port.", "The message contains the address and the system's error. If the address is in use, free the port or choose another port. If the system does not have the address, choose another address. If the system does not permit the port, choose another port.";
     InvalidSpec = 104, "The object's spec is not valid.", "Correct the field that the message names and apply the object again.";
-    TargetServiceNotFound = 105, "A forward's target Service or its TCP port does not exist, or the Service cannot be a target, for example with type ExternalName.", "Create the Service or its port, or correct `forwards[].target`. The message names the fault.";
+    TargetServiceNotFound = 105, "A forward's target Service does not exist, does not have the TCP port, or cannot be a target. For example, a Service of type ExternalName cannot be a target.", "Create the Service or its port, or correct `forwards[].target`. The message names the fault.";
 
     // 02xx: the mux and its gateways.
     CarrierConnecting = 201, "No carrier to the other side is up yet.", "Check the exit pods and the network between both sides. The entry retries with back-off.";
-    CarrierLost = 202, "A carrier ended unexpectedly.", "No action is needed if carriers are lost rarely, because the entry reconnects. With protocol Native, streams continue on another carrier, unless `carrier.resume` is `false`. Otherwise the gateways reset the streams. If carriers are lost often, check the path and restarts of the exit.";
-    ProtocolViolation = 203, "The peer violated the mux protocol.", "Check that both ends use the same protocol. The message names the frame and the rule.";
+    CarrierLost = 202, "A carrier ended unexpectedly.", "If carriers are lost rarely, no action is needed, because the entry reconnects. With protocol Native and `carrier.resume: true` (the default), the streams of a lost carrier continue on another carrier. With another protocol, or with `carrier.resume: false`, the gateways reset the streams. If carriers are lost often, check the network between the gateways, and check whether the exit restarts.";
+    ProtocolViolation = 203, "The peer violated the mux protocol.", "Check that both ends use the same protocol. The message names the frame and the broken rule.";
     OpenRefused = 204, "The exit refused to dial a target that its rules do not allow.", "Add the target to the forwards or to `policy.allow` (`--allow`), or find the rule that denies the target. Loopback, link-local and other protected addresses need a rule with the literal address.";
     OpenFailed = 205, "The exit could not reach the target.", "Check that the target's name resolves, and that the target listens on the address in the message.";
-    OpenTimedOut = 206, "The other gateway did not answer a request to open a stream in time.", "Check the path of the carrier, and check whether the network drops packets to the target's address.";
-    TooManyStreams = 207, "A session has reached its limit of streams.", "Find clients that open connections without closing them. If all clients close their connections, raise `limits.streams` in the gateway's configuration; for a MuxTunnel raise `entry.replicas`, because each entry has its own sessions.";
-    MemoryExhausted = 208, "A session's memory budget has no room for another stream.", "Find targets that do not read. If all targets read, raise `memory.receive` in the gateway's configuration. For a MuxTunnel, raise the memory limits in `entry.template.resources` and `exit.template.resources`, if they are set. Without memory limits, raise `entry.replicas`, because each entry has its own sessions.";
-    TooManyCarriers = 209, "A gateway has reached its limit of carriers. The gateway refuses the new carrier, or closes a carrier of the peer that has the most carriers.", "Check which peers connect. If all peers are expected, raise `limits.carriers` in the gateway's configuration, or `rendezvous.visits` of a MuxTunnel of side Rendezvous. For an exit the operator computes the limit from `entry.replicas` and `carrier.pool.max`.";
-    Draining = 210, "A session takes no new streams, because its gateway is shutting down, or because the certificate of a JMUX session has expired.", "No action is needed in a roll-out, because another gateway accepts new connections. If no other gateway runs, start one or raise the number of replicas. After an expired certificate, the entry starts another JMUX session: check only that the certificate is renewed.";
-    ForwardStreamLimit = 211, "A forward has reached its limit of streams, so the gateway reset a new connection.", "Find clients that open connections without closing them. If all clients close their connections, raise `limits.streams` of the forward, or add replicas.";
+    OpenTimedOut = 206, "The other gateway did not answer a request to open a stream in time.", "Check the network between the two gateways, and check whether the network behind the other gateway drops packets to the target's address.";
+    TooManyStreams = 207, "A session has reached its limit of streams.", "Find clients that open connections and do not close them. If all clients close their connections, raise `limits.streams` in the gateway's configuration. For a MuxTunnel, raise `entry.replicas` instead, because each entry has its own sessions.";
+    MemoryExhausted = 208, "A session's memory budget has no room for another stream.", "Find targets that do not read. If all targets read, raise `memory.receive` in the gateway's configuration. For a MuxTunnel with memory limits, raise the limits in `entry.template.resources` and `exit.template.resources`. For a MuxTunnel without memory limits, raise `entry.replicas`, because each entry has its own sessions.";
+    TooManyCarriers = 209, "A gateway has reached its limit of carriers. The gateway refuses the new carrier, or closes a carrier of the peer that has the most carriers.", "Check which peers connect. If all peers are expected, raise `limits.carriers` in the gateway's configuration, or `rendezvous.visits` of a MuxTunnel of side Rendezvous. For the exit of a MuxTunnel, the operator computes the limit from `entry.replicas` and `carrier.pool.max`.";
+    Draining = 210, "A session takes no new streams, because its gateway is shutting down, or because the certificate of a JMUX session has expired.", "In a roll-out, no action is needed, because another gateway accepts new connections. If no other gateway runs, start a gateway or raise the number of replicas. If the certificate of a JMUX session has expired, the entry starts another session. In this case, check that the certificate is renewed.";
+    ForwardStreamLimit = 211, "A forward has reached its limit of streams, so the gateway reset a new connection.", "Find clients that open connections and do not close them. If all clients close their connections, raise `limits.streams` of the forward, or add replicas.";
     ForwardOpenLimit = 212, "A forward received more new connections in a second than its limit allows, so the gateway reset the excess connections.", "Raise `limits.opensPerSecond` of the forward, or configure its clients to reuse their connections.";
-    IdleTimedOut = 213, "The gateway reset a stream because it carried no byte within the idle time-out.", "Raise `timeouts.idle` (in the gateway's configuration: `timeouts.idleSeconds`), or enable keep-alive messages in the application.";
+    IdleTimedOut = 213, "The gateway reset a stream because the stream carried no byte within the idle time-out.", "Raise `timeouts.idle` (in the gateway's configuration: `timeouts.idleSeconds`), or enable keep-alive messages in the application.";
     HalfOpenTimedOut = 214, "The gateway reset a stream because one direction had ended and the other direction carried no byte within the half-open time-out.", "Check why the application does not close its connection, or raise `timeouts.halfOpen` (in the gateway's configuration: `timeouts.halfOpenSeconds`).";
-    LocalReset = 215, "A client or target reset its connection, or its connection failed.", "Check the application that the log line names. The field `error` contains the error of the application's connection.";
+    LocalReset = 215, "A client or a target reset its connection, or the connection failed.", "Check the application that the log line names. The field `error` contains the error of the application's connection.";
     PeerReset = 216, "The other gateway reset a stream.", "Find the stream's line in the other gateway's log. This line contains the reason.";
-    DrainDeadline = 217, "A stream was still open at the deadline of a shutdown, so the gateway reset it.", "No action is needed if streams may end with a roll-out. Otherwise raise `entry.drainSeconds` and `exit.drainSeconds` (in the gateway's configuration: `drain.deadlineSeconds`).";
-    OpenAbandoned = 218, "A client closed its connection before the exit reached the target.", "Compare the time that the exit needs to reach the target with the client's connect time-out.";
-    CongestionControlRefused = 219, "The system does not permit the requested congestion control, so carriers keep the system's default.", "Add the algorithm to `net.ipv4.tcp_allowed_congestion_control` on the node, load its kernel module, or set `carrier.congestionControl` to `Auto`.";
+    DrainDeadline = 217, "The gateway reset a stream that was still open at the deadline of the gateway's shutdown.", "If streams may end with a roll-out, no action is needed. Otherwise raise `entry.drainSeconds` and `exit.drainSeconds` (in the gateway's configuration: `drain.deadlineSeconds`).";
+    OpenAbandoned = 218, "A client closed its connection before the exit reached the target.", "Compare the client's connect time-out with the time that the exit needs to reach the target. If the time-out is shorter, raise the time-out.";
+    CongestionControlRefused = 219, "The system does not permit the requested congestion control, so carriers keep the system's default.", "If the algorithm's kernel module is missing on the node, load the module. Then add the algorithm to `net.ipv4.tcp_allowed_congestion_control` on the node. Alternatively, set `carrier.congestionControl` to `Auto`.";
     ListenRefused = 220, "An exit does not listen on an address that an entry requested.", "The message names the cause. Free the port at the exit, or permit the address in the exit's `allowListen`. In the MuxTunnel of the exit, a forward with `direction: ExitToEntry` permits the address. The entry retries.";
-    MeetingRefused = 221, "A rendezvous did not join two gateways.", "Compare the name and the secret of both gateways with the names and secrets at the rendezvous, and check that the exit is registered there. The message names the cause.";
-    StreamDenied = 222, "A new rule denies the target or the peer of an open stream, so the gateway reset the stream.", "No action is needed if the rule is intended. Otherwise remove the rule from `policy.deny`. The operator adds such a rule if a namespace no longer permits a target Service: create the ReferenceGrant or MuxGrant again.";
-    StreamStalled = 226, "The gateway reset a stream because its client or target took no data while other streams of the session waited for receive memory.", "Check why the application does not read. If such pauses are expected, raise `memory.receive` or `memory.stallSeconds` in the gateway's configuration. For a MuxTunnel, raise the memory limits in `entry.template.resources` and `exit.template.resources`, if they are set.";
-    SessionPanicked = 229, "A fault of the gateway ended a session and reset its streams.", "No action is needed, because the entry starts another session, and other sessions continue. Please report the log line and the panic above it.";
-    CarrierRefused = 230, "The peer of a carrier did not prove a permitted identity.", "Compare the names in the peer's certificate, or its public key, with the peers that this gateway permits: `security.peers`, or in a MuxTunnel `carrier.security.entry.peers` and `carrier.security.exit.peers`. The message describes the missing proof. A client that connects to the port and sends nothing is also refused with this code. If the message names `trustedProxies`, configure the load balancer to send a PROXY header.";
+    MeetingRefused = 221, "A rendezvous did not join two gateways.", "Compare the name and the secret of both gateways with the names and secrets in the configuration of the rendezvous. Check that the exit is registered at the rendezvous. The message names the cause.";
+    StreamDenied = 222, "A new rule denies the target or the peer of an open stream, so the gateway reset the stream.", "If the rule is intended, no action is needed. Otherwise remove the rule from `policy.deny`. If a namespace no longer permits a target Service, the operator adds a rule that denies the Service. In this case, create the ReferenceGrant or MuxGrant again.";
+    StreamStalled = 226, "The gateway reset a stream because its client or target took no data while other streams of the session waited for receive memory.", "Check why the application does not read. If such pauses are expected, raise `memory.receive` or `memory.stallSeconds` in the gateway's configuration. For a MuxTunnel with memory limits, raise the limits in `entry.template.resources` and `exit.template.resources`.";
+    SessionPanicked = 229, "A fault of the gateway ended a session and reset its streams.", "The entry starts another session, and other sessions continue. Report this bug of the gateway with the log line and the panic above that line.";
+    CarrierRefused = 230, "The peer of a carrier did not prove a permitted identity.", "Compare the names in the peer's certificate, or the peer's public key, with the peers that this gateway permits. The permitted peers are in `security.peers`, and in a MuxTunnel in `carrier.security.entry.peers` and `carrier.security.exit.peers`. The message describes the missing proof. The gateway also reports this code for a client that connects to the port and sends nothing. If the message names `trustedProxies`, configure the load balancer to send a PROXY header.";
     CredentialsInvalid = 231, "A file with certificates or keys is not valid.", "Correct the file that the message names. Until then, a running gateway keeps its last good credentials.";
-    PeerRevoked = 232, "The configuration no longer permits a connected peer, because its identity or its authority was removed. The gateway ends the peer's carriers and streams.", "No action is needed if the removal is intended. Otherwise add the identity to `security.peers` again (in a MuxTunnel: `carrier.security.entry.peers` or `carrier.security.exit.peers`), or the authority to the file of `ca`.";
-    NoPackets = 234, "A gateway does not carry IP packets, or does not carry the IP packets of one peer.", "Correct the part that the message names: the TUN interface, `network` of the other side, or the networks of the entry.";
-    ClientRequestInvalid = 240, "A client's SOCKS, HTTP or PROXY header is invalid, or requests a feature that is not supported.", "Compare the client's proxy settings with the forward's `protocol` (in a MuxTunnel: `listen.protocol`). The log line shows what the client sent.";
-    ClientUnknown = 241, "A client gave no user name and password, and the forward requires them.", "Configure the client with a user name and a password from the forward's `auth`.";
-    ClientRequestTimedOut = 242, "A client did not name its target in time.", "Find the client that connects to the forward without speaking its `protocol` (in a MuxTunnel: `listen.protocol`).";
-    TooManyGreetings = 243, "Too many clients have not named their target yet, so the gateway reset the oldest of their connections.", "Find the clients that connect to the forward without speaking its `protocol` (in a MuxTunnel: `listen.protocol`).";
-    PasswordWrong = 246, "A client gave a wrong user name or password.", "Compare the client's user name and password with the forward's `auth`. Many failures from one address can be an attempt to guess a password.";
-    PasswordsBusy = 247, "The gateway could not verify a client's password in time. The gateway verifies at most two passwords at the same time, and at most 64 more passwords wait.", "Find the clients that send wrong passwords (MT0246), or use hashes with a lower cost. Clients whose password was verified before are not affected.";
+    PeerRevoked = 232, "A change of the configuration removed the identity or the authority of a connected peer. The gateway ends the peer's carriers and streams.", "If the removal is intended, no action is needed. Otherwise add the identity to `security.peers` again (in a MuxTunnel: `carrier.security.entry.peers` or `carrier.security.exit.peers`), or add the authority to the file that `ca` names.";
+    NoPackets = 234, "A gateway does not carry IP packets, or does not carry the IP packets of one peer.", "Correct the part that the message names, for example the TUN interface, `network` of the other side, or the networks of the entry.";
+    ClientRequestInvalid = 240, "A client sent an invalid SOCKS request, HTTP request or PROXY header, or requested a feature that the gateway does not support.", "Compare the client's proxy settings with the forward's `protocol` (in a MuxTunnel: `listen.protocol`). The log line names the fault of the client's request.";
+    ClientUnknown = 241, "A client sent no user name and password, but the forward requires both.", "Configure the client with a user name and a password from the forward's `auth`.";
+    ClientRequestTimedOut = 242, "A client did not name its target in time.", "Find the client that connects to the forward but does not send a request in the forward's `protocol` (in a MuxTunnel: `listen.protocol`).";
+    TooManyGreetings = 243, "Too many clients have not named their target yet, so the gateway reset the oldest of their connections.", "Find the clients that connect to the forward but do not send a request in the forward's `protocol` (in a MuxTunnel: `listen.protocol`).";
+    PasswordWrong = 246, "A client sent a wrong user name or password.", "Compare the client's user name and password with the forward's `auth`. Many failures from one address can be an attempt to guess a password.";
+    PasswordsBusy = 247, "The gateway could not verify a client's password in time. The gateway verifies at most two passwords at the same time, and lets at most 64 more passwords wait.", "Find the clients that send wrong passwords (MT0246), or use bcrypt hashes with a lower cost. A client whose password the gateway has already verified does not have to wait.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All objects match the spec.", "No action is needed.";
     GatewaysNotReady = 302, "Not all gateway pods are ready.", "If the message names a pod, run `kubectl describe` on the pod. Otherwise run `kubectl describe` on the tunnel's Deployments, because a quota or an admission policy may reject their pods.";
-    ConfigPending = 303, "Not all gateways run the newest configuration yet.", "Wait, because the kubelet updates the ConfigMap in running pods within about 90 seconds. If the message contains an error, the newest configuration is not completely in force: correct the cause that the error names.";
+    ConfigPending = 303, "Not all gateways run the newest configuration yet.", "Wait. The kubelet updates the ConfigMap in running pods within about 90 seconds. If the message contains an error, a gateway does not apply the whole newest configuration: correct the cause that the error names.";
     CarrierUp = 304, "Every entry gateway has a carrier to the exit.", "No action is needed.";
-    GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Check whether a NetworkPolicy blocks the operator. The operator must reach TCP port 64001 of the gateway pods.";
+    GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Check whether a NetworkPolicy blocks connections from the operator to TCP port 64001 of the gateway pods.";
     SysctlsApplied = 306, "The requested sysctls are in force in all gateways.", "No action is needed.";
-    SysctlMismatch = 307, "A gateway reports a sysctl value that differs from the requested value.", "Compare both values in the message. If the kernel has limited the value to its permitted range, request the value that the gateway reports.";
-    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl from `tuning.sysctls`. Alternatively, allow the sysctl on the nodes with `--allowed-unsafe-sysctls`. Then delete the Job that the message names, or wait up to 10 minutes for the operator's next attempt. Running gateways are not changed.";
+    SysctlMismatch = 307, "A gateway reports a sysctl value that differs from the requested value.", "Compare both values in the message. If the kernel has limited the value to the range that it permits, request the value that the gateway reports.";
+    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl from `tuning.sysctls`. Alternatively, allow the sysctl on the nodes with the kubelet's flag `--allowed-unsafe-sysctls`. Then delete the Job that the message names, or wait up to 10 minutes for the operator's next attempt. The operator does not change running gateways.";
     NotRequested = 309, "The spec does not use this feature.", "No action is needed.";
     OwnedByOther = 310, "An object with the required name already exists and has another owner.", "Delete the object that the message names, or create the tunnel with another name.";
     CertificatesIssued = 320, "The operator has issued the gateways' certificates, and these certificates are valid.", "No action is needed. The operator renews each certificate after two thirds of its lifetime.";
-    CertificatesProvided = 321, "The gateways' certificates are valid. The operator did not issue these certificates.", "Keep renewing the certificates. `status.certificates` shows when each certificate expires.";
+    CertificatesProvided = 321, "The gateways' certificates are valid. The operator did not issue these certificates.", "Renew the certificates before they expire. `status.certificates` shows when each certificate expires.";
     CertificatePending = 322, "A gateway does not use the newest certificate yet.", "Wait. The kubelet updates the Secret in running pods within about 90 seconds. If the condition lasts, search the gateway's log for MT0231.";
     CertificateExpired = 323, "A gateway's certificate has expired, so no carrier comes up.", "Renew the certificate in its Secret. If the operator issues the certificate, read the operator's log, and check the operator's permission to patch Secrets.";
-    AuthorityUnavailable = 324, "The operator cannot read or write the Secret with the seed of its certificate authorities.", "Follow the message. Certificates that the operator has already issued stay valid until they expire.";
+    AuthorityUnavailable = 324, "The operator cannot read or write the Secret with the seed of its certificate authorities.", "Correct the fault that the message names. Certificates that the operator has already issued stay valid until they expire.";
     CertificateSecretTaken = 325, "A Secret or Certificate with the required name already exists and has another owner.", "Delete the object that the message names, or create the tunnel with another name. The operator does not overwrite the object.";
     IssuerMissing = 326, "The operator cannot request certificates from cert-manager.", "Install cert-manager and set the chart's value `certificates.certManager=true`, or remove `carrier.security.issuerRef`.";
-    JoinBundleMissing = 327, "The Secret with the join bundle does not exist.", "Copy the Secret NAME-join of the exit's namespace. Give the copy the name in `carrier.joinFrom.secretName`.";
+    JoinBundleMissing = 327, "The Secret with the join bundle does not exist.", "Copy the Secret NAME-join from the exit's namespace, where NAME is the name of the exit's MuxTunnel. Give the copy the name in `carrier.joinFrom.secretName`.";
     JoinBundleForbidden = 328, "The operator may not read the Secret with the join bundle.", "Run the command in the message, or add the namespace to the chart's value `join.namespaces`.";
-    JoinBundleInvalid = 329, "The Secret with the join bundle is invalid.", "Copy the Secret NAME-join of the exit's namespace again, with its type and all keys. The message names the fault.";
-    JoinBundleExpired = 330, "The join bundle has expired, and no newer bundle arrived through the tunnel.", "Copy the Secret NAME-join of the exit's namespace again, because the exit's operator has published a newer bundle.";
+    JoinBundleInvalid = 329, "The Secret with the join bundle is invalid.", "Copy the Secret NAME-join from the exit's namespace again, with its type and all keys. NAME is the name of the exit's MuxTunnel. The message names the fault.";
+    JoinBundleExpired = 330, "The join bundle has expired, and no newer bundle arrived through the tunnel.", "Copy the Secret NAME-join from the exit's namespace again, because the exit's operator has published a newer bundle. NAME is the name of the exit's MuxTunnel.";
     JoinAddressMissing = 331, "The operator does not publish the join bundle, because the exit has no address that remote entries can dial.", "Wait for the load balancer's address, or set `carrier.address` of the exit.";
-    CertificateExpiring = 332, "A certificate or the join bundle is about to expire, and its renewal is overdue.", "Renew the object that the message names. If the operator issues this object, the operator's log has the reason.";
-    ApiUnavailable = 335, "The API server did not answer the operator, or reported that it is overloaded or unavailable.", "No action is needed if this happens rarely, because the operator retries. Otherwise check the API server and the network between operator and API server.";
-    ApiRefused = 336, "The API server refused a request of the operator.", "Read the message. If a permission is missing, apply the chart's roles. If a quota or an admission policy is the cause, contact the cluster's administrator.";
-    WriteConflict = 337, "Another client wrote an object at the same time.", "No action is needed if this happens rarely, because the operator retries. Otherwise find the client that writes the object in the message.";
-    LeaderLost = 338, "The operator lost its Lease during a reconciliation and stopped writing.", "No action is needed, because another replica continues. If this happens often, check the API server's latency.";
+    CertificateExpiring = 332, "A certificate or the join bundle is about to expire, and the renewal is overdue.", "Renew the object that the message names. If the operator issues this object, the operator's log contains the reason for the delay.";
+    ApiUnavailable = 335, "The API server did not answer the operator, or reported that it is overloaded or unavailable.", "If the fault is rare, no action is needed, because the operator retries. Otherwise check the API server, and the network between the operator and the API server.";
+    ApiRefused = 336, "The API server refused a request of the operator.", "Read the message. If the operator lacks a permission, apply the chart's roles. If a quota or an admission policy is the cause, contact the cluster's administrator.";
+    WriteConflict = 337, "Another client wrote an object at the same time.", "If such conflicts are rare, no action is needed, because the operator retries. Otherwise find the other client that writes the object in the message.";
+    LeaderLost = 338, "The operator lost its Lease during a reconciliation and stopped writing.", "No action is needed, because another replica continues. If the operator often loses its Lease, check the API server's latency.";
     Paused = 339, "The annotation `muxtunnel.dev/paused` is `true`, so the operator does not apply the spec.", "Remove the annotation to apply the spec. Until then the operator only renews certificates that it issued before.";
-    ImmutableField = 340, "The change needs a new object, and the operator does not replace the existing object.", "Delete the object that the message names when an interruption is acceptable. The operator then creates the object again at once.";
+    ImmutableField = 340, "The change needs a new object, and the operator does not replace the existing object.", "When an interruption is acceptable, delete the object that the message names. The operator then creates the object again at once.";
     StaleRead = 341, "The object changed or was deleted during its reconciliation.", "No action is needed, because the operator reconciles the object again.";
-    WatchUnanswered = 342, "The API server does not answer the watch of a kind of objects, so the operator does not receive changes of these objects.", "Read the error in the operator's log. If a permission is missing, apply the chart's roles, which grant `list` and `watch`. If the API server does not know the kind, apply the chart's CustomResourceDefinitions.";
-    BuildFailed = 343, "The operator could not render the objects for a spec.", "This is a bug in the operator. Please report the log line with the object's spec.";
-    BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator correctly.", "No action is needed if this happens rarely, because the operator repeats the request. Otherwise read the log of the Job's pod, and check whether the operator can reach port 64002 of that pod.";
-    InterfaceFailed = 345, "The init container `network` of a gateway's pod cannot create the interface for IP packets.", "Follow the message. If the node has no TUN driver, load the module `tun` there (`modprobe tun`). If the container cannot enable forwarding, set forwarding in `tuning.sysctls` with `tuning.allowUnsafe`, or remove `network.forward` and `network.snat`.";
+    WatchUnanswered = 342, "The API server does not answer the watch of a kind of objects, so the operator does not receive changes of these objects.", "Read the error in the operator's log. If the operator lacks a permission, apply the chart's roles, which grant `list` and `watch`. If the API server does not know the kind, apply the chart's CustomResourceDefinitions.";
+    BuildFailed = 343, "The operator could not render the objects for a spec.", "Report this bug of the operator with the log line and the object's spec.";
+    BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator correctly.", "If the fault is rare, no action is needed, because the operator repeats the request. Otherwise read the log of the Job's pod, and check whether the operator can reach port 64002 of that pod.";
+    InterfaceFailed = 345, "The init container `network` of a gateway's pod cannot create the interface for IP packets.", "Correct the fault that the message names. If the node has no TUN driver, load the module `tun` on the node (`modprobe tun`). If the container cannot enable forwarding, set the forwarding sysctl in `tuning.sysctls` and set `tuning.allowUnsafe: true`, or remove `network.forward` and `network.snat`.";
     NetworkReady = 346, "All gateways have the interface for IP packets, and the entry has a session that carries IP packets.", "No action is needed.";
-    SysctlProbing = 350, "A Job tries the sysctls in a separate pod before gateways get them.", "Wait. Gateways get the sysctls within seconds of the Job's end. If the Job does not end, read the message, or run `kubectl describe` on the Job.";
-    SandboxFailed = 351, "The node could not create a pod with the sysctls: the kernel does not know a name or does not accept its value.", "Correct the name or the value in `tuning.sysctls`. Running gateways are not changed, and the operator tries again within 10 minutes.";
-    SysctlProbeFailed = 352, "The Job that tries the sysctls ended without a result.", "Read what the message reports about the Job's pod. The node, a quota or the image may be the cause. The operator tries again after a minute. Running gateways are not changed.";
-    TargetNotPermitted = 365, "A forward or a rule of `policy.allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. `from` is kind MuxTunnel of group muxtunnel.dev in the tunnel's namespace, and `to` is kind Service. For a pattern, `to` has no name.";
+    SysctlProbing = 350, "A Job tries the sysctls in a separate pod before gateways get them.", "Wait. The gateways get the sysctls within seconds after the Job ends. If the Job does not end, read the message, or run `kubectl describe` on the Job.";
+    SandboxFailed = 351, "The node could not create a pod with the sysctls, because the kernel does not know a name or does not accept a value.", "Correct the name or the value in `tuning.sysctls`. The operator does not change running gateways, and tries again within 10 minutes.";
+    SysctlProbeFailed = 352, "The Job that tries the sysctls ended without a result.", "Read the message, which describes the Job's pod. The cause can be the node, a quota or the image. The operator tries again after a minute, and does not change running gateways.";
+    TargetNotPermitted = 365, "A forward or a rule of `policy.allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, kind MuxTunnel and the tunnel's namespace, and `to` has kind Service. If the rule of `policy.allow` is a pattern, omit the name in `to`.";
     TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Check the pods that the Service selects. Connections reach the target as soon as one pod is ready.";
 
-    // 0380 and up: findings of `muxtunnel check` outside of tunnels. The operator reports
-    // PodSecurityTooStrict, too.
+    // 0380 and up: findings of `muxtunnel check` that do not concern a tunnel. The operator also
+    // reports PodSecurityTooStrict.
     ApiServerUnreachable = 380, "The API server does not answer.", "Check the kubeconfig, its context and its credentials. The message contains the address of the API server.";
     ServerTooOld = 381, "The API server's version is too old for MuxTunnel.", "Upgrade the cluster to Kubernetes 1.32 or newer.";
-    RightsMissing = 382, "You may not read or create an object that MuxTunnel needs.", "Ask an administrator to run the command in the finding.";
-    DefinitionsMissing = 383, "A CustomResourceDefinition of MuxTunnel is not installed, or the API server does not serve it yet.", "Install the chart with `crds.enabled=true`, or apply the definitions by other means.";
-    DefinitionsOutdated = 384, "A CustomResourceDefinition differs from the definition in this version of `muxtunnel`, or the operator has another version.", "Upgrade the chart, or use a `muxtunnel` of the operator's version.";
+    RightsMissing = 382, "You do not have the right to read or create an object that MuxTunnel needs.", "Ask an administrator to run the command in the finding.";
+    DefinitionsMissing = 383, "A CustomResourceDefinition of MuxTunnel is not installed, or the API server does not serve the definition yet.", "Install the chart with `crds.enabled=true`, or apply the definitions in `crds/yaml` by hand.";
+    DefinitionsOutdated = 384, "A CustomResourceDefinition differs from the definition in this version of `muxtunnel`, or the operator has another version than `muxtunnel`.", "Upgrade the chart, or use a `muxtunnel` of the operator's version.";
     OperatorNotAvailable = 385, "No operator is running, or not all pods of an operator are ready.", "Install the chart. If the chart is installed, run `kubectl describe` on the operator's pods.";
-    LeaderMissing = 386, "No operator holds the leader's Lease, so no object is reconciled.", "Read the logs of the operator's pods. The first error shows whether the operator may write the Lease.";
-    KubeletTooOld = 387, "A node's kubelet is too old: it does not accept the sysctls of tuned gateways as safe.", "Upgrade the node to Kubernetes 1.32 or newer, or exclude the node with `entry.template.nodeSelector` and `exit.template.nodeSelector`.";
-    PodSecurityTooStrict = 388, "The Pod Security level of a namespace rejects pods that the tunnel needs there.", "Use another namespace, or set its level to `privileged`: WAN emulation and networks need NET_ADMIN, and no stricter level allows NET_ADMIN or unsafe sysctls.";
-    ProbeInconclusive = 389, "A pod that checks whether a node can run gateways returned no result.", "Read the message, remove the cause, and check again.";
+    LeaderMissing = 386, "No operator holds the leader's Lease, so no operator reconciles objects.", "Read the logs of the operator's pods. The first error shows whether the operator may write the Lease.";
+    KubeletTooOld = 387, "A node's kubelet is too old to accept the sysctls of tuned gateways as safe.", "Upgrade the node to Kubernetes 1.32 or newer, or exclude the node with `entry.template.nodeSelector` and `exit.template.nodeSelector`.";
+    PodSecurityTooStrict = 388, "The Pod Security level of a namespace rejects pods that the tunnel needs there.", "Use another namespace, or set the level of this namespace to `privileged`. WAN emulation and `spec.network` need the capability NET_ADMIN, and the stricter levels forbid NET_ADMIN and unsafe sysctls.";
+    ProbeInconclusive = 389, "A pod that checks whether a node can run gateways returned no result.", "Remove the cause that the message names, and run `muxtunnel check` again.";
     TunMissing = 390, "A node has no usable /dev/net/tun.", "Load the module `tun` on the node. Tunnels without `network` do not need the module.";
-    StatusOutdated = 391, "The operator has not reported on a tunnel's newest spec.", "Check that the operator runs and serves the tunnel's namespace (the chart's value `watchNamespaces`).";
-    UdpBuffersSmall = 392, "A node limits UDP socket buffers to less than gateways request.", "Set `net.core.rmem_max` and `net.core.wmem_max` on the node, with `sysctl -w` and a file in /etc/sysctl.d. Protocols QUIC and HTTP3 need 8388608 bytes each, and KCP needs 4194304 bytes each. A pod cannot set these sysctls. Smaller buffers lose datagrams that arrive while a gateway is busy, and the peer has to send these datagrams again.";
+    StatusOutdated = 391, "The status of a tunnel does not describe the tunnel's newest spec yet.", "Check that the operator runs and serves the tunnel's namespace (the chart's value `watchNamespaces`).";
+    UdpBuffersSmall = 392, "A node limits UDP socket buffers to fewer bytes than the gateways request.", "Set `net.core.rmem_max` and `net.core.wmem_max` on the node, with `sysctl -w` and a file in /etc/sysctl.d. Set each to at least 8388608 bytes for protocol QUIC or HTTP3, and to at least 4194304 bytes for transport KCP. A pod cannot set these sysctls. With smaller buffers, the node drops datagrams that arrive while a gateway is busy, and the peer has to send these datagrams again.";
 
     // 04xx: WAN emulation.
-    WanEmulated = 401, "The emulation of the requested path is in force on all gateways.", "No action is needed.";
+    WanEmulated = 401, "All gateways emulate the requested path.", "No action is needed.";
     WanDisabled = 402, "The spec requests WAN emulation, and this installation does not allow it.", "Install the chart with `wanEmulation.enabled=true`. The containers of WAN emulation need NET_ADMIN.";
-    WanPending = 403, "WAN emulation is starting.", "Wait. If the condition lasts, read the log of the container `wan` in the gateway pods.";
-    WanUnsupported = 404, "None of the requested mechanisms of WAN emulation (kernel netem, NFQUEUE) works on the node.", "Use nodes with `sch_netem`, or with `xt_NFQUEUE` and `nfnetlink_queue`. With `wan.backend: Auto`, one of both is enough. The message contains the error of each attempt.";
+    WanPending = 403, "WAN emulation is starting.", "Wait. If WAN emulation does not start, read the log of the container `wan` in the gateway pods.";
+    WanUnsupported = 404, "None of the requested mechanisms of WAN emulation (kernel netem, NFQUEUE) works on the node.", "Use nodes with `sch_netem`, or with `xt_NFQUEUE` and `nfnetlink_queue`. With `wan.backend: Auto`, one of the two mechanisms is enough. The message contains the error of each attempt.";
     WanDelayOff = 405, "The measured delay, loss or rate differs from the requested value.", "Check whether the container `wan` gets enough CPU time. The message contains the measured value.";
 
     // 05xx: benchmarks.
     BenchmarkRunning = 501, "The benchmark is running.", "Wait. `kubectl logs` of the benchmark's Job shows the progress.";
-    BenchmarkComplete = 502, "All cells of the benchmark were measured.", "Read the Job's log or the results ConfigMap.";
+    BenchmarkComplete = 502, "The benchmark has measured all its cells.", "Read the results in the Job's log or in the results ConfigMap.";
     BenchmarkCellsFailed = 503, "Some cells of the benchmark failed, so these cells have no figures.", "Read the reason in the cell's row of the Job's log.";
-    BenchmarkEnvironmentFailed = 504, "A benchmark environment did not become ready in time.", "If the message names a MuxTunnel, read its conditions. If it names a pod or an agent, run `kubectl describe` on the agent's pod, and read its log. If the operator did not offer the environment, check that the operator runs.";
+    BenchmarkEnvironmentFailed = 504, "A benchmark environment did not become ready in time.", "If the message names a MuxTunnel, read the conditions of the MuxTunnel. If the message names a pod or an agent, run `kubectl describe` on the agent's pod, and read the pod's log. If the operator did not offer the environment, check that the operator runs.";
     BenchmarkRunnerLost = 505, "The benchmark's Job ended or was deleted without delivering its results.", "Read the log of the Job's pod if the pod still exists, and create the benchmark again.";
-    BenchmarkDelayRefused = 506, "A cell was not measured because its delay could not be emulated.", "If the message has the code WanDisabled (MT0402) or WanUnsupported (MT0404), follow its remedy. If the message has a round trip, follow WanDelayOff (MT0405). The runner does not measure a cell at another delay.";
+    BenchmarkDelayRefused = 506, "The runner did not measure a cell, because WAN emulation did not produce the requested delay.", "If the message has the code WanDisabled (MT0402) or WanUnsupported (MT0404), follow the remedy of that code. If the message has a round trip, follow WanDelayOff (MT0405). The runner measures a cell only at the requested delay.";
     BenchmarkToolFailed = 507, "The measurement tool failed or printed no usable figures.", "Read the tool's last output in the message.";
 }
 
 impl Code {
-    /// The code with that number.
+    /// The code with this number, or `None` if no code has the number.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL
@@ -178,7 +178,7 @@ impl Code {
             .find(|code| code.number() == number)
     }
 
-    /// The code with that reason.
+    /// The code with this reason, or `None` if no code has the reason.
     #[must_use]
     pub fn from_reason(reason: &str) -> Option<Self> {
         Self::ALL
@@ -194,7 +194,7 @@ impl Code {
     }
 }
 
-/// `MT0204`.
+/// The code as users see it, for example `MT0204`.
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MT{:04}", self.number())
@@ -206,9 +206,9 @@ impl fmt::Display for Code {
 pub fn render_docs() -> String {
     let mut page = String::from(
         "# Codes\n\n\
-         Each condition reason, refusal and error class has one code. It is the same in conditions, Events,\n\
-         logs, metric labels and exit messages. This page is generated from `codes/src/lib.rs`\n\
-         (`UPDATE_DOCS=1 cargo test -p muxtunnel-codes`).\n",
+         Each condition reason, refusal and error class has one code. The code is the same in\n\
+         conditions, Events, logs, metric labels and exit messages. This page is generated from\n\
+         `codes/src/lib.rs` (`UPDATE_DOCS=1 cargo test -p muxtunnel-codes`).\n",
     );
     for code in Code::ALL {
         page.push_str(&format!(
