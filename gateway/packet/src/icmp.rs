@@ -21,7 +21,8 @@ const ICMP_HEADER_BYTES: usize = 8;
 /// Precedence "internetwork control" (RFC 1812 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 const HOP_LIMIT: u8 = 64;
-/// Every IPv6 link carries packets of this length (RFC 8200, 5), so senders ignore a lower MTU.
+/// Every IPv6 link carries packets of this length in bytes (RFC 8200, 5), so senders ignore a lower
+/// MTU.
 const MTU_MIN_IPV6: u32 = 1280;
 
 /// Type and code of an error, and the last four bytes of its ICMP header.

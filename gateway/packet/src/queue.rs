@@ -2,9 +2,9 @@
 //! turns.
 //!
 //! The algorithm is FQ-CoDel (RFC 8290) over [`CoDel`](codel) (RFC 8289), generic over the type of
-//! a packet. Flows with little data go first, and bulk flows share the carrier by bytes. Packets of
-//! a flow with a standing queue are marked or dropped. A full queue drops packets of the longest
-//! flow. No function blocks.
+//! a packet. A flow that sends little goes before bulk flows. Bulk flows share the carrier by
+//! bytes. Packets of a flow with a standing queue are marked or dropped. A full queue drops packets
+//! of the longest flow. No function blocks.
 //!
 //! Read next: `queue/codel.rs`.
 
@@ -30,15 +30,15 @@ pub struct FqCodelConfig {
     /// Bytes that a flow may send in its turn.
     ///
     /// New flows go before old flows. A flow is new for its first quantum. The default of 16 KiB
-    /// holds an initial TCP window (10 segments, RFC 6928), and ten pings. A super-packet of 64 KiB
-    /// is sent as a whole, and its flow then waits for at most four quanta of the other flows. So a
+    /// holds an initial TCP window (10 segments, RFC 6928), or ten pings. A super-packet of 64 KiB
+    /// is sent as a whole, and its flow then waits for at most four quanta of each other flow. So a
     /// packet of a new flow waits only for the packet that is being written. A packet of an old
     /// flow waits for one super-packet of each other flow.
     pub quantum: usize,
     /// Acceptable standing delay of packets.
     pub target: Duration,
-    /// How long the delay may exceed `target` before packets are marked or dropped. It should be
-    /// about the longest round-trip time.
+    /// How long the delay may exceed `target` before packets are marked or dropped. Set this to
+    /// about the longest round-trip time of the path.
     pub interval: Duration,
     /// Maximum sum of the lengths of all packets, in bytes.
     pub bytes_max: usize,
@@ -185,8 +185,8 @@ impl<T> FqCodel<T> {
     /// Appends an item of `length` bytes to its flow's queue.
     ///
     /// If the queue then exceeds its limits, drops items from the head of the longest flow and
-    /// returns them. A call that drops no item does not allocate the result. RFC 8290 drops half of
-    /// that flow at once (4.1.3), which would be thousands of segments for super-packets.
+    /// returns them. The result allocates memory only if the call drops an item. RFC 8290 drops
+    /// half of that flow at once (4.1.3), which would be thousands of segments for super-packets.
     pub fn push(&mut self, now: Instant, flow_hash: u32, length: usize, item: T) -> Vec<T> {
         let at = self.flow_at(flow_hash);
         let entry = self.store(Entry {
@@ -263,8 +263,7 @@ impl<T> FqCodel<T> {
         loop {
             let (mut item, length, since) = self.take(at)?;
             let flow = self.flows.get_mut(at as usize)?;
-            // A remainder no longer than the flow's longest packet does not count as a standing
-            // queue.
+            // A standing queue holds more bytes than the flow's longest packet.
             let is_short = flow.bytes <= flow.longest;
             let waited = now.saturating_duration_since(since);
             if flow.codel.judge(now, waited, is_short) == Verdict::Send {
@@ -353,7 +352,7 @@ impl<T> FqCodel<T> {
     }
 
     fn flow_at(&self, flow_hash: u32) -> u32 {
-        // The upper bits of the product are as uniform as a remainder, without a division.
+        // The upper bits of the product are as uniform as a remainder, and cost no division.
         let product = u64::from(flow_hash) * self.flows.len() as u64;
         u32::try_from(product >> 32).unwrap_or_default()
     }

@@ -19,7 +19,7 @@ pub(super) struct Headers<'a> {
 }
 
 impl Headers<'_> {
-    /// Start and offset of a checksum that may be completed. `None` if the packet has no such
+    /// Start and offset of a checksum that may be completed. `None`: the packet has no such
     /// checksum.
     fn checksum_place(&self) -> Option<(u16, u16)> {
         let Network {
@@ -72,7 +72,7 @@ impl Headers<'_> {
 /// Checks a virtio header. Returns the segmentation that it requests, and whether the checksum is
 /// incomplete.
 ///
-/// Only the canonical form is accepted, in which unused fields are 0.
+/// The function accepts the canonical form only. In this form, unused fields are 0.
 pub(super) fn check(
     header: VirtioHeader,
     packet: &[u8],

@@ -28,7 +28,7 @@ pub(super) struct Transport {
 /// Reads the header that follows the IP header.
 ///
 /// A first fragment must contain the whole transport header (RFC 7112, RFC 3128). Later fragments
-/// have no transport header. For any fragment, the result has no ports.
+/// have no transport header. The result for a fragment, including the first one, has no ports.
 pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malformed> {
     let none = Transport {
         ports: None,

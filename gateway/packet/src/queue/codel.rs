@@ -44,8 +44,8 @@ impl Codel {
         }
     }
 
-    /// Decides on a packet that has waited for `waited`. `is_short`: too few packets wait behind it
-    /// for a standing queue.
+    /// Decides on a packet that has waited for `waited`. `is_short`: so few packets wait behind
+    /// this packet that the queue does not count as a standing queue.
     pub(super) fn judge(&mut self, now: Instant, waited: Duration, is_short: bool) -> Verdict {
         if !self.is_above(now, waited, is_short) {
             self.dropping = false;
@@ -92,8 +92,8 @@ impl Codel {
         self.drop_next = Some(self.after(now));
     }
 
-    /// The time of the next drop. The gaps shrink with the square root of the count, so that the
-    /// rate of a TCP connection falls linearly.
+    /// The time of the next drop. The gap is the interval divided by the square root of the count,
+    /// so that the rate of a TCP connection falls linearly.
     fn after(&self, last: Instant) -> Instant {
         last + self.interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }
