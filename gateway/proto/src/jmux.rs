@@ -91,7 +91,7 @@ pub struct JmuxSession {
 }
 
 impl JmuxSession {
-    /// Creates a session without streams. It is ready at once, because JMUX has no hello.
+    /// Creates a session without streams. The session is ready at once, because JMUX has no hello.
     #[must_use]
     pub fn new(config: JmuxConfig) -> Self {
         Self {
@@ -165,8 +165,8 @@ impl Session for JmuxSession {
         }
         let recipient = state.peer;
         self.retire(stream);
-        // The session accepts no OPEN while ORPHANS_MAX answers are queued, so it adds at most
-        // streams_max answers.
+        // While ORPHANS_MAX answers are queued, the session accepts no OPEN. So at most streams_max
+        // further answers are queued.
         self.orphans.push_back(open_failed(recipient, refusal));
     }
 

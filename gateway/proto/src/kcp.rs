@@ -23,8 +23,8 @@
 //! - **The keepalive.** The session requests the window of a silent peer, as KCP does for a closed
 //!   window. If the peer does not answer, the connection fails.
 //!
-//! The module has no socket and no clock: `now` is an argument. It makes an allocation of its own
-//! only for a segment that arrives before earlier segments.
+//! The module has no socket and no clock: `now` is an argument. The module makes a separate
+//! allocation only for a segment that arrives before earlier segments.
 
 mod congestion;
 mod greeting;
@@ -41,7 +41,7 @@ use receiver::Receiver;
 pub use segment::{Command, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Segments};
 use sender::{Sender, millis};
 
-/// Size of a datagram in bytes. It is KCP's default, and small enough for most tunnels.
+/// Size of a datagram in bytes. The value is KCP's default, and small enough for most tunnels.
 pub const DATAGRAM_BYTES: usize = 1400;
 /// Payload of a full segment in bytes.
 pub const SEGMENT_PAYLOAD_BYTES: usize = DATAGRAM_BYTES - HEADER_BYTES;
@@ -60,7 +60,7 @@ pub struct Settings {
 /// The times after which a connection with a silent peer fails.
 #[derive(Debug, Clone, Copy)]
 pub struct Keepalive {
-    /// While segments are in flight, the connection fails after this time without a datagram.
+    /// While segments are in flight and no datagram arrives for this time, the connection fails.
     pub dead_after: Duration,
     /// The session requests the peer's window after this time without a datagram, and repeats the
     /// request at this interval.
@@ -121,8 +121,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `first`: the serial of the first segment in both directions. It is 0, except in tests of the
-    /// wraparound.
+    /// `first`: the serial of the first segment in both directions. The value is 0, except in tests
+    /// of the wraparound.
     #[must_use]
     pub fn new(
         conversation: u32,
@@ -214,8 +214,8 @@ impl Connection {
                 Command::Tell => {}
             }
         }
-        // The cumulative acknowledgement comes last. It discards the times of segments, which the
-        // acknowledgements of single segments need.
+        // The cumulative acknowledgement comes last. This acknowledgement discards the times of
+        // segments, which the acknowledgements of single segments need.
         if let Some((next, window)) = said {
             self.sender.peer_has(now, next, window);
         }

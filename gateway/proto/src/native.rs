@@ -18,7 +18,7 @@
 //! - waiting frames: one of each kind, as a dirty bit, for each stream and for the session
 //! - events: the events of one input call
 //!
-//! A peer that exceeds a bound ends its session with a code that names the bound.
+//! If a peer exceeds a bound, this side ends the session with a code that names the bound.
 //!
 //! Read next:
 //! - `native/contract.rs` for the calls of the driver
@@ -81,7 +81,8 @@ use stalled::Stalled;
 use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
 
-/// Maximum number of carriers of a session at a time, including lost carriers that are not settled.
+/// Maximum number of carriers of a session at a time, including lost carriers that are not settled
+/// (`native/resume.rs`).
 pub const CARRIERS_MAX: usize = 16;
 
 /// Memory overhead of a retained batch in bytes, rounded up: its entries in the tables of the
@@ -106,8 +107,8 @@ enum State {
     Closed,
 }
 
-/// The credentials with which another carrier joins the session. They are known once the session is
-/// ready.
+/// The credentials with which another carrier joins the session. Both sides know the credentials
+/// once the session is ready.
 #[derive(Clone, Copy)]
 struct Ticket {
     session_id: [u8; 16],
@@ -303,8 +304,8 @@ impl NativeSession {
         StreamWindow::new(now, initial, &mut self.window)
     }
 
-    /// Schedules the idle check of `stream`. The check leaves the window of a stream as it is while
-    /// the local socket takes payload.
+    /// Schedules the idle check of `stream`. While the local socket takes payload, the check does
+    /// not change the window.
     fn check_idle(&mut self, now: Instant, stream: StreamId) {
         if let Some(state) = self.streams.get_mut(&stream) {
             let check = now + window::IDLE;

@@ -102,8 +102,8 @@ pub trait Session: Debug {
     /// Registers interest in credit: the driver has payload for a stream whose capacity is zero.
     /// [`Event::Writable`] reports new capacity. While a batch of the stream waits, no event
     /// reports it: the stream has capacity again once [`Self::poll_transmit`] returns the batch's
-    /// last frame. If the driver has no payload at [`Event::Writable`], it calls this again, so
-    /// that the next stream gets the credit.
+    /// last frame. If the driver has no payload at [`Event::Writable`], it calls this function
+    /// again, so that the next stream gets the credit.
     fn want_credit(&mut self, stream: StreamId);
 
     /// The driver has read `length` bytes of the local socket into the buffer `token`; `length` is
@@ -136,8 +136,8 @@ pub trait Session: Debug {
     /// protocol has one.
     fn close(&mut self, error: &SessionError);
 
-    /// Handles the first frame of `bytes`, the unread bytes of `carrier`. The driver must not call
-    /// this while announced payload is outstanding.
+    /// Handles the first frame of `bytes`, the unread bytes of `carrier`. Announced payload must
+    /// have left the carrier before the driver calls this function again.
     ///
     /// # Errors
     /// [`SessionError`]: the driver must give up the session with [`Self::close`] and
@@ -217,8 +217,8 @@ pub trait Session: Debug {
     }
 
     /// Sends the peer its addresses and DNS servers, which the peer reports as [`Event::Assigned`].
-    /// Only the acceptor can send them, once per session, and only if both ends agreed on
-    /// assignments. Returns whether the session sends them.
+    /// The acceptor can send an assignment once per session, if both ends agreed on assignments.
+    /// Returns whether the session sends the assignment.
     fn assign(&mut self, assignment: &Assignment) -> bool {
         let _ = assignment;
         false

@@ -104,7 +104,7 @@ pub const HEADER_SIZE: usize = 1 + 2 + 1;
 pub const DATA_OVERHEAD: usize = HEADER_SIZE + 4;
 /// Smallest `maximum packet size` that leaves room for payload.
 pub const PACKET_SIZE_MIN: u16 = DATA_OVERHEAD as u16 + 1;
-/// jetsocat's maximum packet size, header included. It is the default for an unknown peer.
+/// jetsocat's maximum packet size, header included. This is the default for an unknown peer.
 pub const PACKET_SIZE_DEFAULT: u16 = 4096;
 /// Largest message in bytes. The size field is a u16.
 pub const MESSAGE_SIZE_MAX: usize = u16::MAX as usize;

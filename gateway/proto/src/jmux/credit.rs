@@ -11,8 +11,8 @@ use crate::session::share::{BulkShare, StreamShare};
 /// Smallest window of a stream in bytes. jetsocat returns credit in steps of over 4 KiB, so a
 /// window must be well above that.
 pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
-/// Largest window of a stream in bytes. It equals jetsocat's initial window, and suffices for
-/// 4 Gbit/s at an RTT of 130 ms.
+/// Largest window of a stream in bytes. This is jetsocat's initial window, and suffices for 4
+/// Gbit/s at a round trip time (RTT) of 130 ms.
 pub const WINDOW_BYTES_MAX: u32 = 64 << 20;
 /// Credit is returned once it reaches the window divided by this number, or [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
@@ -206,7 +206,7 @@ impl RecvWindow {
     }
 
     /// Records that the local socket took `length` bytes at `now`. Doubles a window that was used
-    /// up, within the budget and the bulk share, and withholds credit beyond that share.
+    /// up, as far as the budget and the bulk share permit. Withholds credit beyond the bulk share.
     pub(super) fn resize(
         &mut self,
         now: Instant,

@@ -121,8 +121,8 @@ impl Stream {
         }
     }
 
-    /// `offer` is the answer of this side. It never exceeds the opener's offer, and its credit
-    /// applies to both directions.
+    /// `offer` is the answer of this side. The answer never exceeds the opener's offer, and the
+    /// credit in the answer applies to both directions.
     pub(super) fn accepting(
         id: StreamId,
         peer: ChannelId,

@@ -66,7 +66,8 @@ pub(super) struct Carrier {
     /// The time at which an acknowledgement is due.
     ack_at: Option<Instant>,
     ack_due: bool,
-    /// The time of the last call with a parameter `now`. The calls for payload do not have it.
+    /// The time of the last call with a parameter `now`. The calls for payload do not have this
+    /// parameter.
     now: Instant,
 }
 

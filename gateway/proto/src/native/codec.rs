@@ -68,7 +68,7 @@ pub enum Frame {
     Hello(Hello),
     /// The acceptor's answer.
     HelloAck(HelloAck),
-    /// Ends the session. It is the last frame.
+    /// Ends the session. No frame follows.
     SessionClose {
         /// [`super::SessionCode`] as a number.
         code: u64,

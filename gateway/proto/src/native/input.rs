@@ -1,4 +1,4 @@
-//! Handles arriving frames, one a call. Each arm delegates to one function. Read next:
+//! Handles arriving frames, one per call. Each arm delegates to one function. Read next:
 //! `input/hello.rs`, `input/stream.rs`, `input/payload.rs`.
 
 mod hello;
@@ -14,8 +14,8 @@ use super::{NativeSession, SessionCode, State};
 use crate::session::{CarrierId, Event, Header, Priority, ResetCode, SessionError, StreamId};
 use payload::StreamFrame;
 
-/// The code of the SESSION_CLOSE that informs the peer of `error`. `None`: the peer knows the
-/// reason, or would not understand the frame.
+/// The code of the SESSION_CLOSE that informs the peer of `error`. `None`: the frame is of no use,
+/// because the peer knows the reason or uses another protocol.
 pub(super) fn close_code(error: &SessionError) -> Option<u64> {
     match error {
         SessionError::Violation { code, .. } => *code,

@@ -1,4 +1,5 @@
-//! Lost carriers that are not settled, and reports of lost carriers that must be sent to the peer.
+//! Lost carriers that are not settled (`resume.rs` defines "settled"), and reports of lost carriers
+//! that must be sent to the peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -85,7 +86,7 @@ impl LostCarriers {
         self.unsettled.values_mut().next_back()
     }
 
-    /// The time at which the first of the unsettled carriers was lost.
+    /// The time at which the earliest of these carriers was lost.
     pub(super) fn since(&self) -> Option<Instant> {
         self.unsettled.values().map(|lost| lost.since).min()
     }

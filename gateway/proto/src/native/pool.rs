@@ -80,7 +80,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Begins to retire `id`. Returns whether retirement begins, which needs another carrier.
+    /// Begins to retire `id`. Retirement needs another carrier. Returns whether the retirement
+    /// begins.
     pub(super) fn begin_to_retire(&mut self, id: CarrierId) -> bool {
         let retires = |carrier: &Carrier| {
             let state = carrier.state;
@@ -128,8 +129,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Whether frames on other carriers need not wait for the frames of `id`. This is the case if
-    /// another carrier has been the express carrier since `id` was established.
+    /// Whether frames on other carriers may overtake the frames of `id`. True if another carrier
+    /// has been the express carrier since `id` was established.
     fn is_spare(&self, id: CarrierId) -> bool {
         let carrier = self.carriers.get(&id);
         carrier.is_some_and(|carrier| carrier.is_up() && carrier.again.is_empty())

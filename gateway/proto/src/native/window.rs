@@ -4,11 +4,11 @@
 //! Limits are absolute offsets, so a newer limit replaces an older one and no credit is lost. The
 //! session's limit bounds memory: `MAX_DATA - consumed <= receive` always holds.
 //!
-//! A stream's window begins small. It doubles while half of it is consumed in less than two round
-//! trips, because the window then limits the stream. It falls back after [`IDLE`] without
-//! consumption. Windows grow only while all of them together leave a quarter of `receive` free. So
-//! stalled streams cannot use up the session's credit, regardless of the size of their windows.
-//! Only the smallest windows may overcommit.
+//! A stream's window begins small. If half of the window is consumed in less than two round trips,
+//! the window limits the stream, so it doubles. After [`IDLE`] without consumption, the window
+//! falls back to its first size. Windows grow only while all of them together leave a quarter of
+//! `receive` free. So stalled streams cannot use up the session's credit, regardless of the size of
+//! their windows. Only the smallest windows may overcommit.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ const RETURN_BYTES_MAX: u64 = 1 << 20;
 /// its buffered bytes then count in the sum of all windows.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 
-/// A local socket that takes fewer bytes makes no progress, unless it takes all waiting payload.
+/// A local socket makes progress when it takes this many bytes, or all waiting payload.
 const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// Bytes that all bulk streams together may always have in flight.

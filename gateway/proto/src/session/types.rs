@@ -155,8 +155,8 @@ pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
 /// Largest content of a datagram, in bytes: the header of virtio-net and the longest IP packet.
 pub const DATAGRAM_BYTES_MAX: usize = 10 + 65_535;
 
-/// Size of the smallest packets in which bulk payload arrives, in bytes, in any protocol. It is
-/// JMUX's default.
+/// Size of the smallest packets in which bulk payload arrives, in bytes, in any protocol. The value
+/// is JMUX's default.
 pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
 
 /// Bytes that a driver first reads from a stream. New session credit wakes one stream per unit of
