@@ -49,8 +49,8 @@ pub(crate) enum Local {
     },
 }
 
-/// Receives the reason when a stream ends whose local end is this gateway. The stream's Unix socket
-/// cannot report the reason, since a Unix socket has no reset.
+/// Receives the reason for the end of a stream whose local end is this gateway. A Unix socket has
+/// no reset, so the stream's Unix socket cannot report the reason.
 pub(crate) type Ended = RefCell<Option<oneshot::Sender<Reason>>>;
 
 #[derive(Debug)]

@@ -14,8 +14,9 @@ use super::pipe::Pipe;
 pub(crate) const SLOTS_MAX: usize = 64;
 
 /// Maximum number of bytes in a batch, including headers. The value is just below four segments of
-/// loopback (65,483 bytes each), and below four groups of Ethernet segments that are sent together
-/// (65,160 bytes each). A few bytes more would require another segment.
+/// loopback, which have 65,483 bytes each. The value is also just below four groups of Ethernet
+/// segments that are sent together, of 65,160 bytes each. A few bytes more would require another
+/// segment.
 pub(crate) const BATCH_BYTES_MAX: usize = 63 * 4096;
 const _: () = assert!(BATCH_BYTES_MAX <= 4 * 65_160 && BATCH_BYTES_MAX <= LARGE_BYTES);
 
