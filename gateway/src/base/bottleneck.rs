@@ -2,8 +2,8 @@
 //!
 //! The kernel reports figures of the sending direction. For the receiving direction, the gateway
 //! knows only its own memory and CPU time. So the sending gateway judges a direction, and the
-//! receiving gateway judges only its own memory and CPU time. A stream without credit cannot be
-//! distinguished from a stream without data.
+//! receiving gateway judges only its own memory and CPU time. To this module, a stream without
+//! credit looks the same as a stream without data.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl SampleInterval {
         }
     }
 
-    /// How to remove `limit`.
+    /// What the operator of the gateway can do about `limit`.
     pub(crate) fn advice(&self, limit: Limit) -> &'static str {
         match limit {
             Limit::Cpu => {
@@ -146,22 +146,22 @@ impl SampleInterval {
             && self.waiting == 0
     }
 
-    /// Whether the whole budget is in use, or the bytes in flight are half of the budget, because
-    /// windows are twice as large as the bytes in flight.
+    /// Whether the whole budget is in use, or the bytes in flight are half of the budget. Half is
+    /// enough, because windows are twice as large as the bytes in flight.
     fn is_memory_full(&self) -> bool {
         let budget = self.budget as f64;
         let in_use = if self.received > 0 {
             self.budget_used
         } else {
-            // Granted credit that is not used is not a limit.
+            // Unused credit does not limit a carrier.
             self.waiting
         };
         let on_its_way = self.rate(self.received) * self.rtt.as_secs_f64();
         in_use as f64 >= budget * BUDGET_FULL || on_its_way >= budget * MOST
     }
 
-    /// Whether the congestion window, or its pacing, delays bytes. `app_limited` has no meaning
-    /// before the first acknowledgement.
+    /// Whether the congestion window, or the pacing that follows from it, delays bytes.
+    /// `app_limited` has no meaning before the first acknowledgement.
     fn is_window_full(&self) -> bool {
         let full = f64::from(self.congestion_window) * WINDOW_FULL;
         self.part(self.busy) >= MOST

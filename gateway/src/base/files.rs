@@ -126,7 +126,7 @@ mod tests {
         let mut changes = 0;
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
-        // A watch that is stopped and continued misses no change and reports no change twice.
+        // A watch that is stopped and continued reports each change exactly once.
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         std::fs::write(file.path(), "three").unwrap();

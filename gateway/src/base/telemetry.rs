@@ -99,7 +99,7 @@ impl Listened {
 #[derive(Debug)]
 struct InForce {
     hash: String,
-    /// Why the file is not in force, or is only partly in force.
+    /// Why the file, or a part of the file, is not in force.
     error: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! A token bucket whose caller supplies the time.
 //!
 //! The bucket counts time, not tokens. Taking an amount creates a debt: the time that the amount
-//! needs at the rate. The debt may be as long as the burst. So the bucket needs no refill, and a
-//! late check loses no capacity.
+//! needs at the rate. The debt may be as long as the burst. Time pays the debt, so the bucket needs
+//! no refill, and a late check has the same result as a timely check.
 
 use std::time::{Duration, Instant};
 

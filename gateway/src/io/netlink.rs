@@ -3,7 +3,7 @@
 //!
 //! The message types come from netlink-packet-route and netlink-packet-netfilter. The crate
 //! rtnetlink is not used, because it requires a task for its connection. A command that sends ten
-//! requests in order needs no task.
+//! requests one after another needs no task.
 
 use std::io::{self, Error, ErrorKind};
 use std::marker::PhantomData;

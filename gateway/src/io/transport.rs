@@ -68,7 +68,7 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Creates a proof that has no certificate and is not verified again.
+    /// Creates a proof without a certificate. The gateway does not verify such a proof again.
     pub(crate) const fn of(identity: String) -> Self {
         Self {
             identity,

@@ -8,12 +8,12 @@
 //! interface itself, and the interface exists as long as the process.
 //!
 //! An interface with several queues has one descriptor for each queue. The kernel selects the queue
-//! of a packet by a hash of the packet's flow, which is the same for both directions. But if a
-//! queue writes packets of a flow, the kernel moves the flow to that queue (`tun_flow_update`,
-//! drivers/net/tun.c). Later packets then overtake the packets that wait in the former queue. A
-//! detached queue can be written and moves no flow (commit 9e85722d58ca, "tuntap: allow
-//! polling/writing/reading when detached"). So each worker reads one queue, and writes to a
-//! detached queue.
+//! of a packet by a hash of the packet's flow, which is the same for both directions. But if the
+//! gateway writes packets of a flow to another queue, the kernel moves the flow to that queue
+//! (`tun_flow_update`, drivers/net/tun.c). Later packets then overtake the packets that wait in the
+//! former queue. The gateway can write to a detached queue, and such a write moves no flow (commit
+//! 9e85722d58ca, "tuntap: allow polling/writing/reading when detached"). So each worker reads one
+//! queue, and writes to a detached queue.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

@@ -3,9 +3,9 @@
 //! The library grants a peer new window as soon as payload arrives, even if no local end has taken
 //! the payload. The library also waits for each handler before it continues. So a handler only
 //! appends payload to the queue of its channel. Once all queues together hold [`Shared::held_max`]
-//! bytes, the connection is not read until a local end takes payload. Until then, all channels of
-//! the connection are blocked. If a channel's local end takes nothing for [`STALL_MAX`] while the
-//! connection is not read, the channel is cut.
+//! bytes, this side stops reading the connection until a local end takes payload. This blocks all
+//! channels of the connection. If the local end of a channel takes nothing for [`STALL_MAX`] during
+//! such a block, the channel is cut.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub(crate) struct Shared {
     held_max: usize,
     /// Notified when a local end has taken payload.
     taken: Notify,
-    /// Number of bytes of payload that the library has not taken, plus encrypted bytes that the
-    /// transport has not taken.
+    /// Number of bytes of payload that wait for the library, plus encrypted bytes that wait for the
+    /// transport.
     queued: AtomicUsize,
     unqueued: Notify,
     /// Gives the tasks that wait to queue payload their turns in the order of arrival.
@@ -439,7 +439,8 @@ impl Chan {
         self.wake();
     }
 
-    /// Number of bytes that the channel holds, if it took nothing for too long.
+    /// Number of bytes that the channel holds; `None`: the channel holds nothing, or its local end
+    /// took payload recently.
     fn stalls(&self, now: Instant) -> Option<usize> {
         let state = self.state.lock();
         let long = now.saturating_duration_since(state.took) >= STALL_MAX;

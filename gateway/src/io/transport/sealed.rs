@@ -379,7 +379,7 @@ impl<R: Records + 'static> Duplex for Sealed<R> {
             let mut buffer = buffer::take();
             outgoing.filled = self.records.borrow_mut().close(&mut buffer)?;
             outgoing.buffer = Some(buffer);
-            // The last message is not required to arrive, so the call does not wait for the kernel.
+            // The peer can do without the last message, so the call does not wait for the kernel.
             outgoing.flush(&*self.below)?;
         }
         self.below.finish()

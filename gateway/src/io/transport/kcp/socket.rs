@@ -54,7 +54,7 @@ impl Socket {
     /// The system's error.
     pub(super) fn new(udp: std::net::UdpSocket) -> Result<Self> {
         let state = UdpSocketState::new((&udp).into())?;
-        // If the path cannot carry a whole datagram, fragments are better than a loss.
+        // If a datagram is too long for the path, fragments are better than a loss.
         if let Err(error) = set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DONT) {
             tracing::debug!(%error, "Cannot permit the fragmentation of datagrams");
         }

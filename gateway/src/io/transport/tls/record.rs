@@ -1,5 +1,5 @@
-//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). Only bytes that a record takes from
-//! several slices are copied once more.
+//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). Plain bytes are copied before they are
+//! sealed only if a record takes them from several slices.
 //!
 //! The keys come from rustls, which also derives the next keys (section 7.2): on the peer's
 //! request, or after [`RECORDS_MAX`] records. A record that is neither payload, an alert nor a key

@@ -1,6 +1,6 @@
 //! Verifies the peer of a TLS carrier: first its chain, then one of its names.
 //!
-//! The dialled host does not influence the result, because an address is not an identity.
+//! The dialled host has no influence on the result: an address proves no identity.
 //!
 //! An authority is valid until it expires. WebPKI does not check the dates of a trust anchor, and
 //! the holder of an expired anchor's key can choose any dates for its certificates. So the verifier
