@@ -1,4 +1,5 @@
-//! A mux for a protocol with its own streams: it connects local ends to those streams.
+//! A mux for a protocol with its own streams. The mux connects local ends to the protocol's
+//! streams.
 //!
 //! The protocol's library does framing and flow control ([`link`]). This module does the work that
 //! all such protocols share: dialling, refusals, accounts, timeouts, trust and the end of a

@@ -159,7 +159,7 @@ impl PacketQueue {
         }
     }
 
-    /// Which packets the receiver accepts as super-packets. `None` without a receiver.
+    /// Which packets the receiver accepts as super-packets. `None`: there is no receiver yet.
     pub(super) fn offloads(&self) -> Option<Offloads> {
         self.hears.get().map(|(_, offloads)| *offloads)
     }

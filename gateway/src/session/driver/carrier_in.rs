@@ -55,8 +55,8 @@ struct Unread {
     aim: Aim,
 }
 
-/// The number of bytes that a read takes. After a long frame, a read goes at most to the end of the
-/// next header, so that the payload stays in the kernel and can be spliced.
+/// The number of bytes that a read takes. After a long frame, a read ends with the next header at
+/// the latest. So the payload after this header stays in the kernel and can be spliced.
 #[derive(Debug, Default, Clone, Copy)]
 struct Aim {
     /// Number of short frames that may precede the next long frame. At 0, a read takes as many

@@ -140,7 +140,8 @@ impl StreamIo {
         });
     }
 
-    /// Returns the connection since no peer took the open, unless bytes of the connection are lost.
+    /// Returns the connection, since no peer took the open. If bytes of the connection are lost,
+    /// refuses the open instead.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
             let text = "the exit shuts down, and the bytes sent to it were not retained";

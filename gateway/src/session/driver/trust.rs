@@ -61,8 +61,8 @@ impl Driver {
         });
     }
 
-    /// Why this side refuses further streams of the peer. Only JMUX cannot tell the peer that the
-    /// session drains.
+    /// Why this side refuses further streams of the peer. Needed for JMUX only: the other protocols
+    /// tell the peer that the session drains.
     pub(super) fn takes_none(&self) -> Option<Refusal> {
         let has_a_word = self.config.protocol.can().go_away;
         (!has_a_word && self.has_expired.get()).then(|| {

@@ -69,7 +69,7 @@ pub(super) struct Listeners {
     news: RefCell<Option<mpsc::Receiver<News>>>,
     /// One task for each listener's stream.
     tasks: RefCell<JoinSet<()>>,
-    /// Waker of the task in [`Self::fail`], set while there is no task to poll.
+    /// Waker of the task in [`Self::fail`], set while `tasks` is empty.
     waker: Cell<Option<Waker>>,
 }
 

@@ -83,8 +83,8 @@ impl Windows {
         let share = trip.share().max(u64::from(before) / 2).min(MOST) as u32;
         let free = u64::from(self.connection).saturating_sub(held);
         let most = (free / 2).max(LEAST.into()) as u32;
-        // An unused window needs no change. Each change costs a frame, and some peers limit such
-        // frames.
+        // If the peer uses little of the window, the window needs no change. Each change costs a
+        // frame, and some peers limit such frames.
         let is_used = trip.received > u64::from(before) / 2;
         if is_used && (share < before / 4 * 3 || self.stream > before) {
             self.stream = self.stream.min(share);

@@ -193,8 +193,8 @@ impl link::Listens for Rc<Listens> {
         if let (Some(listener), Ok(port)) = (listeners.get_mut(&listen), port) {
             listener.port = port;
             if let Some(answer) = listener.answer.take() {
-                // This fails if the requester has given up the listener, which the requester also
-                // reports.
+                // This fails if the requester has given up the listener. The requester reports this
+                // separately.
                 let _ = answer.send(Some(port));
             }
         }

@@ -40,7 +40,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
     let mut wait = None;
     let mut failed = None;
-    // Other streams wait until this stream has used the credit for which it was woken.
+    // Whether the stream was woken for credit. Other streams wait until it has used this credit.
     let mut waited = false;
     loop {
         if io.life.is_over() {
