@@ -67,8 +67,8 @@ impl Coalescer {
         }
     }
 
-    /// Adds a plain packet. `checked` is the result of checking it. Passes complete packets to
-    /// `emit`.
+    /// Adds a plain packet. `checked` is the result of [`crate::check_plain`] for the packet.
+    /// Passes complete packets to `emit`.
     pub fn push(&mut self, packet: &[u8], checked: &Packet, emit: Emit<'_>) {
         let candidate = Candidate::of(packet, checked, self.with_udp);
         let Some(candidate) = candidate else {
@@ -174,7 +174,8 @@ impl Coalescer {
         }
     }
 
-    /// Passes the held packet of a flow to `emit`, and moves its buffer behind the buffers in use.
+    /// Passes the held packet of a flow to `emit`, and moves the buffer of the flow behind the
+    /// buffers in use.
     fn flush_at(&mut self, at: usize, emit: Emit<'_>) {
         let flows = self.flows.get_mut(at..self.held).unwrap_or_default();
         if let Some(held) = flows.first_mut() {

@@ -10,8 +10,8 @@ use crate::packet::{ICMPV4, ICMPV6};
 use crate::segment::DONT_FRAGMENT;
 use crate::{Fragment, Packet, VIRTIO_HEADER_BYTES, VirtioHeader, check};
 
-/// Bytes of the longest error (RFC 1812 4.3.2.3). For IPv6 it is the minimum MTU (RFC 4443 2.4
-/// (c)).
+/// Bytes of the longest error (RFC 1812 4.3.2.3). For IPv6 this length is the minimum MTU (RFC 4443
+/// 2.4 (c)).
 const ANSWER_BYTES_MAX_IPV4: usize = 576;
 const ANSWER_BYTES_MAX_IPV6: usize = 1280;
 const IPV4_HEADER_BYTES: usize = 20;
@@ -32,9 +32,9 @@ struct Message {
     rest: u32,
 }
 
-/// Builds the error that reports a path MTU of `mtu` bytes to the sender of `framed`. For IPv4 this
-/// is "fragmentation needed" if the packet must not be fragmented (RFC 1191). For IPv6 it is
-/// "packet too big" (RFC 8201).
+/// Builds the error that reports a path MTU of `mtu` bytes to the sender of `framed`. For IPv4 the
+/// error is "fragmentation needed", and is sent if the packet must not be fragmented (RFC 1191).
+/// For IPv6 the error is "packet too big" (RFC 8201).
 ///
 /// Returns a framed packet for the sender, or `None` if no error may be sent. `from` is an address
 /// of the same IP version, and not an address of the sender's host.

@@ -16,8 +16,8 @@ const HEADERS_IPV6: usize = 40 + TCP_HEADER_BYTES;
 /// the option changed.
 ///
 /// `packet` is the result of checking `framed`. Updates a complete checksum (RFC 1624). An
-/// incomplete checksum stays as it is: its field holds the sum of the pseudo header, to which
-/// options do not belong.
+/// incomplete checksum does not change: its field holds the sum of the pseudo header, which covers
+/// no options.
 pub fn clamp_mss(framed: &mut [u8], packet: &Packet, mtu: usize) -> bool {
     if packet.protocol != TCP || packet.tcp_flags & SYN == 0 {
         return false;

@@ -67,7 +67,7 @@ pub struct QueueCounters {
     pub dropped_overlimit: u64,
     /// Packets that `CoDel` dropped.
     pub dropped_codel: u64,
-    /// Packets that `CoDel` marked instead of dropping them.
+    /// Packets that `CoDel` marked and did not drop.
     pub marked: u64,
 }
 
@@ -100,8 +100,8 @@ struct Flow {
     bytes: usize,
     /// Bytes of the longest packet since the flow was last empty.
     longest: usize,
-    /// Bytes that the flow may still send in its turn. Negative after a packet that was longer than
-    /// these bytes.
+    /// Bytes that the flow may still send in its turn. The value is negative after a packet that
+    /// was longer than the rest of the turn.
     deficit: i64,
     is_listed: bool,
     /// The next flow of the same list.
@@ -185,8 +185,9 @@ impl<T> FqCodel<T> {
     /// Appends an item of `length` bytes to its flow's queue.
     ///
     /// If the queue then exceeds its limits, drops items from the head of the longest flow and
-    /// returns them. The result allocates memory only if the call drops an item. RFC 8290 drops
-    /// half of that flow at once (4.1.3), which would be thousands of segments for super-packets.
+    /// returns the dropped items. The result allocates memory only if the call drops an item. RFC
+    /// 8290 drops half of that flow at once (4.1.3), which would be thousands of segments for
+    /// super-packets.
     pub fn push(&mut self, now: Instant, flow_hash: u32, length: usize, item: T) -> Vec<T> {
         let at = self.flow_at(flow_hash);
         let entry = self.store(Entry {
@@ -217,9 +218,9 @@ impl<T> FqCodel<T> {
 
     /// Takes the next item. Returns `None` if the queue is empty.
     ///
-    /// If `CoDel` selects an item to drop, `mark` is called first to mark its congestion. If `mark`
-    /// returns `true`, the item is returned. Otherwise it is dropped, and the next item of the flow
-    /// follows.
+    /// If `CoDel` selects an item to drop, the function first calls `mark`, which marks congestion
+    /// in the item. If `mark` returns `true`, the function returns the item. Otherwise the function
+    /// drops the item and continues with the next item of the flow.
     pub fn pop(&mut self, now: Instant, mark: &mut dyn FnMut(&mut T) -> bool) -> Option<T> {
         loop {
             let is_new = self.new_flows.head != NONE;
@@ -242,8 +243,8 @@ impl<T> FqCodel<T> {
                 return Some(item);
             }
             self.unlist(is_new);
-            // An empty new flow joins the old flows once. Otherwise its next packet would make it
-            // new again, ahead of the old flows.
+            // A new flow that becomes empty first joins the old flows. Otherwise the next packet of
+            // the flow would make the flow new again, ahead of the old flows.
             if is_new && self.old_flows.head != NONE {
                 append(&mut self.old_flows, at, &mut self.flows);
             } else if let Some(flow) = self.flows.get_mut(at as usize) {

@@ -214,8 +214,8 @@ impl<'a> Segments<'a> {
             ..
         } = self.packet;
         let sum = match self.cut {
-            // The checksum covers the whole datagram, and only the first fragment has it. The field
-            // already holds the sum of the pseudo header.
+            // The checksum covers the whole datagram, and only the first fragment contains the
+            // checksum. The field already holds the sum of the pseudo header.
             Cut::Fragments(_) if self.index > 0 => return,
             Cut::Fragments(_) => {
                 Sum::default().bytes(self.bytes.get(header_length..).unwrap_or_default())

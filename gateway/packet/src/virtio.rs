@@ -41,7 +41,8 @@ impl VirtioHeader {
     /// Flag of TCP types: only the first segment of the super-packet has CWR.
     pub const GSO_ECN: u8 = 0x80;
 
-    /// Splits `framed` into header and IP packet. Returns `None` if it is shorter than the header.
+    /// Splits `framed` into header and IP packet. Returns `None` if `framed` is shorter than the
+    /// header.
     #[must_use]
     pub fn read(framed: &[u8]) -> Option<(Self, &[u8])> {
         let (header, packet) = framed.split_first_chunk()?;

@@ -1,6 +1,6 @@
-//! The JMUX session: Devolutions' protocol over a single carrier.
-//! This module owns the stream table, the receive budget, and the dirty bits that determine which
-//! frames are sent. It implements [`Session`].
+//! The JMUX session: Devolutions' protocol over a single carrier. This module owns the stream
+//! table, the receive budget, and the dirty bits that determine which frames are sent. The module
+//! implements [`Session`].
 //!
 //! Bounds:
 //! - `streams_max` streams
@@ -39,7 +39,8 @@ use ids::Ids;
 use stream::{Offer, Phase, Stream};
 
 /// Maximum number of queued answers to frames that belong to no stream, such as refused opens and
-/// late answers. If a peer sends more such frames without reading the answers, its session ends.
+/// late answers. If a peer sends more such frames without reading the answers, this side ends the
+/// session.
 const ORPHANS_MAX: usize = 1024;
 
 /// Bounds of one session.

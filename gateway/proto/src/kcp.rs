@@ -2,16 +2,18 @@
 //! mode and without error correction. The wire format is compatible with `ikcp.c`. The times of
 //! transmissions differ from `ikcp.c`: `congestion.rs` determines them.
 //!
-//! The crate `kcp` (0.6.0) is not suitable. It subtracts serials and times as signed numbers, so
-//! one datagram with a distant serial or time causes a panic in builds with overflow checks, such
-//! as ours. Its queue of acknowledgements has no bound. It accepts segments as long as a datagram.
-//! It iterates over the whole window for each acknowledgement and each flush, and allocates each
-//! segment. It also uses KCP's congestion window, which random loss keeps small.
+//! The crate `kcp` (0.6.0) is not suitable. The crate subtracts serials and times as signed
+//! numbers. In builds with overflow checks, such as ours, one datagram with a distant serial or
+//! time then causes a panic. The crate's queue of acknowledgements has no bound, and its segments
+//! may be as long as a datagram. For each acknowledgement and each flush, the crate iterates over
+//! the whole window, and it allocates each segment. The crate also uses KCP's congestion window,
+//! which random loss keeps small.
 //!
 //! # Additions
 //! - **The end of a direction** is an empty segment, which is ordered and acknowledged like any
-//!   other segment. KCP in stream mode never sends an empty segment. It delivers a received empty
-//!   segment as a message of zero bytes, which its reader treats as the end.
+//!   other segment. KCP in stream mode never sends an empty segment. An implementation that
+//!   receives an empty segment delivers a message of zero bytes, which the reader treats as the
+//!   end.
 //! - **The challenge.** KCP has no handshake, so a forged source address in a first datagram would
 //!   make the acceptor allocate state. Instead, the acceptor answers with a segment whose serial
 //!   precedes the first serial ([`CHALLENGE`]), and keeps no state. Any KCP acknowledges this

@@ -2,12 +2,12 @@
 //! (docs/protocol.md).
 //!
 //! This module owns the hello, the stream table, the credit of both sides and the dirty bits from
-//! which frames are made. It implements [`Session`](crate::session::Session).
+//! which frames are made. The module implements [`Session`](crate::session::Session).
 //!
 //! The oldest carrier is the express carrier: it transports control frames, opens and small
 //! streams. Bulk streams use the other carriers, if the session has several. If both sides agreed
 //! on RESUME, transmitted frames are retained until the peer acknowledges them. When a carrier is
-//! lost, the session sends its retained frames again over another carrier.
+//! lost, the session sends the retained frames of this carrier again over another carrier.
 //!
 //! Bounds:
 //! - streams of each side: `streams_max`
@@ -86,8 +86,8 @@ use window::{SessionWindow, StreamWindow};
 pub const CARRIERS_MAX: usize = 16;
 
 /// Memory overhead of a retained batch in bytes, rounded up: its entries in the tables of the
-/// session and the driver, and the allocator's overhead. The session adds it to each batch, so that
-/// many small batches cannot exceed the bound on memory.
+/// session and the driver, and the allocator's overhead. The session adds this overhead to each
+/// batch, so that many small batches cannot exceed the bound on memory.
 pub const RETAINED_OVERHEAD_BYTES: u64 = 256;
 
 /// The side of the carrier. The dialler's streams have even ids. The acceptor's streams have odd
@@ -356,8 +356,8 @@ impl NativeSession {
         }
     }
 
-    /// Handles new session credit or new room in `retain`. Wakes as many blocked streams as can use
-    /// the credit, in the order in which they blocked.
+    /// Handles new session credit or new room in `retain`. Wakes blocked streams in the order in
+    /// which they blocked, as many as can use the credit.
     fn wake_blocked(&mut self) {
         self.wake(self.session_credit().div_ceil(FIRST_READ_BYTES as u64));
     }

@@ -102,7 +102,7 @@ pub(crate) fn dropped() -> u64 {
     LOG.dropped.load(Relaxed)
 }
 
-/// Writes the waiting lines when it is dropped.
+/// Dropping the value writes the waiting lines.
 #[derive(Debug)]
 pub struct Guard(mpsc::Receiver<()>);
 

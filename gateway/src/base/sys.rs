@@ -64,9 +64,9 @@ struct RawTcpInfo {
 #[cfg(target_env = "gnu")]
 const FREE_KEPT_BYTES: libc::c_int = 8 << 20;
 
-/// Makes glibc's allocator keep the memory of read frames instead of returning it to the system.
-/// Without this setting, page faults reduced the rate of HTTP/2 by a third. The function has no
-/// effect on other allocators.
+/// Makes glibc's allocator keep the memory of frames that were read, and not return this memory to
+/// the system. Without this setting, page faults reduced the rate of HTTP/2 by a third. The
+/// function has no effect on other allocators.
 #[allow(unsafe_code)]
 pub(crate) fn keep_free_memory() {
     #[cfg(target_env = "gnu")]

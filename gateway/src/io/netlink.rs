@@ -74,7 +74,7 @@ impl Netlink<NetfilterMessage> {
     /// (include/uapi/linux/netfilter/nfnetlink.h: NFNL_MSG_BATCH_BEGIN).
     ///
     /// # Errors
-    /// The kernel's error for the first message that it refuses.
+    /// The kernel's error for the first refused message.
     pub(crate) fn transaction(&mut self, messages: Vec<(NfTablesMessage, u16)>) -> io::Result<()> {
         self.sequence += 1;
         let number = messages.len();

@@ -1,11 +1,11 @@
 //! A TUN interface. The gateway reads the packets that this host routes to the interface, and
 //! writes packets that the host then receives (tun(4), Documentation/networking/tuntap.rst).
 //!
-//! Each packet begins with a virtio-net header (10 bytes, little endian). So the kernel passes TCP
-//! and UDP packets to the gateway before it cuts them into segments, and accepts such packets from
-//! the gateway. A privileged user creates the interface ([`keep`], `muxgate tun create`) and
-//! assigns it to the user of this process. If this process has the privilege, it creates the
-//! interface itself, and the interface exists as long as the process.
+//! Each packet begins with a virtio-net header (10 bytes, little endian). So the kernel passes long
+//! TCP and UDP packets to the gateway without cutting them into segments, and accepts such packets
+//! from the gateway. A privileged user creates the interface ([`keep`], `muxgate tun create`) and
+//! assigns the interface to the user of this process. If this process itself has the privilege,
+//! this process creates the interface, and the interface exists as long as the process.
 //!
 //! An interface with several queues has one descriptor for each queue. The kernel selects the queue
 //! of a packet by a hash of the packet's flow, which is the same for both directions. But if the

@@ -10,7 +10,7 @@
 //!
 //! Memory: the library bounds received bytes by the windows that the link sets. Bytes to send count
 //! against the session's [`Share`] of the worker's buffers. Packets wait in the session's
-//! [`PacketQueue`] until a link that carries packets takes them. See docs/limits.md.
+//! [`PacketQueue`] for a link that carries packets. See docs/limits.md.
 
 mod incoming;
 pub(crate) mod link;

@@ -79,8 +79,8 @@ const STREAMS_AT_FIRST: usize = 100;
 pub(crate) struct Http2 {
     /// The connection, which the link takes when it runs.
     connection: RefCell<Option<Connection>>,
-    /// The handle that opens streams; `None`: the peer opens them, or this side has ended the
-    /// connection.
+    /// The handle that opens streams; `None`: the peer opens the streams, or this side has ended
+    /// the connection.
     requests: RefCell<Option<SendRequest<Payload>>>,
     traffic: Rc<Traffic>,
     listeners: Rc<Listeners>,

@@ -27,7 +27,7 @@ const QUEUES_BYTES_MAX: usize = 32 << 20;
 /// Minimum share of a session, in bytes: the bytes of 5 ms, CoDel's target, at 13 Gbit/s.
 const QUEUE_BYTES_MIN: usize = 8 << 20;
 /// A session's share is at most its receive memory divided by this number, so that a gateway with a
-/// small memory limit stays within it.
+/// small memory limit stays within that limit.
 const RECEIVE_PART: u64 = 4;
 /// Maximum recorded lead, in bytes, of packets over streams or of streams over packets.
 const LEAD_MAX: i64 = 256 << 10;

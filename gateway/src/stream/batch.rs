@@ -122,7 +122,7 @@ impl Batch {
         })
     }
 
-    /// Takes the buffer's permit of its session's share out of the batch.
+    /// Takes the permit of the buffer out of the batch. The permit belongs to the session's share.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.buffer.take_permit()
     }

@@ -218,8 +218,8 @@ impl Buffer {
         self.permit.take()
     }
 
-    /// Prepares the buffer to be kept. If the first `used` bytes are less than one part in `share`,
-    /// the buffer is cut after them. The buffer keeps its permit.
+    /// Prepares the buffer to be kept. If the first `used` bytes are less than one part in `share`
+    /// of the buffer, the function cuts the buffer after these bytes. The buffer keeps its permit.
     pub(crate) fn fitted(mut self, used: usize, share: usize) -> Self {
         if used >= self.bytes.len() / share {
             return self;

@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     pub(crate) early: Vec<u8>,
     /// How the client is told the outcome of the open.
     pub(crate) answer: Answer,
-    /// Data about the client to pass to its target.
+    /// Data about the client, which an exit passes to the target.
     pub(crate) source: Option<Source>,
 }
 

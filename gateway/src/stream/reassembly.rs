@@ -12,7 +12,7 @@ use std::rc::Rc;
 use super::buffers::Pool;
 use super::inbox::Inbox;
 
-/// A piece of this size is not extended, since extending a piece moves it in memory.
+/// A piece of this size is not extended, since an extension would move the piece in memory.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// A stream's position, and the pieces beyond its gaps.

@@ -25,8 +25,8 @@ pub(super) struct Candidate {
     /// Sequence number of TCP. 0 for UDP.
     sequence: u32,
     pub(super) push: bool,
-    /// Identification of an IPv4 packet that may be fragmented. Other packets do not use it (RFC
-    /// 6864).
+    /// Identification of an IPv4 packet that may be fragmented. Other packets do not use this field
+    /// (RFC 6864).
     id: Option<u16>,
 }
 

@@ -58,8 +58,8 @@ pub(super) fn read(packet: &[u8]) -> Result<Network, Malformed> {
 /// Walks the extension headers, up to the first header of another kind or to the fragment header of
 /// a later fragment.
 ///
-/// Other extension headers (mobility, HIP, Shim6, ESP) end the walk. Bytes after them are not
-/// parsed.
+/// Other extension headers (mobility, HIP, Shim6, ESP) end the walk. Bytes after such a header are
+/// not parsed.
 fn walk(packet: &[u8], first: u8) -> Result<Chain, Malformed> {
     let mut chain = Chain {
         protocol: first,

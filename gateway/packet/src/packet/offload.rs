@@ -69,8 +69,8 @@ impl Headers<'_> {
     }
 }
 
-/// Checks a virtio header. Returns the segmentation that it requests, and whether the checksum is
-/// incomplete.
+/// Checks a virtio header. Returns the segmentation that the header requests, and whether the
+/// checksum is incomplete.
 ///
 /// The function accepts the canonical form only. In this form, unused fields are 0.
 pub(super) fn check(
@@ -141,7 +141,7 @@ fn check_gso(header: VirtioHeader, packet: &[u8], headers: &Headers<'_>) -> Resu
 ///
 /// The kernel's `header_length` is only a hint (the length of its linear buffer). The flag
 /// DATA_VALID is removed. If the incomplete checksum belongs to an inner packet of a forwarded
-/// tunnel, this function completes it.
+/// tunnel, this function completes the checksum.
 pub(super) fn canonical(
     header: VirtioHeader,
     packet: &mut [u8],

@@ -75,7 +75,8 @@ fn tcp(bytes: &[u8]) -> Result<Transport, Malformed> {
     })
 }
 
-/// UDP options (RFC 9868) may follow a datagram, so its length may be less than the packet's.
+/// UDP options (RFC 9868) may follow a datagram, so the length of the datagram may be less than the
+/// payload of the IP packet.
 fn udp(bytes: &[u8], fragment: Fragment) -> Result<Transport, Malformed> {
     let header: &[u8; UDP_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Transport)?;
     let length = usize::from(word_at(header, 4));

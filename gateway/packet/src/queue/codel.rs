@@ -1,9 +1,10 @@
-//! `CoDel` of one flow (RFC 8289, section 5). It decides on each packet that leaves the queue.
+//! `CoDel` of one flow (RFC 8289, section 5). The algorithm decides on each packet that leaves the
+//! queue.
 
 use std::time::{Duration, Instant};
 
-/// If dropping ended less than this many intervals ago, it resumes at its former rate (RFC 8289,
-/// 5.4).
+/// If dropping ended less than this many intervals ago, the next dropping state begins at the
+/// former rate (RFC 8289, 5.4).
 const INTERVALS_REMEMBERED: u32 = 16;
 
 /// The decision on a packet.
@@ -107,7 +108,7 @@ mod tests {
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Feeds one packet per millisecond that has waited for `waited` ms. Returns the times of
+    /// In each millisecond, feeds one packet that has waited for `waited` ms. Returns the times of
     /// drops.
     fn drops(
         codel: &mut Codel,

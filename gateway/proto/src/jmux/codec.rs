@@ -3,7 +3,7 @@
 //! Every message is `type u8 | size u16 (whole message) | flags u8`, then the body. Integers are
 //! big endian. Source: JMUX-spec.md and `jmux-proto` in Devolutions/devolutions-gateway. jetsocat
 //! sends flags 0 and ignores received flags, so the flags can carry our extensions. OPEN offers an
-//! extension and OPEN SUCCESS echoes it; both sides then use it.
+//! extension. If OPEN SUCCESS contains the same extension, both sides use the extension.
 
 use crate::session::TARGET_LENGTH_MAX;
 

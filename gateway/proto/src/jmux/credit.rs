@@ -14,7 +14,8 @@ pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
 /// Largest window of a stream in bytes. This is jetsocat's initial window, and suffices for 4
 /// Gbit/s at a round trip time (RTT) of 130 ms.
 pub const WINDOW_BYTES_MAX: u32 = 64 << 20;
-/// Credit is returned once it reaches the window divided by this number, or [`RETURN_BYTES_MAX`].
+/// Credit is returned once the owed credit reaches the window divided by this number, or
+/// [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
 /// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! When a stream ends abnormally, jetsocat frees its own id at once. jetsocat continues to send to
 //! our id until it receives CLOSE. Therefore, numbers ascend through all 32 bits. A number is
-//! assigned again only after its CLOSE has arrived.
+//! assigned again only after the CLOSE for this number has arrived.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -166,7 +166,8 @@ impl Stream {
         true
     }
 
-    /// Handles OPEN SUCCESS. Its window and packet size apply to both directions.
+    /// Handles OPEN SUCCESS. The window and the packet size in OPEN SUCCESS apply to both
+    /// directions.
     pub(super) fn opened(&mut self, peer: ChannelId, window: u32, packet_max: u16, extensions: u8) {
         self.phase = Phase::Open;
         self.peer = peer;

@@ -185,7 +185,7 @@ impl Congestion {
     }
 
     /// Whether a segment may be sent while `in_flight` bytes are in flight. Otherwise returns the
-    /// time at which it may be sent. `None`: only an acknowledgement makes room.
+    /// time at which the segment may be sent. `None`: only an acknowledgement makes room.
     pub(super) fn may_send(&mut self, now: u64, in_flight: u64) -> Result<(), Option<u64>> {
         if in_flight >= self.window() {
             return Err(None);

@@ -42,7 +42,7 @@ impl State {
 
 #[derive(Debug)]
 pub(super) struct Carrier {
-    /// The number on the wire. On the acceptor, it is set once the hello is answered.
+    /// The number on the wire. The acceptor sets the number when it answers the hello.
     pub(super) number: Option<u32>,
     pub(super) state: State,
     /// Whether the peer of this carrier may differ from the session's peer.
@@ -52,7 +52,7 @@ pub(super) struct Carrier {
     pub(super) pong: Option<u64>,
     /// Whether a PING must be sent, to check whether the peer still answers.
     pub(super) probe: bool,
-    /// Frames that a lost carrier did not deliver. They are sent before all later frames.
+    /// Frames that a lost carrier did not deliver. These frames are sent before all later frames.
     pub(super) again: VecDeque<Again>,
     pub(super) log: SendLog,
     /// Whether the kernel currently accepts no more bytes.

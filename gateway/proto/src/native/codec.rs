@@ -186,8 +186,8 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Whether the frame has a meaning only on its own carrier, or is created again if that carrier
-    /// is lost. Such a frame needs no acknowledgement.
+    /// Whether the frame has a meaning only on the carrier that transmits it, or is created again
+    /// if this carrier is lost. Such a frame needs no acknowledgement.
     pub(super) fn is_passing(&self) -> bool {
         matches!(
             self,

@@ -56,7 +56,7 @@ impl LostCarriers {
         self.unsettled.insert(id, lost);
     }
 
-    /// The lost carrier `id`. `None`: it is settled.
+    /// The lost carrier `id`. `None`: the carrier is settled.
     pub(super) fn get_mut(&mut self, id: CarrierId) -> Option<&mut Lost> {
         self.unsettled.get_mut(&id)
     }

@@ -1,4 +1,5 @@
-//! The number of carriers: the acceptor requests carriers, and the dialler retires them in order.
+//! The number of carriers: the acceptor requests carriers, and the dialler retires carriers without
+//! loss.
 //!
 //! To retire a carrier, each side sends RETIRE as its last frame on the carrier, the dialler first.
 //! Once the acceptor's RETIRE arrives, both ends have received all frames of the carrier, so no
@@ -204,8 +205,8 @@ impl NativeSession {
         (!said).then(|| self.pass(id, &Frame::Retire))
     }
 
-    /// Handles the peer's report that it received `received` bytes of its carrier `id` and closes
-    /// it. Returns whether this completes the retirement.
+    /// Handles a report of the peer: the peer has received `received` bytes on the carrier `id`,
+    /// and closes the carrier. Returns whether this completes the retirement.
     pub(super) fn is_retired_by(
         &mut self,
         id: CarrierId,

@@ -98,7 +98,7 @@ impl NativeSession {
         self.next_number = self.next_number.max(number.saturating_add(1));
         match self.lost.untold(number) {
             Some(id) => self.settle(id, received),
-            // The carrier was settled, or no frame was sent on it.
+            // The carrier was settled before, or this side sent no frame on it.
             None => Ok(()),
         }
     }

@@ -198,9 +198,9 @@ impl NativeSession {
         Transmit::Control { carrier: id, bytes }
     }
 
-    /// CARRIER_LOST is sent again as soon as its carrier is lost. The frames retained for that
-    /// carrier wait until it is settled. If CARRIER_LOST waited too, two sides that lose carriers
-    /// in different order would wait for each other.
+    /// CARRIER_LOST is sent again as soon as the carrier that transmitted it is lost. Other frames
+    /// retained for that carrier wait until the carrier is settled. If CARRIER_LOST waited too, two
+    /// sides that lose carriers in different order would wait for each other.
     fn tell(&mut self, id: CarrierId, frame: Frame) -> Transmit {
         let transmit = self.pass(id, &frame);
         if let Some(carrier) = self.carriers.get(&id) {

@@ -112,9 +112,9 @@ impl BulkShare {
     }
 
     /// Updates the bound after a sample interval of `time`. The bound rises fast, because a window
-    /// that limits its stream must grow as fast as the carrier's congestion window and start well
-    /// above it. The bound falls slowly, because a process that waits for a processor appears to
-    /// have a lower rate.
+    /// that limits its stream must be well above the carrier's congestion window from the start,
+    /// and must grow as fast. The bound falls slowly, because a process that waits for a processor
+    /// appears to have a lower rate.
     fn measured(&mut self, rtt: Duration, time: Duration) {
         if self.active > self.streams {
             self.small_in = Some(self.stretch);

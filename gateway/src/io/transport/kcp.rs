@@ -2,9 +2,10 @@
 //! the protocol.
 //!
 //! Each connection has its own UDP socket, connected to its peer, also on an exit ([`listener`]).
-//! The socket can move to another worker like a TCP socket, and the kernel finds it by both
+//! The socket can move to another worker like a TCP socket, and the kernel finds the socket by both
 //! addresses. A flood from unknown peers fills the listener's buffer, but not the buffers of
-//! carriers. Datagrams that arrived before the connection had its socket come through [`peers`].
+//! carriers. The listener's socket receives the datagrams that arrive before the connection has its
+//! socket, and [`peers`] passes these datagrams on.
 //!
 //! `finish` sends an end. A dropped transport continues for a while until all written bytes have
 //! arrived. The protocol detects a dead peer, as configured by [`Path::prepare`].

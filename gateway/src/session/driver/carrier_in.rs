@@ -46,8 +46,8 @@ struct Run {
     bytes: usize,
 }
 
-/// The beginning of an incomplete frame. While the reader waits, it holds a buffer only if a frame
-/// is incomplete.
+/// The beginning of an incomplete frame. A reader that waits holds a buffer only if a frame is
+/// incomplete.
 #[derive(Default)]
 struct Unread {
     buffer: Option<Buffer>,

@@ -25,7 +25,7 @@ pub(super) struct Ending {
     stage: Cell<Stage>,
     /// The reason of the end, which [`Driver::run`] returns.
     end: Cell<Option<SessionEnd>>,
-    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended them.
+    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended the streams.
     reason: Cell<Option<Reason>>,
     asked: Notify,
     done: Notify,
@@ -46,7 +46,7 @@ impl Ending {
         self.stage.get() != Stage::Running
     }
 
-    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended them.
+    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended the streams.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason.get()
     }

@@ -115,8 +115,8 @@ impl StreamIo {
     }
 
     /// Records that both sides have accepted the stream; the peer reports `address`. The client
-    /// receives the answer before any payload. Returns whether the client took the answer. Its send
-    /// buffer is empty, so a client that does not take the answer is broken.
+    /// receives the answer before any payload. Returns whether the client took the answer. The send
+    /// buffer of the client's socket is empty, so a client that does not take the answer is broken.
     pub(super) fn opened(&self, telemetry: &Telemetry, address: &str) -> bool {
         let answer = self.answer.take().granted(address);
         let told = answer.is_empty() || self.socket.send_at_once(&answer);

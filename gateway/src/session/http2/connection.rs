@@ -65,8 +65,8 @@ impl Connection {
         }
     }
 
-    /// The handle for the connection's PINGs; `None`: it is not available yet, or was already
-    /// taken.
+    /// The handle for the connection's PINGs; `None`: the handle is not available yet, or was
+    /// already taken.
     pub(super) fn pings(&mut self) -> Option<PingPong> {
         match self {
             Self::Client { connection, .. } => connection.ping_pong(),

@@ -55,8 +55,8 @@ const fn doubled(problem: &'static str) -> Broken {
     }
 }
 
-/// This side's control stream. The streams of QPACK are not opened, since QPACK without a dynamic
-/// table does not need them.
+/// This side's control stream. This side opens no QPACK streams, since QPACK needs them for its
+/// dynamic table only.
 pub(super) struct Saying {
     connection: Connection,
     stream: SendStream,

@@ -7,9 +7,9 @@
 //! [`OFFER_MIN`].
 //!
 //! `memory.retain` bounds the unacknowledged bytes. At that bound the library takes nothing from
-//! any stream, and later it first wakes the stream that waited last. So bulk gets only
-//! [`bulk_share`], for which its streams queue. Streams with little to send never wait for that
-//! share.
+//! any stream. When there is room again, the library first wakes the stream that began to wait
+//! last. So bulk streams may use only [`bulk_share`], and queue for their parts of this share.
+//! Streams with little to send never wait for the share.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;

@@ -1,7 +1,7 @@
 //! Listeners of one connection: tcpip-forward and cancel-tcpip-forward (RFC 4254, section 7.1).
 //!
-//! SSH identifies a listener by its address, as the requester wrote it. SSH has no message for the
-//! end of a listener.
+//! SSH identifies a listener by the address in the form in which the requester wrote it. SSH has no
+//! message for the end of a listener.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
