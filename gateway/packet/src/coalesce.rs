@@ -37,7 +37,7 @@ pub struct Coalescer {
     /// buffers for later flows.
     flows: Vec<Held>,
     held: usize,
-    /// Buffer in which a packet that is not joined gets its virtio header.
+    /// Buffer for a packet that stays alone, in which the packet gets its virtio header.
     alone: Vec<u8>,
 }
 

@@ -61,8 +61,8 @@ pub fn too_big(framed: &[u8], mtu: usize, from: IpAddr) -> Option<Vec<u8>> {
     answer(bytes, &packet, from, &message)
 }
 
-/// Builds the error that reports to the sender of `framed` that a rule forbids the packet: code 13
-/// of IPv4 (RFC 1812 5.2.7.1), or code 1 of IPv6 (RFC 4443 3.1).
+/// Builds the error that tells the sender of `framed` that a rule forbids the packet: code 13 of
+/// IPv4 (RFC 1812 5.2.7.1), or code 1 of IPv6 (RFC 4443 3.1).
 ///
 /// Returns a framed packet for the sender, or `None` if no error may be sent. `from` is an address
 /// of the same IP version.

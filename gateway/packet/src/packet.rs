@@ -3,10 +3,9 @@
 //!
 //! Every packet of a peer passes [`check`] or [`check_plain`] before it reaches the device. Every
 //! packet of the device passes [`from_device`]. A valid packet has no more effect on the kernel
-//! than a packet from a neighbouring host: all lengths agree, the transport checksum is the only
-//! checksum that the kernel completes, and each super-packet is one that the kernel itself could
-//! have built. The gateway checks whether source and destination belong to the tunnel
-//! (`gateway/src/roles/network/addresses.rs`).
+//! than a packet from a neighbouring host: all lengths agree, the kernel completes the transport
+//! checksum only, and the kernel itself could have built each super-packet. The gateway checks
+//! whether source and destination belong to the tunnel (`gateway/src/roles/network/addresses.rs`).
 //!
 //! Read next: `packet/network.rs`, `packet/offload.rs`.
 

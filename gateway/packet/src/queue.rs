@@ -186,8 +186,8 @@ impl<T> FqCodel<T> {
     ///
     /// If the queue then exceeds its limits, drops items from the head of the longest flow and
     /// returns the dropped items. The result allocates memory only if the call drops an item. RFC
-    /// 8290 drops half of that flow at once (4.1.3), which would be thousands of segments for
-    /// super-packets.
+    /// 8290 (4.1.3) drops half of the longest flow at once. With super-packets, that would be
+    /// thousands of segments.
     pub fn push(&mut self, now: Instant, flow_hash: u32, length: usize, item: T) -> Vec<T> {
         let at = self.flow_at(flow_hash);
         let entry = self.store(Entry {

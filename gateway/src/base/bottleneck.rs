@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use muxtunnel_gateway_config::status::Limit;
 
-/// A cause is the limit if it takes at least this fraction of the interval, or if this fraction of
-/// a resource is in use.
+/// If a cause holds for at least this fraction of the interval, or at least this fraction of a
+/// resource is in use, the cause or the resource is the limit.
 const MOST: f64 = 0.5;
 /// Fraction of the interval above which the busiest worker is short of CPU time.
 const CPU_FULL: f64 = 0.9;
@@ -62,9 +62,9 @@ pub(crate) struct SampleInterval {
 }
 
 impl SampleInterval {
-    /// Returns the verdict. The gateway's own CPU and memory are checked first. A gateway that is
-    /// short of CPU time or memory reads and writes late, which looks like a limit of the peer or
-    /// the path.
+    /// Returns the verdict. The gateway's own CPU and memory are checked first. If a gateway is
+    /// short of CPU time or memory, it reads and writes late. In the kernel's figures, this delay
+    /// looks like a limit of the peer or the path.
     pub(crate) fn limit(&self) -> Limit {
         if self.is_idle() {
             Limit::Idle

@@ -17,7 +17,8 @@ use crate::base::counters::StreamCounters;
 use crate::base::pace::Pace;
 use crate::base::token_bucket::Bucket;
 
-/// Burst: after a pause, as many connections are admitted at once as the rate admits in this time.
+/// Burst: after a pause, the forward admits at once as many connections as the rate admits in this
+/// time.
 const OPENS_BURST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! The log: a separate thread writes the lines of `tracing` to stderr.
 //!
 //! A worker only appends to a buffer. A worker never waits for the reader of stderr, and only the
-//! first line of a batch wakes the thread. With a wake and a write for each line, the log line of a
-//! closed stream cost a fifth as much as the open of a stream (measured with `muxlab load opens`).
-//! Lines that do not fit into the buffer are dropped and counted. `RUST_LOG` selects the lines:
+//! first line of a batch wakes the thread. With a wake and a write for each line, logging a closed
+//! stream cost a fifth as much as opening a stream (measured with `muxlab load opens`). Lines that
+//! do not fit into the buffer are dropped and counted. `RUST_LOG` selects the lines:
 //! `info,muxgate::streams=warn` omits the lines of closed streams.
 
 use std::fmt::{self, Debug, Write as _};

@@ -1,8 +1,10 @@
 //! The only sanitizer of foreign text in log lines, answers and errors.
 //!
-//! A peer, a client or a rendezvous may send any text. Escapes prevent three attacks: a line break
-//! that starts a forged line, an escape sequence that reaches the terminal that shows the log, and
-//! the text ` code=`, which looks like a field of the gateway.
+//! A peer, a client or a rendezvous may send any text. The escapes prevent three attacks:
+//!
+//! - A line break starts a forged line.
+//! - An escape sequence controls the terminal that shows the log.
+//! - The text ` code=` looks like a field of the gateway.
 
 use std::fmt::{self, Write};
 

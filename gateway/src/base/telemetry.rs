@@ -302,8 +302,8 @@ impl Telemetry {
         self.session_panics.load(Relaxed)
     }
 
-    /// Counts an open that an exit did not take during its shutdown, and that is retried on another
-    /// session.
+    /// Counts an open that another session retries, because the exit of the first session was
+    /// shutting down.
     pub(crate) fn count_retried(&self) {
         self.opens_retried.fetch_add(1, Relaxed);
     }

@@ -16,8 +16,8 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a bucket. `per_second` is at least 1. `burst` is the amount that may pass at once
-    /// after a pause, given as the time that the amount needs at the rate.
+    /// Creates a bucket. `per_second` is at least 1. `burst` limits the amount that may pass at
+    /// once after a pause. It is the time that this amount needs at the rate.
     pub(crate) fn new(per_second: u64, burst: Duration) -> Self {
         debug_assert!(per_second > 0);
         Self {

@@ -61,8 +61,8 @@ pub(crate) struct Account {
     sent: Cell<u64>,
     /// Number of payload bytes that the local socket took.
     received: Cell<u64>,
-    /// The number of bytes and events at the last check that found a change, and the time of that
-    /// check.
+    /// Facts about the last check that found a change: the number of bytes and events at that time,
+    /// and the time.
     heard: Cell<(u64, Instant)>,
 }
 

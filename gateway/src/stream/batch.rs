@@ -92,7 +92,7 @@ impl Batch {
         Ok(Self { buffer, layout })
     }
 
-    /// Writes the header of the packet that begins at payload byte `start` in front of that byte.
+    /// Writes a header in front of payload byte `start`, which is the first byte of a packet.
     pub(crate) fn put_header(&mut self, start: usize, header: &[u8]) {
         debug_assert_eq!(start % self.layout.payload, 0);
         debug_assert_eq!(header.len(), self.layout.header);

@@ -1,5 +1,5 @@
-//! Payload buffers, which hold bytes from local sockets to a carrier, bytes just read from a
-//! carrier, or bytes that wait for a local socket.
+//! Payload buffers. A buffer holds bytes on the way from a local socket to a carrier, bytes just
+//! read from a carrier, or bytes that wait for a local socket.
 //!
 //! A [`Pool`] keeps a worker's idle buffers, the most recently used first, so that a few buffers
 //! remain in the processor's cache. A [`Share`] bounds the buffers of one session's sources, so
@@ -89,8 +89,8 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer that no share bounds: the buffer into which a carrier is read, or a buffer of
-    /// an inbox, which credit bounds.
+    /// Takes a buffer that no share bounds. A reader of a carrier takes such a buffer. An inbox
+    /// also does, because the stream's credit bounds an inbox.
     pub(crate) fn take(self: &Rc<Self>, size: Size) -> Buffer {
         self.hand_out(size, None)
     }

@@ -1,8 +1,12 @@
 //! Receive windows and their common budget.
 //!
-//! A window is the sum of `credit` (bytes that the peer may still send), `buffered` (bytes received
-//! but not yet taken) and `owed` (bytes taken but not yet returned as credit). The session's
-//! [`Budget`] reserves the sum, so memory is bounded regardless of the peer.
+//! A window is the sum of three numbers of bytes:
+//!
+//! - `credit`: the peer may still send these bytes
+//! - `buffered`: received, but not yet taken by the local socket
+//! - `owed`: taken, but not yet returned to the peer as credit
+//!
+//! The session's [`Budget`] reserves the sum, so memory is bounded regardless of the peer.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! The loss and addition of carriers while streams continue.
 //!
-//! A lost carrier is settled once the peer has reported how many of the carrier's bytes arrived and
-//! the express carrier has taken over the remaining bytes, in the original order. Before that, the
-//! session sends no frame that must follow a frame of the lost carrier.
+//! To settle a lost carrier, the peer reports how many of the carrier's bytes arrived. The express
+//! carrier then takes over the remaining bytes, in the original order. While a lost carrier is not
+//! settled, the session sends no frame that must follow a frame of this carrier.
 
 use std::time::Instant;
 
@@ -209,8 +209,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// The time at which the session ends if the peer still has not reported on a lost carrier, for
-    /// example because no other carrier exists for the report.
+    /// The time at which the session ends, unless the peer reports on each lost carrier before. For
+    /// example, there may be no carrier for the report.
     pub(super) fn resume_deadline(&self) -> Option<Instant> {
         Some(self.lost.since()? + self.config.resume_timeout)
     }

@@ -45,7 +45,8 @@ impl Rtt {
         self.smoothed.unwrap_or(ASSUMED)
     }
 
-    /// The path's round trip without this side's queues, once both measurements exist.
+    /// The path's round trip without this side's queues. `None` until both the transport and a PING
+    /// have measured a round trip.
     pub(super) fn path(&self) -> Option<Duration> {
         Some(self.transport?.max(self.least?))
     }

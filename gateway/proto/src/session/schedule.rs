@@ -224,7 +224,7 @@ impl Schedule {
             .collect()
     }
 
-    /// A bulk stream that waits for `carrier` and that `may` permits on another carrier.
+    /// A bulk stream that waits for `carrier`, and for which `may` permits another carrier.
     pub(crate) fn movable(
         &self,
         carrier: CarrierId,

@@ -30,9 +30,9 @@ const INITIAL_BYTES: u64 = 1 << 20;
 /// A stream that consumes this many bytes in a sample interval is a bulk stream.
 const BULK_BYTES: u64 = 1 << 10;
 
-/// The longest round trip that bulk within its bound can cause, on a path whose own round trip is
-/// `rtt`. A longer round trip has a different cause, such as a changed path or other traffic in the
-/// path's queues.
+/// The longest round trip that bulk can cause while it keeps its bound. `rtt` is the path's own
+/// round trip. A longer round trip has a different cause, such as a changed path or other traffic
+/// in the path's queues.
 pub(crate) fn round_trip_max(rtt: Duration) -> Duration {
     2 * (rtt + ALLOWANCE) + rtt / SPREAD + ALLOWANCE
 }
@@ -49,7 +49,7 @@ pub(crate) struct BulkShare {
     consumed: u64,
     streams: u64,
     streams_before: u64,
-    /// Number of streams that consumed payload in this sample interval, whether bulk or not.
+    /// Number of streams, bulk or small, that consumed payload in this sample interval.
     active: u64,
     /// The last sample interval with a small stream.
     small_in: Option<u64>,
@@ -112,9 +112,9 @@ impl BulkShare {
     }
 
     /// Updates the bound after a sample interval of `time`. The bound rises fast, because a window
-    /// that limits its stream must be well above the carrier's congestion window from the start,
-    /// and must grow as fast. The bound falls slowly, because a process that waits for a processor
-    /// appears to have a lower rate.
+    /// that limits its stream must start well above the carrier's congestion window, and must grow
+    /// as fast as this congestion window. The bound falls slowly, because a process that waits for
+    /// a processor appears to have a lower rate.
     fn measured(&mut self, rtt: Duration, time: Duration) {
         if self.active > self.streams {
             self.small_in = Some(self.stretch);

@@ -24,9 +24,9 @@ const STALL_MAX: Duration = Duration::from_secs(10);
 /// Pieces of payload are joined up to this length, so that many small pieces cost little more than
 /// a few large pieces.
 const PIECE_BYTES: usize = 64 << 10;
-/// Maximum number of bytes of payload that wait for the library, plus encrypted bytes that are not
-/// sent. One batch may exceed this limit. The library reads nothing while it waits to write, so
-/// [`super::wire`] has room for more bytes than this number.
+/// Maximum number of payload bytes that wait for the library, plus encrypted bytes that wait for
+/// the transport. One batch may exceed this limit. The library reads nothing while it waits to
+/// write, so [`super::wire`] has room for more bytes than this number.
 const QUEUED_MAX: usize = 512 << 10;
 /// Maximum number of refusals that the library has not sent. The library sends no refusals during a
 /// key exchange.
@@ -39,12 +39,12 @@ const CLOSED_FIRST_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct Shared {
     channels: Mutex<BTreeMap<u32, Arc<Chan>>>,
-    /// Number of bytes of payload that arrived and that no local end has taken.
+    /// Number of received payload bytes that wait for their local ends.
     held: AtomicUsize,
     held_max: usize,
     /// Notified when a local end has taken payload.
     taken: Notify,
-    /// Number of bytes of payload that wait for the library, plus encrypted bytes that wait for the
+    /// Number of payload bytes that wait for the library, plus encrypted bytes that wait for the
     /// transport.
     queued: AtomicUsize,
     unqueued: Notify,
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// Number of bytes of payload that arrived and that no local end has taken.
+    /// Number of received payload bytes that wait for their local ends.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
@@ -314,7 +314,7 @@ pub(crate) struct Chan {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Vec<u8>>,
-    /// Number of bytes that arrived and that the local end has not taken.
+    /// Number of received bytes that wait for the local end.
     held: usize,
     took: Instant,
     /// Whether the peer has ended its half.

@@ -263,8 +263,8 @@ async fn a_target_that_resets_resets_the_client_behind_what_it_sent(protocol: &s
     assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Only the reset of the exit's half distinguishes a target that reset its connection from a target
-/// that ended it.
+/// A target may reset or end its connection. Only the reset of the exit's half tells the entry
+/// which of both happened.
 async fn a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same(protocol: &str) {
     let (entry, _exit, listener) = sessions(protocol).await;
     let (mut client, _end) = open(&entry, "tcp://web:80").await;

@@ -137,9 +137,9 @@ impl Driver {
         });
     }
 
-    /// After the end of the session and its last events, cuts the streams that are still open.
-    /// These streams exist, for example, if the session ended without a carrier, because such a
-    /// session does not report the ends of its streams. Returns whether this call cut the streams.
+    /// After the end of the session and its last events, cuts the streams that are still open. For
+    /// example, a session that ended without a carrier does not report the ends of its streams.
+    /// Returns whether this call cut the streams.
     pub(super) fn bury(self: &Rc<Self>) -> bool {
         if self.ending.stage.get() != Stage::Ended {
             return false;

@@ -1,10 +1,10 @@
 //! Counts the carriers that each peer holds at an exit, and chooses the carrier to evict at the
 //! limit.
 //!
-//! A single peer may hold all places. A carrier is *silent* if its peer has opened nothing on it
-//! and its protocol has no handshake (JMUX), so the peer may be idle or dead. A silent carrier
-//! keeps its place while places are free. When the exit evicts a carrier of a peer, silent carriers
-//! go first. The number of places bounds this table.
+//! A single peer may hold all places. A carrier is *silent* if its protocol has no handshake (JMUX)
+//! and the peer has opened nothing on the carrier. The peer of a silent carrier may be idle or
+//! dead. A silent carrier keeps its place while places are free. When the exit evicts a carrier of
+//! a peer, silent carriers go first. The number of places bounds this table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

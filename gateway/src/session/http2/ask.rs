@@ -1,5 +1,6 @@
-//! Requests of the peer. A request is a CONNECT for a stream, or a connection that arrived at a
-//! listener of the peer and that this side accepts.
+//! Requests of the peer. A request is a CONNECT for a stream. The peer also requests a stream with
+//! a message on a listener's stream: a connection has arrived at the peer's listener, and this side
+//! accepts or refuses the connection.
 
 use std::future::poll_fn;
 use std::rc::Rc;

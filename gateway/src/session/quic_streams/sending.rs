@@ -2,8 +2,8 @@
 //!
 //! The library does not report how many bytes a peer takes. So a stream offers a batch, the library
 //! takes a part, and the rest waits here, outside the session's buffers. If the library did not
-//! take a batch at once, the stream offers half as much next time, which keeps the rests of stalled
-//! streams small. [`RESTS_MAX`] bounds all rests together. Above this bound, each stream offers
+//! take a batch at once, the stream offers half as much next time. So the rests of stalled streams
+//! stay small. [`RESTS_MAX`] bounds all rests together. Above this bound, each stream offers
 //! [`OFFER_MIN`].
 //!
 //! `memory.retain` bounds the unacknowledged bytes. At that bound the library takes nothing from
