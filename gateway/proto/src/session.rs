@@ -103,9 +103,9 @@ pub trait Session: Debug {
 
     /// Registers interest in credit: the driver has payload for a stream whose capacity is zero.
     /// [`Event::Writable`] reports new capacity. While a batch of the stream waits, no event
-    /// reports it: the stream has capacity again once [`Self::poll_transmit`] returns the batch's
-    /// last frame. If the driver has no payload at [`Event::Writable`], it calls this function
-    /// again, so that the next stream gets the credit.
+    /// reports new capacity: the stream has capacity again once [`Self::poll_transmit`] returns the
+    /// batch's last frame. If the driver has no payload at [`Event::Writable`], it calls this
+    /// function again, so that the next stream gets the credit.
     fn want_credit(&mut self, stream: StreamId);
 
     /// The driver has read `length` bytes of the local socket into the buffer `token`; `length` is
@@ -249,8 +249,8 @@ pub trait Session: Debug {
     /// acknowledgement.
     fn retained_bytes(&self) -> u64;
 
-    /// The distribution of a stream's credit, for status pages and for tests that no credit is
-    /// lost.
+    /// The distribution of a stream's credit, for status pages, and for tests that check that no
+    /// credit is lost.
     fn credit(&self, stream: StreamId) -> Option<CreditView>;
 }
 

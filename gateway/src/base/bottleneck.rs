@@ -12,14 +12,15 @@ use muxtunnel_gateway_config::status::Limit;
 /// If a cause holds for at least this fraction of the interval, or at least this fraction of a
 /// resource is in use, the cause or the resource is the limit.
 const MOST: f64 = 0.5;
-/// Fraction of the interval above which the busiest worker is short of CPU time.
+/// If the busiest worker was running or ready to run for more than this fraction of the interval,
+/// the worker is short of CPU time.
 const CPU_FULL: f64 = 0.9;
-/// Used fraction of the receive budget above which the budget is full.
+/// If more than this fraction of the receive budget is in use, the budget is full.
 const BUDGET_FULL: f64 = 0.9;
-/// Fraction of the congestion window in flight above which the window is a limit.
+/// If more than this fraction of the congestion window is in flight, the window is a limit.
 const WINDOW_FULL: f64 = 0.9;
-/// Bytes per second, both directions together, below which a carrier is idle. Keepalives send fewer
-/// bytes.
+/// A carrier that moves fewer bytes per second, in both directions together, is idle. Keepalives
+/// send fewer bytes.
 const IDLE_RATE: f64 = 1000.0;
 
 /// The activity of one carrier in an interval of about one second.

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Pause between two reads of the files; equal to the pause for the configuration.
+/// Pause between two reads of the files. The configuration file is read at the same interval.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that cannot be used.

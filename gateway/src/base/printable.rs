@@ -34,7 +34,7 @@ impl<W: Write> Write for Escape<W> {
 }
 
 /// Whether a character is escaped: a control character, a character that ends a line, or a
-/// character that reorders others.
+/// character that reorders other characters.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -59,8 +59,8 @@ struct RawTcpInfo {
     rest: u32,
 }
 
-/// Free memory that remains at the end of a thread's heap, because frames of 1 MiB are allocated
-/// and freed many times per second.
+/// Number of free bytes that the allocator keeps at the end of a thread's heap. Frames of 1 MiB are
+/// allocated and freed many times per second.
 #[cfg(target_env = "gnu")]
 const FREE_KEPT_BYTES: libc::c_int = 8 << 20;
 
@@ -190,7 +190,7 @@ pub(crate) fn usage() -> Usage {
 /// The system call fails; `PermissionDenied`: the file is of a type that is always ready.
 #[allow(unsafe_code)]
 pub(crate) fn watched(file: File, interest: Interest) -> std::io::Result<AsyncFd<File>> {
-    // SAFETY: a `File` owns its descriptor, which stays open and the same until the file is
+    // SAFETY: a `File` owns its descriptor, which stays open and does not change until the file is
     // dropped. An `AsyncFd` behind a shared reference gives no access to it as `&mut`.
     let watched = unsafe { AsyncFd::register_with_interest(file, interest) };
     watched.map_err(Into::into)
@@ -201,8 +201,8 @@ pub(crate) fn statement(code: u32, value: u32) -> libc::sock_filter {
     jump(code, value, 0, 0)
 }
 
-/// Works as [`statement`]. The instruction skips `holds` instructions if the comparison holds,
-/// otherwise `fails`.
+/// Works as [`statement`]. If the comparison holds, the instruction skips `holds` instructions,
+/// otherwise `fails` instructions.
 pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_filter {
     libc::sock_filter {
         // All codes have 8 bits.
@@ -215,7 +215,8 @@ pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_fi
 
 /// Makes `program` choose among the sockets that share the port of `socket`
 /// (SO_ATTACH_REUSEPORT_CBPF, socket(7)). The program reads the datagram from its first byte. The
-/// program returns the index of a socket in the order in which the sockets were bound.
+/// program returns the index of a socket. Sockets are numbered in the order in which they were
+/// bound.
 ///
 /// # Errors
 /// The system call fails.

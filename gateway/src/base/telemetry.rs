@@ -186,7 +186,7 @@ impl Telemetry {
         self.carriers.lock().insert(stats.id, Arc::clone(stats));
     }
 
-    /// Records that the carrier has ended. `retired`: whether the carrier ended in order, since
+    /// Records that the carrier has ended. `retired`: whether the carrier was retired, because
     /// fewer carriers were needed.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(&stats.id);
@@ -273,7 +273,7 @@ impl Telemetry {
     }
 
     /// Whether every worker listens, every worker of an entry has a carrier, and the gateway is not
-    /// draining. (A worker without a carrier resets its share of the connections.)
+    /// draining. A worker without a carrier would reset its share of the connections.
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed = self.role == Role::Entry;
         let ready = |worker: &WorkerState| {
@@ -287,7 +287,7 @@ impl Telemetry {
         self.carriers_lost.load(Relaxed)
     }
 
-    /// Number of carriers that ended in order, since fewer were needed.
+    /// Number of carriers that were retired, because fewer were needed.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
     }

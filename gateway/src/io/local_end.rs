@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::duplex::{Duplex, readable};
 use super::local_socket::LocalSocket;
 
-/// Bounds of a drain: how long the other end may still send, and how many bytes.
+/// Bounds of a drain: how long the other end may still send, and how many bytes it may send.
 pub(super) const GOODBYE_TIME: Duration = Duration::from_secs(2);
 const GOODBYE_BYTES_MAX: usize = 256 << 10;
 /// Interval at which the drain checks whether the kernel's last bytes are acknowledged.
@@ -45,8 +45,8 @@ pub(crate) trait LocalEnd: Duplex + Debug {
     /// return the end of the stream.
     fn take_failure(&self) -> Error;
 
-    /// Makes the connection end in order: the written bytes are delivered, then the end of file,
-    /// without a reset.
+    /// Makes the connection end without a reset: the system delivers the written bytes, then the
+    /// end of file.
     fn end_in_order(&self);
 
     /// Whether the other end has received all written bytes, as far as this is known.

@@ -206,8 +206,8 @@ pub(crate) fn oracle(input: &[u8]) {
     assert_eq!(source(head, body), Ok(said));
 }
 
-/// Reads a header of either version to its end, in pieces of any size, and no byte after the
-/// header.
+/// Checks that a header of either version is read to its end, in pieces of any size, and that no
+/// byte after the header is read.
 #[cfg(any(test, feature = "oracles"))]
 fn oracle_of_pieces(input: &[u8]) {
     let mut read = 0;

@@ -164,7 +164,8 @@ pub(crate) trait Path {
         keepalive: KeepaliveConfig,
     ) -> Result<()>;
 
-    /// Makes the transport accept no more bytes while about `bytes` unsent bytes wait.
+    /// Limits the unsent bytes to about `bytes`: at this number, the transport accepts no more
+    /// bytes.
     ///
     /// # Errors
     /// The system's error.

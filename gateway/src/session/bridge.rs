@@ -195,8 +195,8 @@ impl<L: Link> Bridge<L> {
         for dial in dials.into_values().flatten() {
             dial.abort();
         }
-        // Without a reason from this side, streams get the end from their link after the received
-        // bytes.
+        // If this side gives no reason, each stream first delivers the received bytes, and then
+        // gets its end from the link.
         if let Some(reason) = reason {
             let streams = self.all_streams();
             streams.iter().for_each(|io| io.abandon(reason, None));

@@ -40,8 +40,8 @@ const QUIET: Duration = Duration::from_secs(30);
 const REGRET: Duration = Duration::from_secs(10 * 60);
 /// Time between two removals of carriers on an idle session.
 const QUIET_NEXT: Duration = Duration::from_secs(5);
-/// Part of the remaining carriers' capacity that the load may use. Above this part, one more
-/// carrier counts as needed.
+/// If the rate exceeds this part of the capacity of one bulk carrier fewer, the session needs all
+/// of its carriers.
 const FULL: f64 = 0.9;
 /// Rate below which a session is idle, in bytes per second.
 const IDLE_RATE: f64 = 16e3;

@@ -312,7 +312,7 @@ impl Driver {
     }
 }
 
-/// Reads the clock of the event loop's timers, so that a test that moves this clock moves every
+/// Reads the clock of the event loop's timers. So a test that moves this clock also moves every
 /// timer.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()

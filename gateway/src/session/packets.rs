@@ -51,7 +51,7 @@ pub(crate) struct PacketQueue {
     /// Notified when the assignment is known.
     assigned_wake: Notify,
     wake: Notify,
-    /// Held by the only carrier that takes packets, if carriers take packets by themselves.
+    /// Held by the carrier that has the right to take packets (`Self::turn`).
     turn: Mutex<()>,
     /// Bytes of packets sent minus bytes of streams sent, while both had something to send.
     lead: Cell<i64>,

@@ -27,7 +27,8 @@ pub(crate) const SMALL_MAX: usize = 64;
 pub(crate) const LARGE_MAX: usize = 8;
 /// Number of further buffers of a session for streams with a rate limit: 1.25 MiB. These buffers
 /// are separate, because a stream with a rate limit holds the turn among all sessions while it
-/// takes a buffer. So the stream must not wait for other streams.
+/// takes a buffer. While it holds the turn, the stream must not wait for the buffer of another
+/// stream.
 const PACED_SMALL_MAX: usize = 16;
 const PACED_LARGE_MAX: usize = 4;
 /// A kept buffer is cut if the used part is smaller than the buffer's size divided by this number.
@@ -105,8 +106,8 @@ impl Pool {
     }
 }
 
-/// The bound on a worker's buffers for the sources of one session: a number of buffers for each
-/// carrier, for the highest number of carriers that the session has had.
+/// The bound on a worker's buffers for the sources of one session: a fixed number of buffers, times
+/// the highest number of carriers that the session has had.
 #[derive(Debug)]
 pub(crate) struct Share {
     pool: Rc<Pool>,
@@ -213,7 +214,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes the permit out, because something other than the share bounds the buffer from now on.
+    /// Takes the permit out. From now on, something other than the share bounds the buffer.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }

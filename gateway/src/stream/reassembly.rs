@@ -35,8 +35,8 @@ impl Reassembly {
         self.next == offset
     }
 
-    /// Records that the next `length` bytes are with the local socket or in `inbox`, and moves the
-    /// pieces that follow them into `inbox`.
+    /// Records that the local socket or `inbox` has taken the next `length` bytes. Moves the pieces
+    /// that follow these bytes into `inbox`.
     pub(crate) fn pass(&mut self, length: usize, inbox: &mut Inbox, pool: &Rc<Pool>) {
         self.next += length as u64;
         while let Some(piece) = self.early.first_entry()

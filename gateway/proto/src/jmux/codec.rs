@@ -66,7 +66,8 @@ pub enum Control {
     Close {
         /// The receiver's number.
         recipient: ChannelId,
-        /// The stream was cut: the receiver resets its socket. Only if the extension was agreed.
+        /// The stream was cut: the receiver resets its socket. Sent only if both sides agreed on
+        /// the extension.
         abort: bool,
     },
 }

@@ -49,8 +49,8 @@ enum RemoteEnd {
 /// The meaning of the peer's CLOSE.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CloseMeaning {
-    /// No new information, because the peer had already ended the stream, or this side had given it
-    /// up.
+    /// CLOSE reports nothing new, because the peer had already ended the stream, or this side had
+    /// given the stream up.
     Confirmed,
     /// The peer's end of file.
     Finished,

@@ -28,7 +28,7 @@ const GAINS_CRUISE: [u64; 8] = [1400, 600, 1000, 1000, 1000, 1000, 1000, 1000];
 const GAIN_WINDOW: u64 = 2000;
 /// The path is full when the rate has not grown by a quarter within this many round trips.
 const ROUNDS_FULL: u8 = 3;
-/// The window before any measurement (RFC 6928 has 10; KCP's own window is 32).
+/// The window before any measurement: 32 segments, as in KCP. RFC 6928 has 10 segments.
 const WINDOW_FIRST: u64 = 32 * SEGMENT;
 /// Smallest window. One iteration of the event loop may have to send this many bytes at once.
 const WINDOW_MIN: u64 = 64 * SEGMENT;
@@ -39,8 +39,7 @@ const WINDOW_LOST: u64 = 4 * SEGMENT;
 const RTT_MIN: u64 = 2_000;
 /// The shortest round trip is valid for this time, in microseconds.
 const RTT_EXPIRES: u64 = 10_000_000;
-/// Duration, in microseconds, of a reduced sending rate that measures the shortest round trip
-/// again.
+/// How long the sending rate is reduced to measure the shortest round trip again, in microseconds.
 const RTT_PROBE: u64 = 200_000;
 /// Duration of a burst at the current rate after a pause, in microseconds: the precision of timers.
 const BURST: u64 = 2_000;

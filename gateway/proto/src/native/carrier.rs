@@ -1,5 +1,5 @@
 //! One carrier of a native session: its hello, its own queue, and the number of bytes that both
-//! ends have received on it.
+//! ends have received on the carrier.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -102,8 +102,8 @@ impl Carrier {
         self.received
     }
 
-    /// A frame, or its header, of `length` bytes was received. `asks`: the frame needs an
-    /// acknowledgement.
+    /// Records that `length` bytes were received: a whole frame, or the header before a payload.
+    /// `asks`: the frame needs an acknowledgement.
     pub(super) fn take(&mut self, now: Instant, length: usize, asks: bool) {
         self.received += length as u64;
         self.now = now;

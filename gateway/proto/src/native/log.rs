@@ -132,8 +132,8 @@ impl SendLog {
         Ok(())
     }
 
-    /// Ends the log of a lost carrier, of which the peer has received `received` bytes: whole
-    /// frames and a part of one payload. Returns the frames to send again, in order.
+    /// Ends the log of a lost carrier, on which the peer has received `received` bytes: whole
+    /// frames, and possibly a part of one payload. Returns the frames to send again, in order.
     pub(super) fn end(
         mut self,
         received: u64,

@@ -15,8 +15,8 @@ pub(super) struct Lost {
     pub(super) since: Instant,
     pub(super) log: SendLog,
     pub(super) again: VecDeque<Again>,
-    /// Whether the peer has reported the number of received bytes, so that `again` only waits for a
-    /// carrier.
+    /// Whether the peer has reported the number of received bytes. The frames in `again` then only
+    /// wait for another carrier.
     pub(super) told: bool,
     /// Streams whose batch waited for the carrier.
     pub(super) waiting: Vec<(StreamId, usize)>,

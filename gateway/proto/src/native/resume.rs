@@ -209,7 +209,7 @@ impl NativeSession {
         Ok(())
     }
 
-    /// The time at which the session ends, unless the peer reports on each lost carrier before. For
+    /// If the peer does not report on each lost carrier before this time, the session ends. For
     /// example, there may be no carrier for the report.
     pub(super) fn resume_deadline(&self) -> Option<Instant> {
         Some(self.lost.since()? + self.config.resume_timeout)

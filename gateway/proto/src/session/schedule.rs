@@ -273,7 +273,7 @@ fn choose(queues: &mut Queues, flows: &mut BTreeMap<StreamId, Flow>) -> Option<(
     Some((stream, Class::Bulk))
 }
 
-/// The next stream whose turns have granted at least as many bytes as its batch has.
+/// The next stream whose deficit is at least as large as its batch.
 fn turn(queue: &mut VecDeque<StreamId>, flows: &mut BTreeMap<StreamId, Flow>) -> Option<StreamId> {
     loop {
         let stream = queue.pop_front()?;

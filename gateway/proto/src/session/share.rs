@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Time that both gateways may take, in addition to the path's round trip, before the carrier has
 /// no payload to send.
 const ALLOWANCE: Duration = Duration::from_micros(1000);
-/// [`ALLOWANCE`] while small streams are active, since small streams wait behind the bulk in
-/// flight.
+/// Replaces [`ALLOWANCE`] while small streams are active, since small streams wait behind the bulk
+/// in flight.
 const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(30);
 /// Tolerance of [`round_trip_max`]: the path's round trip divided by this number, plus one more
 /// [`ALLOWANCE`]. Within the tolerance, the path is treated as unchanged.

@@ -279,7 +279,8 @@ impl Arbiter {
         number.map(|number| Victim { number, is_pardon })
     }
 
-    /// Whether to drop a new connection, so that `permits` of `arrivals` have time for a proof.
+    /// Whether to drop a new connection. If more than `permits` connections of `arrivals` arrive in
+    /// the time of a proof, chance decides.
     fn drops_early(
         &self,
         now: Instant,

@@ -31,8 +31,8 @@ const QUEUED_MAX: usize = 512 << 10;
 /// Maximum number of refusals that the library has not sent. The library sends no refusals during a
 /// key exchange.
 const REFUSED_MAX: usize = 256;
-/// Maximum number of channels that this side closed before the peer. The library keeps about 3 KiB
-/// for each of these channels.
+/// Maximum number of channels that this side closed before the peer did. The library keeps about 3
+/// KiB for each of these channels.
 const CLOSED_FIRST_MAX: usize = 16_384;
 
 /// State that a connection's tasks share.
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     /// transport.
     queued: AtomicUsize,
     unqueued: Notify,
-    /// Gives the tasks that wait to queue payload their turns in the order of arrival.
+    /// Orders the tasks that wait to queue payload: each gets its turn in the order of arrival.
     turn: tokio::sync::Mutex<()>,
     /// Refusals that were not sent, as far as this is known.
     refused: Mutex<VecDeque<ChannelReadHalf>>,
@@ -427,7 +427,7 @@ impl Chan {
         self.shared.let_go(taken);
     }
 
-    /// Stops receiving. `cut` is the reason for the stream, if the stream does not have one yet.
+    /// Stops receiving. If the stream has no reason for its end yet, `cut` becomes the reason.
     pub(crate) fn stop(&self, cut: Option<Cut>) {
         let mut state = self.state.lock();
         let dropped = state.discard();

@@ -41,7 +41,8 @@ use socket::Socket;
 
 /// Maximum number of received bytes of an unproved peer: KCP's smallest window.
 const UNPROVED_BYTES: usize = 128 * PAYLOAD_BYTES_MAX;
-/// Bounds of each direction's window for any configuration. A window of 16 bits covers up to 90 MB.
+/// Bounds of each direction's window for any configuration. KCP's window field has 16 bits, which
+/// suffices for up to 90 MB.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// Interval at which a dialler repeats its first request, since any datagram may be lost.

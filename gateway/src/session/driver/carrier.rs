@@ -49,7 +49,7 @@ pub(crate) struct Carrier {
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
-    /// Whether the session may have frames to transmit that the writer has not checked for yet.
+    /// Whether the session may have new frames to transmit since the writer last checked.
     transmits: Cell<bool>,
     transmit_wake: Notify,
     close_wake: Notify,

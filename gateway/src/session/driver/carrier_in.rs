@@ -24,8 +24,8 @@ use crate::stream::pipe::SPLICE_BYTES_MIN;
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
 /// The read buffer has room for a packet after another packet.
 const _: () = assert!(LARGE_BYTES >= 2 * (HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX));
-/// Maximum number of one stream's payload frames in one write: a full buffer of the smallest bulk
-/// packets.
+/// Maximum number of payload frames of one stream in one write. A full buffer of the smallest bulk
+/// packets has fewer.
 const RANGES_MAX: usize = 96;
 const _: () = assert!(RANGES_MAX * PACKET_BYTES_MIN > LARGE_BYTES);
 

@@ -288,8 +288,8 @@ impl StreamIo {
         self.account.quiet_for(now, self.life.steps())
     }
 
-    /// Whether payload waits for its socket, and whether payload waits for earlier payload that is
-    /// missing.
+    /// Two facts: whether payload waits for its socket, and whether payload waits for earlier
+    /// payload that is missing.
     #[cfg(test)]
     pub(super) fn holds(&self) -> (bool, bool) {
         let gap = !self.reassembly.borrow().is_empty();

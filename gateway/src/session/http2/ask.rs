@@ -115,9 +115,9 @@ impl Ask for Asked {
     fn refuse(self, refusal: &Refusal) {
         match self.by {
             By::Connect(mut answer, _) => {
-                // A closed connection needs no answer. When this value is dropped, the library
-                // resets the stream for the bytes that the peer sends after the answer (section
-                // 8.1).
+                // A closed connection needs no answer. The peer may send bytes after the answer.
+                // When this value is dropped, the library resets the stream because of such bytes
+                // (section 8.1).
                 let _ = answer.send_response(answer::refused(refusal), true);
             }
             By::Arrival(arrived) => arrived.refuse(refusal),

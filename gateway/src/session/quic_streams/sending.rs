@@ -27,7 +27,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{Framing, Traffic};
 use crate::session::bridge::link::{Held, Payload, Sender, Unsent};
 
-/// Number of bytes in all rests of a connection above which each stream offers [`OFFER_MIN`].
+/// If all rests of a connection together have more bytes than this, each stream offers
+/// [`OFFER_MIN`].
 const RESTS_MAX: usize = 8 << 20;
 /// Minimum number of bytes that a stream offers.
 const OFFER_MIN: usize = 8 << 10;
@@ -70,7 +71,8 @@ impl AsRef<[u8]> for Batch {
     }
 }
 
-/// How many of `retain` bytes bulk may have sent without an acknowledgement.
+/// How many bytes bulk may have sent without an acknowledgement, if `retain` is the limit for all
+/// streams.
 pub(super) fn bulk_share(retain: u64) -> usize {
     usize::try_from(retain / 8 * 7)
         .unwrap_or(usize::MAX)

@@ -85,7 +85,7 @@ impl Sender {
         arrivals.bytes += length;
         arrivals.segments += 1;
         // An acknowledgement of an earlier transmission does not measure the round trip of the last
-        // one.
+        // transmission.
         let is_last = match time {
             Some(time) => time == segment.time,
             None => !segment.again,

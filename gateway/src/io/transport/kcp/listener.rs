@@ -89,8 +89,8 @@ impl KcpListener {
             if let Some(accepted) = self.accepted.borrow_mut().pop_front() {
                 return Ok(accepted);
             }
-            // Datagrams of unknown peers get one call in each turn of the event loop, as a carrier
-            // does, even during a flood.
+            // In each turn of the event loop, one call receives datagrams of unknown peers, even
+            // during a flood. A carrier also gets one call in each turn.
             tokio::task::yield_now().await;
             self.socket.readable().await?;
             let mut datagrams = VecDeque::new();

@@ -1,5 +1,5 @@
-//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). Plain bytes are copied before they are
-//! sealed only if a record takes them from several slices.
+//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). If a record takes plain bytes from
+//! several slices, the bytes are copied once before they are sealed. Otherwise they are not copied.
 //!
 //! The keys come from rustls, which also derives the next keys (section 7.2): on the peer's
 //! request, or after [`RECORDS_MAX`] records. A record that is neither payload, an alert nor a key

@@ -665,7 +665,7 @@ impl World {
     }
 }
 
-/// First numbers of the choices of local connections, within the sequence of streams.
+/// Offsets of local connections among the numbers of [`Whose::Stream`].
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 

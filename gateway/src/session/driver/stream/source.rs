@@ -263,8 +263,8 @@ fn splice(
     }))
 }
 
-/// Retains the content of `pipe` while it is sent, in a second pipe or, if no pipe is free, in
-/// memory.
+/// Retains the content of `pipe` while it is sent: in a second pipe, or in memory if no pipe is
+/// free.
 fn keep(driver: &Rc<Driver>, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
     match pipe.twin() {
         Ok(twin) => {
