@@ -62,7 +62,7 @@ pub fn start(format: Format) -> std::io::Result<Guard> {
         .name("log".to_owned())
         .spawn(move || {
             LOG.write_all();
-            // The receiver is dropped if the process did not end in order.
+            // The receiver is dropped if the process did not end regularly.
             let _ = written.send(());
         })?;
     let filter = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok());

@@ -84,7 +84,7 @@ impl Proof {
     }
 }
 
-/// Whether an accepted proof would still be accepted.
+/// Whether this side would still accept a proof that it accepted before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Good,

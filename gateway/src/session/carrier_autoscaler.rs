@@ -119,7 +119,8 @@ pub(crate) struct CarrierAutoscaler {
     trial: Option<Trial>,
     /// Bytes per second that one held-up carrier sends.
     each: f64,
-    /// Number of carriers above which a trial failed, and the earliest time of the next trial.
+    /// A trial with more than this number of carriers failed. The second value is the earliest time
+    /// of the next trial.
     ceiling: Option<(usize, Instant)>,
     pause: Duration,
     /// When the session last needed all carriers.

@@ -8,7 +8,8 @@ use crate::checksum::word_at;
 
 /// Bytes of the header without extension headers.
 const HEADER_BYTES: usize = 40;
-/// Most extension headers of a packet. RFC 8200 4.1 lists six kinds, of which one may occur twice.
+/// Maximum number of extension headers of a packet. RFC 8200 4.1 lists six kinds, of which one may
+/// occur twice.
 pub(super) const EXTENSIONS_MAX: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;

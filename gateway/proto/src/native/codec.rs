@@ -230,7 +230,7 @@ pub enum Decoded {
     },
 }
 
-/// Bytes that are not this protocol, or a malformed frame.
+/// Bytes of another protocol, or a malformed frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The carrier does not begin with a HELLO of this protocol.

@@ -260,7 +260,7 @@ impl NativeSession {
         Ok(self.streams.get_mut(&stream))
     }
 
-    /// A stream whose receiving half may still end.
+    /// The stream that a frame names. Its receiving half must not have ended.
     fn receivable(&mut self, stream: StreamId) -> Result<&mut Stream, SessionError> {
         match self.known(stream)? {
             Some(state) if !state.recv_ended() => Ok(state),

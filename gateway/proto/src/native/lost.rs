@@ -117,7 +117,7 @@ impl LostCarriers {
             .retain(|told| told.on != on || told.end > received);
     }
 
-    /// Queues the frames that were sent on the lost carrier `on` again.
+    /// Queues again the frames that were sent on the lost carrier `on`.
     pub(super) fn say_again(&mut self, on: CarrierId) {
         let told = self.told.extract_if(.., |told| told.on == on);
         self.tell.extend(told.map(|told| told.frame));

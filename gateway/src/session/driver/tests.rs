@@ -618,7 +618,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
         wishes.borrow_mut().panics = true;
         let word = codec::encode(&Frame::Ping(1));
         far.write_all(&word).await.unwrap();
-        // Both ends of all of the session's connections are notified of the end.
+        // The session ends its connection to the client, and its carrier.
         let end = client.read(&mut [0]).await;
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
         let mut rest = Vec::new();

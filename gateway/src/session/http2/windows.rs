@@ -19,7 +19,7 @@ pub(super) const FIRST: u32 = 1 << 20;
 const LEAST: u32 = 64 << 10;
 /// Minimum window of a busy stream, in bytes.
 const BUSY_LEAST: u64 = 256 << 10;
-/// Maximum window (RFC 9113, section 6.9.1).
+/// Maximum window, in bytes (RFC 9113, section 6.9.1).
 const MOST: u64 = (1 << 31) - 1;
 /// Queueing time that keeps both ends of the path busy.
 const QUEUE: Duration = Duration::from_micros(500);

@@ -37,7 +37,7 @@ const APPLICATION_DATA: u8 = 23;
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
-/// A key update that does not request one from the peer.
+/// A key update that requests no key update of the peer.
 const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
 /// Derives the next keys.
