@@ -1,5 +1,6 @@
 //! A TUN interface. The gateway reads the packets that this host routes to the interface. The host
-//! receives the packets that the gateway writes (Documentation/networking/tuntap.rst).
+//! receives the packets that the gateway writes. See tun(4) and
+//! Documentation/networking/tuntap.rst.
 //!
 //! Each packet begins with a virtio-net header (10 bytes, little endian). So the kernel passes long
 //! TCP and UDP packets to the gateway without cutting them into segments, and accepts such packets

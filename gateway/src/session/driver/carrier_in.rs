@@ -36,7 +36,7 @@ const _: () = assert!(LONG_FRAME_BYTES >= SPLICE_BYTES_MIN);
 /// Number of successive short frames after which the reader no longer expects long frames.
 const PATIENCE: u8 = 16;
 
-/// Payload of one stream in the read buffer that is not passed on yet.
+/// Payload of one stream that is in the read buffer and is not passed on yet.
 #[derive(Default)]
 struct Run {
     stream: Option<StreamId>,

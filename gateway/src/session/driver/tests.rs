@@ -541,7 +541,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         tokens.dedup();
         assert!(tokens.is_sorted() && tokens.len() > 1);
         assert_eq!(driver.retention.len(), tokens.len());
-        // The last seven bytes of each frame follow a header that only has to arrive.
+        // Requests the last seven bytes of each frame again, after the frame's header.
         let mut at = 0;
         for (header, sent) in &sent {
             at += sent.range.len();
