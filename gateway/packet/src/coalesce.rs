@@ -1,8 +1,8 @@
 //! Joins arriving packets into super-packets for the device: the reverse of `segment.rs`.
 //!
-//! It works like the kernel's GRO. Packets that a sender split from one super-packet become that
-//! super-packet again, and splitting it yields the same packets. Only packets with correct
-//! checksums are joined. The order within a flow is kept.
+//! The module works like the kernel's GRO. Packets that a sender split from one super-packet become
+//! that super-packet again. A split of the result yields the same packets. Only packets with
+//! correct checksums are joined. The order within a flow is kept.
 //!
 //! Read next: `coalesce/candidate.rs`, which decides which packets may be joined.
 
@@ -18,8 +18,8 @@ use crate::{PACKET_BYTES_MAX, Packet, VIRTIO_HEADER_BYTES, VirtioHeader};
 
 /// Maximum number of flows whose packets are held at a time.
 pub const COALESCE_FLOWS_MAX: usize = 8;
-/// Maximum number of packets in one super-packet. It equals the kernel's UDP_GRO_CNT_MAX, and its
-/// UDP_MAX_SEGMENTS before Linux 6.8.
+/// Maximum number of packets in one super-packet. This is the kernel's UDP_GRO_CNT_MAX. Before
+/// Linux 6.8, the kernel's UDP_MAX_SEGMENTS has the same value.
 pub const COALESCE_SEGMENTS_MAX: usize = 64;
 
 /// Receiver of framed packets for the device.
@@ -37,7 +37,7 @@ pub struct Coalescer {
     /// buffers for later flows.
     flows: Vec<Held>,
     held: usize,
-    /// Buffer in which a packet that is not joined gets its virtio header.
+    /// Buffer for a packet that stays alone, in which the packet gets its virtio header.
     alone: Vec<u8>,
 }
 
@@ -55,8 +55,8 @@ struct Held {
 }
 
 impl Coalescer {
-    /// `with_udp`: whether the device accepts super-packets of UDP (USO, Linux 6.2). If not,
-    /// datagrams are not joined.
+    /// `with_udp`: whether the device accepts super-packets of UDP (USO, Linux 6.2). Otherwise the
+    /// coalescer passes on each datagram alone.
     #[must_use]
     pub fn new(with_udp: bool) -> Self {
         Self {
@@ -67,8 +67,8 @@ impl Coalescer {
         }
     }
 
-    /// Adds a plain packet. `checked` is the result of checking it. Passes complete packets to
-    /// `emit`.
+    /// Adds a plain packet. `checked` is the result of [`crate::check_plain`] for the packet.
+    /// Passes complete packets to `emit`.
     pub fn push(&mut self, packet: &[u8], checked: &Packet, emit: Emit<'_>) {
         let candidate = Candidate::of(packet, checked, self.with_udp);
         let Some(candidate) = candidate else {
@@ -131,8 +131,8 @@ impl Coalescer {
         self.held += 1;
     }
 
-    /// Appends a packet's payload to its flow, if the packet is the next segment. Returns whether
-    /// it appended the payload.
+    /// If the packet is the next segment of its flow, appends the payload to the flow. Returns
+    /// whether it appended the payload.
     fn join(&mut self, at: usize, candidate: &Candidate, packet: &[u8]) -> bool {
         let Some(held) = self.flows.get_mut(at) else {
             return false;
@@ -174,7 +174,8 @@ impl Coalescer {
         }
     }
 
-    /// Passes the held packet of a flow to `emit`, and moves its buffer behind the buffers in use.
+    /// Passes the held packet of a flow to `emit`, and moves the buffer of the flow behind the
+    /// buffers in use.
     fn flush_at(&mut self, at: usize, emit: Emit<'_>) {
         let flows = self.flows.get_mut(at..self.held).unwrap_or_default();
         if let Some(held) = flows.first_mut() {

@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::Packet;
 
-/// A keyed hash of the protocol, addresses and ports of a flow. It uses the standard library's
-/// hash, which resists chosen input.
+/// A keyed hash of the protocol, addresses and ports of a flow. The hash function is the standard
+/// library's, which resists chosen input.
 ///
 /// The key is random, so an attacker cannot choose packets that share a queue with another flow.
 /// The two directions of a connection have different hashes.
@@ -15,8 +15,8 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The hash of a packet's flow. Packets without ports, such as fragments, are hashed only by
-    /// protocol and addresses, so all fragments of a datagram belong to one flow.
+    /// The hash of a packet's flow. The hash of a packet without ports, such as a fragment, covers
+    /// protocol and addresses only. So all fragments of a datagram belong to one flow.
     #[must_use]
     pub fn hash(&self, packet: &Packet) -> u32 {
         let flow = (

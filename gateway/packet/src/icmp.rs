@@ -10,8 +10,8 @@ use crate::packet::{ICMPV4, ICMPV6};
 use crate::segment::DONT_FRAGMENT;
 use crate::{Fragment, Packet, VIRTIO_HEADER_BYTES, VirtioHeader, check};
 
-/// Bytes of the longest error (RFC 1812 4.3.2.3). For IPv6 it is the minimum MTU (RFC 4443 2.4
-/// (c)).
+/// Bytes of the longest error (RFC 1812 4.3.2.3). The value for IPv6 is the minimum MTU (RFC 4443
+/// 2.4 (c)).
 const ANSWER_BYTES_MAX_IPV4: usize = 576;
 const ANSWER_BYTES_MAX_IPV6: usize = 1280;
 const IPV4_HEADER_BYTES: usize = 20;
@@ -21,7 +21,8 @@ const ICMP_HEADER_BYTES: usize = 8;
 /// Precedence "internetwork control" (RFC 1812 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 const HOP_LIMIT: u8 = 64;
-/// Every IPv6 link carries packets of this length (RFC 8200, 5), so senders ignore a lower MTU.
+/// Every IPv6 link carries packets of this length in bytes (RFC 8200, 5), so senders ignore a lower
+/// MTU.
 const MTU_MIN_IPV6: u32 = 1280;
 
 /// Type and code of an error, and the last four bytes of its ICMP header.
@@ -31,9 +32,9 @@ struct Message {
     rest: u32,
 }
 
-/// Builds the error that reports a path MTU of `mtu` bytes to the sender of `framed`. For IPv4 this
-/// is "fragmentation needed" if the packet must not be fragmented (RFC 1191). For IPv6 it is
-/// "packet too big" (RFC 8201).
+/// Builds the error that reports a path MTU of `mtu` bytes to the sender of `framed`. For IPv4 the
+/// error is "fragmentation needed", and is sent if the packet must not be fragmented (RFC 1191).
+/// For IPv6 the error is "packet too big" (RFC 8201).
 ///
 /// Returns a framed packet for the sender, or `None` if no error may be sent. `from` is an address
 /// of the same IP version, and not an address of the sender's host.
@@ -60,8 +61,8 @@ pub fn too_big(framed: &[u8], mtu: usize, from: IpAddr) -> Option<Vec<u8>> {
     answer(bytes, &packet, from, &message)
 }
 
-/// Builds the error that reports to the sender of `framed` that a rule forbids the packet: code 13
-/// of IPv4 (RFC 1812 5.2.7.1), or code 1 of IPv6 (RFC 4443 3.1).
+/// Builds the error that tells the sender of `framed` that a rule forbids the packet: code 13 of
+/// IPv4 (RFC 1812 5.2.7.1), or code 1 of IPv6 (RFC 4443 3.1).
 ///
 /// Returns a framed packet for the sender, or `None` if no error may be sent. `from` is an address
 /// of the same IP version.

@@ -1,4 +1,4 @@
-//! The sans-IO core of the layer-3 mode: it validates packets, queues them, segments them, and
+//! The sans-IO core of the layer-3 mode: the crate validates, queues and segments packets, and
 //! builds ICMP errors.
 //!
 //! The crate uses no socket, device, clock, task or lock (`clippy.toml` in this crate bans them),
@@ -14,7 +14,7 @@
 //! From the device: [`from_device`] -> look-up of the peer (`gateway/src/roles/network`) ->
 //! [`clamp_mss`] -> [`FlowKey::hash`] -> [`FqCodel::push`] -> [`FqCodel::pop`] (with
 //! [`mark_congestion`]) -> carrier. For a carrier of datagrams, [`Segments`] splits the packet, or
-//! [`too_big`] builds an ICMP error for its sender.
+//! [`too_big`] builds an ICMP error for the sender of the packet.
 //!
 //! From a carrier: [`check`] (for plain packets [`check_plain`] and [`Coalescer`]) -> check of the
 //! addresses and the policy ([`prohibited`] builds an ICMP error for the sender) -> device. Only a

@@ -16,8 +16,8 @@ const HEADERS_IPV6: usize = 40 + TCP_HEADER_BYTES;
 /// the option changed.
 ///
 /// `packet` is the result of checking `framed`. Updates a complete checksum (RFC 1624). An
-/// incomplete checksum field holds only the sum of the pseudo header, which does not include
-/// options.
+/// incomplete checksum does not change: its field holds the sum of the pseudo header, which covers
+/// no options.
 pub fn clamp_mss(framed: &mut [u8], packet: &Packet, mtu: usize) -> bool {
     if packet.protocol != TCP || packet.tcp_flags & SYN == 0 {
         return false;
@@ -60,7 +60,8 @@ fn clamp(header: &mut [u8], at: usize, segment_max: u16, needs_checksum: bool) -
     }
     set_word(header, at, segment_max);
     if !needs_checksum {
-        // At an odd offset, the bytes belong to two words of the sum, so they are swapped.
+        // At an odd offset, the two bytes of the MSS belong to different words of the sum, so this
+        // function swaps the bytes.
         let as_summed = |word: u16| {
             if at.is_multiple_of(2) {
                 word

@@ -1,5 +1,5 @@
-//! Invariants of each accepted packet, checked by an independent parser. Tests of this crate and
-//! the gateway's fuzz target use them.
+//! Invariants of each accepted packet, which an independent parser checks. The tests of this crate
+//! and the gateway's fuzz target use this module.
 
 use crate::Packet;
 

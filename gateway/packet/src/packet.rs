@@ -3,9 +3,9 @@
 //!
 //! Every packet of a peer passes [`check`] or [`check_plain`] before it reaches the device. Every
 //! packet of the device passes [`from_device`]. A valid packet has no more effect on the kernel
-//! than a packet from a neighbouring host: all lengths agree, only a transport checksum is
-//! completed, and the kernel itself could have built each super-packet. The gateway checks whether
-//! source and destination belong to the tunnel (`gateway/src/roles/network/addresses.rs`).
+//! than a packet from a neighbouring host: all lengths agree, the kernel completes the transport
+//! checksum only, and the kernel itself could have built each super-packet. The gateway checks
+//! whether source and destination belong to the tunnel (`gateway/src/roles/network/addresses.rs`).
 //!
 //! Read next: `packet/network.rs`, `packet/offload.rs`.
 
@@ -31,7 +31,7 @@ use crate::{VIRTIO_HEADER_BYTES, VirtioHeader};
 
 /// Bytes of the longest IP packet or super-packet, without the virtio header.
 pub const PACKET_BYTES_MAX: usize = 65_535;
-/// Minimum payload of a segment of a TCP super-packet, in bytes. It equals the kernel's
+/// Minimum payload of a segment of a TCP super-packet, in bytes. This is the kernel's
 /// TCP_MIN_GSO_SIZE: the minimum segment size of 48 bytes minus 40 bytes of options.
 pub const GSO_SIZE_MIN_TCP: u16 = 8;
 /// Maximum number of segments of a UDP super-packet (UDP_MAX_SEGMENTS of the kernel).
@@ -134,8 +134,9 @@ impl Packet {
 
 /// Checks a framed packet of a peer.
 ///
-/// The virtio header must have the canonical form that [`from_device`] writes. Its only permitted
-/// flag is NEEDS_CSUM, because a peer's DATA_VALID cannot be trusted. Unused fields must be 0.
+/// The virtio header must have the canonical form that [`from_device`] writes. NEEDS_CSUM is the
+/// only permitted flag. DATA_VALID is refused, because the gateway cannot trust a peer's claim that
+/// a checksum is correct. Unused fields must be 0.
 ///
 /// # Errors
 /// Why the packet must not reach the device.
@@ -160,8 +161,9 @@ pub fn check_plain(packet: &[u8]) -> Result<Packet, Malformed> {
 }
 
 /// Checks a packet that was read from the device, and writes its virtio header in the canonical
-/// form that the other end's [`check`] accepts: the exact header length, no DATA_VALID, no
-/// incomplete checksum outside the transport header, and no super-packet of one segment.
+/// form that the other end's [`check`] accepts. In this form the header length is exact and
+/// DATA_VALID is absent. Only the transport checksum may be incomplete. A super-packet has at least
+/// two segments.
 ///
 /// # Errors
 /// The reason why the packet is not carried. For example, the kernel sends some packets for one

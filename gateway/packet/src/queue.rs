@@ -2,9 +2,9 @@
 //! turns.
 //!
 //! The algorithm is FQ-CoDel (RFC 8290) over [`CoDel`](codel) (RFC 8289), generic over the type of
-//! a packet. Flows with little data go first, and bulk flows share the carrier by bytes. Packets of
-//! a flow with a standing queue are marked or dropped. A full queue drops packets of the longest
-//! flow. No function blocks.
+//! a packet. A flow that sends little goes before bulk flows. Bulk flows share the carrier by
+//! bytes. Packets of a flow with a standing queue are marked or dropped. A full queue drops packets
+//! of the longest flow. No function blocks.
 //!
 //! Read next: `queue/codel.rs`.
 
@@ -30,15 +30,15 @@ pub struct FqCodelConfig {
     /// Bytes that a flow may send in its turn.
     ///
     /// New flows go before old flows. A flow is new for its first quantum. The default of 16 KiB
-    /// holds an initial TCP window (10 segments, RFC 6928), and ten pings. A super-packet of 64 KiB
-    /// is sent as a whole, and its flow then waits for at most four quanta of the other flows. So a
+    /// holds an initial TCP window (10 segments, RFC 6928), or ten pings. A super-packet of 64 KiB
+    /// is sent as a whole, and its flow then waits for at most four quanta of each other flow. So a
     /// packet of a new flow waits only for the packet that is being written. A packet of an old
     /// flow waits for one super-packet of each other flow.
     pub quantum: usize,
     /// Acceptable standing delay of packets.
     pub target: Duration,
-    /// How long the delay may exceed `target` before packets are marked or dropped. It should be
-    /// about the longest round-trip time.
+    /// How long the delay may exceed `target` before packets are marked or dropped. Set this to
+    /// about the longest round-trip time of the path.
     pub interval: Duration,
     /// Maximum sum of the lengths of all packets, in bytes.
     pub bytes_max: usize,
@@ -67,7 +67,7 @@ pub struct QueueCounters {
     pub dropped_overlimit: u64,
     /// Packets that `CoDel` dropped.
     pub dropped_codel: u64,
-    /// Packets that `CoDel` marked instead of dropping them.
+    /// Packets that `CoDel` marked and did not drop.
     pub marked: u64,
 }
 
@@ -100,8 +100,8 @@ struct Flow {
     bytes: usize,
     /// Bytes of the longest packet since the flow was last empty.
     longest: usize,
-    /// Bytes that the flow may still send in its turn. Negative after a packet that was longer than
-    /// these bytes.
+    /// Bytes that the flow may still send in its turn. The value is negative after a packet that
+    /// was longer than the rest of the turn.
     deficit: i64,
     is_listed: bool,
     /// The next flow of the same list.
@@ -185,8 +185,9 @@ impl<T> FqCodel<T> {
     /// Appends an item of `length` bytes to its flow's queue.
     ///
     /// If the queue then exceeds its limits, drops items from the head of the longest flow and
-    /// returns them. A call that drops no item does not allocate the result. RFC 8290 drops half of
-    /// that flow at once (4.1.3), which would be thousands of segments for super-packets.
+    /// returns the dropped items. The result allocates memory only if the call drops an item. RFC
+    /// 8290 (4.1.3) drops half of the longest flow at once. With super-packets, that would be
+    /// thousands of segments.
     pub fn push(&mut self, now: Instant, flow_hash: u32, length: usize, item: T) -> Vec<T> {
         let at = self.flow_at(flow_hash);
         let entry = self.store(Entry {
@@ -217,9 +218,9 @@ impl<T> FqCodel<T> {
 
     /// Takes the next item. Returns `None` if the queue is empty.
     ///
-    /// If `CoDel` selects an item to drop, `mark` is called first to mark its congestion. If `mark`
-    /// returns `true`, the item is returned. Otherwise it is dropped, and the next item of the flow
-    /// follows.
+    /// If `CoDel` selects an item to drop, the function first calls `mark`, which marks congestion
+    /// in the item. If `mark` returns `true`, the function returns the item. Otherwise the function
+    /// drops the item and continues with the next item of the flow.
     pub fn pop(&mut self, now: Instant, mark: &mut dyn FnMut(&mut T) -> bool) -> Option<T> {
         loop {
             let is_new = self.new_flows.head != NONE;
@@ -242,8 +243,8 @@ impl<T> FqCodel<T> {
                 return Some(item);
             }
             self.unlist(is_new);
-            // An empty new flow joins the old flows once. Otherwise its next packet would make it
-            // new again, ahead of the old flows.
+            // A new flow that becomes empty first joins the old flows. Otherwise the next packet of
+            // the flow would make the flow new again, ahead of the old flows.
             if is_new && self.old_flows.head != NONE {
                 append(&mut self.old_flows, at, &mut self.flows);
             } else if let Some(flow) = self.flows.get_mut(at as usize) {
@@ -263,8 +264,7 @@ impl<T> FqCodel<T> {
         loop {
             let (mut item, length, since) = self.take(at)?;
             let flow = self.flows.get_mut(at as usize)?;
-            // A remainder no longer than the flow's longest packet does not count as a standing
-            // queue.
+            // A standing queue holds more bytes than the flow's longest packet.
             let is_short = flow.bytes <= flow.longest;
             let waited = now.saturating_duration_since(since);
             if flow.codel.judge(now, waited, is_short) == Verdict::Send {
@@ -353,7 +353,7 @@ impl<T> FqCodel<T> {
     }
 
     fn flow_at(&self, flow_hash: u32) -> u32 {
-        // The upper bits of the product are as uniform as a remainder, without a division.
+        // The upper bits of the product are as uniform as a remainder, and cost no division.
         let product = u64::from(flow_hash) * self.flows.len() as u64;
         u32::try_from(product >> 32).unwrap_or_default()
     }

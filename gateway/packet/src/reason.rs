@@ -25,7 +25,7 @@ pub enum DropReason {
     NoRoute,
     /// A rule denies the destination or port.
     Policy,
-    /// The packet is longer than the path permits, and must not or cannot be split.
+    /// The packet is longer than the path permits, and splitting it is forbidden or impossible.
     TooBig,
     /// The queue exceeded its limit.
     QueueFull,

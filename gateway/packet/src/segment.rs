@@ -1,10 +1,11 @@
 //! Splits a packet or super-packet into packets that fit the path.
 //!
 //! The rules are the kernel's (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
-//! `ip_do_fragment`). TCP sequence numbers continue, only the last segment has FIN and PSH, only
-//! the first has CWR, and the IPv4 identification increases by 1. TCP with an incomplete checksum
-//! is split into segments that fit the path. A UDP super-packet is split into the datagrams of its
-//! sender. Any other packet that is too long is fragmented, if it is IPv4 and may be fragmented.
+//! `ip_do_fragment`). TCP sequence numbers continue, and the IPv4 identification increases by 1.
+//! The last segment alone keeps FIN and PSH, the first segment alone keeps CWR. TCP with an
+//! incomplete checksum is split into segments that fit the path. A UDP super-packet is split into
+//! the datagrams of its sender. Any other packet that is too long is fragmented if it is an IPv4
+//! packet that permits fragments.
 
 use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 use crate::packet::{TCP, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
@@ -24,8 +25,8 @@ const UDP_LENGTH_OFFSET: usize = 4;
 const FRAGMENT_OFFSET: usize = 6;
 pub(crate) const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
-/// Bytes of an IPv4 header without options. A packet with options is not fragmented, because some
-/// options must not be copied to each fragment.
+/// Bytes of an IPv4 header without options. The module does not fragment a packet with options,
+/// because later fragments must not have all of the options.
 const IPV4_HEADER_BYTES: usize = 20;
 /// Minimum payload of a fragment, so that the first fragment holds the longest TCP header.
 const FRAGMENT_BYTES_MIN: usize = 64;
@@ -152,7 +153,8 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Writes the fields that differ between segments, except the transport checksum.
+    /// Writes the fields that differ between segments. [`Self::complete`] writes the transport
+    /// checksum.
     fn number(&self, segment: &mut [u8], is_last: bool) {
         let Packet {
             header_length,
@@ -212,8 +214,8 @@ impl<'a> Segments<'a> {
             ..
         } = self.packet;
         let sum = match self.cut {
-            // The checksum covers the whole datagram, and only the first fragment has it. The field
-            // already holds the sum of the pseudo header.
+            // The checksum covers the whole datagram, and only the first fragment contains the
+            // checksum. The field already holds the sum of the pseudo header.
             Cut::Fragments(_) if self.index > 0 => return,
             Cut::Fragments(_) => {
                 Sum::default().bytes(self.bytes.get(header_length..).unwrap_or_default())

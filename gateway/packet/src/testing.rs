@@ -292,8 +292,7 @@ pub(crate) fn framed(packet: &[u8]) -> Vec<u8> {
     [&[0; 10], packet].concat()
 }
 
-/// Offset of the transport header in a packet of [`Build`] without extension headers, and its
-/// protocol.
+/// Offset and protocol of the transport header in a packet of [`Build`] without extension headers.
 fn transport_of(packet: &[u8]) -> (usize, u8) {
     if packet[0] >> 4 == 6 {
         (40, packet[6])

@@ -1,7 +1,7 @@
 //! The header before each packet of a TUN device with IFF_VNET_HDR.
 //!
-//! It is `struct virtio_net_hdr` of `linux/virtio_net.h` (virtio 1.2, section 5.1.6). The device is
-//! set to little endian (TUNSETVNETLE), so both ends of a tunnel use the same byte order.
+//! The header is `struct virtio_net_hdr` of `linux/virtio_net.h` (virtio 1.2, section 5.1.6). The
+//! device is set to little endian (TUNSETVNETLE), so both ends of a tunnel use the same byte order.
 
 /// Bytes of the header: flags 1, type 1, and four fields of 2 bytes.
 pub const VIRTIO_HEADER_BYTES: usize = 1 + 1 + 2 + 2 + 2 + 2;
@@ -41,7 +41,8 @@ impl VirtioHeader {
     /// Flag of TCP types: only the first segment of the super-packet has CWR.
     pub const GSO_ECN: u8 = 0x80;
 
-    /// Splits `framed` into header and IP packet. Returns `None` if it is shorter than the header.
+    /// Splits `framed` into header and IP packet. Returns `None` if `framed` is shorter than the
+    /// header.
     #[must_use]
     pub fn read(framed: &[u8]) -> Option<(Self, &[u8])> {
         let (header, packet) = framed.split_first_chunk()?;

@@ -1,6 +1,6 @@
-//! The JMUX session: Devolutions' protocol over a single carrier.
-//! This module owns the stream table, the receive budget, and the dirty bits that determine which
-//! frames are sent. It implements [`Session`].
+//! The JMUX session: Devolutions' protocol over a single carrier. This module owns the stream
+//! table, the receive budget, and the dirty bits that determine which frames are sent. The module
+//! implements [`Session`].
 //!
 //! Bounds:
 //! - `streams_max` streams
@@ -39,7 +39,8 @@ use ids::Ids;
 use stream::{Offer, Phase, Stream};
 
 /// Maximum number of queued answers to frames that belong to no stream, such as refused opens and
-/// late answers. If a peer sends more such frames without reading the answers, its session ends.
+/// late answers. If a peer sends more such frames without reading the answers, this side ends the
+/// session.
 const ORPHANS_MAX: usize = 1024;
 
 /// Bounds of one session.
@@ -91,7 +92,7 @@ pub struct JmuxSession {
 }
 
 impl JmuxSession {
-    /// Creates a session without streams. It is ready at once, because JMUX has no hello.
+    /// Creates a session without streams. The session is ready at once, because JMUX has no hello.
     #[must_use]
     pub fn new(config: JmuxConfig) -> Self {
         Self {
@@ -165,8 +166,8 @@ impl Session for JmuxSession {
         }
         let recipient = state.peer;
         self.retire(stream);
-        // The session accepts no OPEN while ORPHANS_MAX answers are queued, so it adds at most
-        // streams_max answers.
+        // While ORPHANS_MAX answers are queued, the session accepts no OPEN. So at most streams_max
+        // further answers are queued.
         self.orphans.push_back(open_failed(recipient, refusal));
     }
 

@@ -2,16 +2,18 @@
 //! mode and without error correction. The wire format is compatible with `ikcp.c`. The times of
 //! transmissions differ from `ikcp.c`: `congestion.rs` determines them.
 //!
-//! The crate `kcp` (0.6.0) is not suitable. It subtracts serials and times as signed numbers, so
-//! one datagram with a distant serial or time causes a panic in builds with overflow checks, such
-//! as ours. Its queue of acknowledgements has no bound. It accepts segments as long as a datagram.
-//! It iterates over the whole window for each acknowledgement and each flush, and allocates each
-//! segment. It also uses KCP's congestion window, which random loss keeps small.
+//! The crate `kcp` (0.6.0) is not suitable. The crate subtracts serials and times as signed
+//! numbers. In builds with overflow checks, such as ours, one datagram with a distant serial or
+//! time then causes a panic. The crate's queue of acknowledgements has no bound, and its segments
+//! may be as long as a datagram. For each acknowledgement and each flush, the crate iterates over
+//! the whole window, and it allocates each segment. The crate also uses KCP's congestion window,
+//! which random loss keeps small.
 //!
 //! # Additions
 //! - **The end of a direction** is an empty segment, which is ordered and acknowledged like any
-//!   other segment. KCP in stream mode never sends an empty segment. It delivers a received empty
-//!   segment as a message of zero bytes, which its reader treats as the end.
+//!   other segment. KCP in stream mode never sends an empty segment. An implementation that
+//!   receives an empty segment delivers a message of zero bytes, which the reader treats as the
+//!   end.
 //! - **The challenge.** KCP has no handshake, so a forged source address in a first datagram would
 //!   make the acceptor allocate state. Instead, the acceptor answers with a segment whose serial
 //!   precedes the first serial ([`CHALLENGE`]), and keeps no state. Any KCP acknowledges this
@@ -23,8 +25,8 @@
 //! - **The keepalive.** The session requests the window of a silent peer, as KCP does for a closed
 //!   window. If the peer does not answer, the connection fails.
 //!
-//! The module has no socket and no clock: `now` is an argument. It makes an allocation of its own
-//! only for a segment that arrives before earlier segments.
+//! The module has no socket and no clock: `now` is an argument. The module makes a separate
+//! allocation only for a segment that arrives before earlier segments.
 
 mod congestion;
 mod greeting;
@@ -41,7 +43,7 @@ use receiver::Receiver;
 pub use segment::{Command, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Segments};
 use sender::{Sender, millis};
 
-/// Size of a datagram in bytes. It is KCP's default, and small enough for most tunnels.
+/// Size of a datagram in bytes. The value is KCP's default, and small enough for most tunnels.
 pub const DATAGRAM_BYTES: usize = 1400;
 /// Payload of a full segment in bytes.
 pub const SEGMENT_PAYLOAD_BYTES: usize = DATAGRAM_BYTES - HEADER_BYTES;
@@ -60,7 +62,7 @@ pub struct Settings {
 /// The times after which a connection with a silent peer fails.
 #[derive(Debug, Clone, Copy)]
 pub struct Keepalive {
-    /// While segments are in flight, the connection fails after this time without a datagram.
+    /// While segments are in flight and no datagram arrives for this time, the connection fails.
     pub dead_after: Duration,
     /// The session requests the peer's window after this time without a datagram, and repeats the
     /// request at this interval.
@@ -121,8 +123,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `first`: the serial of the first segment in both directions. It is 0, except in tests of the
-    /// wraparound.
+    /// `first`: the serial of the first segment in both directions. The value is 0, except in tests
+    /// of the wraparound.
     #[must_use]
     pub fn new(
         conversation: u32,
@@ -214,8 +216,8 @@ impl Connection {
                 Command::Tell => {}
             }
         }
-        // The cumulative acknowledgement comes last. It discards the times of segments, which the
-        // acknowledgements of single segments need.
+        // The cumulative acknowledgement comes last. This acknowledgement discards the times of
+        // segments, which the acknowledgements of single segments need.
         if let Some((next, window)) = said {
             self.sender.peer_has(now, next, window);
         }

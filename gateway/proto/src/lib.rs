@@ -1,8 +1,8 @@
 //! The sans-IO core of the mux: codecs, sessions, streams, credit.
 //!
-//! The core sees headers, control frames and payload *lengths*, but no payload bytes. It has no
-//! socket, clock, task or lock; the crate's `clippy.toml` bans them. So copying, splicing and a
-//! simulator can drive the same state machine.
+//! The core sees headers, control frames and payload *lengths*, but no payload bytes. The crate has
+//! no socket, clock, task or lock. Its `clippy.toml` bans all of these. So a driver that copies
+//! payload, a driver that splices payload, and a simulator can use the same state machine.
 //!
 //! # The driver's contract
 //! A driver owns the sockets and the buffers. For input it calls

@@ -2,12 +2,12 @@
 //! (docs/protocol.md).
 //!
 //! This module owns the hello, the stream table, the credit of both sides and the dirty bits from
-//! which frames are made. It implements [`Session`](crate::session::Session).
+//! which frames are made. The module implements [`Session`](crate::session::Session).
 //!
 //! The oldest carrier is the express carrier: it transports control frames, opens and small
 //! streams. Bulk streams use the other carriers, if the session has several. If both sides agreed
 //! on RESUME, transmitted frames are retained until the peer acknowledges them. When a carrier is
-//! lost, the session sends its retained frames again over another carrier.
+//! lost, the session sends the retained frames of this carrier again over another carrier.
 //!
 //! Bounds:
 //! - streams of each side: `streams_max`
@@ -18,7 +18,7 @@
 //! - waiting frames: one of each kind, as a dirty bit, for each stream and for the session
 //! - events: the events of one input call
 //!
-//! A peer that exceeds a bound ends its session with a code that names the bound.
+//! If a peer exceeds a bound, this side ends the session with a code that names the bound.
 //!
 //! Read next:
 //! - `native/contract.rs` for the calls of the driver
@@ -81,12 +81,13 @@ use stalled::Stalled;
 use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
 
-/// Maximum number of carriers of a session at a time, including lost carriers that are not settled.
+/// Maximum number of carriers of a session at a time, including lost carriers that are not settled
+/// (`native/resume.rs`).
 pub const CARRIERS_MAX: usize = 16;
 
 /// Memory overhead of a retained batch in bytes, rounded up: its entries in the tables of the
-/// session and the driver, and the allocator's overhead. The session adds it to each batch, so that
-/// many small batches cannot exceed the bound on memory.
+/// session and the driver, and the allocator's overhead. The session adds this overhead to each
+/// batch, so that many small batches cannot exceed the bound on memory.
 pub const RETAINED_OVERHEAD_BYTES: u64 = 256;
 
 /// The side of the carrier. The dialler's streams have even ids. The acceptor's streams have odd
@@ -106,8 +107,8 @@ enum State {
     Closed,
 }
 
-/// The credentials with which another carrier joins the session. They are known once the session is
-/// ready.
+/// The credentials with which another carrier joins the session. Both sides know the credentials
+/// once the session is ready.
 #[derive(Clone, Copy)]
 struct Ticket {
     session_id: [u8; 16],
@@ -303,8 +304,8 @@ impl NativeSession {
         StreamWindow::new(now, initial, &mut self.window)
     }
 
-    /// Schedules the idle check of `stream`. The check leaves the window of a stream as it is while
-    /// the local socket takes payload.
+    /// Schedules the idle check of `stream`. While the local socket takes payload, the check does
+    /// not change the window.
     fn check_idle(&mut self, now: Instant, stream: StreamId) {
         if let Some(state) = self.streams.get_mut(&stream) {
             let check = now + window::IDLE;
@@ -355,8 +356,8 @@ impl NativeSession {
         }
     }
 
-    /// Handles new session credit or new room in `retain`. Wakes as many blocked streams as can use
-    /// the credit, in the order in which they blocked.
+    /// Handles new session credit or new room in `retain`. Wakes blocked streams in the order in
+    /// which they blocked, as many as can use the credit.
     fn wake_blocked(&mut self) {
         self.wake(self.session_credit().div_ceil(FIRST_READ_BYTES as u64));
     }

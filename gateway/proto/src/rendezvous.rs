@@ -73,7 +73,7 @@ pub enum Word {
 /// The bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The type is unknown, or the type cannot have this length.
+    /// The type is unknown, or a message of this type has another length.
     #[error(
         "message type {0:#04x} of {1} bytes is invalid: is the peer a rendezvous, and is this gateway one of its leaves?"
     )]

@@ -1,8 +1,8 @@
 //! The contract between a session and its driver.
 //!
-//! A session owns its streams, their credit and the order of transmission. It holds no payload and
-//! never waits. Its inputs are headers, lengths and decisions. Its outputs are events, frames to
-//! transmit and the next timeout.
+//! A session owns its streams, their credit and the order of transmission. A session holds no
+//! payload and never waits. Its inputs are headers, lengths and decisions. Its outputs are events,
+//! frames to transmit and the next timeout.
 //!
 //! Each protocol implements [`Session`] in its own folder ([`crate::jmux`], [`crate::native`]).
 //! This module has what they share: the types of the interface (`types.rs`, `event.rs`,
@@ -41,10 +41,12 @@ pub trait Session: Debug {
     /// [`Event::Ready`] reports the change.
     fn is_ready(&self) -> bool;
 
-    /// Whether the session has ended: its last carrier is gone and no other can replace it.
+    /// Whether the session has ended: its last carrier is gone, and no other carrier can replace
+    /// the last one.
     fn is_over(&self) -> bool;
 
-    /// Whether streams survive the loss of their carrier. True only if both ends agreed on it.
+    /// Whether streams survive the loss of their carrier. True only if both ends agreed on this
+    /// feature.
     fn resumes(&self) -> bool {
         false
     }
@@ -74,9 +76,9 @@ pub trait Session: Debug {
 
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). The answer is
     /// [`Event::Opened`], [`Event::OpenFailed`] or [`Event::OpenReturned`], at the latest after the
-    /// open timeout. `priority` applies to the bytes that this side sends. It also applies to the
-    /// bytes that the peer sends, if the protocol can transmit the priority. `source`: the client
-    /// that the peer announces to the target.
+    /// open timeout. `priority` applies to the bytes that this side sends. If the protocol can
+    /// transmit the priority, `priority` also applies to the bytes that the peer sends. `source`:
+    /// the client that the peer announces to the target.
     ///
     /// # Errors
     /// [`OpenError`]: a table or the budget is full, the peer is shutting down or cannot announce a
@@ -101,9 +103,9 @@ pub trait Session: Debug {
 
     /// Registers interest in credit: the driver has payload for a stream whose capacity is zero.
     /// [`Event::Writable`] reports new capacity. While a batch of the stream waits, no event
-    /// reports it: the stream has capacity again once [`Self::poll_transmit`] returns the batch's
-    /// last frame. If the driver has no payload at [`Event::Writable`], it calls this again, so
-    /// that the next stream gets the credit.
+    /// reports new capacity: the stream has capacity again once [`Self::poll_transmit`] returns the
+    /// batch's last frame. If the driver has no payload at [`Event::Writable`], it calls this
+    /// function again, so that the next stream gets the credit.
     fn want_credit(&mut self, stream: StreamId);
 
     /// The driver has read `length` bytes of the local socket into the buffer `token`; `length` is
@@ -136,8 +138,8 @@ pub trait Session: Debug {
     /// protocol has one.
     fn close(&mut self, error: &SessionError);
 
-    /// Handles the first frame of `bytes`, the unread bytes of `carrier`. The driver must not call
-    /// this while announced payload is outstanding.
+    /// Handles the first frame of `bytes`, the unread bytes of `carrier`. Announced payload must
+    /// have left the carrier before the driver calls this function again.
     ///
     /// # Errors
     /// [`SessionError`]: the driver must give up the session with [`Self::close`] and
@@ -156,8 +158,8 @@ pub trait Session: Debug {
     fn payload_moved(&mut self, carrier: CarrierId, length: usize);
 
     /// The transport of `carrier` measured the round trip time `rtt`, without the queues of either
-    /// end. The driver calls this from time to time. The round trip time bounds how far windows
-    /// grow.
+    /// end. The driver calls this function from time to time. The round trip time bounds how far
+    /// windows grow.
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration);
 
     /// Sends a frame on `carrier` that the peer must answer. Returns whether the protocol has such
@@ -174,9 +176,9 @@ pub trait Session: Debug {
     }
 
     /// The carrier is gone. A session that resumes sends the undelivered bytes over another
-    /// carrier, now or when a carrier is added. Any other session resets every stream. Its
-    /// unanswered opens fail, or are returned if they were never transmitted. The session then
-    /// [is over](Self::is_over) and empty.
+    /// carrier, now or when a carrier is added. Any other session resets every stream. Opens
+    /// without an answer then fail, or are returned if they were never transmitted. The session
+    /// then [is over](Self::is_over) and empty.
     fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId);
 
     /// Applies the timeouts that have passed.
@@ -197,7 +199,7 @@ pub trait Session: Debug {
     fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit>;
 
     /// Whether the session carries IP packets as well as streams. True only if both ends agreed on
-    /// it.
+    /// packets.
     fn has_datagrams(&self) -> bool {
         false
     }
@@ -217,8 +219,8 @@ pub trait Session: Debug {
     }
 
     /// Sends the peer its addresses and DNS servers, which the peer reports as [`Event::Assigned`].
-    /// Only the acceptor can send them, once per session, and only if both ends agreed on
-    /// assignments. Returns whether the session sends them.
+    /// The acceptor can send an assignment once per session, if both ends agreed on assignments.
+    /// Returns whether the session sends the assignment.
     fn assign(&mut self, assignment: &Assignment) -> bool {
         let _ = assignment;
         false
@@ -247,27 +249,27 @@ pub trait Session: Debug {
     /// acknowledgement.
     fn retained_bytes(&self) -> u64;
 
-    /// The distribution of a stream's credit, for status pages and for tests that no credit is
-    /// lost.
+    /// The distribution of a stream's credit, for status pages, and for tests that check that no
+    /// credit is lost.
     fn credit(&self, stream: StreamId) -> Option<CreditView>;
 }
 
 /// The calls for carriers in addition to the first carrier.
 pub trait Pool {
-    /// Adds a connection to the same peer, dialled in the same way as the first. Its first frame is
-    /// a hello. `None`: the session has its maximum of carriers, waits for the hello of the last
-    /// carrier, or allows only one carrier.
+    /// Adds a connection to the same peer, dialled in the same way as the first connection. The
+    /// first frame on the new connection is a hello. `None`: the session has its maximum of
+    /// carriers, waits for the hello of the last carrier, or allows only one carrier.
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
 
     /// `carrier`, whose hello is not complete, may have reached a peer other than the session's. If
     /// another peer answers, only this carrier ends, even if the session has no other carrier.
     fn may_lead_elsewhere(&mut self, carrier: CarrierId);
 
-    /// Begins to retire `carrier`. Its waiting frames leave on other carriers. Its frames in flight
-    /// arrive, so no frame is sent twice. Retirement ends with [`Event::CarrierRetired`], or when
-    /// the carrier [is retired](Session::is_retired) and the peer closes it. Returns whether
-    /// retirement begins: only the side that dialled can retire, one carrier at a time, and another
-    /// carrier must remain.
+    /// Begins to retire `carrier`. Frames that wait for the carrier leave on other carriers. Frames
+    /// in flight arrive, so no frame is sent twice. Retirement ends with [`Event::CarrierRetired`],
+    /// or when the carrier [is retired](Session::is_retired) and the peer closes it. Returns
+    /// whether retirement begins: only the side that dialled can retire, one carrier at a time, and
+    /// another carrier must remain.
     fn retire_carrier(&mut self, carrier: CarrierId) -> bool;
 
     /// This side could use `count` carriers for the payload that it sends. If the peer is the side

@@ -2,24 +2,25 @@
 //!
 //! The kernel reports figures of the sending direction. For the receiving direction, the gateway
 //! knows only its own memory and CPU time. So the sending gateway judges a direction, and the
-//! receiving gateway judges only its own memory and CPU time. A stream without credit cannot be
-//! distinguished from a stream without data.
+//! receiving gateway judges only its own memory and CPU time. To this module, a stream without
+//! credit looks the same as a stream without data.
 
 use std::time::Duration;
 
 use muxtunnel_gateway_config::status::Limit;
 
-/// A cause is the limit if it takes at least this fraction of the interval, or if this fraction of
-/// a resource is in use.
+/// If a cause holds for at least this fraction of the interval, or at least this fraction of a
+/// resource is in use, the cause or the resource is the limit.
 const MOST: f64 = 0.5;
-/// Fraction of the interval above which the busiest worker is short of CPU time.
+/// If the busiest worker was running or ready to run for more than this fraction of the interval,
+/// the worker is short of CPU time.
 const CPU_FULL: f64 = 0.9;
-/// Used fraction of the receive budget above which the budget is full.
+/// If more than this fraction of the receive budget is in use, the budget is full.
 const BUDGET_FULL: f64 = 0.9;
-/// Fraction of the congestion window in flight above which the window is a limit.
+/// If more than this fraction of the congestion window is in flight, the window is a limit.
 const WINDOW_FULL: f64 = 0.9;
-/// Bytes per second, both directions together, below which a carrier is idle. Keepalives send fewer
-/// bytes.
+/// A carrier that moves fewer bytes per second, in both directions together, is idle. Keepalives
+/// send fewer bytes.
 const IDLE_RATE: f64 = 1000.0;
 
 /// The activity of one carrier in an interval of about one second.
@@ -62,9 +63,9 @@ pub(crate) struct SampleInterval {
 }
 
 impl SampleInterval {
-    /// Returns the verdict. The gateway's own CPU and memory are checked first. A gateway that is
-    /// short of CPU time or memory reads and writes late, which looks like a limit of the peer or
-    /// the path.
+    /// Returns the verdict. The gateway's own CPU and memory are checked first. If a gateway is
+    /// short of CPU time or memory, it reads and writes late. In the kernel's figures, this delay
+    /// looks like a limit of the peer or the path.
     pub(crate) fn limit(&self) -> Limit {
         if self.is_idle() {
             Limit::Idle
@@ -83,7 +84,7 @@ impl SampleInterval {
         }
     }
 
-    /// How to remove `limit`.
+    /// What the operator of the gateway can do about `limit`.
     pub(crate) fn advice(&self, limit: Limit) -> &'static str {
         match limit {
             Limit::Cpu => {
@@ -146,22 +147,22 @@ impl SampleInterval {
             && self.waiting == 0
     }
 
-    /// Whether the whole budget is in use, or the bytes in flight are half of the budget, because
-    /// windows are twice as large as the bytes in flight.
+    /// Whether the whole budget is in use, or the bytes in flight are half of the budget. Half is
+    /// enough, because windows are twice as large as the bytes in flight.
     fn is_memory_full(&self) -> bool {
         let budget = self.budget as f64;
         let in_use = if self.received > 0 {
             self.budget_used
         } else {
-            // Granted credit that is not used is not a limit.
+            // Unused credit does not limit a carrier.
             self.waiting
         };
         let on_its_way = self.rate(self.received) * self.rtt.as_secs_f64();
         in_use as f64 >= budget * BUDGET_FULL || on_its_way >= budget * MOST
     }
 
-    /// Whether the congestion window, or its pacing, delays bytes. `app_limited` has no meaning
-    /// before the first acknowledgement.
+    /// Whether the congestion window, or the pacing that follows from it, delays bytes.
+    /// `app_limited` has no meaning before the first acknowledgement.
     fn is_window_full(&self) -> bool {
         let full = f64::from(self.congestion_window) * WINDOW_FULL;
         self.part(self.busy) >= MOST

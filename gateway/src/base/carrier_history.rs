@@ -1,5 +1,5 @@
-//! The samples of one carrier: how many bytes it moved between the last two samples, and what
-//! limited it. This module does no I/O.
+//! The samples of one carrier: how many bytes the carrier moved between the last two samples, and
+//! what limited the carrier. This module does no I/O.
 //!
 //! A sample contains the transport's figures about its path, and counters that the workers maintain
 //! anyway. [`crate::base::bottleneck`] judges the interval between two samples.
@@ -52,8 +52,8 @@ pub(crate) struct CarrierHistory {
     last: Option<Sample>,
     /// When segments were last retransmitted.
     lost: Option<Instant>,
-    /// The latest verdict. `None` in the first second, and if the kernel does not report the
-    /// figures (Linux before 4.10).
+    /// The latest verdict. `None` in the first second, and on kernels that lack the figures (Linux
+    /// before 4.10).
     pub(crate) verdict: Option<Verdict>,
     /// Seconds since the carrier came up, by limit; one entry per limit.
     pub(crate) seconds: BTreeMap<Limit, f64>,

@@ -74,7 +74,7 @@ impl SpliceCounters {
         self.received.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Counts bytes from a carrier that were copied into memory, although their number was enough
+    /// Counts bytes from a carrier that were copied into memory, although there were enough bytes
     /// for a splice.
     pub(crate) fn fell_back(&self, bytes: usize) {
         self.fallback.fetch_add(bytes as u64, Relaxed);

@@ -21,7 +21,7 @@ pub(crate) struct WorkersCpu {
 
 impl WorkersCpu {
     /// The fraction of the time since the last sample in which the busiest worker ran or was ready
-    /// to run. `None` at the first sample, and if the kernel does not report the times.
+    /// to run. `None` at the first sample, and on kernels that lack the times.
     pub(crate) fn busiest(&mut self, now: Instant) -> Option<f64> {
         self.busiest_of(workers(Path::new("/proc/self/task")), now)
     }
@@ -46,7 +46,7 @@ pub(crate) struct ThreadCpu {
 
 impl ThreadCpu {
     /// The fraction of the time since the last sample in which this thread ran or was ready to run.
-    /// `None` at the first sample, and if the kernel does not report the times.
+    /// `None` at the first sample, and on kernels that lack the times.
     pub(crate) fn part(&mut self, now: Instant) -> Option<f64> {
         let after = parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)?;
         let (read, before) = self.before.replace((now, after))?;

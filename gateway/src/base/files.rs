@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Pause between two reads of the files; equal to the pause for the configuration.
+/// Pause between two reads of the files. The configuration file is read at the same interval.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that cannot be used.
@@ -126,7 +126,7 @@ mod tests {
         let mut changes = 0;
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
-        // A watch that is stopped and continued misses no change and reports no change twice.
+        // A watch that is stopped and continued reports each change exactly once.
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         std::fs::write(file.path(), "three").unwrap();

@@ -2,8 +2,8 @@
 //!
 //! [`Forwards`] returns the same [`Forward`] to every worker that listens for the forward, so
 //! changed limits also apply to open streams. A forward exists as long as a listener or a stream
-//! refers to it. So there are at most as many forwards as the configuration has, plus the forwards
-//! of open streams.
+//! refers to the forward. So the number of forwards is at most that of the configuration, plus the
+//! removed forwards that still have open streams.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,8 @@ use crate::base::counters::StreamCounters;
 use crate::base::pace::Pace;
 use crate::base::token_bucket::Bucket;
 
-/// Burst: after a pause, as many connections are admitted at once as the rate admits in this time.
+/// Burst: after a pause, the forward admits at once as many connections as the rate admits in this
+/// time.
 const OPENS_BURST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

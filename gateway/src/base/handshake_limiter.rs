@@ -1,4 +1,4 @@
-//! Limits the connections that have not authenticated yet, or have not sent their request.
+//! Limits the connections that still have to authenticate or to send their request.
 //!
 //! Anyone can open such connections, so each one holds a permit of its limiter and no other
 //! resource. The arbiter (`arbiter.rs`) decides which connections hold the permits. This module
@@ -168,13 +168,14 @@ impl Permit {
         waiting.arbiter.succeed(Instant::now(), self.number);
     }
 
-    /// Records that the connection need not authenticate, so its end is never a failure.
+    /// Records that the connection need not authenticate. The end of such a connection never counts
+    /// as a failure.
     pub(crate) fn excused(&self) {
         self.limiter.waiting().arbiter.excuse(self.number);
     }
 
-    /// Records that the connection failed to authenticate, or timed out. A connection that the peer
-    /// only closed does not count as failed.
+    /// Records that the connection failed to authenticate, or timed out. The caller does not report
+    /// a connection that the peer closed ([`has_gone`]), because that is not a failure.
     pub(crate) fn failed(&self) {
         let mut waiting = self.limiter.waiting();
         waiting.arbiter.fail(Instant::now(), self.number);

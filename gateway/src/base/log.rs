@@ -1,8 +1,8 @@
 //! The log: a separate thread writes the lines of `tracing` to stderr.
 //!
 //! A worker only appends to a buffer. A worker never waits for the reader of stderr, and only the
-//! first line of a batch wakes the thread. With a wake and a write for each line, the line of a
-//! closed stream cost as much as a fifth of an open (measured with `muxlab load opens`). Lines that
+//! first line of a batch wakes the thread. With a wake and a write for each line, logging a closed
+//! stream cost a fifth as much as opening a stream (measured with `muxlab load opens`). Lines that
 //! do not fit into the buffer are dropped and counted. `RUST_LOG` selects the lines:
 //! `info,muxgate::streams=warn` omits the lines of closed streams.
 
@@ -62,7 +62,7 @@ pub fn start(format: Format) -> std::io::Result<Guard> {
         .name("log".to_owned())
         .spawn(move || {
             LOG.write_all();
-            // The receiver is dropped if the process did not end in order.
+            // The receiver is dropped if the process did not end regularly.
             let _ = written.send(());
         })?;
     let filter = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok());
@@ -102,7 +102,7 @@ pub(crate) fn dropped() -> u64 {
     LOG.dropped.load(Relaxed)
 }
 
-/// Writes the waiting lines when it is dropped.
+/// Dropping the value writes the waiting lines.
 #[derive(Debug)]
 pub struct Guard(mpsc::Receiver<()>);
 
@@ -114,8 +114,8 @@ impl Drop for Guard {
     }
 }
 
-/// Writes the fields of an event in one line, regardless of the foreign text in them. A value that
-/// is not a single plain word is quoted, so that no part of the value looks like a field.
+/// Writes the fields of an event in one line, regardless of the foreign text in them. Any value but
+/// a single plain word is quoted. Otherwise a part of the value could look like a field.
 struct Fields;
 
 impl<'writer> FormatFields<'writer> for Fields {

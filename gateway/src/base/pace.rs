@@ -60,7 +60,7 @@ impl Pace {
     }
 }
 
-/// The turn of one stream. A turn that is dropped without a charge costs nothing.
+/// The turn of one stream. A turn costs nothing if it is dropped before [`Self::charge`].
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     bucket: MutexGuard<'a, Bucket>,

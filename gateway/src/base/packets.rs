@@ -1,4 +1,4 @@
-//! Counters of IP packets.
+//! The counters of the IP packets that the gateway carries or drops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

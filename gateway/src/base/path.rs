@@ -24,8 +24,8 @@ pub(crate) struct PathInfo {
     pub(crate) congestion_window: u32,
     /// Number of retransmitted segments.
     pub(crate) retransmits: u64,
-    /// Number of segments that arrived before an earlier segment, which usually means that the
-    /// earlier segment was lost. 0 before Linux 5.4.
+    /// Number of segments that arrived before an earlier segment. Usually the earlier segment was
+    /// lost. 0 before Linux 5.4.
     pub(crate) out_of_order: u64,
     /// Number of segments that were sent and not acknowledged.
     pub(crate) unacknowledged: u32,

@@ -1,8 +1,10 @@
 //! The only sanitizer of foreign text in log lines, answers and errors.
 //!
-//! A peer, a client or a rendezvous may send any text. Without escaping, a line break would start a
-//! forged line, an escape sequence would reach the terminal that shows the log, and ` code=` would
-//! look like a field of the gateway.
+//! A peer, a client or a rendezvous may send any text. The escapes prevent three attacks:
+//!
+//! - A line break starts a forged line.
+//! - An escape sequence controls the terminal that shows the log.
+//! - The text ` code=` looks like a field of the gateway.
 
 use std::fmt::{self, Write};
 
@@ -32,7 +34,7 @@ impl<W: Write> Write for Escape<W> {
 }
 
 /// Whether a character is escaped: a control character, a character that ends a line, or a
-/// character that reorders others.
+/// character that reorders other characters.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -45,8 +45,9 @@ impl Buffers {
     }
 }
 
-/// Sets both buffers of a socket to `bytes`, as far as the kernel permits. Returns their capacity.
-/// The kernel reports twice the value, because of its overhead.
+/// Sets both buffers of a socket to `bytes`, as far as the kernel permits. Returns the capacity of
+/// both buffers: half of the size that the kernel reports, because that size includes the kernel's
+/// overhead.
 ///
 /// # Errors
 /// The system call fails.

@@ -59,13 +59,14 @@ struct RawTcpInfo {
     rest: u32,
 }
 
-/// Free memory that remains at the end of a thread's heap, because frames of 1 MiB are allocated
-/// and freed many times per second.
+/// Number of free bytes that the allocator keeps at the end of a thread's heap. Frames of 1 MiB are
+/// allocated and freed many times per second.
 #[cfg(target_env = "gnu")]
 const FREE_KEPT_BYTES: libc::c_int = 8 << 20;
 
-/// Makes glibc's allocator keep the memory of read frames instead of returning it to the system.
-/// Page faults cost a third of the rate of HTTP/2. The function has no effect on other allocators.
+/// Makes glibc's allocator keep the memory of frames that were read, and not return this memory to
+/// the system. Without this setting, page faults reduced the rate of HTTP/2 by a third. The
+/// function has no effect on other allocators.
 #[allow(unsafe_code)]
 pub(crate) fn keep_free_memory() {
     #[cfg(target_env = "gnu")]
@@ -189,7 +190,7 @@ pub(crate) fn usage() -> Usage {
 /// The system call fails; `PermissionDenied`: the file is of a type that is always ready.
 #[allow(unsafe_code)]
 pub(crate) fn watched(file: File, interest: Interest) -> std::io::Result<AsyncFd<File>> {
-    // SAFETY: a `File` owns its descriptor, which stays open and the same until the file is
+    // SAFETY: a `File` owns its descriptor, which stays open and does not change until the file is
     // dropped. An `AsyncFd` behind a shared reference gives no access to it as `&mut`.
     let watched = unsafe { AsyncFd::register_with_interest(file, interest) };
     watched.map_err(Into::into)
@@ -200,8 +201,8 @@ pub(crate) fn statement(code: u32, value: u32) -> libc::sock_filter {
     jump(code, value, 0, 0)
 }
 
-/// Works as [`statement`]. The instruction skips `holds` instructions if the comparison holds,
-/// otherwise `fails`.
+/// Works as [`statement`]. If the comparison holds, the instruction skips `holds` instructions,
+/// otherwise `fails` instructions.
 pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_filter {
     libc::sock_filter {
         // All codes have 8 bits.
@@ -214,7 +215,8 @@ pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_fi
 
 /// Makes `program` choose among the sockets that share the port of `socket`
 /// (SO_ATTACH_REUSEPORT_CBPF, socket(7)). The program reads the datagram from its first byte. The
-/// program returns the index of a socket in the order in which the sockets were bound.
+/// program returns the index of a socket. Sockets are numbered in the order in which they were
+/// bound.
 ///
 /// # Errors
 /// The system call fails.
@@ -228,8 +230,9 @@ pub(crate) fn choose_socket_by(
         // The kernel only reads the program.
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: `program` is a sock_fprog that outlives the call, and is passed with its size. It
-    // points to as many instructions as it declares, which the kernel copies.
+    // SAFETY: `program` is a sock_fprog that outlives the call, and is passed with its size. Its
+    // pointer is to as many instructions as its length declares, and the kernel copies the
+    // instructions.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -273,8 +276,8 @@ pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io
     request_interface(tun, TUNSETIFF, name, flags)
 }
 
-/// Stops the delivery of packets to `tun`, one of several queues of an interface. The queue can
-/// still be written to (TUNSETQUEUE).
+/// Stops the delivery of packets to `tun`, one of several queues of an interface. The gateway can
+/// still write packets to the queue (TUNSETQUEUE).
 ///
 /// # Errors
 /// The system call fails if `tun` is the only queue that the interface can have.
@@ -307,8 +310,8 @@ fn request_interface(
     ok(result)
 }
 
-/// Sets which unsegmented packets, and packets without a checksum, the reader of `tun` accepts:
-/// TUN_F_* (TUNSETOFFLOAD).
+/// Sets which packets the kernel may pass to the reader of `tun` without segmentation, or with an
+/// incomplete checksum: TUN_F_* (TUNSETOFFLOAD).
 ///
 /// # Errors
 /// The system call fails if the kernel does not support one of the offloads.

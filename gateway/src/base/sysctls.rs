@@ -24,8 +24,8 @@ const NAMES: [&str; 14] = [
     "tcp_wmem",
 ];
 
-/// Effective values by dotted name, with white space folded, and the bounds of UDP sockets'
-/// buffers. Unreadable settings are skipped.
+/// Returns the effective values by dotted name. White space in a value is folded. The result also
+/// contains the bounds of the buffers of UDP sockets. Settings that cannot be read are missing.
 pub(crate) fn effective() -> BTreeMap<String, String> {
     let read = |name: &&str| {
         let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;

@@ -99,7 +99,7 @@ impl Listened {
 #[derive(Debug)]
 struct InForce {
     hash: String,
-    /// Why the file is not in force, or is only partly in force.
+    /// Why the file, or a part of the file, is not in force.
     error: Option<String>,
 }
 
@@ -186,7 +186,7 @@ impl Telemetry {
         self.carriers.lock().insert(stats.id, Arc::clone(stats));
     }
 
-    /// Records that the carrier has ended. `retired`: whether the carrier ended in order, since
+    /// Records that the carrier has ended. `retired`: whether the carrier was retired, because
     /// fewer carriers were needed.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(&stats.id);
@@ -273,7 +273,7 @@ impl Telemetry {
     }
 
     /// Whether every worker listens, every worker of an entry has a carrier, and the gateway is not
-    /// draining. (A worker without a carrier resets its share of the connections.)
+    /// draining. A worker without a carrier would reset its share of the connections.
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed = self.role == Role::Entry;
         let ready = |worker: &WorkerState| {
@@ -287,7 +287,7 @@ impl Telemetry {
         self.carriers_lost.load(Relaxed)
     }
 
-    /// Number of carriers that ended in order, since fewer were needed.
+    /// Number of carriers that were retired, because fewer were needed.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
     }
@@ -302,8 +302,8 @@ impl Telemetry {
         self.session_panics.load(Relaxed)
     }
 
-    /// Counts an open that an exit did not take during its shutdown, and that is retried on another
-    /// session.
+    /// Counts an open that another session retries, because the exit of the first session was
+    /// shutting down.
     pub(crate) fn count_retried(&self) {
         self.opens_retried.fetch_add(1, Relaxed);
     }

@@ -1,8 +1,8 @@
 //! A token bucket whose caller supplies the time.
 //!
 //! The bucket counts time, not tokens. Taking an amount creates a debt: the time that the amount
-//! needs at the rate. The debt may be as long as the burst. So the bucket needs no refill, and a
-//! late check loses no capacity.
+//! needs at the rate. The debt may be as long as the burst. Time pays the debt, so the bucket needs
+//! no refill, and a late check has the same result as a timely check.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a bucket. `per_second` is at least 1. `burst` is the amount that may pass at once
-    /// after a pause, given as the time that the amount needs at the rate.
+    /// Creates a bucket. `per_second` is at least 1. `burst` limits the amount that may pass at
+    /// once after a pause. It is the time that this amount needs at the rate.
     pub(crate) fn new(per_second: u64, burst: Duration) -> Self {
         debug_assert!(per_second > 0);
         Self {

@@ -1,8 +1,8 @@
 //! The local end of a stream: the gateway's connection to a client or a target.
 //!
 //! Usually this is a TCP or Unix socket ([`LocalSocket`]). The driver uses only this trait.
-//! Dropping an end resets the connection unless [`LocalEnd::end_in_order`] was called, so no
-//! application mistakes a cut for an end of file.
+//! Dropping an end resets the connection, so that no application mistakes a cut for an end of file.
+//! After [`LocalEnd::end_in_order`], a drop ends the connection without a reset.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::duplex::{Duplex, readable};
 use super::local_socket::LocalSocket;
 
-/// Bounds of a drain: how long the other end may still send, and how many bytes.
+/// Bounds of a drain: how long the other end may still send, and how many bytes it may send.
 pub(super) const GOODBYE_TIME: Duration = Duration::from_secs(2);
 const GOODBYE_BYTES_MAX: usize = 256 << 10;
 /// Interval at which the drain checks whether the kernel's last bytes are acknowledged.
@@ -45,8 +45,8 @@ pub(crate) trait LocalEnd: Duplex + Debug {
     /// return the end of the stream.
     fn take_failure(&self) -> Error;
 
-    /// Makes the connection end in order: the written bytes are delivered, then the end of file,
-    /// without a reset.
+    /// Makes the connection end without a reset: the system delivers the written bytes, then the
+    /// end of file.
     fn end_in_order(&self);
 
     /// Whether the other end has received all written bytes, as far as this is known.
@@ -74,9 +74,10 @@ impl dyn LocalEnd {
         }
     }
 
-    /// Drains the connection so that written bytes arrive. Closing a connection with unread bytes
-    /// resets it, and a reset discards bytes that the other end has not read. So the drain reads
-    /// and discards what the other end still sends, within limits of time and size.
+    /// Drains the connection so that written bytes arrive. If a connection is closed while it holds
+    /// unread bytes, the kernel resets the connection. A reset discards bytes that the other end
+    /// has not read. So the drain reads and discards what the other end still sends, within limits
+    /// of time and size.
     pub(crate) async fn say_goodbye(&self) {
         let thrown_away = async {
             let mut left = GOODBYE_BYTES_MAX;

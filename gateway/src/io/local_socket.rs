@@ -1,10 +1,10 @@
 //! The usual [local end](LocalEnd) of a stream: the TCP or Unix socket of a client or a target.
 //!
 //! This module hides the differences between TCP and Unix sockets. [`crate::session::driver`] reads
-//! and writes; [`crate::ingress::listener`] and [`crate::net::dial`] create the sockets. The system
-//! resets a TCP socket that does not end in order, for any cause including SIGKILL. So a cut never
-//! looks like an end of file. A Unix socket has no reset: an application that has read all bytes
-//! sees an end of file (docs/gateway.md).
+//! and writes; [`crate::ingress::listener`] and [`crate::net::dial`] create the sockets. If the
+//! gateway does not end a TCP socket with [`LocalEnd::end_in_order`], the system resets the
+//! connection, even after SIGKILL. So a cut never looks like an end of file. A Unix socket has no
+//! reset: an application that has read all bytes sees an end of file (docs/gateway.md).
 
 use std::fmt;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};

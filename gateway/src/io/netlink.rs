@@ -3,7 +3,7 @@
 //!
 //! The message types come from netlink-packet-route and netlink-packet-netfilter. The crate
 //! rtnetlink is not used, because it requires a task for its connection. A command that sends ten
-//! requests in order needs no task.
+//! requests one after another needs no task.
 
 use std::io::{self, Error, ErrorKind};
 use std::marker::PhantomData;
@@ -74,7 +74,7 @@ impl Netlink<NetfilterMessage> {
     /// (include/uapi/linux/netfilter/nfnetlink.h: NFNL_MSG_BATCH_BEGIN).
     ///
     /// # Errors
-    /// The kernel's error for the first message that it refuses.
+    /// The kernel's error for the first refused message.
     pub(crate) fn transaction(&mut self, messages: Vec<(NfTablesMessage, u16)>) -> io::Result<()> {
         self.sequence += 1;
         let number = messages.len();

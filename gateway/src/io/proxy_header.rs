@@ -1,6 +1,7 @@
-//! The PROXY protocol: it passes the client's address from a sender in front of a port to the
-//! gateway, and from an exit to a target. The gateway writes version 2. Ports of forwards read
-//! version 2; ports of carriers read versions 1 and 2 ([`crate::ingress::trusted_proxies`]).
+//! The PROXY protocol passes the address of a client. A sender in front of a port passes the
+//! address to the gateway, and an exit passes the address to a target. The gateway writes version
+//! 2. Ports of forwards read version 2; ports of carriers read versions 1 and 2
+//! ([`crate::ingress::trusted_proxies`]).
 //!
 //! Source: "The PROXY protocol, versions 1 & 2", sections 2.1 and 2.2. A header without a TCP
 //! client (a LOCAL connection, UNKNOWN, another family) carries no address. The parser skips
@@ -205,8 +206,8 @@ pub(crate) fn oracle(input: &[u8]) {
     assert_eq!(source(head, body), Ok(said));
 }
 
-/// Reads a header of either version to its end, in pieces of any size, and no byte after the
-/// header.
+/// Checks that a header of either version is read to its end, in pieces of any size, and that no
+/// byte after the header is read.
 #[cfg(any(test, feature = "oracles"))]
 fn oracle_of_pieces(input: &[u8]) {
     let mut read = 0;

@@ -42,7 +42,7 @@ pub(crate) use steering::steer;
 pub(crate) enum CloseCode {
     /// The connection was dropped.
     Dropped = 0,
-    /// The session is over. This side did not accept the unanswered streams.
+    /// The session is over. Streams without an answer were not accepted.
     Done = 1,
     /// This side accepts no further sessions.
     GoingAway = 2,

@@ -216,8 +216,8 @@ fn no_certificates() -> Error {
     Error::new(ErrorKind::InvalidInput, text)
 }
 
-/// Sends new credentials whenever the files or the peers change; never returns. Unusable files have
-/// no effect. `files` are the files from which the current credentials were loaded.
+/// Sends new credentials whenever the files or the peers change; never returns. Files that cannot
+/// be used change nothing. `files` are the files from which the current credentials were loaded.
 pub(crate) async fn follow(
     mut reloadable: watch::Receiver<Arc<Reloadable>>,
     mut files: FollowedFiles,

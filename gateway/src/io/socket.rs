@@ -26,7 +26,7 @@ pub(crate) struct KeepaliveConfig {
 }
 
 impl KeepaliveConfig {
-    /// For carriers whose streams end with the carrier: the values give the path time to recover.
+    /// For carriers whose streams end with the carrier. The values give the path time to recover.
     const ALONE: Self = Self {
         dead_after: Duration::from_secs(15),
         interval: Duration::from_secs(5),
@@ -107,9 +107,9 @@ pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
     });
 }
 
-/// Disables Nagle's algorithm, since the gateway batches writes itself, and sets the detection of
-/// dead peers to `keepalive`. SO_SNDBUF and SO_RCVBUF remain unset, because setting them would end
-/// the kernel's autotuning.
+/// Sets the detection of dead peers to `keepalive`. Disables Nagle's algorithm, since the gateway
+/// itself combines small writes. SO_SNDBUF and SO_RCVBUF remain unset, because setting them would
+/// end the kernel's autotuning.
 ///
 /// # Errors
 /// The system's error. An unavailable congestion control is not an error.
@@ -130,8 +130,8 @@ pub(crate) fn prepare_carrier(
     set_congestion_control(tcp, congestion_control)
 }
 
-/// Sets the options of a relayed connection. Dead peers are detected with the configuration for
-/// carriers whose streams continue over another carrier.
+/// Sets the options of a relayed connection. The detection of dead peers is that of carriers whose
+/// streams continue over another carrier.
 pub(crate) fn prepare_relayed(tcp: &TcpStream) {
     let prepared = prepare_carrier(tcp, CongestionControl::Auto, KeepaliveConfig::RESUMED);
     if let Err(error) = prepared {

@@ -68,7 +68,7 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Creates a proof that has no certificate and is not verified again.
+    /// Creates a proof without a certificate. The gateway does not verify such a proof again.
     pub(crate) const fn of(identity: String) -> Self {
         Self {
             identity,
@@ -84,7 +84,7 @@ impl Proof {
     }
 }
 
-/// Whether an accepted proof would still be accepted.
+/// Whether this side would still accept a proof that it accepted before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Good,
@@ -164,7 +164,8 @@ pub(crate) trait Path {
         keepalive: KeepaliveConfig,
     ) -> Result<()>;
 
-    /// Makes the transport accept no more bytes while about `bytes` unsent bytes wait.
+    /// Limits the unsent bytes to about `bytes`: at this number, the transport accepts no more
+    /// bytes.
     ///
     /// # Errors
     /// The system's error.

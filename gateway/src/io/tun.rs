@@ -1,19 +1,20 @@
-//! A TUN interface. The gateway reads the packets that this host routes to the interface, and
-//! writes packets that the host then receives (tun(4), Documentation/networking/tuntap.rst).
+//! A TUN interface. The gateway reads the packets that this host routes to the interface. The host
+//! receives the packets that the gateway writes. See tun(4) and
+//! Documentation/networking/tuntap.rst.
 //!
-//! Each packet begins with a virtio-net header (10 bytes, little endian). So the kernel passes TCP
-//! and UDP packets to the gateway before it cuts them into segments, and accepts such packets from
-//! the gateway. A privileged user creates the interface ([`keep`], `muxgate tun create`) and
-//! assigns it to the user of this process. If this process has the privilege, it creates the
-//! interface itself, and the interface exists as long as the process.
+//! Each packet begins with a virtio-net header (10 bytes, little endian). So the kernel passes long
+//! TCP and UDP packets to the gateway without cutting them into segments, and accepts such packets
+//! from the gateway. A privileged user creates the interface ([`keep`], `muxgate tun create`) and
+//! assigns the interface to the user of this process. If this process itself has the privilege,
+//! this process creates the interface, and the interface exists as long as the process.
 //!
 //! An interface with several queues has one descriptor for each queue. The kernel selects the queue
-//! of a packet by a hash of the packet's flow, which is the same for both directions. But if a
-//! queue writes packets of a flow, the kernel moves the flow to that queue (`tun_flow_update`,
-//! drivers/net/tun.c). Later packets then overtake the packets that wait in the former queue. A
-//! detached queue can be written and moves no flow (commit 9e85722d58ca, "tuntap: allow
-//! polling/writing/reading when detached"). So each worker reads one queue, and writes to a
-//! detached queue.
+//! of a packet by a hash of the packet's flow, which is the same for both directions. But if the
+//! gateway writes packets of a flow to another queue, the kernel moves the flow to that queue
+//! (`tun_flow_update`, drivers/net/tun.c). Later packets then overtake the packets that wait in the
+//! former queue. The gateway can write to a detached queue, and such a write moves no flow (commit
+//! 9e85722d58ca, "tuntap: allow polling/writing/reading when detached"). So each worker reads one
+//! queue, and writes to a detached queue.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

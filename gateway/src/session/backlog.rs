@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_millis(1);
 /// Minimum interval between two samples of the rate.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Minimum bound on unsent bytes in the kernel, so that the carrier stays busy while this process
-/// is not scheduled.
+/// waits for a processor.
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
 /// Maximum bound on unsent bytes in the kernel: more than one millisecond of any measured rate.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
@@ -32,8 +32,8 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Starts with an unknown rate: the minimum bound for the kernel, the maximum for the carrier's
-    /// own queue. Without a `path` the rate stays unknown.
+    /// Starts with an unknown rate. The kernel's bound is then the minimum, and the bound of the
+    /// carrier's own queue is the maximum. Without a `path` the rate stays unknown.
     pub(crate) fn new(path: Option<&dyn Path>) -> std::io::Result<Self> {
         if let Some(path) = path {
             path.bound_queue(NOT_SENT_BYTES_MIN as u32)?;

@@ -1,4 +1,5 @@
-//! A mux for a protocol with its own streams: it connects local ends to those streams.
+//! A mux for a protocol with its own streams. The mux connects local ends to the protocol's
+//! streams.
 //!
 //! The protocol's library does framing and flow control ([`link`]). This module does the work that
 //! all such protocols share: dialling, refusals, accounts, timeouts, trust and the end of a
@@ -9,7 +10,7 @@
 //!
 //! Memory: the library bounds received bytes by the windows that the link sets. Bytes to send count
 //! against the session's [`Share`] of the worker's buffers. Packets wait in the session's
-//! [`PacketQueue`] until a link that carries packets takes them. See docs/limits.md.
+//! [`PacketQueue`] for a link that carries packets. See docs/limits.md.
 
 mod incoming;
 pub(crate) mod link;
@@ -194,8 +195,8 @@ impl<L: Link> Bridge<L> {
         for dial in dials.into_values().flatten() {
             dial.abort();
         }
-        // Without a reason from this side, streams get the end from their link after the received
-        // bytes.
+        // If this side gives no reason, each stream first delivers the received bytes, and then
+        // gets its end from the link.
         if let Some(reason) = reason {
             let streams = self.all_streams();
             streams.iter().for_each(|io| io.abandon(reason, None));

@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 /// Minimum round trip time. On a shorter path, the path or the CPU reaches its limit before a
 /// window does.
 const RTT_MIN: Duration = Duration::from_millis(2);
-/// Number of round trips for which the network has to hold up all carriers, and the bounds of that
-/// time.
+/// For how many round trips the network has to hold up all carriers, and the minimum and maximum of
+/// this time.
 const HELD_RTTS: u32 = 10;
 const HELD_MIN: Duration = Duration::from_secs(1);
 const HELD_MAX: Duration = Duration::from_secs(3);
-/// Length of a trial in round trips, since a window grows once in each, and the bounds of that
-/// time.
+/// Length of a trial in round trips, since a window grows once per round trip, and the minimum and
+/// maximum of this length.
 const TRIAL_RTTS: u32 = 30;
 const TRIAL_MIN: Duration = Duration::from_secs(3);
 const TRIAL_MAX: Duration = Duration::from_secs(10);
-/// Minimum gain of a carrier on trial, as a part of a fair share: to end the trial early, and at
-/// the end of the trial.
+/// Minimum gain of a carrier on trial, as a part of a fair share. A gain of `GAIN_EARLY` ends the
+/// trial early. Otherwise `GAIN` is required at the end of the trial.
 const GAIN_EARLY: f64 = 0.5;
 const GAIN: f64 = 0.25;
 /// Minimum gain as a part of the whole rate, since rates fluctuate.
@@ -40,8 +40,8 @@ const QUIET: Duration = Duration::from_secs(30);
 const REGRET: Duration = Duration::from_secs(10 * 60);
 /// Time between two removals of carriers on an idle session.
 const QUIET_NEXT: Duration = Duration::from_secs(5);
-/// Part of the remaining carriers' capacity that the load may use. Above this part, one more
-/// carrier counts as needed.
+/// If the rate exceeds this part of the capacity of one bulk carrier fewer, the session needs all
+/// of its carriers.
 const FULL: f64 = 0.9;
 /// Rate below which a session is idle, in bytes per second.
 const IDLE_RATE: f64 = 16e3;
@@ -119,7 +119,8 @@ pub(crate) struct CarrierAutoscaler {
     trial: Option<Trial>,
     /// Bytes per second that one held-up carrier sends.
     each: f64,
-    /// Number of carriers above which a trial failed, and the earliest time of the next trial.
+    /// A trial with more than this number of carriers failed. The second value is the earliest time
+    /// of the next trial.
     ceiling: Option<(usize, Instant)>,
     pause: Duration,
     /// When the session last needed all carriers.
@@ -211,8 +212,8 @@ impl CarrierAutoscaler {
         self.held = Duration::ZERO;
     }
 
-    /// Decides whether to keep the carrier on trial. If bulk uses no more carriers than before the
-    /// trial, the new carrier serves other streams, so rates do not decide.
+    /// Decides whether to keep the carrier on trial. If bulk uses only as many carriers as before
+    /// the trial, the new carrier serves other streams. Rates then do not decide.
     fn judge(&mut self, mut trial: Trial, sample: &Sample, passed: Duration) {
         if sample.up < trial.carriers {
             // The carrier on trial is not up yet, or another carrier was lost.

@@ -8,9 +8,9 @@
 //! writer, so full duplex cannot deadlock. Bytes that a stalled local socket does not take remain
 //! in the stream's inbox, which the stream's credit bounds.
 //!
-//! Payload passes through no channel: the tasks share cells and wake each other by `Notify`. A
-//! stream whose forward has a rate limit waits for a turn, which uses a timer and a lock that all
-//! workers share ([`crate::base::pace`]). Other payload waits for no timer.
+//! Payload passes through no channel: the tasks share cells and wake each other by `Notify`. If the
+//! forward of a stream has a rate limit, the stream waits for a turn. Turns use a timer, and a lock
+//! that all workers share ([`crate::base::pace`]). Other payload waits for no timer.
 //!
 //! Streams belong to the session. A lost carrier ends its streams only if the session decides so.
 //!
@@ -312,7 +312,7 @@ impl Driver {
     }
 }
 
-/// Reads the clock of the event loop's timers, so that a test that moves this clock moves every
+/// Reads the clock of the event loop's timers. So a test that moves this clock also moves every
 /// timer.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()

@@ -3,8 +3,8 @@
 use muxtunnel_codes::Code;
 use muxtunnel_proto::SessionError;
 
-/// Why a carrier ended; if it was the last carrier, the session ended for the same reason. For a
-/// session without a carrier, the reason why the session ended.
+/// Why a carrier ended. If the carrier was the last one, the session ended for the same reason. For
+/// a session without a carrier, the value is the reason why the session ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionEnd {
     /// The peer closed the carrier.

@@ -5,9 +5,9 @@
 //! session id specifies. Any other carrier goes to the worker with the fewest carriers.
 //! `limits.carriers` bounds carriers once their hello is read. Before the hello is read, the
 //! [`HandshakeLimiter`] bounds the connections. Each worker's queue has room for all carriers. At
-//! the limit, the exit evicts a carrier of the peer that holds the most carriers, in favour of a
-//! peer that holds fewer carriers. Carriers on which the peer has opened nothing are evicted first
-//! ([`holders`]).
+//! the limit, a new carrier may get the place of another carrier. The exit evicts a carrier of the
+//! peer with the most carriers, in favour of a peer with fewer carriers. Carriers on which the peer
+//! has opened nothing are evicted first ([`holders`]).
 
 mod holders;
 

@@ -1,9 +1,9 @@
 //! Determines whether a carrier that an exit accepted starts a session or joins an existing
 //! session.
 //!
-//! This module only reads the hello; the session validates it. A carrier starts a new session
-//! unless its first bytes are a hello that joins an existing session. If the first bytes are
-//! invalid, the new session refuses the carrier.
+//! This module only reads the hello; the session validates it. If the first bytes of a carrier are
+//! a hello that joins an existing session, the carrier joins this session. Any other carrier starts
+//! a new session. If the first bytes are invalid, the new session refuses the carrier.
 
 use std::time::Duration;
 

@@ -55,19 +55,19 @@ pub(crate) const GOES_AWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
-/// Maximum length of a frame that this side accepts, so that a peer may send a whole read, or more,
-/// in one frame.
+/// Maximum length of a frame that this side accepts. The value is large, so that a peer may send in
+/// one frame all bytes that it has read at once.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
 /// Payload of one stream that waits in the library: two batches, so that one batch is read while
 /// the other is sent.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 /// Maximum size of the header fields of one request or answer.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Maximum number of streams that the peer reset before this side accepted them. More such streams
-/// end the connection (CVE-2023-44487).
+/// Maximum number of streams that the peer reset before this side accepted them. If there are more,
+/// the connection ends (CVE-2023-44487).
 const RESETS_PENDING_MAX: usize = 32;
-/// Maximum number of streams that this side reset because of the peer's errors. More such streams
-/// end the connection (CVE-2025-8671).
+/// Maximum number of streams that this side reset because of the peer's errors. If there are more,
+/// the connection ends (CVE-2025-8671).
 const ERROR_RESETS_MAX: usize = 64;
 /// Maximum number of streams that this side has reset and for which frames may still arrive.
 const RESETS_REMEMBERED_MAX: usize = 1024;
@@ -79,8 +79,8 @@ const STREAMS_AT_FIRST: usize = 100;
 pub(crate) struct Http2 {
     /// The connection, which the link takes when it runs.
     connection: RefCell<Option<Connection>>,
-    /// The handle that opens streams; `None`: the peer opens them, or this side has ended the
-    /// connection.
+    /// The handle that opens streams; `None`: the peer opens the streams, or this side has ended
+    /// the connection.
     requests: RefCell<Option<SendRequest<Payload>>>,
     traffic: Rc<Traffic>,
     listeners: Rc<Listeners>,

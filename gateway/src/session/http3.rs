@@ -355,8 +355,8 @@ fn refused(text: String) -> NoStream {
 }
 
 /// Why the stream was not opened, if the connection ended before the answer. Before the answer,
-/// only the request was sent, so another session may retry it if the peer ended the connection in
-/// order.
+/// this side has sent only the request. If the peer ended the connection without an error, another
+/// session may retry the request.
 fn not_opened(error: &ConnectionError) -> NoStream {
     match error {
         ConnectionError::ApplicationClosed(close) if close.error_code == code::NO_ERROR => {

@@ -27,7 +27,7 @@ const QUEUES_BYTES_MAX: usize = 32 << 20;
 /// Minimum share of a session, in bytes: the bytes of 5 ms, CoDel's target, at 13 Gbit/s.
 const QUEUE_BYTES_MIN: usize = 8 << 20;
 /// A session's share is at most its receive memory divided by this number, so that a gateway with a
-/// small memory limit stays within it.
+/// small memory limit stays within that limit.
 const RECEIVE_PART: u64 = 4;
 /// Maximum recorded lead, in bytes, of packets over streams or of streams over packets.
 const LEAD_MAX: i64 = 256 << 10;
@@ -51,7 +51,7 @@ pub(crate) struct PacketQueue {
     /// Notified when the assignment is known.
     assigned_wake: Notify,
     wake: Notify,
-    /// Held by the only carrier that takes packets, if carriers take packets by themselves.
+    /// Held by the carrier that has the right to take packets (`Self::turn`).
     turn: Mutex<()>,
     /// Bytes of packets sent minus bytes of streams sent, while both had something to send.
     lead: Cell<i64>,
@@ -159,7 +159,7 @@ impl PacketQueue {
         }
     }
 
-    /// Which packets the receiver accepts as super-packets. `None` without a receiver.
+    /// Which packets the receiver accepts as super-packets. `None`: there is no receiver yet.
     pub(super) fn offloads(&self) -> Option<Offloads> {
         self.hears.get().map(|(_, offloads)| *offloads)
     }

@@ -40,7 +40,7 @@ pub(crate) trait Framing: Default + 'static {
     /// Encodes the code of a cut.
     fn code(code: ResetCode) -> VarInt;
 
-    /// Decodes a received code; `None`: the code is no cut, since the peer only needs no further
+    /// Decodes a received code; `None`: the code does not report a cut. The peer needs no further
     /// bytes.
     fn reset_code(code: VarInt) -> Option<ResetCode>;
 

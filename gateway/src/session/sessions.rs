@@ -60,7 +60,7 @@ impl Sessions {
         going.next().cloned()
     }
 
-    /// The session to evict for a new session of `peer`, if any session waits for a carrier. The
+    /// If any session waits for a carrier, the session to evict for a new session of `peer`. The
     /// candidate is a session of the peer with the most sessions: the oldest session that waits,
     /// otherwise the newest session.
     pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<dyn Mux>> {

@@ -49,8 +49,8 @@ pub(crate) enum Local {
     },
 }
 
-/// Receives the reason when a stream ends whose local end is this gateway. The stream's Unix socket
-/// cannot report the reason, since a Unix socket has no reset.
+/// Receives the reason for the end of a stream whose local end is this gateway. A Unix socket has
+/// no reset, so the stream's Unix socket cannot report the reason.
 pub(crate) type Ended = RefCell<Option<oneshot::Sender<Reason>>>;
 
 #[derive(Debug)]
@@ -61,8 +61,8 @@ pub(crate) struct Account {
     sent: Cell<u64>,
     /// Number of payload bytes that the local socket took.
     received: Cell<u64>,
-    /// The number of bytes and events at the last check that found a change, and the time of that
-    /// check.
+    /// Facts about the last check that found a change: the number of bytes and events at that time,
+    /// and the time.
     heard: Cell<(u64, Instant)>,
 }
 

@@ -14,8 +14,9 @@ use super::pipe::Pipe;
 pub(crate) const SLOTS_MAX: usize = 64;
 
 /// Maximum number of bytes in a batch, including headers. The value is just below four segments of
-/// loopback (65,483 bytes each), and below four groups of Ethernet segments that are sent together
-/// (65,160 bytes each). A few bytes more would require another segment.
+/// loopback, which have 65,483 bytes each. The value is also just below four groups of Ethernet
+/// segments that are sent together, of 65,160 bytes each. A few bytes more would require another
+/// segment.
 pub(crate) const BATCH_BYTES_MAX: usize = 63 * 4096;
 const _: () = assert!(BATCH_BYTES_MAX <= 4 * 65_160 && BATCH_BYTES_MAX <= LARGE_BYTES);
 
@@ -91,7 +92,7 @@ impl Batch {
         Ok(Self { buffer, layout })
     }
 
-    /// Writes the header of the packet that begins at payload byte `start` in front of that byte.
+    /// Writes a header in front of payload byte `start`, which is the first byte of a packet.
     pub(crate) fn put_header(&mut self, start: usize, header: &[u8]) {
         debug_assert_eq!(start % self.layout.payload, 0);
         debug_assert_eq!(header.len(), self.layout.header);
@@ -121,7 +122,7 @@ impl Batch {
         })
     }
 
-    /// Takes the buffer's permit of its session's share out of the batch.
+    /// Takes the permit of the buffer out of the batch. The permit belongs to the session's share.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.buffer.take_permit()
     }

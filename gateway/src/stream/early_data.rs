@@ -1,8 +1,8 @@
 //! The bytes that a client sends before its open is answered. The gateway keeps these bytes in case
 //! no peer takes the open.
 //!
-//! Bound until the answer: the stream's first window, plus as many bytes that were read before the
-//! open.
+//! Bound until the answer: the stream's first window, plus the same number of bytes that a former
+//! session returned.
 
 use std::cell::{Cell, RefCell};
 use std::io::IoSliceMut;
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     pub(crate) early: Vec<u8>,
     /// How the client is told the outcome of the open.
     pub(crate) answer: Answer,
-    /// Data about the client to pass to its target.
+    /// Data about the client, which an exit passes to the target.
     pub(crate) source: Option<Source>,
 }
 

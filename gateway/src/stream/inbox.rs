@@ -121,7 +121,7 @@ impl Inbox {
         count
     }
 
-    /// Drops the oldest `length` bytes of memory.
+    /// Drops the oldest `length` bytes, which are in memory and not in a pipe.
     pub(crate) fn consume(&mut self, length: usize) {
         self.taken += length;
         while let Some(first) = self.chunks.front().and_then(Chunk::bytes).map(<[u8]>::len) {

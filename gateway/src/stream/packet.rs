@@ -67,8 +67,8 @@ impl PacketPool {
     }
 }
 
-/// The unit that a device and a session exchange: a virtio-net header, and one IP packet or a
-/// packet to be segmented.
+/// The unit that a device and a session exchange: a virtio-net header, and one IP packet or
+/// super-packet.
 #[derive(Debug)]
 pub(crate) struct Packet {
     /// Room for a frame's header, followed by the bytes up to `end`.

@@ -3,9 +3,10 @@
 //! A pipe is taken empty from its worker's [`Pipes`], filled once from one socket, drained into
 //! another, and returned. Dropping a pipe discards its remaining content. A second pipe (tee(2))
 //! retains payload that a session may have to retransmit; both pipes refer to the same memory. A
-//! worker has a fixed number of pipes for each direction. If no pipe is free, payload is copied.
-//! The same applies if the kernel grants no more pipes (`pipe-user-pages-soft`, pipe(7), one limit
-//! for all gateways of a node that run as the same user).
+//! worker has a fixed number of pipes for each direction. If all of them are in use, payload is
+//! copied. Payload is also copied if the kernel refuses a further pipe. The kernel's limit is
+//! `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a node that run as the same
+//! user.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -20,16 +21,18 @@ use crate::io::socket;
 
 /// Size of a pipe in bytes with one page in each of its slots, and maximum size of a spliced frame.
 /// A piece of memory from a socket is often larger than a page, but takes only one slot. The value
-/// is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)). A quarter
-/// of this size took a fifth more CPU time.
+/// is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)). Transfers
+/// through pipes of a quarter of this size took a fifth more CPU time.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
 /// Below this size, a copy costs no more than the two calls for a pipe.
 pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
-/// Number of a process's pipes for payload to carriers, including retained payload. Each worker
-/// adds two pipes.
+/// Number of pipes of a process for payload to carriers, including retained payload. The workers
+/// share the pipes equally, but each worker has at least two. So with more than eight workers, the
+/// process has more pipes.
 const SOURCE_PIPES_MAX: usize = 16;
-/// Number of a process's pipes for payload to local sockets. Each worker adds one pipe. An
-/// unprivileged user has 64 MiB for all pipes; the pipes without those of the workers take 24 MiB.
+/// Number of pipes of a process for payload to local sockets. The workers share the pipes equally,
+/// but each worker has at least one. With up to eight workers, all pipes of a process take at most
+/// 24 MiB. An unprivileged user has 64 MiB for all pipes.
 const SINK_PIPES_MAX: usize = 8;
 
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use super::buffers::Pool;
 use super::inbox::Inbox;
 
-/// A piece of this size is not extended, since extending a piece moves it in memory.
+/// A piece of this size is not extended, since an extension would move the piece in memory.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// A stream's position, and the pieces beyond its gaps.
@@ -35,8 +35,8 @@ impl Reassembly {
         self.next == offset
     }
 
-    /// Records that the next `length` bytes are with the local socket or in `inbox`, and moves the
-    /// pieces that follow them into `inbox`.
+    /// Records that the local socket or `inbox` has taken the next `length` bytes. Moves the pieces
+    /// that follow these bytes into `inbox`.
     pub(crate) fn pass(&mut self, length: usize, inbox: &mut Inbox, pool: &Rc<Pool>) {
         self.next += length as u64;
         while let Some(piece) = self.early.first_entry()

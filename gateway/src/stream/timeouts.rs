@@ -1,7 +1,7 @@
 //! Determines when a quiet stream times out, and how often streams are checked.
 //!
 //! The checks are not on the data path. Streams count their bytes anyway, and a periodic check
-//! compares the counts. So a stream is reset at most two checks after its timeout has expired. A
+//! compares the counts. A stream whose timeout has expired is reset after at most two checks. A
 //! changed timeout also applies to open streams.
 
 use std::convert::Infallible;

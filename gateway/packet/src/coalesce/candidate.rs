@@ -25,14 +25,14 @@ pub(super) struct Candidate {
     /// Sequence number of TCP. 0 for UDP.
     sequence: u32,
     pub(super) push: bool,
-    /// Identification of an IPv4 packet that may be fragmented. Other packets do not use it (RFC
-    /// 6864).
+    /// Identification of an IPv4 packet that may be fragmented. Other packets do not use this field
+    /// (RFC 6864).
     id: Option<u16>,
 }
 
 impl Candidate {
-    /// Converts a packet to a candidate. It must be TCP with payload and only the flags ACK and
-    /// PSH, or UDP with payload. It must have an IP header without options, and a correct checksum.
+    /// Converts a packet to a candidate. A candidate is TCP with payload and only the flags ACK and
+    /// PSH, or UDP with payload. Its IP header has no options, and its checksum is correct.
     pub(super) fn of(packet: &[u8], checked: &Packet, with_udp: bool) -> Option<Self> {
         let ipv6 = checked.is_ipv6();
         let header_length = if ipv6 { 40 } else { 20 };
@@ -113,8 +113,8 @@ impl Candidate {
         }
     }
 
-    /// Whether this is the next packet after `segments` packets that begin with `first`.
-    /// `sequence` is the expected sequence number.
+    /// Whether this packet follows directly after `segments` packets, of which `first` is the
+    /// first. `sequence` is the expected sequence number.
     pub(super) fn follows(&self, first: &Self, segments: usize, sequence: u32) -> bool {
         let passed = u16::try_from(segments).unwrap_or_default();
         self.payload <= first.payload
@@ -123,9 +123,9 @@ impl Candidate {
             && self.id == first.id.map(|id| id.wrapping_add(passed))
     }
 
-    /// Whether the fields that segments of one super-packet share are equal. These are the IP
-    /// header without lengths, identification and checksum, and in TCP the acknowledgement, window,
-    /// urgent pointer, options, and flags except PSH.
+    /// Whether the fields that all segments of one super-packet share are equal. In the IP header,
+    /// all fields are shared except lengths, identification and checksum. In TCP, segments share
+    /// the acknowledgement, window, urgent pointer, options, and all flags but PSH.
     pub(super) fn has_same_headers(&self, packet: &[u8], held: &[u8]) -> bool {
         let same = |from: usize, to: usize| packet.get(from..to) == held.get(from..to);
         let is_ip_same = if self.ipv6 {
@@ -136,7 +136,8 @@ impl Candidate {
         if !is_ip_same || self.protocol != TCP {
             return is_ip_same;
         }
-        // The flags need no comparison: a candidate has only ACK, and PSH only on the last packet.
+        // The flags need no comparison: every candidate has ACK, only the last packet may have PSH,
+        // and no packet has another flag.
         let at = self.header_length;
         same(at + 8, at + 13) && same(at + 14, at + 16) && same(at + 18, self.payload_offset)
     }

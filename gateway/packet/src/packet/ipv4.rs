@@ -8,7 +8,8 @@ use crate::checksum::{Sum, word_at};
 
 /// Bytes of a header without options.
 const HEADER_BYTES: usize = 20;
-/// Options for loose and strict source routes (RFC 791, 3.1). They hide the final destination.
+/// Options for loose and strict source routes (RFC 791, 3.1). A source route hides the final
+/// destination.
 const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
 /// Reads the header of a packet whose version is 4.

@@ -8,7 +8,8 @@ use crate::checksum::word_at;
 
 /// Bytes of the header without extension headers.
 const HEADER_BYTES: usize = 40;
-/// Most extension headers of a packet. RFC 8200 4.1 lists six kinds, of which one may occur twice.
+/// Maximum number of extension headers of a packet. RFC 8200 4.1 lists six kinds, of which one may
+/// occur twice.
 pub(super) const EXTENSIONS_MAX: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -58,8 +59,8 @@ pub(super) fn read(packet: &[u8]) -> Result<Network, Malformed> {
 /// Walks the extension headers, up to the first header of another kind or to the fragment header of
 /// a later fragment.
 ///
-/// Other extension headers (mobility, HIP, Shim6, ESP) end the walk. Bytes after them are not
-/// parsed.
+/// Other extension headers (mobility, HIP, Shim6, ESP) end the walk. Bytes after such a header are
+/// not parsed.
 fn walk(packet: &[u8], first: u8) -> Result<Chain, Malformed> {
     let mut chain = Chain {
         protocol: first,

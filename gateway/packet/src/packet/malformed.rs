@@ -79,7 +79,8 @@ pub enum Malformed {
     /// The GSO type does not match the packet's IP version and protocol.
     #[error("the virtio header has the GSO type {0:#04x}, which does not match the packet")]
     GsoType(u8),
-    /// The segment size is too small, not smaller than the payload, or yields too many segments.
+    /// The segment size is too small, is at least as large as the payload, or yields too many
+    /// segments.
     #[error(
         "the virtio header has a GSO size of {size} bytes, invalid for {payload} payload bytes"
     )]

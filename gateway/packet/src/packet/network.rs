@@ -16,8 +16,8 @@ pub(super) struct Network {
     pub(super) fragment: Fragment,
     pub(super) hop_limit: u8,
     pub(super) traffic_class: u8,
-    /// Whether an authentication header covers the transport header. Its checksum must then remain
-    /// unchanged.
+    /// Whether an authentication header covers the transport header. The checksum of such a
+    /// transport header must remain unchanged.
     pub(super) authenticated: bool,
 }
 
@@ -28,8 +28,8 @@ const DATAGRAM_BYTES_MAX: usize = 65_535;
 /// before the payload.
 ///
 /// # Errors
-/// The fragment is empty or ends beyond the longest datagram. Or its length is not a multiple of 8
-/// bytes, although it is not the last fragment (RFC 791, RFC 8200 4.5).
+/// The fragment is empty or ends beyond the longest datagram. Every fragment before the last one
+/// must have a length that is a multiple of 8 bytes (RFC 791, RFC 8200 4.5).
 pub(super) fn fragment(offset: usize, more: bool, length: usize) -> Result<Fragment, Malformed> {
     let cut = length == 0 || more && !length.is_multiple_of(8);
     if cut || offset + length > DATAGRAM_BYTES_MAX {

@@ -19,7 +19,7 @@ pub(super) struct Headers<'a> {
 }
 
 impl Headers<'_> {
-    /// Start and offset of a checksum that may be completed. `None` if the packet has no such
+    /// Start and offset of a checksum that may be completed. `None`: the packet has no such
     /// checksum.
     fn checksum_place(&self) -> Option<(u16, u16)> {
         let Network {
@@ -69,10 +69,10 @@ impl Headers<'_> {
     }
 }
 
-/// Checks a virtio header. Returns the segmentation that it requests, and whether the checksum is
-/// incomplete.
+/// Checks a virtio header. Returns the segmentation that the header requests, and whether the
+/// checksum is incomplete.
 ///
-/// Only the canonical form is accepted, in which unused fields are 0.
+/// The function accepts the canonical form only. In this form, unused fields are 0.
 pub(super) fn check(
     header: VirtioHeader,
     packet: &[u8],
@@ -141,7 +141,7 @@ fn check_gso(header: VirtioHeader, packet: &[u8], headers: &Headers<'_>) -> Resu
 ///
 /// The kernel's `header_length` is only a hint (the length of its linear buffer). The flag
 /// DATA_VALID is removed. If the incomplete checksum belongs to an inner packet of a forwarded
-/// tunnel, this function completes it.
+/// tunnel, this function completes the checksum.
 pub(super) fn canonical(
     header: VirtioHeader,
     packet: &mut [u8],

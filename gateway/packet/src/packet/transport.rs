@@ -28,7 +28,7 @@ pub(super) struct Transport {
 /// Reads the header that follows the IP header.
 ///
 /// A first fragment must contain the whole transport header (RFC 7112, RFC 3128). Later fragments
-/// have no transport header. For any fragment, the result has no ports.
+/// have no transport header. The result for a fragment, including the first one, has no ports.
 pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malformed> {
     let none = Transport {
         ports: None,
@@ -75,7 +75,8 @@ fn tcp(bytes: &[u8]) -> Result<Transport, Malformed> {
     })
 }
 
-/// UDP options (RFC 9868) may follow a datagram, so its length may be less than the packet's.
+/// UDP options (RFC 9868) may follow a datagram, so the length of the datagram may be less than the
+/// payload of the IP packet.
 fn udp(bytes: &[u8], fragment: Fragment) -> Result<Transport, Malformed> {
     let header: &[u8; UDP_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Transport)?;
     let length = usize::from(word_at(header, 4));

@@ -1,9 +1,10 @@
-//! `CoDel` of one flow (RFC 8289, section 5). It decides on each packet that leaves the queue.
+//! `CoDel` of one flow (RFC 8289, section 5). The algorithm decides on each packet that leaves the
+//! queue.
 
 use std::time::{Duration, Instant};
 
-/// If dropping ended less than this many intervals ago, it resumes at its former rate (RFC 8289,
-/// 5.4).
+/// If dropping ended less than this many intervals ago, the next dropping state begins at the
+/// former rate (RFC 8289, 5.4).
 const INTERVALS_REMEMBERED: u32 = 16;
 
 /// The decision on a packet.
@@ -44,8 +45,8 @@ impl Codel {
         }
     }
 
-    /// Decides on a packet that has waited for `waited`. `is_short`: too few packets wait behind it
-    /// for a standing queue.
+    /// Decides on a packet that has waited for `waited`. `is_short`: so few packets wait behind
+    /// this packet that the queue does not count as a standing queue.
     pub(super) fn judge(&mut self, now: Instant, waited: Duration, is_short: bool) -> Verdict {
         if !self.is_above(now, waited, is_short) {
             self.dropping = false;
@@ -92,8 +93,8 @@ impl Codel {
         self.drop_next = Some(self.after(now));
     }
 
-    /// The time of the next drop. The gaps shrink with the square root of the count, so that the
-    /// rate of a TCP connection falls linearly.
+    /// The time of the next drop. The gap is the interval divided by the square root of the count,
+    /// so that the rate of a TCP connection falls linearly.
     fn after(&self, last: Instant) -> Instant {
         last + self.interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }
@@ -107,7 +108,7 @@ mod tests {
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Feeds one packet per millisecond that has waited for `waited` ms. Returns the times of
+    /// In each millisecond, feeds one packet that has waited for `waited` ms. Returns the times of
     /// drops.
     fn drops(
         codel: &mut Codel,

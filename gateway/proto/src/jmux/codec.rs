@@ -3,7 +3,7 @@
 //! Every message is `type u8 | size u16 (whole message) | flags u8`, then the body. Integers are
 //! big endian. Source: JMUX-spec.md and `jmux-proto` in Devolutions/devolutions-gateway. jetsocat
 //! sends flags 0 and ignores received flags, so the flags can carry our extensions. OPEN offers an
-//! extension and OPEN SUCCESS echoes it; both sides then use it.
+//! extension. If OPEN SUCCESS contains the same extension, both sides use the extension.
 
 use crate::session::TARGET_LENGTH_MAX;
 
@@ -66,7 +66,8 @@ pub enum Control {
     Close {
         /// The receiver's number.
         recipient: ChannelId,
-        /// The stream was cut: the receiver resets its socket. Only if the extension was agreed.
+        /// The stream was cut: the receiver resets its socket. Sent only if both sides agreed on
+        /// the extension.
         abort: bool,
     },
 }
@@ -104,7 +105,7 @@ pub const HEADER_SIZE: usize = 1 + 2 + 1;
 pub const DATA_OVERHEAD: usize = HEADER_SIZE + 4;
 /// Smallest `maximum packet size` that leaves room for payload.
 pub const PACKET_SIZE_MIN: u16 = DATA_OVERHEAD as u16 + 1;
-/// jetsocat's maximum packet size, header included. It is the default for an unknown peer.
+/// jetsocat's maximum packet size, header included. This is the default for an unknown peer.
 pub const PACKET_SIZE_DEFAULT: u16 = 4096;
 /// Largest message in bytes. The size field is a u16.
 pub const MESSAGE_SIZE_MAX: usize = u16::MAX as usize;

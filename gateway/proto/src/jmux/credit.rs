@@ -1,8 +1,12 @@
 //! Receive windows and their common budget.
 //!
-//! A window is the sum of `credit` (bytes that the peer may still send), `buffered` (bytes received
-//! but not yet taken) and `owed` (bytes taken but not yet returned as credit). The session's
-//! [`Budget`] reserves the sum, so memory is bounded regardless of the peer.
+//! A window is the sum of three numbers of bytes:
+//!
+//! - `credit`: the peer may still send these bytes
+//! - `buffered`: received, but not yet taken by the local socket
+//! - `owed`: taken, but not yet returned to the peer as credit
+//!
+//! The session's [`Budget`] reserves the sum, so memory is bounded regardless of the peer.
 
 use std::time::Instant;
 
@@ -11,10 +15,11 @@ use crate::session::share::{BulkShare, StreamShare};
 /// Smallest window of a stream in bytes. jetsocat returns credit in steps of over 4 KiB, so a
 /// window must be well above that.
 pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
-/// Largest window of a stream in bytes. It equals jetsocat's initial window, and suffices for
-/// 4 Gbit/s at an RTT of 130 ms.
+/// Largest window of a stream in bytes. This is jetsocat's initial window, and suffices for 4
+/// Gbit/s at a round trip time (RTT) of 130 ms.
 pub const WINDOW_BYTES_MAX: u32 = 64 << 20;
-/// Credit is returned once it reaches the window divided by this number, or [`RETURN_BYTES_MAX`].
+/// Credit is returned once the owed credit reaches the window divided by this number, or
+/// [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
 /// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
@@ -206,7 +211,7 @@ impl RecvWindow {
     }
 
     /// Records that the local socket took `length` bytes at `now`. Doubles a window that was used
-    /// up, within the budget and the bulk share, and withholds credit beyond that share.
+    /// up, as far as the budget and the bulk share permit. Withholds credit beyond the bulk share.
     pub(super) fn resize(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
 //! The numbers of new streams.
 //!
-//! When a stream ends abnormally, jetsocat frees its own id at once. It continues to send to our id
-//! until it receives CLOSE. Therefore, numbers ascend through all 32 bits, and a number is not
-//! assigned again before its CLOSE has arrived.
+//! When a stream ends abnormally, jetsocat frees its own id at once. jetsocat continues to send to
+//! our id until it receives CLOSE. Therefore, numbers ascend through all 32 bits. A number is
+//! assigned again only after the CLOSE for this number has arrived.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// The next number that is neither in use nor in quarantine. Such a number exists, because
+    /// The next number that is neither in use nor in quarantine. A number is always found, because
     /// fewer than 2^32 numbers are in use or in quarantine.
     pub(super) fn allocate(&mut self, in_use: impl Fn(StreamId) -> bool) -> StreamId {
         loop {

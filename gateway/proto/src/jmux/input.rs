@@ -127,8 +127,8 @@ impl JmuxSession {
             .get_mut(&stream)
             .filter(|state| matches!(state.phase, Phase::Opening { .. }));
         let Some(state) = waiting else {
-            // The success is late or unsolicited, so the peer has a channel that this side does not
-            // need.
+            // The success is late or was not requested, so the peer has a channel that this side
+            // does not need.
             self.orphans.push_back(Control::Close {
                 recipient: sender,
                 abort: extensions & EXTENSION_ABORT != 0,

@@ -49,8 +49,8 @@ enum RemoteEnd {
 /// The meaning of the peer's CLOSE.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CloseMeaning {
-    /// No new information, because the peer had already ended the stream, or this side had given it
-    /// up.
+    /// CLOSE reports nothing new, because the peer had already ended the stream, or this side had
+    /// given the stream up.
     Confirmed,
     /// The peer's end of file.
     Finished,
@@ -121,8 +121,8 @@ impl Stream {
         }
     }
 
-    /// `offer` is the answer of this side. It never exceeds the opener's offer, and its credit
-    /// applies to both directions.
+    /// `offer` is the answer of this side. The answer never exceeds the opener's offer, and the
+    /// credit in the answer applies to both directions.
     pub(super) fn accepting(
         id: StreamId,
         peer: ChannelId,
@@ -166,7 +166,8 @@ impl Stream {
         true
     }
 
-    /// Handles OPEN SUCCESS. Its window and packet size apply to both directions.
+    /// Handles OPEN SUCCESS. The window and the packet size in OPEN SUCCESS apply to both
+    /// directions.
     pub(super) fn opened(&mut self, peer: ChannelId, window: u32, packet_max: u16, extensions: u8) {
         self.phase = Phase::Open;
         self.peer = peer;

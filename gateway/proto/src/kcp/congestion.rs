@@ -1,10 +1,12 @@
 //! Congestion control: determines how much is sent and when, from the rate of acknowledgements and
-//! the shortest round trip. It follows BBR (draft-cardwell-iccrg-bbr-congestion-control-00); the
-//! rate follows draft-cheng-iccrg-delivery-rate-estimation-00.
+//! the shortest round trip. The control follows BBR
+//! (draft-cardwell-iccrg-bbr-congestion-control-00). The measurement of the rate follows
+//! draft-cheng-iccrg-delivery-rate-estimation-00.
 //!
 //! KCP's own window restarts at one segment after each timeout, so random loss keeps it small.
-//! Without that window (`nc`), KCP fills any queue on the path. Here, a lost segment is only weak
-//! evidence of congestion. The path is full if the delivery rate does not grow when more is sent.
+//! Without that window (KCP's option `nc`), KCP fills any queue on the path. Here, a lost segment
+//! is only weak evidence of congestion. The path is full if the delivery rate does not grow when
+//! more is sent.
 
 use super::SEGMENT_PAYLOAD_BYTES;
 
@@ -12,31 +14,32 @@ use super::SEGMENT_PAYLOAD_BYTES;
 const SEGMENT: u64 = SEGMENT_PAYLOAD_BYTES as u64;
 /// Number of round trips over which the greatest rate is taken.
 const ROUNDS: usize = 10;
-/// In thousandths. This gain doubles the sending rate with each round trip.
+/// Gain of the sending rate at the start, in thousandths. This gain doubles the sending rate with
+/// each round trip.
 const GAIN_STARTUP: u64 = 2885;
 const GAIN_DRAIN: u64 = 347;
-/// In thousandths. Of eight round trips, one probes for a higher rate, and the next drains the
-/// queue that the probe caused. The probe must exceed its own loss, otherwise the rate falls
-/// continuously. BBR uses 1.25, which is sufficient up to 20 % of loss.
+/// Gains of the sending rate after the start, in thousandths. Of eight round trips, one probes for
+/// a higher rate, and the next drains the queue that the probe caused. The gain of the probe must
+/// outweigh the loss on the path, otherwise the rate falls continuously. BBR's gain of 1.25 is
+/// sufficient up to 20 % of loss.
 const GAINS_CRUISE: [u64; 8] = [1400, 600, 1000, 1000, 1000, 1000, 1000, 1000];
-/// The window in thousandths of the path's bandwidth-delay product. It leaves room for
+/// The window in thousandths of the path's bandwidth-delay product. The window leaves room for
 /// acknowledgements that arrive in bursts.
 const GAIN_WINDOW: u64 = 2000;
 /// The path is full when the rate has not grown by a quarter within this many round trips.
 const ROUNDS_FULL: u8 = 3;
-/// The window before any measurement (RFC 6928 has 10; KCP's own window is 32).
+/// The window before any measurement: 32 segments, as in KCP. RFC 6928 has 10 segments.
 const WINDOW_FIRST: u64 = 32 * SEGMENT;
 /// Smallest window. One iteration of the event loop may have to send this many bytes at once.
 const WINDOW_MIN: u64 = 64 * SEGMENT;
 /// The window after timeouts without an acknowledgement.
 const WINDOW_LOST: u64 = 4 * SEGMENT;
-/// The delay of timers and two event loops, in microseconds. A shorter round trip does not measure
-/// the path.
+/// The delay of timers and two event loops, in microseconds. A measured round trip below this value
+/// shows this delay, not the path.
 const RTT_MIN: u64 = 2_000;
 /// The shortest round trip is valid for this time, in microseconds.
 const RTT_EXPIRES: u64 = 10_000_000;
-/// Duration, in microseconds, of a reduced sending rate that measures the shortest round trip
-/// again.
+/// How long the sending rate is reduced to measure the shortest round trip again, in microseconds.
 const RTT_PROBE: u64 = 200_000;
 /// Duration of a burst at the current rate after a pause, in microseconds: the precision of timers.
 const BURST: u64 = 2_000;
@@ -181,7 +184,7 @@ impl Congestion {
     }
 
     /// Whether a segment may be sent while `in_flight` bytes are in flight. Otherwise returns the
-    /// time at which it may be sent. `None`: only an acknowledgement makes room.
+    /// time at which the segment may be sent. `None`: only an acknowledgement makes room.
     pub(super) fn may_send(&mut self, now: u64, in_flight: u64) -> Result<(), Option<u64>> {
         if in_flight >= self.window() {
             return Err(None);
@@ -281,7 +284,8 @@ impl Congestion {
         let arriving = now.saturating_sub(newest.delivered_at);
         self.first_at = self.first_at.max(newest.at);
         let time = sending.max(arriving);
-        // A sample over less time than a round trip only measures the batching of acknowledgements.
+        // A sample over less time than a round trip measures how acknowledgements are batched, not
+        // the path.
         if time == 0 || time < self.rtt_least.unwrap_or(0) {
             return;
         }

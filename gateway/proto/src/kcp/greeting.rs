@@ -3,7 +3,7 @@
 
 use super::segment::{Command, Header, Segments};
 
-/// The serial of a challenge. It precedes the serial of the first segment.
+/// The serial of a challenge. This serial precedes the serial of the first segment.
 pub const CHALLENGE: u32 = u32::MAX;
 /// The serial of a reset.
 pub const RESET: u32 = u32::MAX - 1;

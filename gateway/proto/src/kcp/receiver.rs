@@ -65,7 +65,7 @@ impl Receiver {
         self.tell = false;
     }
 
-    /// Handles a payload segment. Returns whether it was new and fitted into the buffer.
+    /// Handles a payload segment. Returns whether the segment was new and fitted into the buffer.
     pub(super) fn push(&mut self, serial: u32, time: u32, payload: &[u8]) -> bool {
         let Some(at) = expand(self.next, serial) else {
             return false;

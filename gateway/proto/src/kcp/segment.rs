@@ -4,7 +4,7 @@
 /// Size of a segment's header in bytes.
 pub const HEADER_BYTES: usize = 24;
 /// Largest accepted payload of a segment in bytes: the payload that fits into a datagram of 1,500
-/// bytes (Ethernet). It bounds the memory of a window of segments.
+/// bytes (Ethernet). The limit bounds the memory of a window of segments.
 pub const PAYLOAD_BYTES_MAX: usize = 1500 - 28 - HEADER_BYTES;
 
 /// The purpose of a segment.
@@ -64,8 +64,8 @@ impl Header {
     /// Appends the header to `out`, with a payload of `length` bytes announced.
     pub fn encode(&self, length: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.conversation.to_le_bytes());
-        // The second byte is the number of following fragments of a message. It is 0 in stream
-        // mode.
+        // The second byte is the number of following fragments of a message. The number is 0 in
+        // stream mode.
         out.extend_from_slice(&[self.command.byte(), 0]);
         out.extend_from_slice(&self.window.to_le_bytes());
         out.extend_from_slice(&self.time.to_le_bytes());

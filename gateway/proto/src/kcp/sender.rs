@@ -86,8 +86,8 @@ pub(super) struct Sender {
     pub(super) busy_since: u64,
     /// The time at which the last new acknowledgement arrived.
     progress: u64,
-    /// The first serial beyond the peer's window. It never decreases, so a late datagram has no
-    /// effect.
+    /// The first serial beyond the peer's window. This serial never decreases, so a late datagram
+    /// has no effect.
     peer_edge: u64,
     window_segments: u64,
     limit: usize,

@@ -45,7 +45,7 @@ impl NativeSession {
         may
     }
 
-    /// Handles ASSIGN. Only the dialler may receive it, and only once.
+    /// Handles ASSIGN. The frame is valid only on the dialler, and once per session.
     pub(super) fn handle_assign(&mut self, assignment: Assignment) -> Result<(), SessionError> {
         if let (Side::Dialler, Assigning::Silent) = (self.side, &self.assigning) {
             self.assigning = Assigning::Said;

@@ -1,5 +1,5 @@
 //! One carrier of a native session: its hello, its own queue, and the number of bytes that both
-//! ends have received on it.
+//! ends have received on the carrier.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl State {
 
 #[derive(Debug)]
 pub(super) struct Carrier {
-    /// The number on the wire. On the acceptor, it is set once the hello is answered.
+    /// The number on the wire. The acceptor sets the number when it answers the hello.
     pub(super) number: Option<u32>,
     pub(super) state: State,
     /// Whether the peer of this carrier may differ from the session's peer.
@@ -52,7 +52,7 @@ pub(super) struct Carrier {
     pub(super) pong: Option<u64>,
     /// Whether a PING must be sent, to check whether the peer still answers.
     pub(super) probe: bool,
-    /// Frames that a lost carrier did not deliver. They are sent before all later frames.
+    /// Frames that a lost carrier did not deliver. These frames are sent before all later frames.
     pub(super) again: VecDeque<Again>,
     pub(super) log: SendLog,
     /// Whether the kernel currently accepts no more bytes.
@@ -66,7 +66,8 @@ pub(super) struct Carrier {
     /// The time at which an acknowledgement is due.
     ack_at: Option<Instant>,
     ack_due: bool,
-    /// The time of the last call with a parameter `now`. The calls for payload do not have it.
+    /// The time of the last call with a parameter `now`. The calls for payload do not have this
+    /// parameter.
     now: Instant,
 }
 
@@ -101,8 +102,8 @@ impl Carrier {
         self.received
     }
 
-    /// A frame, or its header, of `length` bytes was received. `asks`: the frame needs an
-    /// acknowledgement.
+    /// Records that `length` bytes were received: a whole frame, or the header before a payload.
+    /// `asks`: the frame needs an acknowledgement.
     pub(super) fn take(&mut self, now: Instant, length: usize, asks: bool) {
         self.received += length as u64;
         self.now = now;

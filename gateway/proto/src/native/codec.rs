@@ -68,7 +68,7 @@ pub enum Frame {
     Hello(Hello),
     /// The acceptor's answer.
     HelloAck(HelloAck),
-    /// Ends the session. It is the last frame.
+    /// Ends the session. No frame follows.
     SessionClose {
         /// [`super::SessionCode`] as a number.
         code: u64,
@@ -186,8 +186,8 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Whether the frame has a meaning only on its own carrier, or is created again if that carrier
-    /// is lost. Such a frame needs no acknowledgement.
+    /// Whether the frame has a meaning only on the carrier that transmits it, or is created again
+    /// if this carrier is lost. Such a frame needs no acknowledgement.
     pub(super) fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -230,7 +230,7 @@ pub enum Decoded {
     },
 }
 
-/// Bytes that are not this protocol, or a malformed frame.
+/// Bytes of another protocol, or a malformed frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The carrier does not begin with a HELLO of this protocol.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::codec;
 
-/// Why a session ends: the code of SESSION_CLOSE. Codes that RFC 9000, section 20.1, defines have
-/// its names and numbers.
+/// Why a session ends: the code of SESSION_CLOSE. If RFC 9000, section 20.1, defines a code, the
+/// code has the name and number of the RFC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum SessionCode {
@@ -51,7 +51,8 @@ pub struct NativeConfig {
     /// then retained until they are acknowledged, and the session may have several carriers.
     pub resume: bool,
     /// Maximum memory for payload that waits for transmission or acknowledgement, in bytes. The
-    /// last batch may exceed the maximum, because only its payload must fit, not all its memory.
+    /// last batch may exceed the maximum: the session checks that the payload of the batch fits,
+    /// but counts all memory of the batch.
     pub retain: u64,
     /// Whether the dialling side announces clients to its targets, if the peer agrees.
     pub sources: bool,
@@ -61,8 +62,8 @@ pub struct NativeConfig {
     pub resume_timeout: Duration,
     /// Whether the dialler may ask the acceptor to listen, if the peer agrees.
     pub listen: bool,
-    /// Maximum time for which the local socket of a stream may take no payload while the peer has
-    /// used up the session's credit. The session then resets the stream. `None`: no limit.
+    /// If the peer has used up the session's credit and the local socket of a stream takes no
+    /// payload for this time, the session resets the stream. `None`: no limit.
     pub stall_timeout: Option<Duration>,
 }
 

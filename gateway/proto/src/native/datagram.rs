@@ -1,7 +1,7 @@
 //! IP packets: frames that are not retained, not repeated and not subject to credit.
 //!
-//! They use only the express carrier, so packets arrive in the order in which they were sent. A
-//! packet that the carrier does not deliver is lost, as on any link. The session's driver bounds
+//! Datagrams use only the express carrier, so packets arrive in the order in which they were sent.
+//! A packet that the carrier does not deliver is lost, as on any link. The session's driver bounds
 //! and schedules waiting packets.
 
 use super::NativeSession;

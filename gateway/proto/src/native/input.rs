@@ -1,4 +1,4 @@
-//! Handles arriving frames, one a call. Each arm delegates to one function. Read next:
+//! Handles arriving frames, one per call. Each arm delegates to one function. Read next:
 //! `input/hello.rs`, `input/stream.rs`, `input/payload.rs`.
 
 mod hello;
@@ -14,8 +14,8 @@ use super::{NativeSession, SessionCode, State};
 use crate::session::{CarrierId, Event, Header, Priority, ResetCode, SessionError, StreamId};
 use payload::StreamFrame;
 
-/// The code of the SESSION_CLOSE that informs the peer of `error`. `None`: the peer knows the
-/// reason, or would not understand the frame.
+/// The code of the SESSION_CLOSE that informs the peer of `error`. `None`: the frame is of no use,
+/// because the peer knows the reason or uses another protocol.
 pub(super) fn close_code(error: &SessionError) -> Option<u64> {
     match error {
         SessionError::Violation { code, .. } => *code,
@@ -260,7 +260,7 @@ impl NativeSession {
         Ok(self.streams.get_mut(&stream))
     }
 
-    /// A stream whose receiving half may still end.
+    /// The stream that a frame names. Its receiving half must not have ended.
     fn receivable(&mut self, stream: StreamId) -> Result<&mut Stream, SessionError> {
         match self.known(stream)? {
             Some(state) if !state.recv_ended() => Ok(state),

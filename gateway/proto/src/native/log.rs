@@ -1,5 +1,5 @@
-//! The frames that were transmitted on one carrier and are not acknowledged. They are sent again if
-//! the carrier is lost.
+//! The frames that were transmitted on one carrier and are not acknowledged. The session sends
+//! these frames again if the carrier is lost.
 //!
 //! Positions count the carrier's bytes after the hello. The driver holds the payload. The log has
 //! only the payload's position. The session's `retain` bounds the payload. Control frames may take
@@ -132,8 +132,8 @@ impl SendLog {
         Ok(())
     }
 
-    /// Ends the log of a lost carrier, of which the peer has received `received` bytes: whole
-    /// frames and a part of one payload. Returns the frames to send again, in order.
+    /// Ends the log of a lost carrier, on which the peer has received `received` bytes: whole
+    /// frames, and possibly a part of one payload. Returns the frames to send again, in order.
     pub(super) fn end(
         mut self,
         received: u64,
@@ -181,8 +181,8 @@ mod tests {
         }
     }
 
-    /// A log with a control frame of 20 bytes, a payload of 100 bytes in a frame of 116 bytes,
-    /// passing frames of 30 bytes, and a payload of 50 bytes.
+    /// A log with, in this order: a control frame of 20 bytes, a payload of 100 bytes in a frame of
+    /// 116 bytes, passing frames of 30 bytes, a payload of 50 bytes.
     fn log() -> SendLog {
         let mut log = SendLog::default();
         log.push(Again::Control(vec![7; 20]));

@@ -1,4 +1,5 @@
-//! Lost carriers that are not settled, and reports of lost carriers that must be sent to the peer.
+//! Lost carriers that are not settled (`resume.rs` defines "settled"), and reports of lost carriers
+//! that must be sent to the peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -14,8 +15,8 @@ pub(super) struct Lost {
     pub(super) since: Instant,
     pub(super) log: SendLog,
     pub(super) again: VecDeque<Again>,
-    /// Whether the peer has reported the number of received bytes, so that `again` only waits for a
-    /// carrier.
+    /// Whether the peer has reported the number of received bytes. The frames in `again` then only
+    /// wait for another carrier.
     pub(super) told: bool,
     /// Streams whose batch waited for the carrier.
     pub(super) waiting: Vec<(StreamId, usize)>,
@@ -55,7 +56,7 @@ impl LostCarriers {
         self.unsettled.insert(id, lost);
     }
 
-    /// The lost carrier `id`. `None`: it is settled.
+    /// The lost carrier `id`. `None`: the carrier is settled.
     pub(super) fn get_mut(&mut self, id: CarrierId) -> Option<&mut Lost> {
         self.unsettled.get_mut(&id)
     }
@@ -85,7 +86,7 @@ impl LostCarriers {
         self.unsettled.values_mut().next_back()
     }
 
-    /// The time at which the first of the unsettled carriers was lost.
+    /// The time at which the earliest of these carriers was lost.
     pub(super) fn since(&self) -> Option<Instant> {
         self.unsettled.values().map(|lost| lost.since).min()
     }
@@ -116,7 +117,7 @@ impl LostCarriers {
             .retain(|told| told.on != on || told.end > received);
     }
 
-    /// Queues the frames that were sent on the lost carrier `on` again.
+    /// Queues again the frames that were sent on the lost carrier `on`.
     pub(super) fn say_again(&mut self, on: CarrierId) {
         let told = self.told.extract_if(.., |told| told.on == on);
         self.tell.extend(told.map(|told| told.frame));

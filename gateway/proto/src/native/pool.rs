@@ -1,4 +1,5 @@
-//! The number of carriers: the acceptor requests carriers, and the dialler retires them in order.
+//! The number of carriers: the acceptor requests carriers, and the dialler retires carriers without
+//! loss.
 //!
 //! To retire a carrier, each side sends RETIRE as its last frame on the carrier, the dialler first.
 //! Once the acceptor's RETIRE arrives, both ends have received all frames of the carrier, so no
@@ -80,7 +81,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Begins to retire `id`. Returns whether retirement begins, which needs another carrier.
+    /// Begins to retire `id`. Retirement needs another carrier. Returns whether the retirement
+    /// begins.
     pub(super) fn begin_to_retire(&mut self, id: CarrierId) -> bool {
         let retires = |carrier: &Carrier| {
             let state = carrier.state;
@@ -128,8 +130,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Whether frames on other carriers need not wait for the frames of `id`. This is the case if
-    /// another carrier has been the express carrier since `id` was established.
+    /// Whether frames on other carriers may overtake the frames of `id`. True if another carrier
+    /// has been the express carrier since `id` was established.
     fn is_spare(&self, id: CarrierId) -> bool {
         let carrier = self.carriers.get(&id);
         carrier.is_some_and(|carrier| carrier.is_up() && carrier.again.is_empty())
@@ -203,8 +205,8 @@ impl NativeSession {
         (!said).then(|| self.pass(id, &Frame::Retire))
     }
 
-    /// Handles the peer's report that it received `received` bytes of its carrier `id` and closes
-    /// it. Returns whether this completes the retirement.
+    /// Handles a report of the peer: the peer has received `received` bytes on the carrier `id`,
+    /// and closes the carrier. Returns whether this completes the retirement.
     pub(super) fn is_retired_by(
         &mut self,
         id: CarrierId,

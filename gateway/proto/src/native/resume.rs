@@ -1,8 +1,8 @@
 //! The loss and addition of carriers while streams continue.
 //!
-//! A lost carrier is not settled until the peer has reported how many of its bytes arrived. The
-//! remaining bytes are then sent again over the express carrier, in the original order. Until then,
-//! no frame is sent that must follow a frame of the lost carrier.
+//! To settle a lost carrier, the peer reports how many of the carrier's bytes arrived. The express
+//! carrier then takes over the remaining bytes, in the original order. While a lost carrier is not
+//! settled, the session sends no frame that must follow a frame of this carrier.
 
 use std::time::Instant;
 
@@ -93,11 +93,12 @@ impl NativeSession {
                 }
             });
         }
-        // If this carrier's hello has not arrived, it must not be accepted later.
+        // The carrier's hello may still be in flight. If it arrives later, this side must refuse
+        // it.
         self.next_number = self.next_number.max(number.saturating_add(1));
         match self.lost.untold(number) {
             Some(id) => self.settle(id, received),
-            // The carrier was settled, or no frame was sent on it.
+            // The carrier was settled before, or this side sent no frame on it.
             None => Ok(()),
         }
     }
@@ -208,8 +209,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// The time at which the session ends because the peer has not reported on a lost carrier. The
-    /// session may have no other carrier for the report.
+    /// If the peer does not report on each lost carrier before this time, the session ends. For
+    /// example, there may be no carrier for the report.
     pub(super) fn resume_deadline(&self) -> Option<Instant> {
         Some(self.lost.since()? + self.config.resume_timeout)
     }

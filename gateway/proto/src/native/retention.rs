@@ -1,5 +1,5 @@
-//! The size of the retransmit buffer: payload that waits for transmission or acknowledgement, in a
-//! session that supports resumption.
+//! The size of the retransmit buffer. In a session that supports resumption, this buffer holds the
+//! payload that waits for transmission or acknowledgement.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
 //! The session's round trip time, measured by PING when credit moves.
 //!
 //! The smoothed value includes the carrier's queues, because a window must cover the queues, too.
-//! With only the minimum, the window of a stream that begins while other streams fill the carrier
+//! If a stream begins while other streams fill the carrier, a window computed from the minimum
 //! would never grow. The path's own value, which bounds the carrier's queues, is the minimum. If
 //! the path changes, or another sender fills the path's queues, all answers take longer than this
-//! minimum. The minimum within [`PATH_WINDOW`] then becomes the path's value, provided that this
-//! session's bulk cannot be the cause ([`round_trip_max`]).
+//! minimum. If this session's bulk cannot be the cause ([`round_trip_max`]), the minimum within
+//! [`PATH_WINDOW`] becomes the path's value.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ const SMOOTHING: u32 = 4;
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     least: Option<Duration>,
-    /// The time since which every answer takes longer than the path explains, and the shortest of
+    /// The time since which every answer takes longer than [`round_trip_max`], and the shortest of
     /// these answers.
     longer: Option<(Instant, Duration)>,
     /// The transport's measurement. If an intermediary terminates connections, the measurement
@@ -45,7 +45,8 @@ impl Rtt {
         self.smoothed.unwrap_or(ASSUMED)
     }
 
-    /// The path's round trip without this side's queues, once both measurements exist.
+    /// The path's round trip without this side's queues. `None` until both the transport and a PING
+    /// have measured a round trip.
     pub(super) fn path(&self) -> Option<Duration> {
         Some(self.transport?.max(self.least?))
     }

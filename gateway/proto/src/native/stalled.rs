@@ -2,9 +2,9 @@
 //!
 //! All streams share the session's credit. Enough stalled streams, each with a first window, use up
 //! this credit, and the peer's other streams cannot send a byte. While the peer has used up the
-//! session's credit, a check runs every second. It resets the streams that have stalled for longer
-//! than the configured time, longest first, until a part of the credit is free again. While no
-//! stream waits, no stream is reset.
+//! session's credit, a check runs every second. The check resets the streams that have stalled for
+//! longer than the configured time. It begins with the stream that has stalled longest, and stops
+//! when a part of the credit is free again. A stream is reset only while another stream waits.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! The life of one stream: its two halves (RFC 9000, section 3) and its frames to send.
 //!
-//! A TCP connection cannot be reset in one direction only, so a cut of either half cuts the stream.
-//! Each side ends its own half with RESET_STREAM, unless that half has ended already. If the other
-//! half has not ended, the side requests its end with STOP_SENDING. A stream is gone when both
-//! halves have ended and all received payload has been taken or discarded.
+//! A reset of a TCP connection ends both directions, so a cut of either half cuts the stream. Each
+//! side ends its own half with RESET_STREAM, unless that half has ended already. If the other half
+//! has not ended, the side requests the end of that half with STOP_SENDING. A stream is gone when
+//! both halves have ended and all received payload has been taken or discarded.
 
 use std::time::Instant;
 

@@ -63,8 +63,8 @@ impl NativeSession {
                 payload,
             });
         }
-        // A stream may have ended with its last batch, or its removal may have raised a limit of
-        // the session. Both need a control frame.
+        // The last batch may have ended its stream, or the removal of a stream may have raised a
+        // limit of the session. Each of these changes needs a control frame.
         self.next_control(id)
     }
 
@@ -198,9 +198,9 @@ impl NativeSession {
         Transmit::Control { carrier: id, bytes }
     }
 
-    /// CARRIER_LOST is sent again as soon as its carrier is lost. The frames retained for that
-    /// carrier wait until it is settled. If CARRIER_LOST waited too, two sides that lose carriers
-    /// in different order would wait for each other.
+    /// CARRIER_LOST is sent again as soon as the carrier that transmitted it is lost. Other frames
+    /// retained for that carrier wait until the carrier is settled. If CARRIER_LOST waited too, two
+    /// sides that lose carriers in different order would wait for each other.
     fn tell(&mut self, id: CarrierId, frame: Frame) -> Transmit {
         let transmit = self.pass(id, &frame);
         if let Some(carrier) = self.carriers.get(&id) {
@@ -304,7 +304,7 @@ impl NativeSession {
     }
 
     /// A waiting bulk stream that may send on `id`, because the kernel accepts no more bytes of the
-    /// stream's own carrier. While small streams send, the express carrier takes no bulk, because
+    /// stream's own carrier. While small streams send, the express carrier takes no bulk. Otherwise
     /// small streams would wait behind the bulk.
     fn stealable(&self, id: CarrierId) -> Option<StreamId> {
         if self.carriers.len() == 1 {

@@ -4,11 +4,11 @@
 //! Limits are absolute offsets, so a newer limit replaces an older one and no credit is lost. The
 //! session's limit bounds memory: `MAX_DATA - consumed <= receive` always holds.
 //!
-//! A stream's window begins small. It doubles while half of it is consumed in less than two round
-//! trips, because the window then limits the stream. It falls back after [`IDLE`] without
-//! consumption. Windows grow only while all of them together leave a quarter of `receive` free. So
-//! stalled streams cannot use up the session's credit, regardless of the size of their windows.
-//! Only the smallest windows may overcommit.
+//! A stream's window begins small. If half of the window is consumed in less than two round trips,
+//! the window limits the stream, so it doubles. After [`IDLE`] without consumption, the window
+//! falls back to its first size. Windows grow only while all of them together leave a quarter of
+//! `receive` free. So stalled streams cannot use up the session's credit, regardless of the size of
+//! their windows. Only the smallest windows may overcommit.
 
 use std::time::{Duration, Instant};
 
@@ -22,17 +22,18 @@ pub const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// Largest first window of a stream in bytes.
 const INITIAL_BYTES_MAX: u64 = 64 << 10;
 /// A first window is `receive` divided by this number, at least [`WINDOW_BYTES_MIN`] and at most
-/// [`INITIAL_BYTES_MAX`]. So it takes many stalled streams to use up `receive`.
+/// [`INITIAL_BYTES_MAX`]. So only many stalled streams together can use up `receive`.
 const INITIAL_SHARE: u64 = 1024;
-/// Credit is returned once it reaches the window divided by this number, or [`RETURN_BYTES_MAX`].
+/// Credit is returned once the owed credit reaches the window divided by this number, or
+/// [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
 /// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
 /// After this time without consumption, the window of a stream falls back to the first window. Only
-/// its buffered bytes then count in the sum of all windows.
+/// the buffered bytes of the stream then count in the sum of all windows.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 
-/// A local socket that takes fewer bytes makes no progress, unless it takes all waiting payload.
+/// A local socket makes progress when it takes this many bytes, or all waiting payload.
 const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// Bytes that all bulk streams together may always have in flight.
@@ -86,12 +87,12 @@ impl SessionWindow {
         self.advertised
     }
 
-    /// Whether the peer has used up its limit, so that its streams wait for more.
+    /// Whether the peer has used up the limit, so that the peer's streams wait for more.
     pub(super) fn is_used_up(&self) -> bool {
         self.received == self.advertised
     }
 
-    /// Total number of bytes that the peer may send once it has received the limit.
+    /// Total number of bytes that the peer may send once the peer has received the limit.
     pub(super) fn free(&self) -> u64 {
         self.receive - self.buffered()
     }
@@ -289,9 +290,9 @@ impl StreamWindow {
         session.consume(buffered);
     }
 
-    /// Reduces the window to a first window after [`IDLE`] without consumption. Only its buffered
-    /// bytes then count in the sum of all windows. Otherwise returns the time of the next check.
-    /// Granted credit is not withdrawn.
+    /// Reduces the window to a first window after [`IDLE`] without consumption. Only the buffered
+    /// bytes of the stream then count in the sum of all windows. Otherwise returns the time of the
+    /// next check. Granted credit is not withdrawn.
     pub(super) fn shrink(&mut self, now: Instant, session: &mut SessionWindow) -> Option<Instant> {
         let idle_at = self.progress + IDLE;
         if now < idle_at {

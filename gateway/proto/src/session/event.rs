@@ -21,7 +21,8 @@ pub enum Event {
         /// A text for people.
         reason: String,
     },
-    /// The carrier was retired in order. The driver closes it without another read.
+    /// The retirement of the carrier is complete. The driver closes the carrier without another
+    /// read.
     CarrierRetired {
         /// The carrier.
         carrier: CarrierId,

@@ -29,8 +29,8 @@ impl ListenId {
 
 const LISTEN_TARGET: &str = "listen://";
 
-/// The target of a listener's streams. It contains only the listener's number, because the side
-/// that requested the listener has the real target.
+/// The target of a listener's streams. The target contains only the listener's number, because the
+/// side that requested the listener knows the real target.
 #[must_use]
 pub fn listen_target(listen: ListenId) -> String {
     format!("{LISTEN_TARGET}{}", listen.0)

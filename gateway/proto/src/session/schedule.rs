@@ -10,8 +10,8 @@
 //! These rules apply to [`Priority::Auto`]. [`Priority::Bulk`] never counts as small. For the
 //! choice of a carrier, an interactive stream always counts as small. In this schedule, an
 //! interactive stream that has sent more than [`SMALL_BYTES`] goes after small streams and ahead of
-//! bulk, so it does not delay a stream that sends little. Such streams take turns by bytes. While
-//! they send without pause, a bulk stream may send after each [`SMALL_RUN_BYTES`] and one
+//! bulk, so it does not delay a stream that sends little. Interactive streams take turns by bytes.
+//! While they never pause, a bulk stream may send after each [`SMALL_RUN_BYTES`] and one
 //! interactive batch. If all batches have the same size, bulk gets about half of the carrier.
 //!
 //! Each carrier has its own queues. The bytes that a stream has sent are counted over all carriers.
@@ -75,7 +75,7 @@ impl Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Small,
-    /// An interactive stream that has sent more than [`SMALL_BYTES`]. It goes ahead of bulk.
+    /// An interactive stream that has sent more than [`SMALL_BYTES`]; goes ahead of bulk.
     Interactive,
     Bulk,
 }
@@ -151,7 +151,7 @@ impl Schedule {
         }
     }
 
-    /// The stream whose whole batch is sent next on `carrier`. It remains in front until
+    /// The stream whose whole batch is sent next on `carrier`. The stream remains in front until
     /// [`Self::pop`].
     pub(crate) fn front(&mut self, carrier: CarrierId) -> Option<StreamId> {
         let queues = self.queues.get_mut(&carrier)?;
@@ -224,7 +224,7 @@ impl Schedule {
             .collect()
     }
 
-    /// A bulk stream that waits for `carrier` and that `may` permits on another carrier.
+    /// A bulk stream that waits for `carrier`, and for which `may` permits another carrier.
     pub(crate) fn movable(
         &self,
         carrier: CarrierId,
@@ -273,7 +273,7 @@ fn choose(queues: &mut Queues, flows: &mut BTreeMap<StreamId, Flow>) -> Option<(
     Some((stream, Class::Bulk))
 }
 
-/// The next stream whose turns have granted at least as many bytes as its batch has.
+/// The next stream whose deficit is at least as large as its batch.
 fn turn(queue: &mut VecDeque<StreamId>, flows: &mut BTreeMap<StreamId, Flow>) -> Option<StreamId> {
     loop {
         let stream = queue.pop_front()?;

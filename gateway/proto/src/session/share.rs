@@ -3,8 +3,8 @@
 //!
 //! More payload would only wait in the kernel queues of the carrier, where no small stream can
 //! overtake it. Without this bound, an exchange of 64 bytes next to one bulk stream took 6 ms on
-//! loopback. A smaller bound would keep a window from growing with its stream. A gateway that waits
-//! for a processor would also have no payload to send.
+//! loopback. With a smaller bound, a window could not grow with its stream, and a gateway that
+//! waits for a processor would have no payload to send.
 //!
 //! While small streams are active, the allowance for the gateways' own time is almost zero. Bulk
 //! streams then become slightly slower, and small streams wait for a much shorter time.
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 /// Time that both gateways may take, in addition to the path's round trip, before the carrier has
 /// no payload to send.
 const ALLOWANCE: Duration = Duration::from_micros(1000);
-/// The same allowance while small streams are active, since they wait behind the bulk in flight.
+/// Replaces [`ALLOWANCE`] while small streams are active, since small streams wait behind the bulk
+/// in flight.
 const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(30);
 /// Tolerance of [`round_trip_max`]: the path's round trip divided by this number, plus one more
 /// [`ALLOWANCE`]. Within the tolerance, the path is treated as unchanged.
@@ -29,9 +30,9 @@ const INITIAL_BYTES: u64 = 1 << 20;
 /// A stream that consumes this many bytes in a sample interval is a bulk stream.
 const BULK_BYTES: u64 = 1 << 10;
 
-/// The longest round trip that bulk within its bound can cause, on a path whose own round trip is
-/// `rtt`. A longer round trip has a different cause, such as a changed path or other traffic in the
-/// path's queues.
+/// The longest round trip that bulk can cause while it keeps its bound. `rtt` is the path's own
+/// round trip. A longer round trip has a different cause, such as a changed path or other traffic
+/// in the path's queues.
 pub(crate) fn round_trip_max(rtt: Duration) -> Duration {
     2 * (rtt + ALLOWANCE) + rtt / SPREAD + ALLOWANCE
 }
@@ -48,7 +49,7 @@ pub(crate) struct BulkShare {
     consumed: u64,
     streams: u64,
     streams_before: u64,
-    /// Number of streams that consumed payload in this sample interval, whether bulk or not.
+    /// Number of streams, bulk or small, that consumed payload in this sample interval.
     active: u64,
     /// The last sample interval with a small stream.
     small_in: Option<u64>,
@@ -111,9 +112,9 @@ impl BulkShare {
     }
 
     /// Updates the bound after a sample interval of `time`. The bound rises fast, because a window
-    /// that limits its stream must grow as fast as the carrier's congestion window and start well
-    /// above it. The bound falls slowly, because a process that waits for a processor appears to
-    /// have a lower rate.
+    /// that limits its stream must start well above the carrier's congestion window, and must grow
+    /// as fast as this congestion window. The bound falls slowly, because a process that waits for
+    /// a processor appears to have a lower rate.
     fn measured(&mut self, rtt: Duration, time: Duration) {
         if self.active > self.streams {
             self.small_in = Some(self.stretch);
@@ -214,7 +215,7 @@ mod tests {
         let most = share.consume(now, &mut bulk, 10_000);
         let beside_small = 2 * (RTT + ALLOWANCE_BESIDE_SMALL).as_nanos() as u64;
         assert!(is_near(most, beside_small), "{most}");
-        // The small streams no longer have an effect some time after they end.
+        // Some time after the end of the small streams, they no longer have an effect.
         for _ in 0..10_000 {
             now += Duration::from_micros(10);
             share.consume(now, &mut bulk, 10_000);

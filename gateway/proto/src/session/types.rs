@@ -134,8 +134,8 @@ pub enum Transmit {
         /// The payload that follows the header.
         payload: Payload,
     },
-    /// A part of one frame of an earlier batch that a lost carrier did not deliver. The header
-    /// applies only to these bytes.
+    /// A part of one frame that a lost carrier did not deliver. The frame belongs to an earlier
+    /// batch. The header applies only to this part.
     Again {
         /// The carrier.
         carrier: CarrierId,
@@ -155,8 +155,8 @@ pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
 /// Largest content of a datagram, in bytes: the header of virtio-net and the longest IP packet.
 pub const DATAGRAM_BYTES_MAX: usize = 10 + 65_535;
 
-/// Size of the smallest packets in which bulk payload arrives, in bytes, in any protocol. It is
-/// JMUX's default.
+/// Size in bytes of the smallest packets in which bulk payload arrives, in any protocol. The value
+/// is JMUX's default.
 pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
 
 /// Bytes that a driver first reads from a stream. New session credit wakes one stream per unit of

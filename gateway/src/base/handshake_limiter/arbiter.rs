@@ -7,11 +7,10 @@
 //! the permit of the oldest connection of the source with the most permits. A source's failures
 //! that still count (`penalties.rs`) weigh as much as permits. Chance decides two cases:
 //!
-//! - *Early drop.* The new connection would take a permit of its own source, or of a source with no
-//!   more permits. If connections arrive too fast to authenticate before they are evicted
-//!   (`ProofTime`), the new connection may be dropped. The drops leave the other connections enough
-//!   time. Otherwise fast sources could evict every connection in time: one address of many peers
-//!   (SNAT), or many attacking addresses.
+//! - *Early drop.* The new connection would take a permit of its own source, or of a source that
+//!   has at most as many permits. If connections arrive too fast to authenticate before they are
+//!   evicted (`ProofTime`), the new connection may be dropped. Otherwise one address of many peers
+//!   (SNAT), or many attacking addresses, could evict every connection before it authenticates.
 //! - *Penalty.* The new connection itself would be evicted, since its source has failed too often.
 //!   With probability 1/(failures + 1), the source's failures do not count while the source has
 //!   permits.
@@ -280,7 +279,8 @@ impl Arbiter {
         number.map(|number| Victim { number, is_pardon })
     }
 
-    /// Whether to drop a new connection, so that `permits` of `arrivals` have time for a proof.
+    /// Whether to drop a new connection. If more than `permits` connections of `arrivals` arrive in
+    /// the time of a proof, chance decides.
     fn drops_early(
         &self,
         now: Instant,
@@ -458,8 +458,8 @@ mod tests {
         );
     }
 
-    /// Examples are a client that is told that its forward is full, a scrape of the admin port, and
-    /// a load balancer's header.
+    /// Examples of excused connections: a client whose forward is full, a scrape of the admin port,
+    /// and a load balancer's header.
     #[test]
     fn what_was_judged_or_proves_nothing_has_not_failed_when_it_is_evicted() {
         let start = Instant::now();

@@ -1,7 +1,7 @@
 //! Incoming connections on one worker's socket of the port.
 //!
-//! A connection that is not accepted yet costs the memory of the packets that quinn stores for it:
-//! at most [`INCOMING_BYTES`] for each of [`INCOMING_MAX`] connections.
+//! A connection that is not accepted yet costs the memory of the packets that quinn stores for this
+//! connection: at most [`INCOMING_BYTES`] for each of [`INCOMING_MAX`] connections.
 
 use std::io::{Error, Result};
 use std::net::{SocketAddr, UdpSocket};

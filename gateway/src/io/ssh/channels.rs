@@ -3,9 +3,9 @@
 //! The library grants a peer new window as soon as payload arrives, even if no local end has taken
 //! the payload. The library also waits for each handler before it continues. So a handler only
 //! appends payload to the queue of its channel. Once all queues together hold [`Shared::held_max`]
-//! bytes, the connection is not read until a local end takes payload. Until then, all channels of
-//! the connection are blocked. If a channel's local end takes nothing for [`STALL_MAX`] while the
-//! connection is not read, the channel is cut.
+//! bytes, this side stops reading the connection until a local end takes payload. This blocks all
+//! channels of the connection. If the local end of a channel takes nothing for [`STALL_MAX`] during
+//! such a block, the channel is cut.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,31 +24,31 @@ const STALL_MAX: Duration = Duration::from_secs(10);
 /// Pieces of payload are joined up to this length, so that many small pieces cost little more than
 /// a few large pieces.
 const PIECE_BYTES: usize = 64 << 10;
-/// Maximum number of bytes of payload that wait for the library, plus encrypted bytes that are not
-/// sent. One batch may exceed this limit. The library reads nothing while it waits to write, so
-/// [`super::wire`] has room for more bytes than this number.
+/// Maximum number of payload bytes that wait for the library, plus encrypted bytes that wait for
+/// the transport. One batch may exceed this limit. The library reads nothing while it waits to
+/// write, so [`super::wire`] has room for more bytes than this number.
 const QUEUED_MAX: usize = 512 << 10;
 /// Maximum number of refusals that the library has not sent. The library sends no refusals during a
 /// key exchange.
 const REFUSED_MAX: usize = 256;
-/// Maximum number of channels that this side closed before the peer. The library keeps about 3 KiB
-/// for each of these channels.
+/// Maximum number of channels that this side closed before the peer did. The library keeps about 3
+/// KiB for each of these channels.
 const CLOSED_FIRST_MAX: usize = 16_384;
 
 /// State that a connection's tasks share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     channels: Mutex<BTreeMap<u32, Arc<Chan>>>,
-    /// Number of bytes of payload that arrived and that no local end has taken.
+    /// Number of received payload bytes that wait for their local ends.
     held: AtomicUsize,
     held_max: usize,
     /// Notified when a local end has taken payload.
     taken: Notify,
-    /// Number of bytes of payload that the library has not taken, plus encrypted bytes that the
-    /// transport has not taken.
+    /// Number of payload bytes that wait for the library, plus encrypted bytes that wait for the
+    /// transport.
     queued: AtomicUsize,
     unqueued: Notify,
-    /// Gives the tasks that wait to queue payload their turns in the order of arrival.
+    /// Orders the tasks that wait to queue payload: each gets its turn in the order of arrival.
     turn: tokio::sync::Mutex<()>,
     /// Refusals that were not sent, as far as this is known.
     refused: Mutex<VecDeque<ChannelReadHalf>>,
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// Number of bytes of payload that arrived and that no local end has taken.
+    /// Number of received payload bytes that wait for their local ends.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
@@ -314,7 +314,7 @@ pub(crate) struct Chan {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Vec<u8>>,
-    /// Number of bytes that arrived and that the local end has not taken.
+    /// Number of received bytes that wait for the local end.
     held: usize,
     took: Instant,
     /// Whether the peer has ended its half.
@@ -427,7 +427,7 @@ impl Chan {
         self.shared.let_go(taken);
     }
 
-    /// Stops receiving. `cut` is the reason for the stream, if the stream does not have one yet.
+    /// Stops receiving. If the stream has no reason for its end yet, `cut` becomes the reason.
     pub(crate) fn stop(&self, cut: Option<Cut>) {
         let mut state = self.state.lock();
         let dropped = state.discard();
@@ -439,7 +439,8 @@ impl Chan {
         self.wake();
     }
 
-    /// Number of bytes that the channel holds, if it took nothing for too long.
+    /// Number of bytes that the channel holds; `None`: the channel holds nothing, or its local end
+    /// took payload recently.
     fn stalls(&self, now: Instant) -> Option<usize> {
         let state = self.state.lock();
         let long = now.saturating_duration_since(state.took) >= STALL_MAX;

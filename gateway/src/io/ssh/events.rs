@@ -16,8 +16,8 @@ pub(super) const EVENTS_MAX: usize = 256;
 pub(crate) enum Event {
     /// The peer requests a channel.
     Asked(Box<Asked>),
-    /// The peer requests that this side listens on `address`, which is given as the peer wrote it.
-    /// Port 0 means any free port. The answer is the port.
+    /// The peer requests that this side listens on `address`, in the form in which the peer wrote
+    /// the address. Port 0 means any free port. The answer is the port.
     Listen {
         address: String,
         port: u16,

@@ -112,8 +112,8 @@ impl Grant {
         }
     }
 
-    /// Why a channel may not connect to a Unix socket, which no `permitopen` can specify; `None`:
-    /// it may connect.
+    /// Why a channel may not connect to a Unix socket; `None`: it may connect. The option
+    /// `permitopen` cannot name a Unix socket.
     pub(super) fn denies_unix(&self) -> Option<&'static str> {
         match &self.opens {
             _ if !self.forwards => Some("the login does not permit forwarding"),

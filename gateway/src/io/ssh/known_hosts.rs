@@ -72,7 +72,7 @@ impl KnownHosts {
     /// Whether the host with this name may have the key or certificate `shown`.
     ///
     /// # Errors
-    /// The reason why the host may not have it.
+    /// The reason why the host may not have the key or certificate.
     pub(super) fn check(&self, name: &str, shown: &PublicKeyOrCertificate) -> Result<(), String> {
         let lines = || self.0.iter().filter(|line| line.has(name));
         let key = shown.public_key();

@@ -122,8 +122,8 @@ pub(crate) fn known_hosts(input: &[u8]) {
     }
 }
 
-/// Checks that a revoked key is refused. Another key of the host is accepted, by the host's name or
-/// by its hash.
+/// Checks that a revoked key is refused. Another key of the host is accepted under the host's name
+/// and under the hash of this name.
 fn judges(text: &str, name: &str, key: &PublicKey) {
     let shown = PublicKeyOrCertificate::from(key.clone());
     let check = |more: &str| {

@@ -291,7 +291,8 @@ impl Handler for Server {
                     address,
                     port: asked,
                 };
-                // The session must receive the end in any case.
+                // The session may have started to listen in the meantime, so it has to receive the
+                // end.
                 let _ = self.shared.events.try_send(event);
                 Ok(false)
             }

@@ -54,8 +54,8 @@ const KEYS: &[Algorithm] = &[
         curve: EcdsaCurve::NistP521,
     },
 ];
-/// AES is first, because processors have instructions for it. Each cipher authenticates, so the
-/// MACs only complete the handshake.
+/// AES is first, because processors have instructions for it. Each cipher also authenticates, so no
+/// packet has a MAC. The MACs are listed because the handshake negotiates one.
 const CIPHERS: &[cipher::Name] = &[
     cipher::AES_128_GCM,
     cipher::AES_256_GCM,

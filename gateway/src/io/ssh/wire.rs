@@ -1,9 +1,9 @@
 //! The transport of the library's task, which runs on another thread. This transport consists of
 //! pipes, and of a task that moves bytes between the pipes and the real transport.
 //!
-//! The library reads nothing while it waits to write, so two such peers could wait for each other.
-//! Therefore the pipe to which the library writes has room for all bytes that the library sends
-//! before it reads again.
+//! The library reads nothing while it waits to write, so two peers with this library could wait for
+//! each other. Therefore the pipe to which the library writes has enough room: the library can
+//! write everything that it sends between two reads.
 //!
 //! The task ends the connection. Dropping the library's future does not stop the library, which
 //! continues until its pipe ends.
@@ -25,10 +25,10 @@ use crate::base::telemetry::CarrierStats;
 use crate::io::duplex::ByteStream;
 use crate::io::transport::Transport;
 
-/// Maximum number of bytes that have arrived and that the library has not read.
+/// Maximum number of received bytes that wait for the library.
 const RECEIVED_MAX: usize = 256 << 10;
-/// Maximum number of bytes that the library has written and that are not sent. Only a peer that
-/// reads no answers causes this number of bytes.
+/// Maximum number of bytes from the library that wait for the transport. This number is reached
+/// only with a peer that reads no answers.
 const WRITTEN_MAX: usize = 4 << 20;
 /// Number of bytes of one read from the transport or the pipe.
 const READ_BYTES: usize = 128 << 10;

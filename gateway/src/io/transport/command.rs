@@ -1,5 +1,5 @@
-//! A carrier over the standard input and output of a command: it starts the command, logs its
-//! standard error, and ends it.
+//! A carrier over the standard input and output of a command: the module starts the command, logs
+//! its standard error, and ends the command.
 //!
 //! The command runs without a shell, in the gateway's own session, so that ssh can request a
 //! password at the terminal. Each line of its standard error is logged, up to [`LINE_BYTES_MAX`]

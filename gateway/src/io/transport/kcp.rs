@@ -2,9 +2,10 @@
 //! the protocol.
 //!
 //! Each connection has its own UDP socket, connected to its peer, also on an exit ([`listener`]).
-//! The socket can move to another worker like a TCP socket, and the kernel finds it by both
+//! The socket can move to another worker like a TCP socket, and the kernel finds the socket by both
 //! addresses. A flood from unknown peers fills the listener's buffer, but not the buffers of
-//! carriers. Datagrams that arrived before the connection had its socket come through [`peers`].
+//! carriers. The listener's socket receives the datagrams that arrive before the connection has its
+//! socket, and [`peers`] passes these datagrams on.
 //!
 //! `finish` sends an end. A dropped transport continues for a while until all written bytes have
 //! arrived. The protocol detects a dead peer, as configured by [`Path::prepare`].
@@ -40,7 +41,8 @@ use socket::Socket;
 
 /// Maximum number of received bytes of an unproved peer: KCP's smallest window.
 const UNPROVED_BYTES: usize = 128 * PAYLOAD_BYTES_MAX;
-/// Bounds of each direction's window for any configuration. A window of 16 bits covers up to 90 MB.
+/// Bounds of each direction's window for any configuration. KCP's window field has 16 bits, which
+/// suffices for up to 90 MB.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// Interval at which a dialler repeats its first request, since any datagram may be lost.

@@ -170,8 +170,8 @@ struct Incoming {
     buffer: Option<Box<[u8]>>,
     start: usize,
     filled: usize,
-    /// Plain bytes of a record for which there was no room, and the number of them that were
-    /// returned to the caller.
+    /// Plain bytes of a record that did not fit into the caller's buffer, and how many of these
+    /// bytes the caller has got since.
     plain: Vec<u8>,
     passed: usize,
     /// Whether more bytes may be available without a read.
@@ -379,7 +379,7 @@ impl<R: Records + 'static> Duplex for Sealed<R> {
             let mut buffer = buffer::take();
             outgoing.filled = self.records.borrow_mut().close(&mut buffer)?;
             outgoing.buffer = Some(buffer);
-            // The last message is not required to arrive, so the call does not wait for the kernel.
+            // The peer can do without the last message, so the call does not wait for the kernel.
             outgoing.flush(&*self.below)?;
         }
         self.below.finish()

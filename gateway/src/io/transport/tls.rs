@@ -38,9 +38,9 @@ pub(crate) use server::ServerTls;
 /// The ALPN name of HTTP/1.1, with which WebSocket begins.
 const WEB_SOCKET_ALPN: &[u8] = b"http/1.1";
 
-/// The protocol inside TLS. Both sides name this protocol in the handshake (ALPN, RFC 7301). So no
-/// server of another protocol accepts a carrier, and no carrier listener accepts a browser. A peer
-/// that sends no name is accepted.
+/// The protocol inside TLS. Both sides name this protocol in the handshake (ALPN, RFC 7301). So a
+/// server of another protocol refuses a carrier, and a listener for carriers refuses a browser. A
+/// peer that sends no name is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inside {
     Carrier,

@@ -1,9 +1,9 @@
 //! Chooses the link for a stream, and computes how many links the streams need.
 //!
 //! Some libraries do not report how many streams the peer takes. QUIC's library reports only that
-//! the peer takes no more for now. A link therefore records its number of streams at that time, and
-//! the pool calculates with that number. A stream that finds all links full waits for room on any
-//! link.
+//! the peer takes no more streams for now. A link therefore records how many streams it had at the
+//! time of that report. This number serves as the link's limit when the bridge computes the
+//! required number of links. A stream that finds all links full waits for room on any link.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub(super) struct Room {
     taken: Cell<usize>,
     /// Number of streams when the link was last full; `None`: the link was never full.
     met: Cell<Option<usize>>,
-    /// Whether a stream has ended since the link was full.
+    /// Whether a stream has ended since the link was last full.
     one_ended: Cell<bool>,
 }
 
@@ -48,8 +48,8 @@ impl Room {
         self.taken.get()
     }
 
-    /// Records that the peer takes no more streams for now. A link without streams ignores the
-    /// event, since it has not reached a limit.
+    /// Records that the peer takes no more streams for now. A link that has no streams ignores the
+    /// event, since such a link has reached no limit.
     fn is_full(&self) {
         self.met.set(Some(self.taken.get()).filter(|met| *met > 0));
         self.one_ended.set(false);

@@ -47,8 +47,8 @@ pub(super) async fn run<L: Link>(
     }
 }
 
-/// Returns the next payload once the local end can take bytes. Before the local end can take bytes,
-/// the payload stays in the library, whose windows bound it.
+/// Returns the next payload once the local end can take bytes. Until then, the payload stays in the
+/// library, whose windows bound the payload.
 async fn next<R: Receiver>(
     io: &Joined,
     receiver: &mut R,

@@ -32,7 +32,7 @@ enum Halt {
     Cut(Outcome),
     /// This side cut the stream.
     Over,
-    /// The local end had no bytes, or no buffer was free: try again.
+    /// Either the local end had no bytes, or all buffers were in use: try again.
     Again,
 }
 

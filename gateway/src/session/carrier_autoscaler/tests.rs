@@ -195,7 +195,7 @@ fn a_load_between_two_numbers_of_carriers_makes_no_swing() {
     model.run(4 * HOUR, 390.0 * MBIT);
     assert_eq!(model.up, 2);
     model.changes = 0;
-    // The third carrier adds almost nothing, so it is tried as rarely as a carrier that adds
+    // The third carrier adds almost nothing, so trials are as rare as for a carrier that adds
     // nothing.
     model.run(4 * HOUR, 410.0 * MBIT);
     assert!(model.changes <= 40, "{}", model.changes);

@@ -3,7 +3,7 @@
 //! The sampler is not on the data path. The sampler reads each carrier's path once per
 //! [`SAMPLE_EVERY`], and only if the number of carriers can change. [`crate::base::bottleneck`]
 //! determines what holds up a carrier. [`crate::session::carrier_autoscaler`] computes the
-//! requested number. If the peer dials the carriers, the session sends it that number.
+//! requested number. If the peer dials the carriers, the session sends this number to the peer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

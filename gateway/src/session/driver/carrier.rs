@@ -33,7 +33,7 @@ pub(super) enum State {
     /// The hello is incomplete.
     Hello,
     Up,
-    /// The carrier leaves the session in order.
+    /// The carrier is being retired.
     Retiring,
     /// The session no longer needs the carrier: the writer sends the remaining frames, and the
     /// reader has stopped.
@@ -49,7 +49,7 @@ pub(crate) struct Carrier {
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
-    /// Whether the session may have frames to transmit that the writer has not checked for yet.
+    /// Whether the session may have new frames to transmit since the writer last checked.
     transmits: Cell<bool>,
     transmit_wake: Notify,
     close_wake: Notify,
@@ -65,11 +65,11 @@ pub(crate) struct Carrier {
     distrusted_wake: Notify,
     /// Why the session gave the carrier up.
     given_up: Cell<Option<String>>,
-    /// Whether the carrier was retired in order. The end of such a carrier is no failure.
+    /// Whether the retirement of the carrier is complete. The end of such a carrier is no failure.
     pub(super) retired: Cell<bool>,
     /// Whether the telemetry includes the carrier.
     counted: Cell<bool>,
-    /// The carrier's place in the limit of an exit.
+    /// The carrier's place among the carriers of an exit, whose number `limits.carriers` bounds.
     place: Option<Place>,
 }
 

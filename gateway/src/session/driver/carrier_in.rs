@@ -24,8 +24,8 @@ use crate::stream::pipe::SPLICE_BYTES_MIN;
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
 /// The read buffer has room for a packet after another packet.
 const _: () = assert!(LARGE_BYTES >= 2 * (HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX));
-/// Maximum number of one stream's payload frames in one write: a full buffer of the smallest bulk
-/// packets.
+/// Maximum number of payload frames of one stream in one write. A full buffer of the smallest bulk
+/// packets has fewer.
 const RANGES_MAX: usize = 96;
 const _: () = assert!(RANGES_MAX * PACKET_BYTES_MIN > LARGE_BYTES);
 
@@ -36,7 +36,7 @@ const _: () = assert!(LONG_FRAME_BYTES >= SPLICE_BYTES_MIN);
 /// Number of successive short frames after which the reader no longer expects long frames.
 const PATIENCE: u8 = 16;
 
-/// Payload of one stream in the read buffer that is not passed on yet.
+/// Payload of one stream that is in the read buffer and is not passed on yet.
 #[derive(Default)]
 struct Run {
     stream: Option<StreamId>,
@@ -46,8 +46,8 @@ struct Run {
     bytes: usize,
 }
 
-/// The beginning of an incomplete frame. While the reader waits, it holds a buffer only if a frame
-/// is incomplete.
+/// The beginning of an incomplete frame. A reader that waits holds a buffer only if a frame is
+/// incomplete.
 #[derive(Default)]
 struct Unread {
     buffer: Option<Buffer>,
@@ -55,8 +55,8 @@ struct Unread {
     aim: Aim,
 }
 
-/// The number of bytes that a read takes. After a long frame, a read goes at most to the end of the
-/// next header, so that the payload stays in the kernel and can be spliced.
+/// The number of bytes that a read takes. After a long frame, a read ends with the next header at
+/// the latest. So the payload after this header stays in the kernel and can be spliced.
 #[derive(Debug, Default, Clone, Copy)]
 struct Aim {
     /// Number of short frames that may precede the next long frame. At 0, a read takes as many

@@ -1,10 +1,10 @@
 //! A carrier's writing loop: one gathered write of all frames that are ready.
 //!
 //! The loop runs after the tasks that make frames ready, and stops when no frame is ready. So the
-//! loop flushes without a timer. The loop takes frames from the session only while the kernel has
-//! room, and within the bounds of [`crate::session::backlog`], since a queued frame cannot be
-//! overtaken. The queue retains a batch that the session may have to retransmit, until the session
-//! releases the batch.
+//! loop flushes without a timer. Other frames cannot overtake a queued frame. So the loop takes
+//! frames from the session only while the kernel has room, and within the bounds of
+//! [`crate::session::backlog`]. The queue retains a batch that the session may have to retransmit,
+//! until the session releases the batch.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -341,7 +341,7 @@ impl Driver {
     /// copied here, since the session may request it in parts and repeatedly.
     ///
     /// # Errors
-    /// The batch is not retained; the carrier cannot continue without it.
+    /// The batch is not retained; the carrier has to end.
     fn gather_again(
         &self,
         queue: &mut Queue,

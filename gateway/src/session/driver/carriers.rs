@@ -17,7 +17,8 @@ pub(super) struct Carriers {
     by_id: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
     /// Whether the first carrier has been added.
     begun: Cell<bool>,
-    /// The identity that every carrier's peer has to prove: the identity from the first carrier.
+    /// The identity that the peer of every carrier has to prove: the identity that the peer of the
+    /// first carrier proved.
     identity: RefCell<Option<Rc<str>>>,
     /// The proof of identity of the latest carrier's peer.
     proof: RefCell<Option<Proof>>,

@@ -22,7 +22,7 @@ impl Deadline {
         }
     }
 
-    /// Wakes the loop if `deadline` is earlier than the deadline for which the loop sleeps.
+    /// Wakes the loop if `deadline` is earlier than the time until which the loop sleeps.
     pub(super) fn hasten(&self, deadline: Instant) {
         if self.until.get().is_none_or(|until| deadline < until) {
             self.too_late.notify_one();

@@ -1,8 +1,8 @@
 //! Provides the only mutable access to a session, and handles all consequences of a change.
 //!
 //! Only [`Driver::update`] and its variants in this module change the session. After a change,
-//! these functions handle its events, end a session that is over, and wake writers that have frames
-//! to transmit. The functions also publish figures and the next deadline. A failed
+//! these functions handle the events of the session, wake writers that have frames to transmit, and
+//! publish figures and the next deadline. The functions also end a session that is over. A failed
 //! [`Driver::try_update`] only handles events. If an event's handler changes the session, the new
 //! events are handled in the same turn, after the queued events.
 
@@ -126,7 +126,8 @@ impl Driver {
     }
 
     /// Wakes the writers that have frames to transmit and the tasks that wait for an idle session.
-    /// Wakes [`Self::run_timeouts`] if it sleeps too long. Updates the status page.
+    /// Wakes [`Self::run_timeouts`] if the next deadline is earlier than the end of its sleep.
+    /// Updates the status page.
     fn publish(&self) {
         let session = self.session.view();
         let carriers = self.carriers.view();

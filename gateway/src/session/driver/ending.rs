@@ -25,7 +25,7 @@ pub(super) struct Ending {
     stage: Cell<Stage>,
     /// The reason of the end, which [`Driver::run`] returns.
     end: Cell<Option<SessionEnd>>,
-    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended them.
+    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended the streams.
     reason: Cell<Option<Reason>>,
     asked: Notify,
     done: Notify,
@@ -46,7 +46,7 @@ impl Ending {
         self.stage.get() != Stage::Running
     }
 
-    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended them.
+    /// Why this side cuts the streams; `None`: the peer or a lost carrier ended the streams.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason.get()
     }
@@ -137,9 +137,9 @@ impl Driver {
         });
     }
 
-    /// After the end of the session and its last events, cuts the streams that are still open. A
-    /// session that ended without a carrier reports no end of its streams. Returns whether this
-    /// call cut the streams.
+    /// After the end of the session and its last events, cuts the streams that are still open. For
+    /// example, a session that ended without a carrier does not report the ends of its streams.
+    /// Returns whether this call cut the streams.
     pub(super) fn bury(self: &Rc<Self>) -> bool {
         if self.ending.stage.get() != Stage::Ended {
             return false;

@@ -1,7 +1,7 @@
 //! A panic in a task of a session ends only that session.
 //!
 //! The guard covers the tasks of carriers, streams and dials, the session's loops, and the tasks
-//! that an entry runs together with them. After a panic the session's state may be inconsistent, so
+//! that an entry runs for the session. After a panic the session's state may be inconsistent, so
 //! the session is no longer used. The guard drops the session's carriers and streams without
 //! calling the session.
 

@@ -1,5 +1,5 @@
-//! Passes events of listeners that one side of the session requests from the other to their
-//! receiver.
+//! Passes the events of listeners to their receiver. One side of the session requests listeners
+//! from the other side.
 
 use std::rc::Rc;
 

@@ -1,9 +1,10 @@
-//! Detects a dead peer on carriers whose lower layers do not detect it.
+//! Detects a dead peer on carriers whose lower layers cannot.
 //!
 //! The kernel probes a TCP connection ([`Path::prepare`](crate::io::transport::Path::prepare)). The
 //! kernel cannot detect a dead peer behind a pipe or a Unix socket, for example at the end of a
-//! broken ssh connection. The driver probes such a carrier, and gives it up if no more bytes
-//! arrive. The probes are not on the data path: the driver compares counters every [`INTERVAL`].
+//! broken ssh connection. The driver probes such a carrier, and gives the carrier up if no more
+//! bytes arrive. The probes are not on the data path: the driver compares counters every
+//! [`INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

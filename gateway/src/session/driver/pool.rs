@@ -1,4 +1,4 @@
-//! Retires a session's carriers in order, and publishes how many carriers each side could use.
+//! Retires a session's carriers, and publishes how many carriers each side could use.
 
 use std::rc::Rc;
 
@@ -34,8 +34,8 @@ impl Driver {
         begins
     }
 
-    /// Ends the last carrier marked for replacement if other carriers depend on it, so that it
-    /// cannot be retired in order. Another carrier retransmits the undelivered bytes.
+    /// Ends the last carrier marked for replacement, if frames on other carriers depend on its
+    /// frames. Such a carrier cannot be retired. Another carrier retransmits the undelivered bytes.
     fn end_outdated(&self, carrier: &Carrier) {
         let carriers = self.carriers.view();
         let mut others = carriers.values().filter(|other| other.id != carrier.id);
@@ -81,7 +81,7 @@ impl Driver {
             .send_modify(|pool| pool.peer_sends = count);
     }
 
-    /// Records that the session has retired a carrier in order.
+    /// Records that the session has completed the retirement of a carrier.
     pub(super) fn carrier_retired(&self, id: CarrierId) {
         if let Some(carrier) = self.carriers.get(id) {
             carrier.retired.set(true);

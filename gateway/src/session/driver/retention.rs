@@ -28,7 +28,7 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// Returns a name for a batch, which may or may not be retained.
+    /// Returns a name for the next batch, whether that batch is retained or not.
     pub(super) fn next_token(&self) -> Token {
         Token(self.named.replace(self.named.get() + 1))
     }

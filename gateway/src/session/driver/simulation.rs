@@ -97,8 +97,7 @@ fn any_schedule_delivers_exactly_what_was_sent_and_leaves_nothing() {
     check_variety(&sums.into_inner().unwrap());
 }
 
-/// Checks that the sweep covered every expected case, since it proves nothing about a case that it
-/// never covered.
+/// Checks that the sweep covered every expected case. A sweep proves nothing about other cases.
 fn check_variety(sums: &Sums) {
     let mut missed = Vec::new();
     for native in [true, false] {

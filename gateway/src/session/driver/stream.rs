@@ -115,8 +115,8 @@ impl StreamIo {
     }
 
     /// Records that both sides have accepted the stream; the peer reports `address`. The client
-    /// receives the answer before any payload. Returns whether the client took the answer. Its send
-    /// buffer is empty, so a client that does not take the answer is broken.
+    /// receives the answer before any payload. Returns whether the client took the answer. The send
+    /// buffer of the client's socket is empty, so a client that does not take the answer is broken.
     pub(super) fn opened(&self, telemetry: &Telemetry, address: &str) -> bool {
         let answer = self.answer.take().granted(address);
         let told = answer.is_empty() || self.socket.send_at_once(&answer);
@@ -140,7 +140,8 @@ impl StreamIo {
         });
     }
 
-    /// Returns the connection since no peer took the open, unless bytes of the connection are lost.
+    /// Returns the connection, since no peer took the open. If bytes of the connection are lost,
+    /// refuses the open instead.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
             let text = "the exit shuts down, and the bytes sent to it were not retained";
@@ -287,8 +288,8 @@ impl StreamIo {
         self.account.quiet_for(now, self.life.steps())
     }
 
-    /// Whether payload waits for its socket, and whether payload waits for earlier payload that is
-    /// missing.
+    /// Two facts: whether payload waits for its socket, and whether payload waits for earlier
+    /// payload that is missing.
     #[cfg(test)]
     pub(super) fn holds(&self) -> (bool, bool) {
         let gap = !self.reassembly.borrow().is_empty();

@@ -541,7 +541,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         tokens.dedup();
         assert!(tokens.is_sorted() && tokens.len() > 1);
         assert_eq!(driver.retention.len(), tokens.len());
-        // The last seven bytes of each frame follow a header that only has to arrive.
+        // Requests the last seven bytes of each frame again, after the frame's header.
         let mut at = 0;
         for (header, sent) in &sent {
             at += sent.range.len();
@@ -618,7 +618,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
         wishes.borrow_mut().panics = true;
         let word = codec::encode(&Frame::Ping(1));
         far.write_all(&word).await.unwrap();
-        // Both ends of all of the session's connections are notified of the end.
+        // The session ends its connection to the client, and its carrier.
         let end = client.read(&mut [0]).await;
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
         let mut rest = Vec::new();

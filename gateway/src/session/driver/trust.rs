@@ -14,10 +14,10 @@ use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 
 impl Driver {
-    /// Checks the proof of each carrier's peer against `standing`. A carrier whose proof is no
-    /// longer accepted ends at once, and the session continues if it gets a valid carrier. If the
-    /// peer is revoked, the session ends with its streams. A session that cannot resume drains once
-    /// its peer's certificate has expired.
+    /// Checks the proof of each carrier's peer against `standing`. If a proof is no longer
+    /// accepted, its carrier ends at once, and the session continues if it gets a valid carrier. If
+    /// the peer is revoked, the session ends with its streams. If the peer's certificate has
+    /// expired and the session cannot resume, the session drains.
     pub(crate) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
         let latest = self.carriers.proof().as_ref().map(standing);
         // All carriers have one identity.
@@ -61,8 +61,8 @@ impl Driver {
         });
     }
 
-    /// Why this side refuses further streams of the peer. Only JMUX cannot tell the peer that the
-    /// session drains.
+    /// Why this side refuses further streams of the peer. Needed for JMUX only: the other protocols
+    /// tell the peer that the session drains.
     pub(super) fn takes_none(&self) -> Option<Refusal> {
         let has_a_word = self.config.protocol.can().go_away;
         (!has_a_word && self.has_expired.get()).then(|| {

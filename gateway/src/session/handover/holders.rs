@@ -1,10 +1,10 @@
 //! Counts the carriers that each peer holds at an exit, and chooses the carrier to evict at the
 //! limit.
 //!
-//! A single peer may hold all places. A carrier is *silent* if its peer has opened nothing on it
-//! and its protocol has no handshake (JMUX), so the peer may be idle or dead. A silent carrier
-//! keeps its place while places are free, and is the first of its peer's carriers to be evicted.
-//! The number of places bounds this table.
+//! A single peer may hold all places. A carrier is *silent* if its protocol has no handshake (JMUX)
+//! and the peer has opened nothing on the carrier. The peer of a silent carrier may be idle or
+//! dead. A silent carrier keeps its place while places are free. When the exit evicts a carrier of
+//! a peer, silent carriers go first. The number of places bounds this table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -82,10 +82,12 @@ impl Holders {
         held
     }
 
-    /// Evicts a carrier of the peer that holds the most carriers, if `peer` holds at least two
-    /// carriers fewer. The order is: a silent carrier, the newest carrier whose session has other
-    /// carriers, the newest carrier. Otherwise evicts a silent carrier of `peer` itself. Returns
-    /// whether it evicted a carrier.
+    /// Evicts a carrier in favour of `peer`. Returns whether it evicted a carrier.
+    ///
+    /// If another peer holds the most carriers, and at least two more than `peer`, evicts one of
+    /// that peer's carriers: a silent carrier, otherwise the newest carrier whose session has other
+    /// carriers, otherwise the newest carrier. In all other cases evicts a silent carrier of `peer`
+    /// itself, if there is one.
     pub(super) fn evict_for(&mut self, peer: Option<&str>) -> bool {
         let is_peer = |other: &Option<Arc<str>>| other.as_deref() == peer;
         let own = self.0.iter().find(|(other, _)| is_peer(other));

@@ -1,5 +1,6 @@
-//! Requests of the peer. A request is a CONNECT for a stream, or a connection that arrived at a
-//! listener of the peer and that this side accepts.
+//! Requests of the peer. A request is a CONNECT for a stream. The peer also requests a stream with
+//! a message on a listener's stream: a connection has arrived at the peer's listener, and this side
+//! accepts or refuses the connection.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -114,9 +115,9 @@ impl Ask for Asked {
     fn refuse(self, refusal: &Refusal) {
         match self.by {
             By::Connect(mut answer, _) => {
-                // A closed connection needs no answer. When this value is dropped, the library
-                // resets the stream for the bytes that the peer sends after the answer (section
-                // 8.1).
+                // A closed connection needs no answer. The peer may send bytes after the answer.
+                // When this value is dropped, the library resets the stream because of such bytes
+                // (section 8.1).
                 let _ = answer.send_response(answer::refused(refusal), true);
             }
             By::Arrival(arrived) => arrived.refuse(refusal),

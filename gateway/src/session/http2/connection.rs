@@ -65,8 +65,8 @@ impl Connection {
         }
     }
 
-    /// The handle for the connection's PINGs; `None`: it is not available yet, or was already
-    /// taken.
+    /// The handle for the connection's PINGs; `None`: the handle is not available yet, or was
+    /// already taken.
     pub(super) fn pings(&mut self) -> Option<PingPong> {
         match self {
             Self::Client { connection, .. } => connection.ping_pong(),
@@ -127,7 +127,8 @@ impl Connection {
     /// Sets the window of each stream. The window takes effect once the peer has read the new
     /// setting.
     pub(super) fn set_window(&mut self, bytes: u32) {
-        // This fails while the previous change is unacknowledged; the next change follows soon.
+        // This fails while the previous change waits for the peer's acknowledgement. The next
+        // change follows soon.
         let _ = match self {
             Self::Client { connection, .. } => connection.set_initial_window_size(bytes),
             Self::Server(connection) => connection.set_initial_window_size(bytes),

@@ -84,7 +84,7 @@ impl Sender for Sending {
     async fn stopped(&mut self) -> Outcome {
         match poll_fn(|context| self.stream.poll_reset(context)).await {
             // This reset is not a cut: the peer's half is complete, or its receiver reports the
-            // cut. Further payload of this side would be cut.
+            // cut. If this side sends further payload, the stream is cut.
             Ok(Reason::NO_ERROR) => std::future::pending().await,
             Ok(reason) => Outcome::PeerReset(reset_code(reason)),
             Err(error) => outcome(&error),

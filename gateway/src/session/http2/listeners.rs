@@ -40,8 +40,8 @@ pub(super) use wanted::Arrived;
 pub(super) const LISTEN: &str = "muxtunnel-listen";
 /// The `:protocol` of a request that accepts a connection of a listener.
 pub(super) const ACCEPT: &str = "muxtunnel-accept";
-/// Maximum number of connections that arrived and that the entry has not accepted. Also the maximum
-/// number of unsent messages on one listener's stream.
+/// Maximum number of connections that have arrived and wait for the entry to accept them. Also the
+/// maximum number of unsent messages on one listener's stream.
 const WAITING_MAX: usize = 1024;
 /// Maximum number of unhandled events of the listeners.
 const NEWS_MAX: usize = 16;
@@ -69,7 +69,7 @@ pub(super) struct Listeners {
     news: RefCell<Option<mpsc::Receiver<News>>>,
     /// One task for each listener's stream.
     tasks: RefCell<JoinSet<()>>,
-    /// Waker of the task in [`Self::fail`], set while there is no task to poll.
+    /// Waker of the task in [`Self::fail`], set while `tasks` is empty.
     waker: Cell<Option<Waker>>,
 }
 

@@ -19,7 +19,7 @@ pub(super) const FIRST: u32 = 1 << 20;
 const LEAST: u32 = 64 << 10;
 /// Minimum window of a busy stream, in bytes.
 const BUSY_LEAST: u64 = 256 << 10;
-/// Maximum window (RFC 9113, section 6.9.1).
+/// Maximum window, in bytes (RFC 9113, section 6.9.1).
 const MOST: u64 = (1 << 31) - 1;
 /// Queueing time that keeps both ends of the path busy.
 const QUEUE: Duration = Duration::from_micros(500);
@@ -83,8 +83,8 @@ impl Windows {
         let share = trip.share().max(u64::from(before) / 2).min(MOST) as u32;
         let free = u64::from(self.connection).saturating_sub(held);
         let most = (free / 2).max(LEAST.into()) as u32;
-        // An unused window needs no change. Each change costs a frame, and some peers limit such
-        // frames.
+        // If the peer uses little of the window, the window needs no change. Each change costs a
+        // frame, and some peers limit such frames.
         let is_used = trip.received > u64::from(before) / 2;
         if is_used && (share < before / 4 * 3 || self.stream > before) {
             self.stream = self.stream.min(share);

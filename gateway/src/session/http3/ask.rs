@@ -147,10 +147,10 @@ impl Ask for Asked {
         answer_with(self.sender, self.receiver, &answer, code::NO_ERROR);
     }
 
-    /// Never completes for a client that resets only its own half; that reset is noticed after the
-    /// target is dialled. Waiting for a reset (`received_reset`) would leave state in the library
-    /// if the wait is dropped. Until its target is dialled, the stream counts against the client's
-    /// limit.
+    /// If a client resets only its own half, this function never completes, and the gateway notices
+    /// the reset after the dial of the target. Waiting for a reset (`received_reset`) would leave
+    /// state in the library if the wait is dropped. Until its target is dialled, the stream counts
+    /// against the client's limit.
     async fn abandoned(&mut self) {
         self.sender.stopped().await;
         self.shared.traffic.taken_back();

@@ -18,8 +18,8 @@ const CONTROL: u64 = 0x0;
 const PUSH: u64 = 0x1;
 const QPACK_ENCODER: u64 = 0x2;
 const QPACK_DECODER: u64 = 0x3;
-/// The only instruction that an encoder without a table may send: set the capacity to 0 (RFC 9204,
-/// section 4.3.1).
+/// The instruction that sets the capacity of the dynamic table to 0 (RFC 9204, section 4.3.1). An
+/// encoder without a table may send no other instruction.
 const NO_TABLE: u8 = 0x20;
 /// Number of bytes of one read on a stream whose content is discarded.
 const CHUNK_BYTES: usize = 4 << 10;
@@ -55,8 +55,8 @@ const fn doubled(problem: &'static str) -> Broken {
     }
 }
 
-/// This side's control stream. The streams of QPACK are not opened, since QPACK without a dynamic
-/// table does not need them.
+/// This side's control stream. This side opens no QPACK streams, since QPACK needs them for its
+/// dynamic table only.
 pub(super) struct Saying {
     connection: Connection,
     stream: SendStream,
@@ -247,7 +247,8 @@ impl Hearing {
             });
         }
         if self.has_settings {
-            // Few frames after the settings are useful, and no such frame carries payload.
+            // After the settings, a peer has reason to send only a few frames, and none of them
+            // carries payload.
             self.overhead.count()?;
         }
         match frame.kind {

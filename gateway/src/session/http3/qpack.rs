@@ -1,8 +1,8 @@
 //! Field sections (RFC 9204). Neither side uses a dynamic table, so no section waits for another
 //! stream.
 //!
-//! The encoder uses the static table and no Huffman code, since only one field of an open is
-//! missing from the table.
+//! The encoder uses the static table and no Huffman code, since the table contains all fields of an
+//! open but one.
 
 mod huffman;
 mod table;

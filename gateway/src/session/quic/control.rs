@@ -157,7 +157,7 @@ impl Hearing {
     }
 }
 
-/// The error for the end of a control stream, which must not precede the end of the connection.
+/// The error for the end of a control stream. The stream must not end before the connection.
 fn ended(connection: &Connection, cut: Cut) -> SessionEnd {
     match cut {
         Cut::Connection(error) => end_of(error),

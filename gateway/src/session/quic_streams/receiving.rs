@@ -12,7 +12,8 @@ use crate::session::bridge::link::Receiver;
 
 /// Maximum number of payload pieces in one read; each piece comes from one packet.
 const PIECES_MAX: usize = 64;
-/// Unread bytes of a connection's local ends at which a read takes only a single piece.
+/// While the local ends of a connection have this many bytes to take, a read returns a single
+/// piece.
 const HELD_MAX: u64 = 8 << 20;
 
 /// The half of a stream that the peer sends.

@@ -1,5 +1,5 @@
-//! Room for streams of this side. The library reports only whether the peer permits one more stream
-//! now, not how many.
+//! Room for streams of this side. The library reports whether the peer permits one more stream now,
+//! but not how many streams the peer permits.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;

@@ -2,14 +2,14 @@
 //!
 //! The library does not report how many bytes a peer takes. So a stream offers a batch, the library
 //! takes a part, and the rest waits here, outside the session's buffers. If the library did not
-//! take a batch at once, the stream offers half as much next time, which keeps the rests of stalled
-//! streams small. [`RESTS_MAX`] bounds all rests together. Above this bound, each stream offers
+//! take a batch at once, the stream offers half as much next time. So the rests of stalled streams
+//! stay small. [`RESTS_MAX`] bounds all rests together. Above this bound, each stream offers
 //! [`OFFER_MIN`].
 //!
 //! `memory.retain` bounds the unacknowledged bytes. At that bound the library takes nothing from
-//! any stream, and later it first wakes the stream that waited last. So bulk gets only
-//! [`bulk_share`], for which its streams queue. Streams with little to send never wait for that
-//! share.
+//! any stream. When there is room again, the library first wakes the stream that began to wait
+//! last. So bulk streams may use only [`bulk_share`], and queue for their parts of this share.
+//! Streams with little to send never wait for the share.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -27,7 +27,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{Framing, Traffic};
 use crate::session::bridge::link::{Held, Payload, Sender, Unsent};
 
-/// Number of bytes in all rests of a connection above which each stream offers [`OFFER_MIN`].
+/// If all rests of a connection together have more bytes than this, each stream offers
+/// [`OFFER_MIN`].
 const RESTS_MAX: usize = 8 << 20;
 /// Minimum number of bytes that a stream offers.
 const OFFER_MIN: usize = 8 << 10;
@@ -70,7 +71,8 @@ impl AsRef<[u8]> for Batch {
     }
 }
 
-/// How many of `retain` bytes bulk may have sent without an acknowledgement.
+/// How many bytes bulk may have sent without an acknowledgement, if `retain` is the limit for all
+/// streams.
 pub(super) fn bulk_share(retain: u64) -> usize {
     usize::try_from(retain / 8 * 7)
         .unwrap_or(usize::MAX)

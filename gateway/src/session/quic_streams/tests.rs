@@ -212,7 +212,7 @@ async fn a_peer_that_says_no_hello_in_time_is_cut_off() {
             let (near, exit) = exit_of(protocol, nowhere()).await;
             let (dialled, far) = pair(protocol).await;
             let entry = entry_of(protocol, dialled, nowhere());
-            // The peer sends its hello, but gives this side no credit for a hello.
+            // The peer sends its hello, but gives this side no credit to send one.
             let (silenced, deaf) = pair(protocol).await;
             let mut credit = Vec::new();
             while let Some(stream) = silenced.quic().open_uni().now_or_never() {

@@ -1,7 +1,7 @@
 //! Listeners of one connection: tcpip-forward and cancel-tcpip-forward (RFC 4254, section 7.1).
 //!
-//! SSH identifies a listener by its address, as the requester wrote it. SSH has no message for the
-//! end of a listener.
+//! SSH identifies a listener by the address in the form in which the requester wrote it. SSH has no
+//! message for the end of a listener.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -193,8 +193,8 @@ impl link::Listens for Rc<Listens> {
         if let (Some(listener), Ok(port)) = (listeners.get_mut(&listen), port) {
             listener.port = port;
             if let Some(answer) = listener.answer.take() {
-                // This fails if the requester has given up the listener, which the requester also
-                // reports.
+                // This fails if the requester has given up the listener. The requester reports this
+                // separately.
                 let _ = answer.send(Some(port));
             }
         }

@@ -1,9 +1,9 @@
 //! Determines which sent segments have arrived and which are lost.
 //!
-//! A segment is lost once segments that were sent well after it have arrived. All transmissions
-//! have one order, so the same rule applies to a repeated segment. When nothing arrives, the oldest
-//! segments are sent again as probes. The acknowledgements of the probes then show which other
-//! segments are lost.
+//! A segment is lost once segments have arrived that were sent well after this segment. All
+//! transmissions have one order, so the same rule applies to a repeated segment. When nothing
+//! arrives, the oldest segments are sent again as probes. The acknowledgements of the probes then
+//! show which other segments are lost.
 
 use super::super::segment::expand;
 use super::{Sender, State};
@@ -85,7 +85,7 @@ impl Sender {
         arrivals.bytes += length;
         arrivals.segments += 1;
         // An acknowledgement of an earlier transmission does not measure the round trip of the last
-        // one.
+        // transmission.
         let is_last = match time {
             Some(time) => time == segment.time,
             None => !segment.again,

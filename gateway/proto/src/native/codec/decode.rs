@@ -48,7 +48,7 @@ impl Head {
         Ok(StreamId(self.stream))
     }
 
-    /// The id of a frame about a stream without an offset.
+    /// The stream's id in a frame that has no offset.
     fn stream_only(self) -> Result<StreamId, DecodeError> {
         if self.offset != 0 {
             return Err(DecodeError::BadField(self.frame_type));

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// The header of a STREAM frame with `length` payload bytes, at most [`FRAME_BYTES_MAX`], at
-/// `offset`, at most [`OFFSET_MAX`].
+/// The header of a STREAM frame. `length` is the number of payload bytes, at most
+/// [`FRAME_BYTES_MAX`]. `offset` is the position of the payload in the stream, at most
+/// [`OFFSET_MAX`].
 #[must_use]
 pub fn stream_header(stream: StreamId, offset: u64, length: u32, fin: bool) -> [u8; HEADER_BYTES] {
     let frame_type = if fin { STREAM_FIN } else { STREAM };

@@ -11,7 +11,7 @@ use super::{DecodeError, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO as HELLO_TYPE, 
 pub const MAGIC: [u8; 8] = *b"MUXTUNEL";
 /// The protocol version that this crate implements.
 pub const VERSION: u16 = 1;
-/// Feature bit 0: streams survive the loss of a carrier and may use several at once
+/// Feature bit 0: streams survive the loss of a carrier, and may use several carriers at once
 /// (docs/protocol.md).
 pub const RESUME: u32 = 1;
 /// Feature bit 1: the dialler may ask the acceptor to listen.

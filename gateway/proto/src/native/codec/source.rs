@@ -11,8 +11,8 @@ const IPV6: u8 = 6;
 /// Bytes of the longest source: family, two addresses and two ports.
 pub(super) const SOURCE_BYTES_MAX: usize = 1 + 2 * 16 + 2 * 2;
 
-/// Reads a source and returns the bytes after it. `None`: it is incomplete, or has an unknown
-/// family.
+/// Reads a source and returns the bytes after it. `None`: the source is incomplete, or has an
+/// unknown family.
 pub(super) fn read(bytes: &[u8]) -> Option<(Source, &[u8])> {
     let (family, rest) = bytes.split_first()?;
     let (ips, rest): ([IpAddr; 2], _) = match *family {

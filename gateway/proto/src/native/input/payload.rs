@@ -18,7 +18,7 @@ pub(super) struct StreamFrame {
 }
 
 impl NativeSession {
-    /// Checks a payload frame against offset and credit, before a byte of it is stored.
+    /// Checks a payload frame against offset and credit, before any of its payload is stored.
     pub(super) fn handle_stream(
         &mut self,
         now: Instant,
@@ -53,7 +53,8 @@ impl NativeSession {
             let text = format!("stream {} has already ended", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
-        // If the stream is gone, its reset arrived on another carrier and overtook this frame.
+        // If the stream is gone, a reset of the stream arrived on another carrier and overtook this
+        // frame.
         if length > 0
             && let Some(carrier) = self.carriers.get_mut(&id)
         {

@@ -36,7 +36,7 @@ impl NativeSession {
             .insert(stream, Stream::accepting(stream, window, send_limit));
         self.check_idle(now, stream);
         if self.departure.has_begun() {
-            // On another carrier the OPEN may arrive before the GOAWAY that excludes it.
+            // The peer sent the OPEN before it received the GOAWAY that excludes the stream.
             self.cut(stream, ResetCode::NotTaken, "this side is shutting down");
         } else {
             self.data_ready.set_priority(stream, priority);

@@ -201,7 +201,7 @@ fn behind_one_address_a_flood_keeps_no_peer_out_for_certain() {
     println!("eviction, drop, both: {shares:.3?}");
     let [eviction, drop, both] = shares;
     // Eviction admits every peer while the 256 permits last for the time of a proof. At a higher
-    // rate it admits no peer.
+    // rate of attack, eviction admits no peer.
     assert!(eviction[0] > 0.99 && eviction[1] > 0.90 && eviction[2] < 0.01);
     // Dropping only new connections excludes most peers even in a slow attack.
     assert!(drop[0] < 0.25 && drop[1] < 0.10 && drop[2] < 0.02);

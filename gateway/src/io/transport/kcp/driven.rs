@@ -129,8 +129,8 @@ impl State {
         context.waker().wake_by_ref();
     }
 
-    /// Handles a network error, which ends the connection only before the peer has answered. A
-    /// later error may be forged or temporary.
+    /// Handles a network error. Before the first answer of the peer, the error ends the connection.
+    /// A later error does not, because it may be forged or temporary.
     fn failed(&mut self, error: &Error) {
         if !self.connection.is_met() {
             self.error = Some(error.kind());

@@ -2,8 +2,8 @@
 //! port.
 //!
 //! The listener challenges each new peer without storing state. A peer that answers gets a
-//! connection with its own socket. The kernel assigns each listener a share of the addresses, which
-//! changes with every socket that is bound to the port. So all workers share one secret for
+//! connection with its own socket. The kernel assigns each listener a share of the addresses. The
+//! shares change with every further socket on the port. So all workers share one secret for
 //! challenges, and a datagram for another worker's connection is passed to that connection.
 
 use std::cell::RefCell;
@@ -89,8 +89,8 @@ impl KcpListener {
             if let Some(accepted) = self.accepted.borrow_mut().pop_front() {
                 return Ok(accepted);
             }
-            // Datagrams of unknown peers get one call in each turn of the event loop, as a carrier
-            // does, even during a flood.
+            // In each turn of the event loop, one call receives datagrams of unknown peers, even
+            // during a flood. A carrier also gets one call in each turn.
             tokio::task::yield_now().await;
             self.socket.readable().await?;
             let mut datagrams = VecDeque::new();

@@ -54,7 +54,7 @@ impl Inbox {
     }
 }
 
-/// A connection's entry in the table of peers, which dropping the value removes.
+/// A connection's entry in the table of peers. Dropping the value removes the entry.
 #[derive(Debug)]
 pub(super) struct Known {
     peers: Arc<KcpPeers>,

@@ -54,7 +54,7 @@ impl Socket {
     /// The system's error.
     pub(super) fn new(udp: std::net::UdpSocket) -> Result<Self> {
         let state = UdpSocketState::new((&udp).into())?;
-        // If the path cannot carry a whole datagram, fragments are better than a loss.
+        // If a datagram is too long for the path, fragments are better than a loss.
         if let Err(error) = set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DONT) {
             tracing::debug!(%error, "Cannot permit the fragmentation of datagrams");
         }
@@ -187,8 +187,8 @@ impl Socket {
         Poll::Ready(())
     }
 
-    /// Sends the consecutive datagrams in `bytes`, which have the lengths `lengths`. Datagrams for
-    /// which the kernel has no room wait.
+    /// Sends the consecutive datagrams in `bytes`, which have the lengths `lengths`. If the kernel
+    /// has no room for some datagrams, these datagrams wait.
     pub(super) fn send(&mut self, to: SocketAddr, bytes: &[u8], lengths: &[usize]) {
         let (mut at, mut rest) = (0, lengths);
         while let Some((&length, _)) = rest.split_first() {
@@ -210,8 +210,8 @@ impl Socket {
         }
     }
 
-    /// Returns true if the kernel accepted the datagrams, or if it refuses them permanently, which
-    /// counts as loss.
+    /// Returns true if the kernel accepted the datagrams. A permanent refusal by the kernel counts
+    /// as a loss of the datagrams, and also returns true.
     fn try_send(&self, to: SocketAddr, bytes: &[u8], length: usize) -> bool {
         let transmit = Transmit {
             destination: to,

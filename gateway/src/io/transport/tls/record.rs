@@ -1,5 +1,5 @@
-//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). Only bytes that a record takes from
-//! several slices are copied once more.
+//! Seals and opens records of TLS 1.3 (RFC 8446, section 5). If a record takes plain bytes from
+//! several slices, the bytes are copied once before they are sealed. Otherwise they are not copied.
 //!
 //! The keys come from rustls, which also derives the next keys (section 7.2): on the peer's
 //! request, or after [`RECORDS_MAX`] records. A record that is neither payload, an alert nor a key
@@ -37,7 +37,7 @@ const APPLICATION_DATA: u8 = 23;
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
-/// A key update that does not request one from the peer.
+/// A key update that requests no key update of the peer.
 const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
 /// Derives the next keys.

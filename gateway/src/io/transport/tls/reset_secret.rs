@@ -1,10 +1,10 @@
 //! The secret of QUIC's stateless resets.
 //!
-//! An exit that restarts does not know the connections of its previous process. It answers their
-//! packets with a stateless reset (RFC 9000, section 10.3), and the entry dials again at once
-//! instead of at the idle timeout. An entry accepts only the reset token that the previous process
-//! assigned. So the key of the tokens is derived from the private key of the certificate, which
-//! both processes have, by HKDF (RFC 5869).
+//! An exit that restarts does not know the connections of its previous process. The exit answers
+//! packets of such a connection with a stateless reset (RFC 9000, section 10.3). The entry then
+//! dials again at once, and does not wait for the idle timeout. An entry accepts only the reset
+//! token that the previous process assigned. Both processes have the private key of the
+//! certificate, so HKDF (RFC 5869) derives the key of the tokens from this private key.
 
 use std::fmt::{self, Debug};
 use std::io::{Error, Result};
@@ -32,8 +32,8 @@ impl ResetSecret {
     }
 
     /// Returns the key for a listener on `address` of this host. Each listener has a key of its
-    /// own: otherwise anyone could send the connection ids of one listener to another, and would
-    /// learn their tokens from its resets (RFC 9000, section 21.11).
+    /// own: otherwise anyone could send the connection ids of one listener to another listener, and
+    /// learn the tokens of these ids from the resets (RFC 9000, section 21.11).
     ///
     /// # Errors
     /// The cryptographic library fails.

@@ -1,10 +1,10 @@
 //! Verifies the peer of a TLS carrier: first its chain, then one of its names.
 //!
-//! The dialled host does not influence the result, because an address is not an identity.
+//! The dialled host has no influence on the result: an address proves no identity.
 //!
 //! An authority is valid until it expires. WebPKI does not check the dates of a trust anchor, and
-//! the holder of an expired anchor's key can choose any dates for its certificates. So the verifier
-//! tries each anchor separately, as long as the anchor is valid.
+//! a party with the key of an expired anchor can issue certificates with any dates. So the
+//! verifier tries each anchor separately, as long as the anchor is valid.
 
 use std::sync::Arc;
 

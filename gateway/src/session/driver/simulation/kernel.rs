@@ -1,4 +1,5 @@
-//! A carrier on a TCP socket, which allows splicing. Copied bytes go in pieces of random size.
+//! A carrier on a TCP socket, which allows splicing. Bytes that are not spliced are transferred in
+//! pieces of random size.
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, IoSlice, Result};

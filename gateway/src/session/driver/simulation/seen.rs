@@ -23,7 +23,7 @@ pub(super) enum Seen {
     HalfCut,
     /// A carrier was cut, but its last bytes arrived.
     CutWithNothingLost,
-    /// A cut carrier looked like a carrier that ended in order.
+    /// A cut carrier looked like a carrier that the peer had closed.
     CutAsEnd,
     /// Streams ended with their carrier.
     SessionLost,

@@ -68,8 +68,8 @@ impl Stage {
         })
     }
 
-    /// Returns the owner's own sequence. So the order in which owners choose has no effect on the
-    /// choices.
+    /// Returns the sequence of choices of one owner. Each owner has a separate sequence, so the
+    /// order in which owners choose has no effect.
     pub(super) fn choices(&self, whose: Whose, number: u64) -> Choices {
         let of = whose as u64 * NUMBERS + number;
         // The seeds are far apart in the single sequence of SplitMix64.

@@ -37,7 +37,7 @@ pub(super) const EXIT: usize = 1;
 
 /// Rounds of the event loop without any movement before the clock advances.
 const QUIET_ROUNDS: usize = 8;
-/// Number of rounds without an advance of the clock after which the run fails as a busy loop.
+/// If the clock does not advance for this number of rounds, the run fails as a busy loop.
 const ROUNDS_MAX: usize = 200_000;
 /// The tick while there is activity, and the longest tick without activity.
 const TICK: Duration = Duration::from_millis(1);
@@ -130,7 +130,7 @@ struct World {
     carriers: Cell<u64>,
     /// The sides on which a session runs.
     runs: [Cell<bool>; 2],
-    /// Why streams that had not ended by then may end uncleanly.
+    /// Why streams may end uncleanly that were open when this excuse was set.
     excuse: Cell<Option<&'static str>>,
     /// Whether the session may continue after a cut of its carrier.
     may_go_on: Cell<bool>,
@@ -336,7 +336,7 @@ impl World {
         format!("{left:?}, streams {open:?}")
     }
 
-    /// Permits all streams that have not ended by now to end uncleanly.
+    /// Permits all streams that are still open to end uncleanly.
     fn excuse(&self, excuse: &'static str) {
         if self.excuse.get().is_some() {
             return;
@@ -665,7 +665,7 @@ impl World {
     }
 }
 
-/// First numbers of the choices of local connections, within the sequence of streams.
+/// Offsets of local connections among the numbers of [`Whose::Stream`].
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 

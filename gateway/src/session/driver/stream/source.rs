@@ -40,7 +40,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
     let mut wait = None;
     let mut failed = None;
-    // Other streams wait until this stream has used the credit for which it was woken.
+    // Whether the stream was woken for credit. Other streams wait until it has used this credit.
     let mut waited = false;
     loop {
         if io.life.is_over() {
@@ -157,9 +157,9 @@ async fn read_in_turn(
     Ok(Some(read))
 }
 
-/// Requests credit once the socket has payload for it, since credit wakes the streams that
-/// requested it. Returns whether it requested credit; otherwise the state has changed in the
-/// meantime.
+/// Requests credit once the socket has payload. The order matters, since new credit wakes every
+/// stream with a request, even one without payload. Returns `false` if the state has changed in the
+/// meantime, so that the request was not made.
 async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
     tokio::select! {
         biased;
@@ -203,8 +203,8 @@ async fn wait_for_credit(io: &StreamIo, failed: &mut Option<Instant>) -> std::io
     Err(io.socket.take_failure())
 }
 
-/// Waits for `ready`; `None`: the stream was cut in the meantime. `ready` keeps its place in its
-/// queue if another event wakes the stream.
+/// Waits for `ready`; `None`: the stream was cut in the meantime. If another event wakes the
+/// stream, `ready` keeps its place in the queue.
 async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T> {
     let mut ready = std::pin::pin!(ready);
     loop {
@@ -263,8 +263,8 @@ fn splice(
     }))
 }
 
-/// Retains the content of `pipe` while it is sent, in a second pipe or, if no pipe is free, in
-/// memory.
+/// Retains the content of `pipe` while it is sent: in a second pipe, or in memory if no pipe is
+/// free.
 fn keep(driver: &Rc<Driver>, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
     match pipe.twin() {
         Ok(twin) => {
@@ -321,8 +321,8 @@ fn copy(
     }))
 }
 
-/// Reads up to `limit` bytes of payload. Returns their number, and the number of bytes that the
-/// read had room for.
+/// Reads up to `limit` bytes of payload. Returns the number of bytes, and the size of the room into
+/// which it read.
 fn read(
     io: &StreamIo,
     buffer: &mut Buffer,

@@ -49,7 +49,7 @@ impl Token {
 pub(super) enum Message {
     /// From the listening side: a connection waits for acceptance.
     Arrived(Token),
-    /// From the side that requested the listener: it refuses the connection.
+    /// From the side that requested the listener: this side refuses the connection.
     Refused(Token, Refusal),
     /// From the listening side: the listener has ended.
     Ended(Refusal),

@@ -1,4 +1,4 @@
-//! Listeners of two sessions, and of peers that send requests that MuxTunnel gateways never send.
+//! Listeners of two sessions, and of peers whose requests no MuxTunnel gateway sends.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
