@@ -123,13 +123,21 @@ pub async fn status(ns: &TestNamespace, pod: &Pod) -> Result<Value> {
     )?)
 }
 
+/// The text of `packets.pl`. A gateway's image does not contain the script.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn packets_script() -> Result<String> {
+    let script = tools::checkout().join("e2e/scripts/packets.pl");
+    Ok(std::fs::read_to_string(script)?)
+}
+
 /// Runs `packets.pl` with `words` in a gateway's container, and returns its output.
 ///
 /// # Errors
 /// If the command fails.
 pub async fn packets(ns: &TestNamespace, pod: &Pod, words: &[&str]) -> Result<String> {
-    let script = tools::checkout().join("e2e/scripts/packets.pl");
-    let script = std::fs::read_to_string(script)?;
+    let script = packets_script()?;
     let name = pod.name_any();
     let command = ["exec", &name, "-c", "gateway", "--", "perl", "-e", &script];
     ns.kubectl(&[&command, words].concat()).await

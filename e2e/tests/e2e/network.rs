@@ -7,9 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
-use muxtunnel_e2e::{
-    PodSecurity, TestNamespace, keys, pods, tools, tunnel, turn, wait, with_temp_ns,
-};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, pods, tunnel, turn, wait, with_temp_ns};
 use serde_json::Value;
 
 use crate::examples::example;
@@ -75,8 +73,7 @@ async fn gateway(ns: &TestNamespace, name: &str, side: &str) -> Result<Pod> {
 
 /// Starts `packets.pl` as a server in a gateway's container, until the pod ends.
 async fn serve(ns: &TestNamespace, pod: &Pod, address: &str) -> Result<()> {
-    let script = tools::checkout().join("e2e/scripts/packets.pl");
-    let script = std::fs::read_to_string(script)?;
+    let script = tunnel::packets_script()?;
     let name = pod.name_any();
     let begin = r#"perl -e "$0" serve "$1" >/dev/null 2>&1 &"#;
     let words = [

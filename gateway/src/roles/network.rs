@@ -38,7 +38,7 @@ use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
 use crate::io::tun::{Tun, TunError};
 use crate::roles::worker::{Worker, WorkerError};
-use crate::session::mux::{Mux, Progress};
+use crate::session::mux::{Datagrams, Mux, Progress};
 use crate::stream::packet::{Packet, PacketPool};
 use addresses::{Addresses, Joined, Owner};
 use assign::Reassigns;
@@ -484,11 +484,9 @@ impl Attached {
     }
 
     /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]).
-    ///
-    /// [`Datagrams::answers`]: crate::session::mux::Datagrams::answers
     fn answers(&self) -> bool {
         self.carried()
-            .is_some_and(|mux| mux.datagrams().is_some_and(|datagrams| datagrams.answers()))
+            .is_some_and(|mux| mux.datagrams().is_some_and(Datagrams::answers))
     }
 
     fn is_alive(&self) -> bool {

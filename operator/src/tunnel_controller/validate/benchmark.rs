@@ -17,13 +17,61 @@ pub struct OwningBenchmark {
 impl OwningBenchmark {
     /// Returns `None` if no benchmark created the tunnel.
     pub(super) fn of(tunnel: &MuxTunnel) -> Option<Self> {
-        let kind = MuxBenchmark::kind(&());
+        let (version, kind) = (MuxBenchmark::api_version(&()), MuxBenchmark::kind(&()));
         let mut owners = tunnel.owner_references().iter();
-        let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == kind)?;
+        let owner = owners.find(|owner| {
+            owner.controller == Some(true) && owner.api_version == version && owner.kind == kind
+        })?;
         let network = tunnel.spec.network.as_ref();
         Some(Self {
             name: owner.name.clone(),
             agents_token: network.map(|_| muxbench::token(&owner.name, &owner.uid)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+
+    /// The users of a namespace can write owner references. A reference names a Secret and a runner
+    /// of the tunnel's own namespace only.
+    #[test]
+    fn only_a_controller_of_the_right_kind_and_group_is_a_benchmark() {
+        let owner = OwnerReference {
+            api_version: MuxBenchmark::api_version(&()).into_owned(),
+            kind: "MuxBenchmark".into(),
+            name: "b".into(),
+            uid: "2b4a".into(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        };
+        let of = |owner: OwnerReference| {
+            let mut tunnel: MuxTunnel = serde_yaml::from_str(
+                "{apiVersion: muxtunnel.dev/v1alpha1, kind: MuxTunnel, metadata: {name: t}, spec: {}}",
+            )
+            .unwrap();
+            tunnel.metadata.owner_references = Some(vec![owner]);
+            OwningBenchmark::of(&tunnel)
+        };
+        assert_eq!(of(owner.clone()).map(|found| found.name), Some("b".into()));
+        for forged in [
+            OwnerReference {
+                api_version: "example.com/v1alpha1".into(),
+                ..owner.clone()
+            },
+            OwnerReference {
+                kind: "MuxTunnel".into(),
+                ..owner.clone()
+            },
+            OwnerReference {
+                controller: None,
+                ..owner
+            },
+        ] {
+            assert_eq!(of(forged), None);
+        }
     }
 }
