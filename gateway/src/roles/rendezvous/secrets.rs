@@ -132,7 +132,7 @@ impl Secrets {
         }
     }
 
-    /// Whether a name has the same exit secret in both sets.
+    /// Whether both sets have the same exit secret for the name.
     pub(super) fn agree_on(&self, other: &Self, name: &str) -> bool {
         let both = self.by_name.get(name).zip(other.by_name.get(name));
         both.is_some_and(|(one, another)| one.exit.is(&another.exit))
