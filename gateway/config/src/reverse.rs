@@ -15,7 +15,7 @@ use crate::{Config, ConfigError, Ports, Role};
 /// Maximum number of rules in `allowListen`.
 pub const LISTEN_RULES_MAX: usize = 64;
 
-/// Which side listens; the other side dials the target.
+/// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
     /// The entry listens and the exit dials.
@@ -36,13 +36,14 @@ impl Direction {
 /// `[ADDRESS:]PORT[-PORT][,peer=IDENTITY]`. The default address is 127.0.0.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenRule {
-    /// The address. `0.0.0.0` permits only listeners on all IPv4 addresses. `::` permits listeners
-    /// on all addresses of both families, and on all IPv4 addresses.
+    /// The address. `0.0.0.0` permits only listeners on `0.0.0.0`, that is, on all IPv4 addresses.
+    /// `::` permits listeners on `::`, that is, on all addresses of both families, and on
+    /// `0.0.0.0`.
     pub address: IpAddr,
     /// The ports.
     pub ports: Ports,
-    /// The identity that a peer proved on its carriers. The rule applies only to that peer's
-    /// sessions. `None`: every peer.
+    /// The rule applies only to sessions of the peer that proved this identity on its carriers.
+    /// `None`: every peer.
     pub peer: Option<String>,
 }
 

@@ -24,7 +24,7 @@ use crate::net::egress::bare;
 use crate::net::policy::{Authorizer, Host};
 
 /// Maximum time for resolving and connecting, over all addresses. The peer waits 15 s for the
-/// answer, so it receives the reason before it gives up.
+/// reason.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for one address if other addresses remain.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -177,8 +177,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
     }
 }
 
-/// Parses `tcp://HOST:PORT`. IPv6 addresses are accepted with or without brackets. The port follows
-/// the last colon.
+/// Parses `tcp://HOST:PORT`. IPv6 addresses may have brackets. The port follows the last colon.
 fn parse(target: &str) -> Result<(&str, u16), DialError> {
     let bad = |reason, text| {
         DialError::new(

@@ -1,4 +1,4 @@
-//! Connections that send little data, slowly.
+//! Many connections that send little data slowly, as in a slowloris attack.
 
 #![allow(
     dead_code,
