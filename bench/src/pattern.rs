@@ -1,7 +1,8 @@
 //! The payload of a load's streams: bytes that the receiver can verify.
 //!
-//! A repeated block of pseudo-random bytes. Each stream begins at another position. The length of
-//! the block is prime, so lost, duplicated or foreign bytes do not match.
+//! The payload is a repeated block of pseudo-random bytes. Each stream begins at another position
+//! of the block. The length of the block is prime, so lost, duplicated or foreign bytes do not
+//! match.
 
 /// Length of the block: the largest prime below 64 KiB.
 const PERIOD: usize = 65_521;

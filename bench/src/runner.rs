@@ -1,7 +1,7 @@
 //! `muxbench run`: the Job of a benchmark. The Job outlives all environments, so one log contains
 //! the whole matrix.
 //!
-//! The operator sends environments over HTTP; the runner writes the log and the results. [`board`]
+//! The operator sends environments over HTTP. The runner writes the log and the results. [`board`]
 //! has the state and decides which environment is next, `environment.rs` surveys an environment,
 //! `group.rs` measures the cells, and `log.rs` writes the log. The runner does not use the
 //! Kubernetes API, and does not measure a cell whose delay is wrong.

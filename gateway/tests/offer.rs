@@ -171,8 +171,8 @@ fn an_entry_without_a_session_says_so() {
 #[test]
 fn an_exit_that_knows_nobody_refuses_by_a_reason_that_is_told() {
     let (_listener, target) = target();
-    // A peer that may reach every target sends names like the offer's. A search list could complete
-    // them, so the exit must refuse them.
+    // The exit refuses the request itself. It never looks up the name of the offer, which a search
+    // list could complete.
     let pair = Pair::to("Native", target);
     assert_eq!(pair.entry.get("/offer"), (502, NOTHING.to_owned()));
 }

@@ -5,8 +5,8 @@ use std::iter::successors;
 
 use muxtunnel_codes::Code;
 
-/// Failed reconciliations in a row after which the status reports an error that a retry may
-/// resolve.
+/// Number of failed reconciliations in a row after which the status reports an error even if a
+/// retry may resolve it.
 const FAILURES_MIN: u32 = 3;
 
 /// A write was refused, because this operator does not hold the Lease.
@@ -20,8 +20,8 @@ pub trait Coded: Error {
     fn code(&self) -> Code;
 }
 
-/// Returns the code by the source of the error: the API server, the Lease, or otherwise the
-/// operator.
+/// Returns the code for the source of the error. The source is the API server, the Lease, or
+/// otherwise the operator.
 #[must_use]
 pub fn code(error: &(dyn Error + 'static)) -> Code {
     let causes = || {

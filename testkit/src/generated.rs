@@ -1,5 +1,5 @@
-//! Generated files of the checkout. A test compares the files, and writes them if an environment
-//! variable is set.
+//! Generated files of the checkout. A test compares a generated file with its source. If an
+//! environment variable is set, the test writes the file instead.
 
 use std::fs;
 use std::path::{Path, PathBuf};

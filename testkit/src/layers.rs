@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Minimum number of uses. A smaller number indicates that this test does not parse the sources
+/// Minimum number of uses. A smaller number shows that this check does not parse the sources
 /// correctly.
 const USES_MIN: usize = 150;
 

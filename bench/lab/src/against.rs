@@ -2,7 +2,7 @@
 //!
 //! The order of the runs: each environment has rounds, each round has every cell, and each cell
 //! runs both builds one after the other, as a pair. [`paired`] judges the pairs, and
-//! [`plan::paired`] lists the measurements. A row misses its target unless every round has figures.
+//! [`plan::paired`] lists the measurements. If a round has no figures, its row misses its target.
 
 use std::{fs, path::Path, process::ExitCode, time::Instant};
 
@@ -30,11 +30,12 @@ const NAME_WIDTH: usize = 60;
 /// Measures both builds, prints a line for each row, and writes the JSON lines.
 ///
 /// # Errors
-/// If no measurement is possible. If a run fails, only its row misses its target.
+/// If no measurement is possible at all. The failure of one run is no error: the row of the run
+/// then misses its target.
 pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     let (output, logs) = prepare(args)?;
     let mut programs = args.programs()?;
-    // The path is absolute, because the gateways have their own working directory.
+    // Makes the path absolute, because the gateways have their own working directory.
     let other = fs::canonicalize(other).with_context(|| {
         format!(
             "cannot find the muxgate to compare with, {}",

@@ -1,9 +1,9 @@
 //! The compared systems: a direct connection, MuxTunnel's relays as controls, its gateways, and the
-//! installed peers. For each kind of system, a file starts the processes.
+//! installed peers. Each kind of system has a file that starts its processes.
 //!
 //! A system forwards the ports of all [`Service`]s, or carries IP packets between client and
-//! server. A system is up after an exchange with the echo server. The lab runs one system at a
-//! time, so all systems use the same ports.
+//! server. A system counts as started after an exchange with the echo server through it. The lab
+//! runs one system at a time, so all systems use the same ports.
 
 mod chisel;
 mod envoy;
@@ -172,9 +172,9 @@ pub(crate) enum System {
     GoH2c,
     /// Two programs that use Go's net/http: TCP in HTTP/2 CONNECT over mutual TLS.
     GoHttp2,
-    /// WireGuard in user space, in Debian's version.
+    /// WireGuard in user space (wireguard-go), in Debian's version.
     WireguardGo,
-    /// WireGuard in user space, in a newer version.
+    /// WireGuard in user space (wireguard-go), in a newer version.
     WireguardGoCurrent,
     Openvpn,
 }

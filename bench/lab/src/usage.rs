@@ -31,7 +31,7 @@ struct Stat {
     cpu: Cpu,
 }
 
-/// CPU time of these processes so far. Processes that have ended are left out.
+/// CPU time of these processes so far, without processes that have ended.
 pub(crate) fn cpu(pids: &[u32]) -> Cpu {
     pids.iter().filter_map(|pid| Some(stat(*pid)?.cpu)).sum()
 }
@@ -96,9 +96,9 @@ fn parse_peak_rss(status: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The time that all processors together spent in user space, or that the hypervisor took. The
-/// measured systems work mostly in the kernel. Compilers and similar programs work in user space,
-/// so this time shows the load by other programs.
+/// The time that all processors together spent in user space, plus the time that the hypervisor
+/// took. The measured systems work mostly in the kernel, while compilers and similar programs work
+/// in user space. So this time shows the load by other programs.
 ///
 /// # Errors
 /// If `/proc/stat` has an unexpected format.
