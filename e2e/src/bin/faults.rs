@@ -45,7 +45,7 @@ async fn main() -> Result<ExitCode> {
         };
         println!("{line}");
         lines.push_str(&format!("{line}\n"));
-        // The file is written after each fault, because a later fault may end this program.
+        // Writes the file after each fault, because a later fault may end this program.
         fs::write(folder.join("outcomes.jsonl"), &lines)?;
         outcomes.push((fault, outcome));
     }

@@ -1,5 +1,5 @@
-//! Two jetsocat processes with the command lines that users of jetsocat know. jetsocat has no settings
-//! of its data path.
+//! Two jetsocat processes with the command lines that users of jetsocat know. jetsocat has no
+//! settings of its data path.
 
 use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
 use crate::topology::{Place, at};
