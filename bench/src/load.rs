@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Source ports of long streams, used in turn, outside the kernel's range for short connections.
 /// After a deleted pod has reset a stream, the kernel's connection tracking still forwards packets
-/// from that source port to the pod for 10 s. This applies to every Service.
+/// from that source port to the pod for 10 s. Every Service has this effect.
 const STREAM_PORTS: Range<u16> = 12_000..32_000;
 /// The target is steady after this many complete connections in a row.
 const STEADY_OPENS: u64 = 20;

@@ -20,7 +20,7 @@ impl Pattern {
     /// `piece_bytes`: the greatest length that callers request.
     #[must_use]
     pub fn new(piece_bytes: usize) -> Self {
-        // xorshift64 (G. Marsaglia, 2003); any seed except 0.
+        // xorshift64 (G. Marsaglia, 2003). Any seed except 0 works.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let random = std::iter::repeat_with(|| {
             state ^= state << 13;

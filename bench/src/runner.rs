@@ -44,7 +44,7 @@ pub struct Runner {
     pub environment_deadline: Duration,
     /// Longest wait for the operator to fetch the results, after the last cell.
     pub linger: Duration,
-    /// File for the summary, which `kubectl describe` shows; less than 4 KiB.
+    /// File for the summary, which `kubectl describe` shows. The summary has less than 4 KiB.
     pub termination_log: Option<PathBuf>,
     /// The log.
     pub log: Log,

@@ -226,7 +226,7 @@ pub async fn printed(ns: &TestNamespace, name: &str, text: &str, within: Duratio
     .await
 }
 
-/// Starts a client pod and waits for its end; see [`start`] and [`end`].
+/// Starts a client pod and waits for its end. See [`start`] and [`end`].
 ///
 /// # Errors
 /// As [`start`] and [`end`].

@@ -63,7 +63,7 @@ impl Command {
     /// Runs the command to its end and returns its standard output.
     ///
     /// # Errors
-    /// See [`CommandError`]; an exit status other than 0 is an error.
+    /// See [`CommandError`]. An exit status other than 0 is an error.
     pub fn run(&self) -> Result<String, CommandError> {
         let output = self.output().map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {

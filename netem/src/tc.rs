@@ -110,7 +110,7 @@ pub fn probe_commands(path: &Impairments) -> Vec<Command> {
     banded("lo", path, 0, [&PROBE_PORT])
 }
 
-/// Removes the qdiscs of [`commands`]; fails if they do not exist.
+/// Removes the qdiscs of [`commands`]. The command fails if the qdiscs do not exist.
 #[must_use]
 pub fn remove_command(device: &str) -> Command {
     Command::new(&format!("tc qdisc del dev {device} root handle {ROOT}"))

@@ -1,9 +1,9 @@
 //! Applies the built children of an object, and deletes all other children.
 //!
-//! The module uses server-side apply with owner references. It does not write a child that matches
-//! its built form, and deletes a child that the spec no longer requests. It never changes an object
-//! with the same name and another owner. When the owner is deleted, its owner references let the
-//! garbage collector delete the children, so there is no finalizer.
+//! The module uses server-side apply with owner references. A child that matches its built form is
+//! not written, and a child that the spec no longer requests is deleted. The module never changes
+//! an object with the same name and another owner. When the owner is deleted, its owner references
+//! let the garbage collector delete the children, so there is no finalizer.
 //!
 //! The [`crate::caches`] may be outdated. The operator therefore queries the API server before it
 //! deletes a child, and before it creates a child that the caches do not contain.

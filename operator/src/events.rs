@@ -90,8 +90,8 @@ impl Events {
                     count,
                     last_observed_time: MicroTime(now),
                 };
-                // The API server permits no other change of a published Event than that of its
-                // series.
+                // Patches only the series, because the API server permits no other change of a
+                // published Event.
                 let patch = Patch::Merge(json!({"series": series}));
                 match api.patch(&name, &PatchParams::default(), &patch).await {
                     // The API server deleted the Event, because Events expire after an hour.

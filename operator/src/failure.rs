@@ -43,9 +43,9 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
     }
 }
 
-/// Whether the status has to report the error. The error is reported if the API server refused the
-/// request, or if too many reconciliations in a row (`failures`) have failed with an error that a
-/// retry may resolve.
+/// Whether the status has to report the error. The status reports an error at once if the API
+/// server refused the request. The status reports an error that a retry may resolve only after too
+/// many failed reconciliations in a row (`failures`).
 #[must_use]
 pub fn is_refusal(error: &(dyn Error + 'static), failures: u32) -> bool {
     let causes = || {

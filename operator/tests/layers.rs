@@ -38,7 +38,7 @@ const LAYERS: [&[&str]; 6] = [
     &["tunnel_controller"],
     &["benchmark_controller"],
 ];
-/// The common modules of all steps; then the steps in their order; then the triggers of
+/// In this order: the common modules of all steps, the steps in their order, and the triggers of
 /// reconciliations, which are not a step.
 const STEPS: [&[&str]; 9] = [
     &[

@@ -3,8 +3,8 @@
 //! also has immutable fields, preconditions, selectors, garbage collection by owner reference, and
 //! watches. For other processes, the server is available over HTTP ([`FakeApi::router`]).
 //!
-//! The server records requests and injects failures: before or after a write, when the client dies
-//! at a write, at random, for one resource, or for all requests.
+//! The server records requests and injects failures. A failure can happen before or after a write,
+//! at random, for one resource, or for all requests. The client can also die at a write.
 
 mod controllers;
 mod key;

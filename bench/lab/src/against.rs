@@ -228,7 +228,7 @@ struct Line<'a> {
     this: Option<f64>,
     /// The median of the other build.
     other: Option<f64>,
-    /// The median ratio of the pairs; larger is better.
+    /// The median ratio of the pairs. A larger ratio is better.
     ratio: Option<f64>,
     /// The lower end of the ratio's 95 % interval.
     low: Option<f64>,
@@ -269,7 +269,7 @@ fn table(lines: &[Line<'_>], pairs: u32) -> String {
     text
 }
 
-/// Writes the lines. They replace the lines of an earlier run.
+/// Writes the lines, which replace the lines of an earlier run.
 fn write(lines: &[Line<'_>], path: &Path) -> Result<()> {
     let mut text = String::new();
     for line in lines {

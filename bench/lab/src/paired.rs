@@ -113,8 +113,9 @@ mod tests {
         assert_eq!(ratio(Metric::CpuSPerGb, 0.2, 0.4), 2.0);
     }
 
-    /// The exact bootstrap distribution of the median of nine: the median of a resample is at most
-    /// the k-th least figure if at least five of nine draws are among the k least figures.
+    /// Compares with the exact bootstrap distribution of the median of nine. The median of a
+    /// resample is at most the k-th least figure if at least five of nine draws are among the k
+    /// least figures.
     #[test]
     fn the_interval_of_nine_pairs_is_the_exact_one() {
         let at_most = |least: u32| -> f64 {

@@ -22,7 +22,7 @@ use crate::{
     topology::Topology,
 };
 
-/// Number of idle streams. It is below the limit of open files of a process.
+/// Number of idle streams. The number is below the limit of open files of a process.
 const IDLE_STREAMS: u32 = 10_000;
 /// Number of streams that the client does not read.
 const STALLED_STREAMS: u32 = 1_000;

@@ -9,7 +9,7 @@
 //! Systems that carry IP packets run in the gateways' namespaces. Their TUN interfaces are in the
 //! namespaces of client and server.
 //!
-//! This module has only names, links and addresses; [`crate::network`] creates the network.
+//! This module has only names, links and addresses. [`crate::network`] creates the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

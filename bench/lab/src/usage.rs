@@ -73,8 +73,8 @@ fn stat(pid: u32) -> Option<Stat> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The parent is field 4; `utime` and `stime` are fields 14 and 15. The name in field 2 can contain
-/// spaces and brackets.
+/// The parent is field 4, `utime` is field 14, and `stime` is field 15. The name in field 2 can
+/// contain spaces and brackets.
 fn parse(stat: &str) -> Option<Stat> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();

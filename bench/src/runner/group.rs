@@ -254,7 +254,7 @@ pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Ce
     }
 }
 
-/// Ends a cell without a figure; the reason is cut to [`REASON_BYTES_MAX`].
+/// Ends a cell without a figure, and cuts the reason to [`REASON_BYTES_MAX`].
 pub(super) fn mark(cell: &mut Cell, status: Status, code: &str, reason: &str) {
     let mut end = reason.len().min(REASON_BYTES_MAX);
     while !reason.is_char_boundary(end) {

@@ -31,8 +31,8 @@ const GATEWAY_IMAGE: &str = "--gateway-image=";
 const NETEM_IMAGE: &str = "--netem-image=";
 const WATCH_NAMESPACE: &str = "--watch-namespace=";
 const VERSION_LABEL: &str = muxtunnel_contract::labels::VERSION;
-/// Maximum number of differences of a definition that a finding names. It only counts further
-/// differences.
+/// Maximum number of differences of a definition that a finding names. The finding only counts
+/// further differences.
 const DIFFERENCES_SHOWN: usize = 3;
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
@@ -150,8 +150,8 @@ fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Optio
     (!all.is_empty()).then(|| format!("{verb} {shown}{more}"))
 }
 
-/// The schema of a definition as a set: fields, values of enumerations, and rules. It excludes
-/// descriptions and values that the API server fills in.
+/// The schema of a definition as a set: fields, values of enumerations, and rules. The set excludes
+/// descriptions, and values that the API server fills in.
 fn marks(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     let mut marks = BTreeSet::new();
     for version in &definition.spec.versions {

@@ -1,7 +1,7 @@
 //! `--probe`: short-lived pods that test a node for the sysctls and kernel features of gateways.
 //!
 //! Each question has its own pod, so a refused pod leaves only its own question without an answer.
-//! The pods never restart. They end by themselves after [`PODS_END`]. The program deletes the pods
+//! The pods never restart, and end by themselves after [`PODS_END`]. The program deletes the pods
 //! after they have answered, and also if it is interrupted.
 
 use std::pin::pin;

@@ -22,7 +22,7 @@ const ENDS: [&str; 2] = ["entry", "exit"];
 /// Returns `None` if the tunnel's carriers do not run over UDP.
 ///
 /// # Errors
-/// An error of the API server. It is no error if the user may not list pods.
+/// An error of the API server. A missing right to list pods is no error.
 pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<Check>, Failure> {
     let Some(wanted) = wanted(tunnel) else {
         return Ok(None);

@@ -20,7 +20,7 @@ const OPENS_PER_SECOND: u32 = 200;
 const STREAMS: u32 = 20;
 /// Time between the beginning of the load and the fault.
 const BEFORE: Duration = Duration::from_secs(3);
-/// Maximum duration of the load. It is longer than any fault.
+/// Maximum duration of the load, longer than any fault.
 const LOAD_MOST_SECONDS: u32 = 1200;
 /// Duration of the load after the end of the fault.
 const AFTER: Duration = Duration::from_secs(3);
@@ -91,8 +91,8 @@ impl Over {
     }
 }
 
-/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side;
-/// `more` is additional YAML of its spec.
+/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side.
+/// `more` is additional YAML of the tunnel's spec.
 pub(super) fn tunnel_yaml(carrier: &str, more: &str) -> String {
     let gateways = "entry: {replicas: 2}\n  exit: {replicas: 2}\n";
     tunnel::to_web(carrier, &format!("{gateways}  {more}"))

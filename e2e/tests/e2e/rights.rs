@@ -1,5 +1,5 @@
-//! Tests of the operator's rights as the API server reports them, of writes with the operator's
-//! account, and of an operator with rights in only one namespace.
+//! Tests of the operator's rights: the rights that the API server reports, writes with the
+//! operator's account, and an operator with rights in one namespace only.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;

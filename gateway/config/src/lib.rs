@@ -435,9 +435,14 @@ impl Config {
         }
     }
 
-    /// The number of carriers of each session. Default: [`Pool::GROWING`] for an entry if its
-    /// protocol supports several carriers, its transport is TCP, it has no `connectCommand`, and
-    /// `resume` is true or not supported by the protocol. Otherwise [`Pool::ONE`].
+    /// The number of carriers of each session. The default is [`Pool::GROWING`] for an entry under
+    /// these conditions:
+    /// - its protocol supports several carriers
+    /// - its transport is TCP
+    /// - it has no `connectCommand`
+    /// - `resume` is true, or the protocol does not support `resume`
+    ///
+    /// Otherwise the default is [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
         let can = self.protocol.can();

@@ -1,6 +1,6 @@
 //! The targets that an exit may dial: rules `TARGET[,peer=IDENTITY]` that allow or deny targets.
 //!
-//! This module has the types, text forms and checks; `gateway/src/net/policy.rs` applies the rules.
+//! This module has the types, text forms and checks. `gateway/src/net/policy.rs` applies the rules.
 //! The parser rejects invalid rules and rules that could never match.
 
 use std::fmt;

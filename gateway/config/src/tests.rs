@@ -679,8 +679,8 @@ fn a_policy_round_trips_and_reloads() {
     assert!(
         plain.needing_restart(&config).is_empty() && !plain.to_yaml().unwrap().contains("policy")
     );
-    // An entry also dials, for reverse forwards. It needs no allow rules, because it dials only
-    // declared targets.
+    // An entry also dials, for reverse forwards. An entry needs no allow rules, because it dials
+    // only declared targets.
     let text = format!("{ENTRY}policy: {{protected: [10.96.0.1]}}\n");
     assert_eq!(Config::from_yaml(&text).unwrap().policy.protected.len(), 1);
 }

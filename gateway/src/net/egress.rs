@@ -2,7 +2,7 @@
 //! port, or to a Unix socket.
 //!
 //! Input: the settings in the configuration and the environment. Output: a connection to a peer
-//! that has not proved its identity yet; [`crate::io::security`] verifies it.
+//! that has not proved its identity yet. [`crate::io::security`] verifies the identity.
 
 mod address;
 mod environment;

@@ -363,9 +363,9 @@ fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 addresses that a router or a translator could extract from an IPv6 address: compatible
-/// (RFC 4291), translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo (RFC 4380),
-/// ISATAP (RFC 5214).
+/// The IPv4 addresses that a router or a translator could extract from an IPv6 address. The forms
+/// are: compatible (RFC 4291), translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo
+/// (RFC 4380), ISATAP (RFC 5214).
 fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let found = match address {
         IpAddr::V6(v6) => {

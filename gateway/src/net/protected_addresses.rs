@@ -10,8 +10,8 @@ use muxtunnel_gateway_config::Config;
 
 use crate::io::local_socket::canonical;
 
-/// Environment variable of every pod. It contains the address of the API server's Service, on some
-/// platforms the name of the Service.
+/// Environment variable of every pod, with the address of the API server's Service. On some
+/// platforms, the value is the name of the Service.
 const API_SERVER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// The protected addresses of one gateway.

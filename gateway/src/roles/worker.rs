@@ -94,7 +94,7 @@ pub(crate) enum Phase {
     /// The gateway is not ready, but still accepts new connections, since load balancers need time
     /// to remove it.
     Draining,
-    /// The gateway accepts no new connections; open streams continue.
+    /// The gateway accepts no new connections. Open streams continue.
     Closed,
     /// The streams that are still open are reset.
     Deadline,

@@ -117,7 +117,7 @@ pub fn apply(plan: &Plan, family: Family) -> Result<(), CommandError> {
 /// Removes the rules.
 ///
 /// # Errors
-/// The error of `iptables`. It is an error if there are no rules to remove.
+/// The error of `iptables`. The function also fails if there are no rules to remove.
 pub fn remove(family: Family) -> Result<(), CommandError> {
     remove_command(family).run().map(|_| ())
 }

@@ -188,7 +188,7 @@ async fn apply_in_order(
     })
 }
 
-/// Applies the Deployments, except those of the ends in `taken`.
+/// Applies the Deployments. The Deployments of the ends in `taken` stay unchanged.
 async fn deployments(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),

@@ -2,8 +2,8 @@
 //! stall, divided by their rate without a stalled reader.
 //!
 //! The load measures the readers before, during and after the stall. The rate without a stalled
-//! reader is the average of the rates before and after the stall, so that a drift of the machine's
-//! speed cancels out.
+//! reader is the average of the rates before and after the stall. So a steady drift of the
+//! machine's speed cancels out.
 
 use std::{net::SocketAddr, thread, time::Duration};
 

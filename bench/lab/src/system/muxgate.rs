@@ -49,7 +49,7 @@ pub(super) enum Way {
     Dynamic(Proxy),
     /// A reverse forward, as with `ssh -R`.
     Reverse,
-    /// A forward of the entry, as with `ssh -L`; both gateways dial a rendezvous.
+    /// A forward of the entry, as with `ssh -L`. Both gateways dial a rendezvous.
     Visitor,
 }
 

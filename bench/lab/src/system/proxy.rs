@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::{PROXY_PORT, Setup};
 use crate::process::find;
 
-/// The program; Debian package proxychains4.
+/// The program, from the Debian package proxychains4.
 const PROXYCHAINS: &str = "proxychains4";
 
 /// The protocol of the entry's proxy.

@@ -20,7 +20,7 @@ use crate::{
     topology::{Place, TUNNEL, at},
 };
 
-/// The program; Debian package wireguard-tools.
+/// The program, from the Debian package wireguard-tools.
 const TOOL: &str = "wg";
 
 /// The default MTU of wireguard-go, which fits into packets of 1,500 bytes.

@@ -453,9 +453,9 @@ fn both_ways_over_the_wan(system: System) -> Vec<Target> {
     vec![target(Wan), target(WanTuned)]
 }
 
-/// Cuts of carriers: no lost stream, no wrong byte, and no stall of more than a second. With only
-/// one carrier, the time of the reconnect is subtracted from the stall. Every stream continues
-/// within [`RECOVERED_MS`].
+/// Cuts of carriers: no stream is lost, every byte is correct, and no stall is longer than a
+/// second. With only one carrier, the time of the reconnect is subtracted from the stall. Every
+/// stream continues within [`RECOVERED_MS`].
 fn outliving_carriers(system: System) -> Vec<Target> {
     let stall = match system.resumed_carriers() {
         Some(1) => Metric::BeyondReconnectMs,

@@ -47,7 +47,7 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
 }
 
 /// Checks that each network of [`Network::pool`] is within `entry_cidrs` and has an address for an
-/// entry, and that there is at most one of each IP version.
+/// entry. Also checks that there is at most one network of each IP version.
 ///
 /// # Errors
 /// The first field that is wrong, and why.

@@ -1,5 +1,5 @@
 //! Requests to an HTTP proxy: CONNECT (RFC 9110, section 9.3.6), and requests for an absolute
-//! `http://` URL (RFC 9112, section 3.2.2), which are forwarded in origin form.
+//! `http://` URL (RFC 9112, section 3.2.2). The gateway forwards requests for a URL in origin form.
 //!
 //! This module reads the head of one request, authenticates the user, extracts the target, checks
 //! the framing and rewrites the fields for the target. `entry/http.rs` then forwards the request. A

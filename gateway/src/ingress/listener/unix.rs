@@ -30,7 +30,7 @@ pub(crate) struct UnixListeners(Mutex<BTreeMap<String, Weak<Bound>>>);
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: String,
-    /// Device and inode. They show at the end whether the file at the path is still this socket.
+    /// Device and inode, which show at the end whether the file at the path is still this socket.
     file: (u64, u64),
     listener: UnixListener,
 }

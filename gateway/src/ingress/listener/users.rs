@@ -2,7 +2,7 @@
 //!
 //! The file is read when a forward begins to listen, and when a client authenticates after the file
 //! has changed. If the file becomes invalid, the previous users remain in force. All workers share
-//! the parsed file. A password in the file is a bcrypt [`hash`] or plain text; the log warns about
+//! the parsed file. A password in the file is a bcrypt [`hash`] or plain text. The log warns about
 //! plain text. The threads of the [`verifier`] verify hashes, so a client's [`Authentication`] may
 //! have to wait. A verified password is cached until the file is read again, as a digest with a
 //! random key. Bounds: 64 KiB for the file, and one cached digest per user.

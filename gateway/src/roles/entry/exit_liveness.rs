@@ -2,8 +2,8 @@
 //! answer, and its name resolves only to other exits.
 //!
 //! An exit may disappear without notice, for example if its pod is deleted without a grace period
-//! or its node is lost. One of the two signs is not sufficient: an exit behind an interrupted path
-//! does not answer either, and a name temporarily omits an exit that is not ready.
+//! or its node is lost. Both signs are necessary. The address of an exit behind an interrupted path
+//! also does not answer, and a name temporarily omits an exit that is not ready.
 
 use std::future::pending;
 
@@ -48,9 +48,9 @@ pub(super) async fn until_gone(
     }
 }
 
-/// Whether the session has no carrier and redialling failed. A session whose exit shuts down in
-/// order does not count as lost, because its streams may still be alive, although the name no
-/// longer resolves to that exit.
+/// Whether the session has no carrier and redialling failed. If an exit shuts down in order, its
+/// name also no longer resolves to it. Its session still does not count as lost, because the
+/// streams may be alive.
 fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
     *failures.borrow() > 0 && mux.waits() && mux.progress() == Progress::Ready
 }

@@ -51,7 +51,7 @@ struct Route {
 
 impl Entry {
     /// Listens for exactly the forwards in `forwards`. Unchanged forwards keep their listeners.
-    /// Returns the errors of forwards that cannot listen; the other forwards work.
+    /// Returns the errors of forwards that cannot listen. The other forwards work.
     pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
         let mut listened = Vec::new();

@@ -32,16 +32,16 @@ const AGAIN_MAX: Duration = Duration::from_secs(7200);
 /// The transports that the carriers of one worker may use.
 #[derive(Debug)]
 pub(super) struct Ways {
-    /// At least one transport, in the preferred order. This is the configured order with one
-    /// change: a trial moves KCP to the position directly before or after the transport with which
-    /// the trial compared KCP.
+    /// At least one transport, in the preferred order. The preferred order is the configured order,
+    /// except that trials move KCP. A trial moves KCP directly before or directly after the
+    /// transport with which it compared KCP.
     wanted: RefCell<Vec<CarrierTransport>>,
     /// The same transports, starting with the transport to dial first.
     all: RefCell<Vec<CarrierTransport>>,
-    /// Transports that connected but on which the exit did not answer; never all transports. The
-    /// entry dials these transports after all others have failed. Otherwise a connection that a
-    /// firewall accepts and then closes would win the race, because it needs fewer round trips than
-    /// others.
+    /// Transports that connected but on which the exit did not answer. The list never contains all
+    /// transports. The entry dials these transports after all others have failed. Otherwise a
+    /// connection that a firewall accepts and then closes would win the race, because it needs
+    /// fewer round trips than others.
     doubted: RefCell<Vec<CarrierTransport>>,
     /// The time of the next comparison with another transport.
     trial: Pause,

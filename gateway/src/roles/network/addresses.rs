@@ -162,8 +162,8 @@ impl Addresses {
     /// Returns the owner of the destination of a packet that leaves this side.
     ///
     /// # Errors
-    /// The source is not on this side, the destination is not on the other side, or the destination
-    /// has no owner.
+    /// The source is not an address of this side, or the destination is not an address of the other
+    /// side, or no entry owns the destination.
     pub(super) fn leaves(&self, packet: &Packet) -> Result<Owner, DropReason> {
         let (here, there) = self.here_and_there();
         if self.place(packet.source) != Some(here) {

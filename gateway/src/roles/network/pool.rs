@@ -1,7 +1,7 @@
 //! Assigns addresses to entries. Each identity gets one address from each pool. A session without
 //! an identity also gets one address from each pool.
 //!
-//! The first candidate for an identity is the address at the hash of the identity, so an entry gets
+//! The first candidate for an identity is the address at the hash of the identity. So an entry gets
 //! the same address at another exit, and after a restart. If another entry has that address, the
 //! entry gets the next free address. In this case, the address depends on the order in which
 //! entries connect. An identity keeps its address until the process ends or the pool is full. From

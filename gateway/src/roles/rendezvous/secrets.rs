@@ -123,7 +123,7 @@ impl Secrets {
         Ok(Self { by_name, unknown })
     }
 
-    /// The secret of a name for a purpose; a random secret for an unknown name.
+    /// The secret of a name for a purpose. If the name is unknown, a random secret.
     pub(super) fn of(&self, name: &str, purpose: Purpose) -> &Secret {
         match (self.by_name.get(name), purpose) {
             (Some(roles), Purpose::Register | Purpose::Attend(_)) => &roles.exit,

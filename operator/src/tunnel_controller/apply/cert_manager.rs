@@ -23,7 +23,7 @@ pub(super) async fn apply(
     let api: Api<Certificate> = Api::namespaced(cluster.client.clone(), &holder.namespace);
     for certificate in superfluous {
         if let Err(error) = delete(&api, &certificate).await {
-            // This returns an error only if a retry may help. Without cert-manager, or without the
+            // Ignores an error that a retry cannot resolve: without cert-manager, or without the
             // permission to use it, the operator cannot delete Certificates.
             missing(error)?;
         }

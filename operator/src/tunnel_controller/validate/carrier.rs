@@ -153,8 +153,8 @@ pub(super) fn pool(carrier: &Carrier) -> Pool {
     }
 }
 
-/// The security of an end's carriers. `certificates`: the source of the end's certificates; `name`:
-/// the end's name in the spec and in the names of Secrets.
+/// The security of an end's carriers. `certificates` is the source of the end's certificates.
+/// `name` is the end's name in the spec and in the names of Secrets.
 pub(super) fn security(
     asked: &Security,
     certificates: &ValidatedCertificates,

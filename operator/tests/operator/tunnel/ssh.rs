@@ -7,7 +7,7 @@ use muxtunnel_gateway_config::Config;
 use super::build::{config, pod};
 use super::*;
 
-/// An exit with an ssh server and without an entry; `more`: further fields of `exit.ssh`.
+/// An exit with an ssh server and without an entry. `more`: further fields of `exit.ssh`.
 fn alone(more: &str) -> String {
     format!("side: Exit\n{DIRECT}exit: {{ssh: {{secretName: people{more}}}}}\n")
 }

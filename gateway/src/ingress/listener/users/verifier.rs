@@ -3,7 +3,7 @@
 //! By design, a verification takes from milliseconds to more than one second of CPU time. At most
 //! [`VERIFICATIONS_MAX`] verifications run at the same time in the process. Each runs on a thread
 //! with a lower priority than the workers, so that clients with wrong passwords do not slow down
-//! streams. At most [`QUEUE_MAX`] more verifications wait; further verifications are refused.
+//! streams. At most [`QUEUE_MAX`] more verifications wait. Further verifications are refused.
 //! Clients with the same user name and password share one verification.
 
 use std::collections::{BTreeMap, VecDeque};
