@@ -73,8 +73,7 @@ const LOSS_DRAIN_SECONDS: u32 = 6;
 pub(crate) enum Scenario {
     /// Throughput, by iperf 2.
     BulkIperf2,
-    /// Throughput with encryption, and throughput of proxies, reverse forwards and rendezvous
-    /// instead of a forward like `ssh -L`.
+    /// Throughput with encryption, and of other ways to a target than a forward like `ssh -L`.
     BulkWays,
     /// Throughput of other protocols, compared with the native protocol.
     BulkProtocols,

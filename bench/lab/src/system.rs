@@ -76,7 +76,7 @@ pub(crate) enum System {
     MuxgateNative,
     /// The native protocol with four carriers per session.
     MuxgateNativeX4,
-    /// The native protocol with one carrier. Streams end with their carrier.
+    /// The native protocol with one carrier; streams end with their carrier.
     MuxgateNoResume,
     /// The native protocol without splicing, the baseline for encryption.
     MuxgateCopy,
@@ -86,31 +86,31 @@ pub(crate) enum System {
     MuxgateKcpTls,
     /// The native protocol over mutual TLS 1.3.
     MuxgateTls,
-    /// Mutual TLS 1.3. Clients use a SOCKS 5 proxy at the entry.
+    /// Mutual TLS 1.3; clients use a SOCKS 5 proxy at the entry.
     MuxgateTlsSocks5,
-    /// Mutual TLS 1.3. The gateway on the target's side dials the carriers.
+    /// Mutual TLS 1.3; the gateway on the target's side dials the carriers.
     MuxgateTlsReverse,
     /// The native protocol over Noise.
     MuxgateNoise,
-    /// Noise. Clients use a SOCKS 5 proxy at the entry.
+    /// Noise; clients use a SOCKS 5 proxy at the entry.
     MuxgateNoiseSocks5,
-    /// Noise. The gateway on the target's side dials the carriers.
+    /// Noise; the gateway on the target's side dials the carriers.
     MuxgateNoiseReverse,
-    /// Plain carriers. Clients use a SOCKS 5 proxy at the entry.
+    /// Plain carriers; clients use a SOCKS 5 proxy at the entry.
     MuxgateSocks5,
-    /// Plain carriers. Clients use an HTTP proxy at the entry.
+    /// Plain carriers; clients use an HTTP proxy at the entry.
     MuxgateHttp,
-    /// Plain carriers, which the gateway on the target's side dials.
+    /// Plain carriers; the gateway on the target's side dials them.
     MuxgateReverse,
-    /// Plain carriers. Both gateways dial a rendezvous.
+    /// Plain carriers; both gateways dial a rendezvous.
     MuxgateVisitor,
-    /// Noise. Both gateways dial a rendezvous, which cannot read the payload.
+    /// Noise; both gateways dial a rendezvous, which cannot read the payload.
     MuxgateNoiseVisitor,
     /// QUIC, which runs on UDP and includes mutual TLS.
     MuxgateQuic,
     /// QUIC with BBR, which does not treat loss as congestion.
     MuxgateQuicBbr,
-    /// QUIC. The gateway on the target's side dials the carriers.
+    /// QUIC; the gateway on the target's side dials the carriers.
     MuxgateQuicReverse,
     /// HTTP/3, which runs on QUIC.
     MuxgateHttp3,
@@ -118,12 +118,12 @@ pub(crate) enum System {
     MuxgateH2c,
     /// HTTP/2 over mutual TLS.
     MuxgateHttp2,
-    /// HTTP/2 over mutual TLS. The gateway on the target's side dials the carriers.
+    /// HTTP/2 over mutual TLS; the gateway on the target's side dials the carriers.
     MuxgateHttp2Reverse,
     MuxgateHbone,
     /// SSH, with the same cipher as the OpenSSH peers.
     MuxgateSsh,
-    /// SSH. The gateway on the target's side dials the carriers.
+    /// SSH; the gateway on the target's side dials the carriers.
     MuxgateSshReverse,
     /// IP packets over the native protocol with one plain carrier.
     MuxgateTun,
@@ -134,7 +134,7 @@ pub(crate) enum System {
     /// IP packets over a plain carrier. The kernel segments TCP before the gateway reads the
     /// packets.
     MuxgateTunNoOffload,
-    /// IP packets over plain carriers. Each of two queues has a worker and a session.
+    /// IP packets over plain carriers; each of two queues has a worker and a session.
     #[value(name = "muxgate-tun-queues-2")]
     MuxgateTunQueues2,
     /// IP packets over plain carriers, with four queues.
@@ -172,9 +172,9 @@ pub(crate) enum System {
     GoH2c,
     /// Two programs that use Go's net/http: TCP in HTTP/2 CONNECT over mutual TLS.
     GoHttp2,
-    /// WireGuard in user space (wireguard-go), in Debian's version.
+    /// WireGuard in user space, in Debian's version.
     WireguardGo,
-    /// WireGuard in user space (wireguard-go), in a newer version.
+    /// WireGuard in user space, in a newer version.
     WireguardGoCurrent,
     Openvpn,
 }
