@@ -180,7 +180,8 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
 /// If a built Deployment has no `replicas`, the stored Deployment keeps its current number. Other
 /// clients, such as an autoscaler, then own the field (see [`replicas`]).
 ///
-/// # Errors [`ApplyError`]. The children before the failed child are applied, and no child is
+/// # Errors
+/// [`ApplyError`]. The children before the failed child are applied, and no child is
 /// deleted.
 pub async fn apply<K: Cached + Child>(
     cluster: &Cluster,

@@ -109,7 +109,8 @@ impl Grants {
 
     /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to the Service.
     ///
-    /// # Errors [`NotKnown`] if no known grant permits the reference and a list is missing.
+    /// # Errors
+    /// [`NotKnown`] if no known grant permits the reference and a list is missing.
     pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
         let sources = self.lock();
         let permits = |((of, _), spec): (&(String, String), &MuxGrantSpec)| {

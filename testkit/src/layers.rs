@@ -30,7 +30,8 @@ impl Layers<'_> {
 
     /// Checks the modules below `module` of that crate in the same way.
     ///
-    /// # Panics With all violations.
+    /// # Panics
+    /// With all violations.
     pub fn assert_below(&self, folder: &str, module: &str) {
         let path = format!("crate::{module}::");
         self.assert_of(&Path::new(folder).join("src").join(module), &path);

@@ -159,7 +159,8 @@ impl Bundle {
 
     /// Checks that the bundle has not expired at `now` (seconds since 1970).
     ///
-    /// # Errors [`BundleProblem`] if the bundle has expired.
+    /// # Errors
+    /// [`BundleProblem`] if the bundle has expired.
     pub fn good_at(&self, now: i64) -> Result<(), BundleProblem> {
         if self.expires() > now {
             return Ok(());

@@ -36,8 +36,8 @@ pub struct References {
 pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
     let MuxTunnelSpec {
         side,
-        // These are settings of Deployments and Services in the tunnel's namespace. The Secrets of
-        // these settings are in the same namespace.
+        // The two fields below are settings of Deployments and Services in the tunnel's namespace.
+        // They can name only Secrets in the same namespace.
         entry: _,
         exit: _,
         // The rendezvous' Secret is in the tunnel's namespace.

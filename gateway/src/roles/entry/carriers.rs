@@ -183,7 +183,8 @@ async fn keep_dialling(
 async fn shrink(carriers: &dyn CarrierPool, bounds: config::Pool) {
     if !carriers.retire_one() {
         // No carrier can be retired while another is being retired, or before the session has
-        // handled the loss of a carrier. Both lower the number of carriers.
+        // handled the loss of a carrier. Waits until the retirement or the loss has lowered the
+        // number of carriers.
         let enough = |pool: &PoolState| pool.up <= wanted(bounds, pool);
         let _ = tokio::time::timeout(RETIRE_AGAIN, carriers.until(&enough)).await;
     }
