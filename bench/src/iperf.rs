@@ -49,7 +49,7 @@ pub enum Line {
         /// Number of datagrams out of order.
         count: u64,
     },
-    /// Anything else: rulers, headings, sums.
+    /// Any other line: rulers, headings, sums.
     Other,
 }
 

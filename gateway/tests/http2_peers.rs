@@ -173,7 +173,7 @@ fn nghttpx(listen: SocketAddr, backend: SocketAddr, protocol: &str) -> Running {
     start("nghttpx", &args, listen, "apt-get install nghttp2-proxy")
 }
 
-/// Asks the HTTP proxy at `proxy` for a tunnel to `target`. Returns the status.
+/// Requests a tunnel to `target` from the HTTP proxy at `proxy`. Returns the status.
 fn connect_by(proxy: SocketAddr, target: SocketAddr) -> (TcpStream, String) {
     let mut client = connect(proxy);
     write!(

@@ -44,8 +44,9 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
 }
 
 /// Whether the status has to report the error. The status reports an error at once if the API
-/// server refused the request. The status reports an error that a retry may resolve only after too
-/// many failed reconciliations in a row (`failures`).
+/// server refused the request and a retry cannot resolve the error (4xx, except 409 and 429). The
+/// status reports other error statuses of the API server only after [`FAILURES_MIN`] failed
+/// reconciliations in a row (`failures`). It reports no other errors.
 #[must_use]
 pub fn is_refusal(error: &(dyn Error + 'static), failures: u32) -> bool {
     let causes = || {

@@ -53,7 +53,7 @@ pub struct Capabilities {
     /// A side can announce that it accepts no more streams, so that the peer opens them in another
     /// session.
     pub go_away: bool,
-    /// An entry can ask an exit to listen.
+    /// An entry can request listeners on an exit.
     pub listen: bool,
     /// An exit can send a client's address to the target.
     pub source: bool,

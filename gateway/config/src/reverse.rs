@@ -32,7 +32,7 @@ impl Direction {
     }
 }
 
-/// An address and ports on which entries may ask an exit to listen:
+/// An address and ports on which entries may request listeners of an exit:
 /// `[ADDRESS:]PORT[-PORT][,peer=IDENTITY]`. The default address is 127.0.0.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenRule {
@@ -48,15 +48,15 @@ pub struct ListenRule {
 }
 
 impl ListenRule {
-    /// Whether the peer with the identity `peer` may ask the exit to listen on `address`.
+    /// Whether the peer with the identity `peer` may request a listener on `address`.
     #[must_use]
     pub fn permits(&self, address: SocketAddr, peer: Option<&str>) -> bool {
         let ports = self.ports_for(address.ip(), peer);
         ports.is_some_and(|ports| ports.contains(address.port()))
     }
 
-    /// The ports of `address` on which the peer may ask the exit to listen. `None`: no rule permits
-    /// the address.
+    /// The ports of `address` on which the peer may request listeners. `None`: no rule permits the
+    /// address.
     #[must_use]
     pub fn ports_for(&self, address: IpAddr, peer: Option<&str>) -> Option<Ports> {
         let asked = address.to_canonical();

@@ -23,8 +23,8 @@ use crate::session::mux::Mux;
 /// Interval between checks for expired certificates.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`. `side` tells
-/// whether this side dialled or accepted their carriers. Never returns.
+/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`. `side`: whether
+/// this side dialled or accepted the carriers of the sessions. Never returns.
 pub(crate) async fn follow(
     sessions: impl Fn() -> Vec<Rc<dyn Mux>>,
     side: Side,

@@ -141,8 +141,8 @@ impl Tunnel {
         let total = self.totals.entry(gateway.end).or_default();
         match self.pods.get(gateway.pod) {
             Some(before) => total.add(&counters.since(before)),
-            // The gateway was running before this operator process recorded the tunnel, so another
-            // operator process has counted its values.
+            // The values count only if the gateway started after this operator process first
+            // recorded the tunnel. Otherwise another operator process has counted them.
             None if status.process.uptime_seconds <= self.since.elapsed().as_secs_f64() => {
                 total.add(&counters);
             }

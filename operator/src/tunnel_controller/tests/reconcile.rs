@@ -1,5 +1,5 @@
-//! Whole reconciliations: the requests to the API server, their order, and the objects that are
-//! left after failed requests.
+//! Tests of whole reconciliations: the requests to the API server, their order, and the objects
+//! that remain after failed requests.
 
 use std::cell::RefCell;
 use std::sync::Arc;
