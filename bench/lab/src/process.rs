@@ -1,9 +1,9 @@
 //! Processes of a run. The processes start inside a namespace and write a log. A process ends when
 //! its value is dropped, and the kernel ends it if `muxlab` itself ends in any way.
 //!
-//! Each program starts through `muxlab child` ([`become_child`]), which requests a signal from the
-//! kernel for the time when its parent ends. Then `muxlab child` executes the program, so the
-//! process id stays the same.
+//! Each program starts through `muxlab child` ([`become_child`]), which requests that the kernel
+//! sends it a signal when its parent ends. Then `muxlab child` executes the program, so the process
+//! id stays the same.
 
 use std::{
     env,

@@ -18,8 +18,8 @@ use crate::statistics::{percentile, rounded};
 /// run of one second can end a few microseconds too early for that line.
 const UDP_SECONDS_MIN: u32 = 2;
 
-/// Measures UDP and ping-pong. A failure becomes the trouble of the route, so the cells of the
-/// route are not measured.
+/// Measures UDP and ping-pong. A failure is stored as the reason (`trouble`) why the route cannot
+/// be measured, so the cells of the route are not measured.
 pub(super) async fn measure(client: &Client, matrix: &Matrix, survey: &mut Survey) {
     if let Err(error) = fill(client, matrix, survey).await {
         survey.trouble = Some(Unavailable {
