@@ -1,8 +1,8 @@
 //! `muxbench agent`: one end of a measured path.
 //!
-//! Receives requests ([`muxtunnel_bench_api::agent`]) and returns the figures of iperf and of the
-//! probes. Owns at most one iperf server and one client at a time, and the echo port. The runner
-//! decides which runs take place, and judges the figures.
+//! The agent receives requests ([`muxtunnel_bench_api::agent`]) and returns the figures of iperf
+//! and of the probes. It owns the echo port, and at most one iperf server and one iperf client at a
+//! time. The runner decides which runs take place, and judges the figures.
 
 mod echo;
 mod info;

@@ -32,7 +32,7 @@ impl Client {
     pub fn new(token: &Token) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // The pods of each environment are new, so the client keeps no connections.
+        // The client keeps no idle connections, because each environment has new pods.
         let inner = HyperClient::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector);

@@ -1,8 +1,8 @@
 //! The output of `iperf -s -i 1 -f b`, with or without `-u`, line by line.
 //!
-//! Turns lines into a [`Receiver`]: the streams, and the bytes that they received in each second.
-//! The module sums the streams itself, because iperf prints `[SUM]` lines only for connections of
-//! one group. Pure; the recorded outputs in `bench/fixtures` are from iperf 2.1.8.
+//! The module turns lines into a [`Receiver`]: the streams, and the bytes that they received in
+//! each second. It sums the streams itself, because iperf prints `[SUM]` lines only for connections
+//! of one group. Pure. The recorded outputs in `bench/fixtures` are from iperf 2.1.8.
 //! `agent/iperf_server.rs` runs iperf, and `statistics.rs` judges the figures.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -49,7 +49,7 @@ pub enum Line {
         /// Number of datagrams out of order.
         count: u64,
     },
-    /// Anything else: rulers, headings, sums.
+    /// Any other line: rulers, headings, sums.
     Other,
 }
 
@@ -205,7 +205,8 @@ impl Receiver {
         }
     }
 
-    /// Handles the line after a stream's total, which has the count of the whole stream.
+    /// Handles a line about datagrams out of order. The line after a stream's total has the count
+    /// of the whole stream.
     fn handle_out_of_order(&mut self, stream: u32, start_s: f64, count: u64) {
         let stream = self.streams.get_mut(&stream);
         let datagrams = stream.and_then(|stream| stream.datagrams.as_mut());

@@ -1,9 +1,9 @@
 //! `muxbench load`: opens short connections at a steady rate, and long streams, to one address. A
 //! [`Report`] counts the outcome of each connection.
 //!
-//! Faults may occur behind the address. So every connection ends within a time limit, completely or
-//! with a [`Failure`]. The report counts every connection, even if others fail. The load does not
-//! judge the result. [`target`](crate::target) answers the connections.
+//! Faults may occur behind the address. So every connection has a time limit, and ends either
+//! completely or with a [`Failure`]. The report counts every connection, even if others fail. The
+//! load does not judge the result. [`target`](crate::target) answers the connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -32,8 +32,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Pause between two blocks of a long stream, and before a lost stream is replaced.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Source ports of long streams, used in turn, outside the kernel's range for short connections.
-/// After a deleted pod has reset a stream, conntrack still forwards that source port to the pod for
-/// 10 s. This applies to every Service.
+/// After a deleted pod has reset a stream, the kernel's connection tracking still forwards packets
+/// from that source port to the pod for 10 s. Every Service has this effect.
 const STREAM_PORTS: Range<u16> = 12_000..32_000;
 /// The target is steady after this many complete connections in a row.
 const STEADY_OPENS: u64 = 20;
@@ -134,8 +134,8 @@ impl Load {
                     })
                     .collect();
                 let mut turns = interval(Duration::from_secs(1) / load.opens_per_second);
-                // A busy machine catches up later, so the number of opens does not depend on its
-                // load.
+                // A late tick follows at once, so the number of opens does not depend on the load
+                // of the machine.
                 turns.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 let opens = load.duration.as_secs() * u64::from(load.opens_per_second);
                 for number in 0..opens {

@@ -1,7 +1,8 @@
 //! The payload of a load's streams: bytes that the receiver can verify.
 //!
-//! A repeated block of pseudo-random bytes. Each stream begins at another position. The length of
-//! the block is prime, so lost, duplicated or foreign bytes do not match.
+//! The payload is a repeated block of pseudo-random bytes. Each stream begins at another position
+//! of the block. The length of the block is prime, so lost, duplicated or foreign bytes do not
+//! match.
 
 /// Length of the block: the largest prime below 64 KiB.
 const PERIOD: usize = 65_521;
@@ -19,7 +20,7 @@ impl Pattern {
     /// `piece_bytes`: the greatest length that callers request.
     #[must_use]
     pub fn new(piece_bytes: usize) -> Self {
-        // xorshift64 (G. Marsaglia, 2003); any seed except 0.
+        // xorshift64 (G. Marsaglia, 2003). Any seed except 0 works.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let random = std::iter::repeat_with(|| {
             state ^= state << 13;

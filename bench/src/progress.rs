@@ -7,9 +7,10 @@ use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Route};
 
 use crate::table::{figure, range, ratio_figure};
 
-/// Estimate of a run's overhead in seconds, until a run has been measured.
+/// Estimate of a run's overhead in seconds, used until a run has been measured.
 const RUN_OVERHEAD_GUESS: f64 = 1.0;
-/// Estimate of the seconds until an environment is ready, until an environment has been measured.
+/// Estimate of the seconds that an environment needs to become ready, used until an environment has
+/// become ready.
 const ENVIRONMENT_GUESS: f64 = 30.0;
 
 /// Estimates the remaining time from the durations of runs and environments so far.

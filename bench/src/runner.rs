@@ -1,7 +1,7 @@
 //! `muxbench run`: the Job of a benchmark. The Job outlives all environments, so one log contains
 //! the whole matrix.
 //!
-//! The operator sends environments over HTTP; the runner writes the log and the results. [`board`]
+//! The operator sends environments over HTTP. The runner writes the log and the results. [`board`]
 //! has the state and decides which environment is next, `environment.rs` surveys an environment,
 //! `group.rs` measures the cells, and `log.rs` writes the log. The runner does not use the
 //! Kubernetes API, and does not measure a cell whose delay is wrong.
@@ -44,7 +44,7 @@ pub struct Runner {
     pub environment_deadline: Duration,
     /// Longest wait for the operator to fetch the results, after the last cell.
     pub linger: Duration,
-    /// File for the summary, which `kubectl describe` shows; less than 4 KiB.
+    /// File for the summary, which `kubectl describe` shows. The summary has less than 4 KiB.
     pub termination_log: Option<PathBuf>,
     /// The log.
     pub log: Log,

@@ -12,8 +12,8 @@ const MISSING_SECONDS_MAX: f64 = 0.5;
 pub struct Window {
     /// Seconds at the start whose bytes are not counted.
     pub warm_up_s: u32,
-    /// Seconds of the run, warm-up included. Bytes that arrive later come from draining buffers and
-    /// are not counted.
+    /// Seconds of the run, warm-up included. Bytes that arrive later come from buffers and are not
+    /// counted.
     pub duration_s: u32,
 }
 

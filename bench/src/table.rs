@@ -1,7 +1,8 @@
-//! The table at the end of the log has one row for each cell. Below the table are the tunnel and
-//! the direct path side by side (`table/comparison.rs`), and the datagrams and ping-pongs
-//! (`table/datagrams.rs`). Rows with the same delay, tuning and connections form a block, so that
-//! each route is next to the direct route. Pure; at most 100 columns, each of a fixed width.
+//! The table at the end of the log, with one row for each cell. Below the table are a comparison of
+//! the tunnel and the direct path (`table/comparison.rs`), and the figures of datagrams and
+//! ping-pongs (`table/datagrams.rs`). Rows with the same delay, tuning and connections form a
+//! block, so that each route is next to the direct route. Pure. A line has at most 100 characters,
+//! and each column has a fixed width.
 
 mod comparison;
 mod datagrams;

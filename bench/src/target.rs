@@ -1,8 +1,8 @@
 //! `muxbench target`: answers the connections of [`load`](crate::load), and knows their payload.
 //!
-//! Each connection begins with a [`Header`]. A short connection sends a request; the target sends
-//! the answer and ends the connection. On a long connection, the target returns all bytes until the
-//! client ends its half.
+//! Each connection begins with a [`Header`]. On a short connection, the client sends a request, and
+//! the target sends the answer and ends the connection. On a long connection, the target returns
+//! all bytes until the client ends its half.
 
 use std::io;
 use std::sync::Arc;
@@ -26,9 +26,10 @@ pub const ANSWER_OFFSET: u64 = 20_000;
 
 /// Maximum number of connections at a time. Further connections wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 4096;
-/// A connection that is silent this long is closed.
+/// The target closes a connection that sends no byte for this long.
 const IDLE: Duration = Duration::from_secs(60);
-/// Pause after a failed accept, so that a lasting failure (no free file descriptor) does not spin.
+/// Pause after a failed accept, so that the loop does not take all CPU time during a lasting
+/// failure, such as a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The first bytes of a connection.
@@ -72,7 +73,7 @@ impl Header {
 /// Answers until cancelled.
 ///
 /// # Errors
-/// Only if the semaphore is closed, which does not happen.
+/// An error occurs only if the semaphore is closed. This does not happen.
 pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
     let pattern = Arc::new(Pattern::new(ANSWER_BYTES));
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -100,7 +101,8 @@ async fn answer(mut stream: TcpStream, pattern: &Pattern) -> io::Result<()> {
             let mut request = [0; REQUEST_BYTES];
             tokio::time::timeout(IDLE, stream.read_exact(&mut request)).await??;
             if pattern.wrong(number as usize, 0, &request) > 0 {
-                // A valid answer is shorter, so the client counts this answer as wrong bytes.
+                // This answer is longer than a valid answer, so the client counts it as wrong
+                // bytes.
                 return stream.write_all(&[0; ANSWER_BYTES + 1]).await;
             }
             let answer = pattern.at(number as usize, ANSWER_OFFSET, ANSWER_BYTES);

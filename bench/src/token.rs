@@ -1,9 +1,9 @@
 //! The bearer tokens of a benchmark: the token that runner and agents share, and the operator's
 //! token.
 //!
-//! The operator may not read Secrets, so after a restart it no longer has its token. It then
-//! creates a new token and publishes the token's hash in a ConfigMap, which the runner reads as a
-//! mounted file.
+//! The operator may not read Secrets, so after a restart it no longer has its token. The operator
+//! then creates a new token and publishes the token's hash in a ConfigMap. The runner reads the
+//! ConfigMap as a mounted file.
 
 use std::path::{Path, PathBuf};
 

@@ -188,8 +188,8 @@ async fn a_path_that_is_closed_for_a_moment_is_waited_for() {
     assert!(ended.status.success(), "{}", ended.log);
 }
 
-/// Forwards connections to `target`, but closes the first connection, as a node does that does not
-/// know the Service of the entry yet.
+/// Forwards connections to `target`, but closes the first connection, like a node that has not
+/// configured the Service of the entry yet.
 async fn forward_late(listener: TcpListener, target: u16) {
     drop(listener.accept().await);
     while let Ok((mut near, _)) = listener.accept().await {
@@ -203,7 +203,8 @@ async fn forward_late(listener: TcpListener, target: u16) {
 #[tokio::test(flavor = "current_thread")]
 async fn a_delay_that_is_not_there_is_refused_and_never_measured() {
     need_iperf();
-    // Loopback has no delay, so the runner refuses 50 ms. The operator refuses 20 ms.
+    // Loopback has no delay, so the runner refuses the environment with 50 ms. The operator refuses
+    // the environment with 20 ms.
     let offers = vec![
         Offer::Ready(environment(Some(pair().await), None)),
         Offer::Unavailable(Unavailable {
@@ -381,7 +382,7 @@ fn environment(direct: Option<Pair>, tunnel: Option<Pair>) -> Environment {
     }
 }
 
-/// A client and a server agent, serving until the test ends.
+/// A client agent and a server agent, which serve until the test ends.
 async fn pair() -> Pair {
     let iperf_port = free_port();
     let (client_url, _) = agent().await;

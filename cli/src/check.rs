@@ -1,8 +1,9 @@
 //! `check`: checks one category after another for faults.
 //!
-//! Each category is a file. It reads objects from the API server and passes them to pure functions,
-//! which return [`Check`]s. A finding has a code, a cause and a command that fixes it ([`fix`]). A
-//! check that cannot run is skipped, with the reason. [`report`] prints the checks.
+//! Each category is a file, which reads objects from the API server and passes them to pure
+//! functions. These functions return [`Check`]s. A finding has a code, a cause and a command that
+//! fixes it ([`fix`]). A check that cannot run is reported as skipped, with the reason. [`report`]
+//! prints the checks.
 
 mod cluster;
 mod fix;
@@ -51,7 +52,8 @@ enum Verdict {
 /// A fault: its code, its cause and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
-    /// `MT####`. A newer operator may report a code that this program does not know.
+    /// `MT####`. The field is a text, because a newer operator may report a code that this program
+    /// does not know.
     code: String,
     /// The code's name.
     reason: String,
@@ -174,8 +176,8 @@ fn categories(args: &CheckArgs) -> Vec<Category> {
         .collect()
 }
 
-/// Returns the objects, or a skipped check if the user has no right to read them. The category
-/// `cluster` reports how to grant that right.
+/// Returns the objects. If the user has no right to read them, returns a skipped check. The
+/// category `cluster` reports how to grant that right.
 ///
 /// # Errors
 /// Any other failure of the API server.

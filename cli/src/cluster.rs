@@ -40,7 +40,7 @@ pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
             Config::from_custom_kubeconfig(file, &options).await?
         }
         None if args.context.is_some() => Config::from_kubeconfig(&options).await?,
-        // A pod has no kubeconfig, but a token.
+        // Without a kubeconfig, uses the token of a pod if the program runs in a pod.
         None => Config::infer()
             .await
             .context("found no valid kubeconfig: set --kubeconfig or KUBECONFIG")?,

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &CompletionsArgs, program: &str) -> Result<Ended, Failur
 }
 
 fn script(args: &CompletionsArgs, program: &str) -> anyhow::Result<String> {
-    // Shells complete a plugin under its file name.
+    // A shell completes a plugin by its file name, so the script uses the file name.
     let name = if program == args::PLUGIN {
         "kubectl-muxtunnel"
     } else {

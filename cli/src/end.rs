@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// The result of a successful run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// No findings; there may be warnings. Status 0.
+    /// No findings. There may be warnings. Status 0.
     Good,
     /// Nothing could be checked. The output has the reason. Status 1.
     Told,

@@ -1,11 +1,11 @@
 //! `muxtunnel`, the command line next to kubectl: it shows tunnels, finds faults and their fixes,
 //! and joins two clusters.
 //!
-//! Owns the command line ([`args`]), the output ([`output`], [`table`]) and the exit statuses
-//! ([`end`]). Inputs are a kubeconfig ([`cluster`]) and objects of the API server. The program
-//! queries only the API server; codes and definitions are built in. Each command is a file. Pure
-//! functions turn objects into output ([`status`], [`check`]), so tests need no cluster. Where to
-//! read next: `docs/cli.md` has an example of every command.
+//! The crate has the command line ([`args`]), the output ([`output`], [`table`]) and the exit
+//! statuses ([`end`]). Its inputs are a kubeconfig ([`cluster`]) and objects of the API server. The
+//! program sends requests only to the API server. Codes and definitions are built in. Each command
+//! is a file. Pure functions turn objects into output ([`status`], [`check`]), so tests need no
+//! cluster. `docs/cli.md` has an example of every command.
 
 pub mod args;
 pub mod check;

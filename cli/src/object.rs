@@ -1,7 +1,7 @@
 //! Reads MuxTunnels, their conditions and their Events.
 //!
-//! The spec is parsed as any JSON, because the definitions in the cluster may be newer than this
-//! program.
+//! The program parses the spec as JSON of any form, because the definitions in the cluster may be
+//! newer than this program.
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -122,8 +122,9 @@ pub(crate) fn is_current(tunnel: &Tunnel, condition: &Condition) -> bool {
     condition.observed_generation == tunnel.metadata.generation
 }
 
-/// The code of a condition. The condition's reason is the code's name. A newer operator may report
-/// a code that this program does not know; then the code is the number at the start of the message.
+/// The code of a condition. The reason of the condition is the name of the code. A newer operator
+/// may report a code that this program does not know. In this case, the code is the number at the
+/// start of the message.
 pub(crate) fn code(condition: &Condition) -> Option<String> {
     if let Some(code) = Code::from_reason(&condition.reason) {
         return Some(code.to_string());

@@ -1,7 +1,8 @@
 //! `status`: shows tunnels, and both sides of a tunnel in one view.
 //!
-//! Reads objects and Events. [`mod@view`] turns them into documents, and [`text`] turns documents
-//! into text; both are pure. [`wait`] implements `--wait`, [`mod@watch`] implements `--watch`.
+//! This file reads objects and Events. [`mod@view`] turns them into documents, and [`text`] turns
+//! documents into text. Both are pure. [`wait`] implements `--wait`, and [`mod@watch`] implements
+//! `--watch`.
 
 mod text;
 mod view;

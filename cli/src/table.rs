@@ -67,8 +67,8 @@ pub(crate) fn commands(text: &str, indent: usize, width: usize) -> String {
     let broken = |command| {
         let mut lines: Vec<String> = Vec::new();
         for word in shell_words(command) {
-            // Further lines of a command are indented by two columns. The backslash needs two more
-            // columns.
+            // Continuation lines are indented by two columns. The backslash at the end of a line
+            // needs two more columns.
             let margin = indent + 2 + 2;
             match lines.last_mut() {
                 Some(line) if line.chars().count() + 1 + word.chars().count() + margin <= width => {

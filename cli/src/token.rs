@@ -1,8 +1,9 @@
 //! `token`: joins the entry of a tunnel in one cluster to its exit in another.
 //!
-//! The exit's operator publishes a join bundle, a Secret. [`issue`] writes the bundle as a
-//! manifest, [`redeem`] checks the manifest and applies it in the entry's cluster, and [`revoke`]
-//! makes the exit reject entries with former bundles. [`bundle`] parses and checks bundles, pure.
+//! The exit's operator publishes a join bundle as a Secret. [`issue`] writes the bundle as a
+//! manifest. [`redeem`] checks the manifest and applies it in the entry's cluster. [`revoke`] makes
+//! the exit reject entries with former bundles. The pure module [`bundle`] parses and checks
+//! bundles.
 
 mod bundle;
 pub(crate) mod issue;

@@ -86,7 +86,7 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
         .map(|event| &event["reason"])
         .collect();
     assert_eq!(reasons, ["one"]);
-    // A user who may not read Events sees everything else.
+    // Without the right to read Events, `status` still shows all other parts.
     cluster.deny("/api/v1/namespaces/shop/events", 403);
     let ran = cluster.run("status web -o json");
     assert_eq!((ran.status, ran.json()["name"].as_str()), (0, Some("web")));
@@ -434,7 +434,7 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
     ] {
         assert!(skipped.contains(&right), "{skipped:?}");
     }
-    // Checks that the flags request are findings, not skipped.
+    // A check that a flag requests is never skipped: its failure is a finding.
     for line in ["check --only node --probe", "check --only tunnels"] {
         cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));
@@ -602,7 +602,7 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     assert_eq!(applied["data"], bundle_data(&cluster));
     let (_, manifest) = cluster.written().pop().unwrap();
     assert!(manifest["metadata"].get("uid").is_none());
-    // Both sides see the same fingerprint.
+    // Both commands print the same fingerprint.
     let json = cluster
         .run("token redeem web.join.yaml --name joined -n shop -o json")
         .json();

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Uses the running docker daemon, or starts a docker daemon. An existing docker configuration is never changed.
+# Uses the running docker daemon. If none runs, starts one. This file never changes an existing docker configuration.
 
 DOCKER_CONFIG_FILE=${DOCKER_CONFIG_FILE:-/etc/docker/daemon.json}
 RUNC_LOWCAP=/usr/local/sbin/runc-lowcap
@@ -17,7 +17,8 @@ docker_up() {
   runc_wrapper
   say "starting dockerd"
   mkdir -p "$CACHE"
-  # dockerd gets its own PATH, because the cache contains a containerd and a shim of another version.
+  # dockerd gets its own PATH without the cache folder, because the cache contains a containerd and a shim of another
+  # version.
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin setsid nohup dockerd >"$CACHE/dockerd.log" 2>&1 </dev/null &
   docker_answers 60 || die "dockerd did not start. The last lines of its log, $CACHE/dockerd.log:
 $(tail -n "$LOG_LINES_SHOWN" "$CACHE/dockerd.log")"

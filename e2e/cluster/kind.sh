@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Creates, reuses and deletes the cluster. The cluster has its own kubeconfig; ~/.kube is never touched.
+# Creates, reuses and deletes the cluster. The cluster has its own kubeconfig. The scripts never touch ~/.kube.
 
 # cluster_up: provides a healthy cluster with the chosen node image and this configuration. One step.
 cluster_up() {
@@ -52,8 +52,8 @@ filled() {
 }
 
 # Packets to a Service that kube-proxy has not set up yet would leave the node, and a transparent proxy could accept the
-# connection. This rule drops such packets, and TCP retransmits them. Packets to known Services are rewritten before
-# this rule.
+# connection. The rule below drops such packets, and TCP retransmits them later. Packets to Services that kube-proxy has
+# set up get another destination before this rule.
 service_addresses_stay_inside() {
   local network program rule
   for network in ${SERVICE_SUBNET//,/ }; do
@@ -65,8 +65,8 @@ service_addresses_stay_inside() {
   done
 }
 
-# This is not a pipe into `grep -q`, because grep exits at the first match. With pipefail, the write error of kind would
-# fail the check.
+# The output of kind is not piped into `grep -q`, because grep exits at the first match. With pipefail, the write error
+# of kind would then fail the check.
 cluster_exists() {
   local all
   all=$(kind get clusters 2>&1) || die "cannot list the clusters of kind: $all"

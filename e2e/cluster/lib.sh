@@ -29,8 +29,8 @@ choose_cluster() {
   esac
 }
 
-# steps COUNT: declares that the calling script has COUNT steps. With MUXTUNNEL_STEPS=BEFORE/TOTAL, they are part of
-# TOTAL steps and follow the first BEFORE steps.
+# steps COUNT: declares that the calling script has COUNT steps. With MUXTUNNEL_STEPS=BEFORE/TOTAL, these steps are part
+# of TOTAL steps, and come after the first BEFORE steps.
 steps() {
   local part=${MUXTUNNEL_STEPS:-}
   [[ $part =~ ^[0-9]+/[0-9]+$ ]] || part=0/$1
@@ -55,8 +55,8 @@ log_file() {
 }
 
 # logged NAME COMMAND...: runs COMMAND with its output in the log file NAME. Only `step` and `say` write to the
-# terminal. If COMMAND fails, the script ends with the last lines of the log. Never call it in a condition: errexit
-# would have no effect inside COMMAND.
+# terminal. If COMMAND fails, the script ends with the last lines of the log. Never call `logged` in a condition,
+# because errexit would have no effect inside COMMAND.
 logged() {
   local name=$1 log status
   shift

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034  # NODE_IS_OURS is read by kind.sh
-# Provides the node image: kind's published image by digest if a container registry answers, otherwise an image that is
-# built locally. Sets NODE_IMAGE_USED and NODE_IS_OURS for kind.sh.
+# Provides the node image. If a container registry answers, the image is kind's published image by digest. Otherwise it
+# is built locally. Sets NODE_IMAGE_USED and NODE_IS_OURS for kind.sh.
 
 # node: reuses, pulls or builds the image. One step.
 node() {

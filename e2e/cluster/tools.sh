@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Installs kind, helm and kubectl in $TOOLS: pinned releases with checksums if their servers answer, otherwise builds
-# with Go. A download with a wrong checksum is rejected and ends the run. A build never replaces a download with a wrong
-# checksum.
+# Installs kind, helm and kubectl in $TOOLS. If the release servers answer, downloads the pinned releases and verifies
+# their checksums. Otherwise builds the tools with Go. A download with a wrong checksum ends the run. In this case the
+# tool is not built instead.
 
 # tools: installs all three tools.
 tools() {
@@ -32,8 +32,8 @@ tool() {
   fi
 }
 
-# download URL SHA256 FILE NAME: fetches, checks, unpacks NAME from a .tar.gz, and only then creates FILE.
-# Returns 1 if the transfer failed. A wrong checksum ends the run.
+# download URL SHA256 FILE NAME: fetches the URL, verifies its checksum, unpacks NAME if it is a .tar.gz, and only then
+# creates FILE. Returns 1 if the transfer failed. A wrong checksum ends the run.
 download() {
   local url=$1 sha256=$2 file=$3 name=$4 part=$3.part got
   curl --fail --silent --show-error --location --connect-timeout 5 --max-time 600 --retry 2 --output "$part" "$url" || {

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # new-port.sh HOST OPEN_PORT NEW_PORT SECONDS: holds a stream with traffic to an echo server open through OPEN_PORT,
-# until a connection to NEW_PORT also returns an echo. Then it uses the held stream once more.
+# until a connection to NEW_PORT also returns an echo. Then the script uses the held stream once more.
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh

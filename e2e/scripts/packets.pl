@@ -1,4 +1,4 @@
-# packets.pl serve ADDRESS: echoes TCP and UDP on port 7777 of ADDRESS; prints `serving` when it is ready.
+# packets.pl serve ADDRESS: echoes TCP and UDP on port 7777 of ADDRESS, and prints `serving` when it is ready.
 # packets.pl reach ADDRESS: sends to ADDRESS by TCP, UDP and ICMP, and prints `ok` or the error for each.
 # packets.pl gap ADDRESS SECONDS: pings ADDRESS every 20 ms. Prints the longest time between two answers in milliseconds, the
 # number of pings and of answers, and the time since the last answer in milliseconds.

@@ -4,7 +4,7 @@
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh
-# With this trap, a write to an ended stream returns an error. Otherwise SIGPIPE would end this script.
+# With this trap, a write to an ended stream returns an error. Without the trap, SIGPIPE would end this script.
 trap '' PIPE
 reachable "$1" "$2"
 exec 3<>"/dev/tcp/$1/$2"

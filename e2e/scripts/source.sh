@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # source.sh HOST PORT [proxied]: prints the answer of a server that runs source.pl. With `proxied`, the connection
-# begins with a header for 203.0.113.7:4711, like that of a load balancer.
+# begins with a PROXY header that names the client 203.0.113.7:4711, like a connection of a load balancer.
 set -euo pipefail
 # shellcheck source=e2e/scripts/reachable.sh
 source /scripts/reachable.sh

@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# A test runner for shell code. A test is a function named `test_...`. It runs in a subshell with `set -e` and its own
-# scratch folder $SCRATCH, and passes if it ends with 0. The last line is "N passed, N failed".
+# A test runner for shell code. A test is a function named `test_...`. A test runs in a subshell with `set -e` and its
+# own scratch folder $SCRATCH, and passes if it ends with 0. The last line is "N passed, N failed".
 
 # expect_equal WANTED GOT, expect_contains TEXT PART, expect_lacks TEXT PART: the checks. expect_lacks fails for an
-# empty text, because the command that should have printed the text may have failed, and `set -e` does not detect a
-# failure in an argument.
+# empty text. The command that prints the text may have failed, and `set -e` does not detect a failure in an argument.
 expect_equal() { [ "$1" = "$2" ] || { printf 'expected: %s\n     got: %s\n' "$1" "$2" >&2; return 1; }; }
 expect_contains() { [[ $1 == *"$2"* ]] || { printf 'expected to find: %s\nin:\n%s\n' "$2" "$1" >&2; return 1; }; }
 expect_lacks() {

@@ -1,5 +1,5 @@
 //! Sends the objects in `crds/tests` to the API server, and checks that the API server accepts or
-//! refuses them. Only objects that an update changes are stored. They are deleted after the test.
+//! refuses them. The tests store only objects for updates, and delete them at the end.
 
 use std::fs;
 use std::path::PathBuf;

@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     /// A client without retries, for tests of temporary refusals, such as the refusal of an
-    /// eviction. [`Self::client`] retries after the HTTP status codes 429, 503 and 504.
+    /// eviction. [`Self::client`] would retry after the HTTP status codes 429, 503 and 504.
     ///
     /// # Errors
     /// If the cluster does not answer.
@@ -127,7 +127,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Installs the current chart, regardless of earlier installations.
+    /// Installs the current chart, whether or not an installation exists.
     ///
     /// # Errors
     /// If the operator does not become ready.

@@ -2,13 +2,19 @@
 //! recover.
 //!
 //! A fault is a function. [`ALL`] lists all faults. A fault has its own namespace with a tunnel of
-//! two entries and two exits under a [`load`](crate::pods::load), or a tunnel of IP packets under
-//! ping. It changes the cluster, waits until the cluster has recovered, and returns an [`Outcome`].
-//! A fault has a time-out, and always restores removed components. The binary `faults`
-//! (`make faults`) runs all faults and writes the table; `tests/e2e/faults.rs` runs short forms of
-//! some faults. A fault fails on losses that must not happen: a wrong byte, a lost stream that ends
-//! like a complete stream, a failed connection after recovery, and any failed connection while
-//! gateways are replaced in order. Times have no limit and are only reported.
+//! two entries and two exits under a [`load`](crate::pods::load), or with a tunnel of IP packets
+//! under ping. The function changes the cluster, waits until the cluster has recovered, and returns
+//! an [`Outcome`]. A fault has a time-out, and always restores removed components. The binary
+//! `faults` (`make faults`) runs all faults and writes the table. `tests/e2e/faults.rs` runs short
+//! forms of some faults.
+//!
+//! A fault fails on losses that must not happen:
+//! - a wrong byte
+//! - a lost stream that ends like a complete stream
+//! - a failed connection after recovery
+//! - any failed connection while gateways are replaced in order
+//!
+//! Times have no limit. The outcome only reports them.
 
 pub mod control_plane;
 pub mod gateways;
@@ -45,7 +51,8 @@ pub struct Outcome {
     /// The outcome of all connections. `None` for a fault without traffic.
     pub load: Option<Report>,
     /// Seconds from the fault to the last failed connection or lost stream. `None` if no connection
-    /// failed and no stream was lost. If the load is ping: the longest time without an answer.
+    /// failed and no stream was lost. If the load is ping, the value is the longest time without an
+    /// answer.
     pub failing_seconds: Option<f64>,
     /// Seconds from the fault until all components are in their requested state again.
     pub whole_seconds: f64,

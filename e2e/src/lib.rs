@@ -1,13 +1,19 @@
 //! Shared code of the tests in the kind clusters.
 //!
-//! Contains: a namespace for each test, whose state is printed if the test fails and which is
-//! deleted at the end ([`namespace`]); waiting with deadlines ([`wait`]); server and client pods
-//! ([`pods`]); the turns that decide which tests run in parallel ([`turn`]); the resources under
-//! test ([`tunnel`], [`benchmark`]); refused objects ([`admission`]); and faults ([`faults`]).
-//! Requires: `KUBECONFIG`, a cluster with the installed chart (`make install`), a second cluster
-//! for tests across clusters (`make second`), and `kubectl`, `helm` and `docker` on the PATH. The
-//! crate must not use code of the operator or of a gateway, because the tests use only the
-//! interfaces that a user has. See `tests/e2e/main.rs` for the tests.
+//! The crate contains:
+//! - a namespace for each test ([`namespace`]): if the test fails, its state is printed, and at the
+//!   end it is deleted
+//! - waiting with deadlines ([`wait`])
+//! - server and client pods ([`pods`])
+//! - the turns that decide which tests run in parallel ([`turn`])
+//! - the resources under test ([`tunnel`], [`benchmark`])
+//! - refused objects ([`admission`])
+//! - faults ([`faults`])
+//!
+//! The crate requires `KUBECONFIG`, a cluster with the installed chart (`make install`), and
+//! `kubectl`, `helm` and `docker` on the PATH. Tests across clusters also require a second cluster
+//! (`make second`). The crate must not use code of the operator or of a gateway, because the tests
+//! use only the interfaces that a user has. See `tests/e2e/main.rs` for the tests.
 
 pub mod admission;
 pub mod benchmark;

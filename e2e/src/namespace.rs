@@ -74,7 +74,7 @@ pub async fn with_temp_ns<T>(
     with_temp_ns_in(Cluster::First, prefix, level, test).await
 }
 
-/// Runs `test` with a fresh namespace in each of the two clusters; see [`with_temp_ns`].
+/// Runs `test` with a fresh namespace in each of the two clusters. See [`with_temp_ns`].
 ///
 /// # Errors
 /// If a cluster cannot be reached, or the test fails.
@@ -92,7 +92,7 @@ pub async fn with_temp_ns_in_both<T>(
     .await
 }
 
-/// Runs `test` with a fresh namespace in `cluster`; see [`with_temp_ns`].
+/// Runs `test` with a fresh namespace in `cluster`. See [`with_temp_ns`].
 ///
 /// # Errors
 /// If the cluster cannot be reached, or the test fails.

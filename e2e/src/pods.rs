@@ -104,10 +104,10 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
     create(ns, pod(name, &command)).await
 }
 
-/// Starts a client pod that opens `opens_per_second` short connections and keeps `streams` long
-/// connections to `to` (`host:port` of a [`Serve::Load`]), for `seconds` or until [`end_load`].
-/// Returns when the first connections were answered. When the load ends, the pod prints a
-/// [`Report`], which [`load_report`] reads.
+/// Starts a client pod that opens `opens_per_second` short connections per second and keeps
+/// `streams` long connections. Both go to `to` (`host:port` of a [`Serve::Load`]), for `seconds` or
+/// until [`end_load`]. Returns when the first connections were answered. When the load ends, the
+/// pod prints a [`Report`], which [`load_report`] reads.
 ///
 /// # Errors
 /// If the pod cannot be created, or no connection is answered.
@@ -136,7 +136,8 @@ pub async fn load(
         if log.is_ok_and(|log| log.contains("steady")) {
             return Ok(Some(()));
         }
-        // The load ends early if the target does not answer.
+        // The pod may already have ended, because the load ends early if the target does not
+        // answer.
         let pod = pods.get_opt(name).await.ok().flatten();
         match pod.as_ref().map(phase) {
             Some("Failed") => bail!("the load {name} ended before it was steady"),
@@ -167,8 +168,7 @@ pub async fn load_report(ns: &TestNamespace, name: &str, within: Duration) -> Re
     serde_json::from_str(line.context("a load's report")?).context("a load's report")
 }
 
-/// Completes a container of a test's manifest. The container sleeps, and has the image with perl
-/// and bash.
+/// Completes a container of a test's manifest: it gets the image with perl and bash, and sleeps.
 pub fn fill(container: &mut Value) {
     container["image"] = IMAGE.into();
     container["command"] = json!(["sleep", "infinity"]);
@@ -226,7 +226,7 @@ pub async fn printed(ns: &TestNamespace, name: &str, text: &str, within: Duratio
     .await
 }
 
-/// Starts a client pod and waits for its end; see [`start`] and [`end`].
+/// Starts a client pod and waits for its end. See [`start`] and [`end`].
 ///
 /// # Errors
 /// As [`start`] and [`end`].
@@ -240,7 +240,7 @@ pub async fn run(
     end(ns, name, within).await
 }
 
-/// Kills the only process with this name in a pod with SIGKILL. The name has at most 15 bytes,
+/// Sends SIGKILL to the only process with this name in a pod. The name has at most 15 bytes,
 /// because the kernel truncates process names to 15 bytes.
 ///
 /// # Errors

@@ -69,7 +69,8 @@ pub struct Ran {
 /// # Errors
 /// If `muxtunnel` is not built, or was killed.
 pub async fn muxtunnel(arguments: &[&str]) -> Result<Ran> {
-    // The program of this test is in the folder `deps`, and `muxtunnel` is in the parent folder.
+    // The program of this test is in the folder `deps`. `muxtunnel` is in the parent folder of
+    // `deps`.
     let test = env::current_exe().context("the path of this test")?;
     let folder = test.parent().and_then(Path::parent);
     let program = folder.context("cargo's target folder")?.join("muxtunnel");

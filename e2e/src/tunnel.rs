@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::namespace::TestNamespace;
 use crate::{tools, wait};
 
-/// Time-out for a tunnel to become Ready. The images are already in the cluster, so the time covers
-/// only the start of pods and the connection of carriers.
+/// Time-out for a tunnel to become Ready. The images are already in the cluster, so this time is
+/// only for the start of pods and the connection of carriers.
 pub const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// The field manager of the tests.

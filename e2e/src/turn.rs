@@ -1,12 +1,12 @@
 //! Turns decide which tests run in parallel. Each test first waits for its turn. Therefore the
 //! number of test threads changes only the duration of the tests, not their results.
 //!
-//! Most tests spend their time waiting for the kubelet, drains and pods. They run in the first
-//! cluster, and a few of them run in parallel ([`beside`]). Tests that remove the operator or the
-//! definitions use the second cluster exclusively ([`alone`]). Tests across clusters need an intact
-//! second cluster, and share it ([`across`]). Faults under load need the whole machine, and short
-//! lifetimes of certificates change the authorities of every tunnel. These tests use both clusters
-//! exclusively ([`both`]), and run first.
+//! Most tests spend their time waiting for the kubelet, drains and pods. These tests run in the
+//! first cluster, and a few of them run in parallel ([`beside`]). Tests that remove the operator or
+//! the definitions use the second cluster exclusively ([`alone`]). Tests across clusters need an
+//! intact second cluster, and share it ([`across`]). Faults under load need the whole machine.
+//! Short lifetimes of certificates change the authorities of every tunnel. Tests of both kinds use
+//! both clusters exclusively ([`both`]), and run first.
 
 use std::io::Write;
 use std::thread;
@@ -26,16 +26,16 @@ use crate::{operator, wait};
 /// Number of tests that run in the first cluster at the same time.
 const PLACES: usize = 2;
 /// Delay of all tests that do not need both clusters. In this time all tests that need both
-/// clusters are queued, so these tests run first, one after the other.
+/// clusters join the queue. So the tests that need both clusters run first, one after the other.
 const BOTH_FIRST: Duration = Duration::from_secs(3);
 /// Delay of tests that use the second cluster exclusively. In this time all tests that share the
-/// second cluster are queued, so they run first.
+/// second cluster join the queue. So the tests that share the cluster run first.
 const SHARED_FIRST: Duration = Duration::from_secs(3);
 /// Time-out for a cluster to recover from the previous test.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 
-/// A test with both clusters holds this lock exclusively. All other tests hold it shared. The lock
-/// is granted in the order of requests.
+/// A test that uses both clusters holds this lock exclusively. All other tests share the lock.
+/// Tests get the lock in the order of their requests.
 static BOTH: RwLock<()> = RwLock::const_new(());
 static FIRST: Semaphore = Semaphore::const_new(PLACES);
 static SECOND: RwLock<()> = RwLock::const_new(());
@@ -61,8 +61,8 @@ impl<Held> Drop for Turn<Held> {
         let thread = thread::current();
         let test = thread.name().unwrap_or_default();
         let seconds = self.began.elapsed().as_secs();
-        // Printing macros are not used, because the test runner captures their output until the
-        // test ends.
+        // Writes to standard error directly, because the test runner captures the output of
+        // printing macros until the test ends.
         let _ = writeln!(std::io::stderr(), "{seconds:4} s {test}");
     }
 }

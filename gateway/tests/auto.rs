@@ -1,5 +1,5 @@
-//! Entries with transport Auto: of the transports that the path permits, they select the transport
-//! with the highest throughput.
+//! Entries with transport Auto. Such an entry selects the transport with the highest throughput
+//! from the transports that the path permits.
 
 #![allow(
     clippy::unwrap_used,
@@ -92,14 +92,15 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     }
 }
 
-/// The connections that pass a [`Middle`], and their destination.
+/// The connections that a [`Middle`] forwards, and their destination.
 #[derive(Clone, Copy)]
 struct Passes {
     requests: SocketAddr,
     others: Option<SocketAddr>,
 }
 
-/// A TCP path that accepts every connection, and closes the connections that may not pass.
+/// A firewall on a TCP path. It accepts every connection, and closes the connections that may not
+/// pass.
 struct Middle {
     address: SocketAddr,
     passes: Arc<Mutex<Passes>>,
@@ -218,8 +219,8 @@ fn the_carriers_of_a_session_come_to_one_transport_where_one_of_them_has_to_chan
     assert_exact(&connect(forward), &listener);
 }
 
-/// Behind a load balancer, or a proxy that resolves the name, another transport may reach another
-/// exit.
+/// Each transport may reach a different exit, for example behind a load balancer, or behind a proxy
+/// that resolves the name.
 #[test]
 fn streams_outlive_a_carrier_that_another_transport_led_to_another_exit() {
     let (listener, address) = target();
@@ -322,7 +323,7 @@ fn iptables(namespace: &Namespace, rule: &str, port: u16) {
     namespace.run(&rule.split(' ').collect::<Vec<_>>());
 }
 
-/// The entry gets neither a refusal nor an answer, as behind a firewall that drops packets.
+/// The entry gets no answer at all, as behind a firewall that drops packets.
 #[test]
 fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
     let elsewhere = Elsewhere::new(&["-A OUTPUT -p tcp --dport PORT -j DROP"]);
@@ -350,14 +351,14 @@ fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
 
 #[test]
 fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
-    // The entry begins with TCP, regardless of the load of the machine.
+    // Blocks KCP at first, so that the entry begins with TCP, even on a busy machine.
     let elsewhere = Elsewhere::new(&["-A OUTPUT -p udp --dport PORT -j DROP"]);
     let entry = &elsewhere.entry;
     assert_eq!(transports(entry), ["TCP"]);
     iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
-    // The rule limits incoming packets, because TCP does not treat packets that are dropped on
-    // output as lost. The limit makes TCP slow and causes losses, but packets pass at a constant
-    // rate, so TCP continues.
+    // The rule limits incoming packets, because the kernel notices packets that a rule drops on
+    // output, so TCP would not count them as lost. The limit makes TCP slow and causes losses.
+    // Packets still pass at a constant rate, so TCP continues.
     let few = "-m limit --limit 500/s --limit-burst 20 -j ACCEPT";
     for passes in [few, "-j DROP"] {
         let rule = format!("-A INPUT -p tcp --sport PORT {passes}");

@@ -33,7 +33,7 @@ fn entry_by(command: &str, target: SocketAddr, more: &[&str]) -> (Gate, SocketAd
     (entry, ([127, 0, 0, 1], port).into())
 }
 
-/// Asserts that the pages of the admin port work, and show no TCP figures.
+/// Asserts that the pages of the admin port work for a carrier without TCP figures.
 fn assert_has_pages_without_tcp(gate: &Gate, peer: &str) {
     until("the carrier has been sampled", || {
         let carrier = &gate.status()["carriers"][0];

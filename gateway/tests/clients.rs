@@ -30,7 +30,7 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    /// The exit may dial `allow`. With `password`, only user alice may connect.
+    /// Starts the tunnel. The exit may dial `allow`. With `password`, only user alice may connect.
     fn to(allow: &[&str], password: bool) -> Self {
         let carrier = free_port();
         let exit = Gate::exit("Native", carrier, allow);
@@ -211,7 +211,7 @@ fn curl_is_served_with_the_password_alone() {
     }
     tunnel.entry.line(&["MT0241", "Connection refused"]);
     tunnel.entry.line(&["MT0246", "Connection refused"]);
-    // The gateway reads the file again.
+    // The gateway reads the changed file before it verifies the next password.
     std::fs::write(tunnel.folder.path().join("password"), "another").unwrap();
     let way = [
         "--socks5",
@@ -276,7 +276,7 @@ fn curl_hears_why_there_is_no_connection() {
     refused(&address.to_string(), "(2)", "403");
     refused(&named, "(2)", "403");
     refused(&format!("127.0.0.1:{closed}"), "(5)", "502");
-    // For 10 s, one client of each protocol waits for the address that does not answer.
+    // One client of each protocol waits 10 s for the target that does not answer.
     let url = format!("http://{full}/");
     for way in [["--socks5", &tunnel.socks5], ["--proxy", &tunnel.http]] {
         let output = curl(&[&way[..], &["--proxytunnel", &url]].concat());
@@ -369,7 +369,8 @@ fn a_target_that_speaks_first_is_heard_through_one_port_for_all() {
     client.read_exact(&mut welcome).unwrap();
     client.write_all(b"EHLO x\r\n").unwrap();
     server.read_exact(&mut [0; 8]).unwrap();
-    // A client that sends first is neither delayed nor changed.
+    // The gateway forwards the bytes of a client that sends first, without delay and without a
+    // change.
     let mut client = connect_to(port);
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut server = accept(&listener);

@@ -1,5 +1,5 @@
-//! An entry with several exits: streams are spread over the exits, and the loss of an exit does not
-//! affect the streams of the other exits.
+//! An entry with several exits. The entry spreads streams over the exits, and the loss of an exit
+//! does not affect the streams of the other exits.
 
 #![allow(
     clippy::unwrap_used,
@@ -285,7 +285,7 @@ impl Leaving {
         Self::to(entry)
     }
 
-    /// `lead` starts the entry. Its arguments are the exits, the forward and the target.
+    /// `lead` starts the entry. The arguments of `lead` are the exits, the forward and the target.
     fn to(lead: impl Fn(&str, SocketAddr, SocketAddr) -> Gate) -> Self {
         let (listener, target) = target();
         let (leaving, first) = common::target();
@@ -320,7 +320,7 @@ impl Leaving {
         client
     }
 
-    /// Sends a GOAWAY that reports that no stream was accepted.
+    /// Sends a GOAWAY which reports that the exit has accepted no stream.
     fn go_away(&mut self) {
         let mut frame = [0; HEADER_BYTES];
         frame[0] = 6;
@@ -504,8 +504,8 @@ fn streams_of_an_exit_that_vanished_are_reset_once_its_name_leads_to_others_alon
     let mut tunnel = Vanishing::new("10.249.62", "10.249.62.4");
     tunnel.cut(true);
     tunnel.namespace.set_hosts(&names(&tunnel.addresses[1..]));
-    // The session ends because the exit is gone. The timeout for a session without a carrier would
-    // take longer.
+    // The session ends because the entry detects that the exit is gone. The timeout for a session
+    // without a carrier would take longer.
     let ended = tunnel
         .entry
         .line(&["Carrier ended code", "the exit is gone"]);

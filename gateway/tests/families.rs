@@ -147,7 +147,7 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     drop(client);
     let line = entry.line(&["Stream closed", "127.0.0.1:"]);
     assert!(!line.contains("::ffff:"), "{line}");
-    // IPv6 arrives at the same socket.
+    // IPv6 clients reach the same socket.
     let client = connect((Ipv6Addr::LOCALHOST, forward).into());
     accept(&listener).read_exact(&mut header).unwrap();
     assert_eq!(header[13], 0x21);

@@ -141,7 +141,8 @@ fn a_peer_that_ignores_a_streams_credit_is_cut_off_before_it_costs_memory() {
     let stream = stream_ids(1)[0];
     peer.send(&open(stream, address));
     let _stalled = accept(&listener);
-    // Most of this memory is the program's own. A build without optimization uses more.
+    // Subtracts the memory at the start, most of which is the program itself. A build without
+    // optimization uses more.
     let before = peak_rss_bytes(&exit);
     let mut flood = peer.tcp.try_clone().unwrap();
     let flood = std::thread::spawn(move || {
@@ -221,7 +222,8 @@ fn a_frame_that_nobody_agreed_on_ends_the_session() {
 fn a_carrier_that_asks_for_a_session_that_is_not_there_is_told_so() {
     let carrier = free_port();
     let exit = exit(carrier, "127.0.0.1:1");
-    // Worker 0 exists. Worker 200 does not exist.
+    // The first byte of a session id is the number of a worker. Worker 0 exists, worker 200 does
+    // not.
     for worker in [0, 200] {
         let mut peer = Peer::connect(carrier);
         let mut session_id = [7; 16];
@@ -289,7 +291,7 @@ fn silent_connections_to_a_jmux_exit_go_once_places_run_out_and_never_before() {
     };
     let silent: Vec<_> = (0..CARRIERS_MAX).map(|_| connect(address)).collect();
     until("all permits are in use", || carriers() == CARRIERS_MAX);
-    // An idle jetsocat is just as silent, so a silent connection may remain while permits are free.
+    // A silent connection may be an idle jetsocat, so it may stay open while permits are free.
     assert_eq!(evicted(), 0);
     let forward = free_port();
     let _entry = Gate::entry("Jmux", carrier, &[(forward, target)]).until_ready();

@@ -121,7 +121,7 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
             },
             &[ENHANCE_YOUR_CALM],
         ),
-        // CVE-2025-8671: windows that are too large make the exit reset streams.
+        // CVE-2025-8671: window updates above the maximum make the exit reset streams.
         (
             "made you reset",
             &|peer| {
@@ -177,12 +177,12 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
     let (_entry, forward) = entry("HTTP2", None, carrier, target);
     let client = connect(forward);
     let server = std::iter::repeat_with(|| accept(&listener));
-    // Connections of the abusers may precede this connection in the backlog.
+    // Skips connections of the abusers, which may precede this connection in the backlog.
     (&client).write_all(b"hello").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     let hears = |mut server: TcpStream| {
         let mut said = Vec::new();
-        // Connections of the abusers were reset.
+        // A read error is expected on connections of the abusers, which were reset.
         let _ = server.read_to_end(&mut said);
         said == b"hello"
     };

@@ -35,7 +35,8 @@ fn start(program: &str, args: &[String], address: SocketAddr, package: &str) -> 
         .spawn()
         .unwrap_or_else(|error| panic!("{program}: {error}: {package}"));
     let process = Running(process);
-    // A test connection would open a stream, so the test reads the kernel's table of sockets.
+    // A connection that only tests whether the program listens would open a stream, so the test
+    // reads the kernel's table of sockets instead.
     let listens = format!(":{:04X} 00000000:0000 0A ", address.port());
     until(&format!("{program} listens"), || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -121,8 +122,8 @@ fn an_entry_reaches_targets_through_a_go_server_by_h2c_and_by_tls() {
     assert_interoperates(None, &|listener| to_go(Some(&tls), listener));
 }
 
-/// When the target ends first, Go's server accepts no more data from the client. It reports this by
-/// a reset with NO_ERROR.
+/// When the target ends first, Go's server accepts no more data from the client. The server reports
+/// this by a reset with NO_ERROR.
 #[test]
 fn a_target_that_ends_first_behind_a_go_server_is_an_end_for_the_client_and_no_cut() {
     let (listener, _) = target();
@@ -172,7 +173,7 @@ fn nghttpx(listen: SocketAddr, backend: SocketAddr, protocol: &str) -> Running {
     start("nghttpx", &args, listen, "apt-get install nghttp2-proxy")
 }
 
-/// Asks the HTTP proxy at `proxy` for a tunnel to `target`. Returns the status.
+/// Requests a tunnel to `target` from the HTTP proxy at `proxy`. Returns the status.
 fn connect_by(proxy: SocketAddr, target: SocketAddr) -> (TcpStream, String) {
     let mut client = connect(proxy);
     write!(
@@ -219,7 +220,7 @@ fn clients_of_an_nghttpx_reach_targets_through_an_exit_and_are_told_of_refusals(
     drop((client, server));
     assert_eq!(connect_by(listen, denied).1, "403");
     assert_eq!(gate.status()["streams"]["refused"]["MT0204"], 1);
-    // A client that disconnects is seen as a reset or an end.
+    // The target sees a reset or an end of file when a client disconnects.
     let (client, _) = connect_by(listen, allowed);
     let server = accept(&listener);
     reset(client);
@@ -249,7 +250,7 @@ fn an_nghttpx_between_an_entry_and_an_exit_carries_bytes_ends_resets_and_refusal
     assert_carries(&ends.client, &ends.server);
     for resets in [Side::Entry, Side::Exit] {
         let (other, _stays) = reset_one(by_nghttpx(&listener), resets);
-        // nghttpx forwards a reset as a reset or as an end.
+        // nghttpx forwards a reset as a reset or as an end of file.
         assert_reset_or_end(&other);
     }
     let (_other, denied) = target();

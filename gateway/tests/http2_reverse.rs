@@ -73,7 +73,8 @@ fn until_listening(entry: &Gate) {
     until("the exit listens", || problem(entry).is_none());
 }
 
-/// Whether no process listens on the port. Makes no connection, which would open a stream.
+/// Whether no process listens on the port. The function makes no connection, because a connection
+/// would open a stream.
 fn is_closed(port: u16) -> bool {
     TcpListener::bind(loopback(port)).is_ok()
 }
@@ -122,7 +123,7 @@ fn streams_of_the_exit_carry_bytes_exactly_and_end_by_halves_and_resets() {
         let tunnel = Tunnel::secured(exit, entry);
         let (client, server) = tunnel.stream();
         assert_bulk(&client, server, 8 * MIB);
-        // One half ends after the other.
+        // The halves of the stream end one after the other.
         let (mut client, mut server) = tunnel.stream();
         client.write_all(b"question").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -232,7 +233,7 @@ fn a_listener_ends_with_its_carrier_and_is_asked_for_again() {
     let (carrier, port) = (free_port(), free_port());
     let _exit = Gate::with_file(&exit_text(carrier, NONE, &format!("'{port}'"))).until_ready();
     for pool in ["", "pool: {min: 2, max: 2}\n"] {
-        // The target of its own gets no late connection of the previous round.
+        // Each round has a target of its own, so it gets no late connection of the previous round.
         let (listener, address) = target();
         let path = Path::to(loopback(carrier));
         let text = entry_text(path.address, NONE, port, address, pool);
@@ -459,7 +460,7 @@ fn an_exit_that_names_connections_without_end_costs_no_memory_and_reaches_the_de
     until_listening(&entry);
     let mut flood = Peer(peer.0.try_clone().unwrap());
     let flood = std::thread::spawn(move || {
-        // These messages exceed the stream's window, which the peer ignores.
+        // These messages exceed the window of the stream. The peer ignores the window.
         for number in 0..50_000_u32 {
             let mut message = vec![1, 0, 16];
             message.extend([0; 12]);

@@ -135,7 +135,7 @@ fn an_aioquic_client_that_proves_nothing_is_refused() {
     assert_eq!(gate.status()["carriers"].as_array().unwrap().len(), 0);
 }
 
-/// Each kind of abuse has connections of its own. The exit uses less than 64 MiB, and serves other
+/// Each kind of abuse uses its own connections. The exit uses less than 64 MiB, and serves other
 /// peers.
 #[test]
 fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
@@ -161,12 +161,13 @@ fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
     let client = connect(forward);
     (&client).write_all(b"hello").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
-    // Connections of the abusers may precede this connection in the backlog.
+    // Skips connections of the abusers, which may precede this connection in the backlog.
     let mut servers = std::iter::repeat_with(|| accept(&listener)).take(200);
     assert!(servers.any(|server| said(server) == b"hello"));
 }
 
-/// The exit accepts 64 streams at once. The entry detects this limit only from its stream credit.
+/// The exit accepts 64 streams at once. The entry learns this limit only from the stream credit
+/// that the exit grants.
 #[test]
 fn streams_beyond_what_a_server_takes_at_once_go_over_another_connection() {
     let dir = tempfile::tempdir().unwrap();

@@ -84,7 +84,7 @@ fn an_interface_is_made_as_asked_for_and_kept_until_something_differs() {
     assert_eq!(addresses(&host), ["10.72.0.1/24", "fd72::1/64"]);
     assert_eq!(routes(&host), ["10.20.0.0/16", "fd20::/16"]);
 
-    // A route that muxgate did not add.
+    // A route of another protocol than `static`, which muxgate did not add. It must stay.
     host.ip("route add 10.99.0.0/16 dev mux0 proto boot")
         .unwrap();
     muxgate(&host, &format!("{CREATE} --mtu 1400")).unwrap();

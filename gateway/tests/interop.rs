@@ -1,6 +1,6 @@
 //! Tests with a real jetsocat on either end (`make interop`). They fail if jetsocat is not on PATH.
 //!
-//! They do not test resets, because jetsocat forwards a reset as an end of file.
+//! The tests do not cover resets, because jetsocat forwards a reset as an end of file.
 
 #![allow(
     clippy::unwrap_used,
@@ -99,7 +99,7 @@ fn jetsocat_entry(target: SocketAddr) -> Mixed {
     jetsocat_entry_with(target, "", "tcp://")
 }
 
-/// `scheme` is the scheme of our carriers. `theirs` is jetsocat's name for this scheme.
+/// `scheme` is the scheme of our carriers. `theirs` is jetsocat's name for the same scheme.
 fn jetsocat_entry_with(target: SocketAddr, scheme: &str, theirs: &str) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
     let gate = Gate::with_flags(&[
@@ -205,7 +205,7 @@ fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
 fn both_directions(mixed: &Mixed, listener: &TcpListener) {
     let client = connect(mixed.forward);
     let server = accept_speaking(listener, &client);
-    // A late probe of jetsocat's port may open a stream. This stream ends when its target ends.
+    // A late probe of jetsocat's port may open a stream. That stream ends when its target ends.
     let others = listener.try_clone().unwrap();
     std::thread::spawn(move || others.incoming().for_each(drop));
     assert_bulk(&client, server, 200 * MIB);

@@ -1,5 +1,5 @@
-//! Two muxgate processes that use KCP over a path that loses datagrams and that other senders
-//! flood.
+//! Two muxgate processes that use KCP over a path. The path loses datagrams, and other senders
+//! flood the exit.
 
 #![allow(
     clippy::unwrap_used,
@@ -329,7 +329,8 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_
     };
     let challenge = u32::from_le_bytes(answer[8..12].try_into().unwrap());
     assert_eq!(answer[..length], kcp::challenge(7, challenge));
-    // The peer answers the challenge of another address, and an invalid challenge.
+    // The peer answers a challenge that was sent to another address, and a challenge that is
+    // invalid.
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     other.connect(tunnel.carrier).unwrap();
     other.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -341,7 +342,7 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_
             Some(Opening::Begins { conversation: 7 })
         ));
     }
-    // The exit answers a datagram that continues an unknown conversation with a reset.
+    // The exit sends a reset in answer to a datagram of an unknown conversation.
     other.send(&push(7, 5, 3, b"more")).unwrap();
     let length = other.recv(&mut answer).unwrap();
     assert_eq!(answer[..length], kcp::reset(7));

@@ -439,8 +439,8 @@ fn flood(client: &TcpStream) {
 #[test]
 fn targets_that_take_nothing_are_the_applications_until_they_fill_the_memory() {
     let (listener, _) = target();
-    // The buffer is small, so that the kernel holds little of the data that the targets do not
-    // read.
+    // The receive buffer is small, so that the kernel holds little of the data that the targets do
+    // not read.
     let small = socket2::SockRef::from(&listener);
     small.set_recv_buffer_size(4 << 10).unwrap();
     let tunnel = tunnel_to(listener, "Native", "memory: {receive: 1Mi}\n", "");

@@ -244,7 +244,8 @@ fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
 /// Sends an echo request from `from`, and expects the reply.
 fn ping(from: &Host, to: &str) {
     let to: IpAddr = to.parse().unwrap();
-    // A raw ICMPv6 socket reads no IP header, and the kernel writes the ICMPv6 checksum.
+    // A raw ICMPv6 socket receives messages without their IP header, and the kernel writes the
+    // checksum of sent messages.
     let (domain, protocol, header, [ask, answer]) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 20, [8, 0]),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 0, [128, 129]),
@@ -292,8 +293,8 @@ fn any_length_goes_both_ways(protocol: &'static str) {
         for length in [0, 1, 1400, 1452, 9000, 60_000] {
             let bytes = pattern(3, length);
             for (from, to) in [(&near, &far), (&far, &near)] {
-                // QUIC carries packets of at most 1,414 bytes. After an ICMP error, the kernel
-                // fragments the next datagram.
+                // QUIC carries packets of at most 1,414 bytes. A longer packet causes an ICMP
+                // error, after which the kernel fragments the next datagram.
                 if protocol == "QUIC" && length >= 1400 {
                     to.set_read_timeout(Some(Duration::from_millis(300)))
                         .unwrap();
@@ -361,10 +362,12 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
     hosts.exit.make_interface("/dev/net/tun", &translate);
     let flags = [&NETWORKS[..], &["--exit-cidr", "10.20.0.0/24"]].concat();
     let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
-    // The server has no route to the client, and the exit accepts only the entry's address.
+    // The server has no route to the client, and the exit accepts only the entry's address, so the
+    // entry must translate the source.
     let seen = bulk(&client, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
-    // The source of packets that the entry itself sends is translated only by the exit.
+    // Packets that the entry itself sends keep their source at the entry. Only the exit translates
+    // it.
     let seen = bulk(&hosts.entry.namespace, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
     let seen = bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
@@ -381,7 +384,7 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
         let exit = hosts.exit(&NETWORKS);
-        // On the entry, the network of the entry's side is larger than on the exit.
+        // The entry has a larger network of the entry's side than the exit has.
         let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
         for address in ["10.72.0.9", "10.72.0.200"] {
             let line = format!("ip addr add {address}/32 dev mux0");
@@ -408,7 +411,7 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
         until("the entry drops the packet", || {
             drops(&entry, "destination_not_remote") == 1
         });
-        // A packet that is allowed still passes.
+        // The exit still forwards a packet that a rule allows.
         let near = hosts.entry.udp(ENTRY);
         assert!(exchange(&near, &far, b"own"));
     }
@@ -682,7 +685,7 @@ fn both_queues_carry_packets_and_no_flow_is_reordered() {
             let busy = |gate: &Gate| {
                 let status = gate.status();
                 let carriers = status["carriers"].as_array().unwrap().iter();
-                // The number is half of the bytes of one flow in one direction.
+                // 120,000 bytes are half of the bytes of one flow in one direction.
                 let is_busy = |sent: &u64| *sent > 120_000;
                 let sent = carriers.filter_map(|carrier| carrier["bytesSent"].as_u64());
                 sent.filter(is_busy).count()

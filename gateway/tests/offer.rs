@@ -171,8 +171,8 @@ fn an_entry_without_a_session_says_so() {
 #[test]
 fn an_exit_that_knows_nobody_refuses_by_a_reason_that_is_told() {
     let (_listener, target) = target();
-    // A peer that may reach every target still cannot reach names that a search list could
-    // complete.
+    // The exit refuses the request itself. It never looks up the name of the offer, which a search
+    // list could complete.
     let pair = Pair::to("Native", target);
     assert_eq!(pair.entry.get("/offer"), (502, NOTHING.to_owned()));
 }
@@ -202,7 +202,8 @@ fn one_request_at_a_time_and_none_for_ever() {
     });
 }
 
-/// A path to `exit` that cuts a carrier after this many bytes from the exit. 0: never.
+/// A path to `exit`, and the number of bytes from the exit after which the path cuts a carrier. 0:
+/// never.
 fn cutting_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
     let (listener, address) = target();
     let left = Arc::new(AtomicUsize::new(0));

@@ -264,7 +264,8 @@ fn passwords_that_are_guessed_hold_up_no_stream_and_nobody_who_is_known() {
         echo(&proxies.stream("alice", "secret"), &pattern(2, 1 << 10));
     }
     assert!(verifying(&proxies.entry) <= 2);
-    // The checks above end before the answer to the last guess, which waits for the other guesses.
+    // The last guess waits for the other guesses, so it has no answer yet when the checks above
+    // end.
     let last = guesses.last().unwrap();
     last.set_nonblocking(true).unwrap();
     let early = last.peek(&mut [0; 1]).unwrap_err();

@@ -179,7 +179,8 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
             "GET http://{host}:{to}/ HTTP/1.1\r\nHost: web\r\n\r\n"
         ));
     }
-    // Some programs read a different host from these notations than the host that is dialled.
+    // Programs disagree about the host in these notations, so a check and a dial could use
+    // different hosts.
     for host in [
         format!("web.example.com@127.0.0.1:{to}"),
         format!("127.0.0.1:{to}#@web.example.com:{to}"),
@@ -236,7 +237,7 @@ fn an_entry_dials_for_an_exit_no_spelling_that_only_a_resolver_reads_as_an_addre
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     let to = listener.local_addr().unwrap().port();
     let carrier = free_port();
-    // A session may request at most 64 listeners, so the test uses only 60 of the numbers.
+    // The test uses only 60 of the numbers, because a session may request at most 64 listeners.
     let hosts = spellings::numbers().into_iter().take(60);
     let hosts: Vec<(String, u16)> = hosts.map(|host| (host, free_port())).collect();
     let ports = hosts.iter().map(|(_, port)| port);

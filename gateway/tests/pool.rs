@@ -1,5 +1,5 @@
-//! Adds and retires carriers, with a peer that writes frames byte by byte. The gateway must not
-//! treat a retired carrier as lost.
+//! A gateway adds and retires carriers, and its peer writes frames byte by byte. The gateway must
+//! not treat a retired carrier as lost.
 
 #![allow(
     clippy::unwrap_used,

@@ -107,7 +107,7 @@ fn carriers_go_through_an_http_proxy_that_knows_its_users() {
     let (_exit, carriers) = exit("", target);
     let folder = tempfile::tempdir().unwrap();
     let (_proxy, port) = tinyproxy(folder.path(), carriers);
-    // The proxy resolves the name, so the entry does not look it up.
+    // The proxy resolves the name of the exit. The entry does not.
     let exit = format!("localhost:{carriers}");
     let proxy = format!("http://alice:{ENCODED}@127.0.0.1:{port}");
     let (gate, forward) = entry(&exit, target, &["--proxy", &proxy, "--carriers", "2"]);

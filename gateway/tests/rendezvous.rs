@@ -127,7 +127,7 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     let _entry = place.entry(&place.visits, forward, address).until_ready();
     exchange(forward, &listener, 4 << 20);
 
-    // A peer with the name's secret but an unknown key is refused.
+    // The exit refuses a peer that has the secret of the name but an unknown key.
     let stranger = keygen(place.dir.path(), "stranger");
     place.securities[1] = noise(&stranger.0, &keys[0].1);
     let stranger = place.entry(&place.visits, loopback(free_port()), address);
@@ -179,7 +179,7 @@ fn who_has_another_secret_or_nobody_to_visit_is_refused_and_told_why() {
     assert_eq!(entry.get("/readyz").0, 503);
     rendezvous.line(&["WARN", "MT0221", "secret for this role is wrong"]);
     assert!(metric(&rendezvous, "muxgate_opens_refused_total{code=\"MT0221\"}") >= 3);
-    // The exit may still register later.
+    // The visitor waits, so the exit may still register later.
     let _exit = place.exit(&place.right, address).until_ready();
     let _entry = entry.until_ready();
 }
@@ -291,7 +291,7 @@ fn changed_secrets_are_for_who_comes_next_and_meetings_go_on() {
     assert_eq!(exit.get("/readyz").0, 200);
     replace(&place.secrets, &format!("db {OTHER} {VISITS}\n"));
     rendezvous.line(&["INFO", "Secrets reloaded", "registrations_ended=1"]);
-    // The exit must prove that it has the new secret, but it still has the old secret.
+    // The exit cannot register, because it still has the old secret.
     exit.line(&[
         "Cannot register at the rendezvous",
         "secret for this role is wrong",

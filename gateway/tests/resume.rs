@@ -96,7 +96,7 @@ impl Tunnel {
         });
     }
 
-    /// Number of payload bytes that both sides sent again, because a carrier was cut.
+    /// Number of payload bytes that both sides together sent again because a carrier was cut.
     fn sent_again(&self) -> u64 {
         let gates = [&self.entry, &self.exit];
         let again = gates.map(|gate| gate.status()["resume"]["bytesSentAgain"].as_u64());

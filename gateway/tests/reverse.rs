@@ -137,7 +137,8 @@ with_ssh!(
     limits_of_a_forward_hold_for_streams_that_the_exit_opens,
 );
 
-/// Whether no process listens on the port. Makes no connection, which would open a stream.
+/// Whether no process listens on the port. The function makes no connection, because a connection
+/// would open a stream.
 fn is_closed(port: u16) -> bool {
     TcpListener::bind(loopback(port)).is_ok()
 }
@@ -289,7 +290,8 @@ fn streams_of_the_exit_outlive_their_carriers() {
     assert!(problem(&entry).is_none());
 }
 
-/// The entry's rule names the target by a host name, which may resolve to a protected address.
+/// The target in the entry's configuration is a host name, which may resolve to a protected
+/// address.
 fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
@@ -391,8 +393,7 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
     let (security, [one, two], _) = two_identities(dir.path());
     let (carrier, port) = (free_port(), free_port());
     let text = exit_text("Native", carrier, &port.to_string()).replace("{mode: None}", &security);
-    // The other entry's session may be on the worker of the first entry's session, or on another
-    // worker.
+    // With several workers, the session of the other entry may be on any worker.
     let exit = Gate::with_file(&format!("{text}workers: 2\n")).until_ready();
     let first = named_entry(&one, carrier, port, b"one");
     until_listening(&first);
@@ -405,7 +406,8 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
         });
     }
     exit.line(&["Listener refused", "another identity"]);
-    // The first entry has the most streams, so another session on the port would be preferred.
+    // The first entry has the most streams, so the exit would prefer another session if sessions of
+    // another identity shared the port.
     let held: Vec<_> = (0..20).map(|_| connect(loopback(port))).collect();
     for mut client in &held {
         let mut name = [0; 3];

@@ -61,8 +61,8 @@ impl Open {
     }
 }
 
-/// Returns two `security` texts of an exit, which accept the first key and both keys, and the
-/// `security` of each of the two entries.
+/// Returns two `security` texts of an exit: the first accepts one key, the second accepts both
+/// keys. Also returns the `security` of each of the two entries.
 fn two_keys(dir: &Path) -> ([String; 2], [String; 2]) {
     let exit = keygen(&dir.join("exit"));
     let [one, two] = ["one", "two"].map(|name| keygen(&dir.join(name)));
@@ -78,8 +78,8 @@ fn two_keys(dir: &Path) -> ([String; 2], [String; 2]) {
     (exits.map(|peers| security("exit", &peers)), entries)
 }
 
-/// Returns two `security` texts of an exit, which accept the first name and both names, and the
-/// `security` of each of the two entries.
+/// Returns two `security` texts of an exit: the first accepts one name, the second accepts both
+/// names. Also returns the `security` of each of the two entries.
 fn two_names(dir: &Path) -> ([String; 2], [String; 2]) {
     const OTHER: &str = "other.example.com";
     let authority = Authority::new();

@@ -170,7 +170,7 @@ fn bulk_arrives_exactly_over_kcp_with_certificates_of_both_or_one_and_with_noise
     }
 }
 
-/// The response to an upgrade request that is followed by `frames`.
+/// Sends an upgrade request, followed by `frames`. Returns the response.
 fn web_socket(carrier: SocketAddr, path: &str, frames: &[u8]) -> Vec<u8> {
     let tcp = connect(carrier);
     let request = format!(
@@ -372,7 +372,7 @@ fn noise_refuses_who_has_another_key_or_another_secret() {
     let exit = exit(&ends.exit, carrier, carrier);
     let other = tempfile::tempdir().unwrap();
     let public = keygen(&other.path().join("key"));
-    // The wrong peers: another exit, another entry, and an entry with another pre-shared key.
+    // Three wrong peers: another exit, another entry, and an entry with another pre-shared key.
     let own = ends.entry.rsplit_once("peers: ['").unwrap().0;
     let wrong_exit = format!(
         "{own}peers: ['{public}'], psk: '{}'}}",
@@ -443,7 +443,7 @@ fn a_first_message_of_noise_that_is_replayed_takes_no_place() {
         });
         let client = connect(forward);
         assert_bulk(&client, accept(&listener), MIB);
-        // A connection whose next data is sealed by other keys fails as well.
+        // A replay also fails if data that was encrypted with other keys follows it.
         let _forged = replay(&[&[0, 16][..], &[0; 16]].concat());
         exit.line(&["MT0230", "the Noise handshake failed"]);
     }

@@ -30,8 +30,8 @@ use ends::*;
 use herd::Herd;
 
 const SILENT: usize = 5_000;
-/// Maximum memory of a waiting connection, in KiB: three times the measured value. An unoptimized
-/// build uses 9.8 to 10.9 KiB for a carrier, 2.3 KiB for a client, and 3.6 KiB for a leaf.
+/// Maximum memory of a waiting connection, in KiB. The maximum is three times the measured value:
+/// in an unoptimized build, a carrier uses 9.8 to 10.9 KiB, a client 2.3 KiB, and a leaf 3.6 KiB.
 const KIB_A_CARRIER: f64 = 32.0;
 const KIB_A_CLIENT: f64 = 7.0;
 const KIB_A_LEAF: f64 = 11.0;
@@ -45,7 +45,8 @@ const CLIENTS_MAX: usize = 1_024;
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// A port to which attackers connect, and a check that the gateway serves a legitimate client.
+/// A port to which attackers connect, and a function that checks that the gateway still serves a
+/// legitimate client.
 struct Door {
     name: &'static str,
     /// The gateway whose memory and log are checked.
@@ -323,7 +324,8 @@ fn who_says_what_is_not_understood_has_a_penalty_and_a_probe_has_none() {
     }
 }
 
-/// The gateway refuses endless input because of its length, before a time limit applies.
+/// The gateway refuses endless input as soon as the input is too long. It does not wait for a time
+/// limit.
 #[test]
 fn no_more_than_sixteen_kib_are_taken_of_what_never_ends() {
     // A handshake message with a claimed length of almost 64 KiB, in records of 4 KiB.

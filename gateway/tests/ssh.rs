@@ -154,7 +154,8 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(staged, path).unwrap();
 }
 
-/// Waits until a process listens on the port. Makes no connection, which would open a stream.
+/// Waits until a process listens on the port. The function makes no connection, because a
+/// connection would open a stream.
 fn until_listens(port: u16) {
     let listens = format!(":{port:04X} 00000000:0000 0A ");
     until(&format!("a process listens on port {port}"), || {
@@ -497,7 +498,7 @@ fn a_rule_may_be_for_one_key() {
     assert!(said.contains("remote port forwarding failed"), "{said}");
 }
 
-/// A peer that shares or takes the port of another peer would serve the other peer's clients.
+/// If a peer could share or take the port of another peer, it would get the other peer's clients.
 #[test]
 fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_takes_it() {
     let (keys, port, far) = (Keys::new(), free_port(), free_port());
@@ -505,7 +506,7 @@ fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_tak
     keys.authorize(&(keys.public("user") + &keys.public("other")));
     let (mine, target_of_mine) = target();
     let (others, target_of_others) = target();
-    // The other user's session may be on the same worker or on another worker.
+    // With several workers, the session of the other user may be on any worker.
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: SSH\nsecurity: {}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 2\n\
          allowListen: ['{far}']\n",
@@ -514,7 +515,7 @@ fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_tak
     .until_ready();
     let forward = format!("{far}:{target_of_mine}");
     let first = keys.forwards(port, &["-R", &forward], far);
-    // The same key shares the port.
+    // A session with the same key shares the port.
     let again = keys.forwards(port, &["-R", &forward], far);
     let refused = "remote port forwarding failed";
     for asked in [far, far, far, 0] {
@@ -584,7 +585,7 @@ fn an_entry_goes_to_an_sshd_whose_key_it_knows() {
     let entry = entry.until_ready();
     assert_streams_interoperate(&|| connect(forward), &listener);
 
-    // A connection that no target accepts is refused.
+    // sshd refuses a stream if the target accepts no connection.
     drop(listener);
     assert_ends(&connect(forward));
     entry.line(&["refused", "connect failed"]);
@@ -783,7 +784,7 @@ fn keys_that_are_offered_in_vain_end_the_login() {
     let said = keys.said(port, "key0", &args, &[]);
     assert!(said.contains("Too many authentication attempts"), "{said}");
     exit.line(&["Carrier refused", "is not in authorizedKeys"]);
-    // The port also accepts a connection that initially sends nothing.
+    // A connection that sends nothing at first does not block the port.
     let silent = connect(loopback(port));
     let mut banner = String::new();
     (&silent).take(8).read_to_string(&mut banner).unwrap();

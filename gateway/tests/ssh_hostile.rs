@@ -1,5 +1,5 @@
-//! SSH clients that open and close streams and send data endlessly, and the memory that they use on
-//! an exit.
+//! SSH clients that endlessly open streams, close streams or send data. The tests bound the memory
+//! that such clients use on an exit.
 
 #![allow(
     clippy::unwrap_used,
@@ -163,7 +163,7 @@ async fn channels_that_come_and_go_leave_nothing_behind() {
     for _ in 0..4 {
         assert_eq!(open_many(&handle, refused, 2_000).await, 0);
         assert_eq!(open_many(&handle, target, 500).await, 500);
-        // The keys are exchanged while channels are being opened.
+        // A new key exchange runs while channels are being opened.
         handle.rekey_soon().await.unwrap();
     }
     until("the exit has no open streams", || {

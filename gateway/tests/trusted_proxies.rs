@@ -148,7 +148,7 @@ fn assert_is_of(client: &str, ends: &Ends, header: Vec<u8>, in_pieces: bool) {
     let (listener, target) = target();
     let port = free_port();
     let trusted = format!("{}\ntrustedProxies: [127.0.0.2]", ends.exit);
-    // All peers of a dual-stack socket have IPv6 addresses.
+    // A dual-stack socket reports IPv6 addresses for all peers.
     let everywhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     let exit = exit(&trusted, everywhere, target);
     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
@@ -251,7 +251,7 @@ fn a_load_balancer_that_sends_no_header_is_refused_with_what_to_do() {
         let reason = format!("a connection from trustedProxies {reason}");
         exit.line(&["MT0230", "peer=\"127.0.0.2:", &reason]);
     }
-    // This timeout equals the timeout of the handshake.
+    // The timeout for the header equals the timeout of the handshake.
     let header = binary_of_client();
     let silent: Vec<_> = [&b""[..], b"PROXY TCP4 203", &header[..20]]
         .map(|begun| dial_with(carrier, begun))
@@ -313,8 +313,8 @@ fn has_ended(mut tcp: &TcpStream) -> bool {
     }
 }
 
-/// Waits until half of the connections, twice as many as permits, were evicted or dropped early.
-/// How many are evicted and how many are dropped early is random. The log is limited to a few lines
+/// The test opens twice as many connections as there are permits, and waits until half of them were
+/// evicted or dropped early. The share of each kind is random. The log is limited to a few lines
 /// per second, so it may omit either message.
 fn until_made_room(exit: &Gate) {
     until(

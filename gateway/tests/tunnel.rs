@@ -130,7 +130,8 @@ fn the_server_may_end_first(protocol: &str) {
     assert_eq!(read_all(&server), b"late");
 }
 
-/// A read ends before an urgent byte, and epoll reports no event for the data after this byte.
+/// A read stops before an urgent byte (TCP urgent data), and epoll reports no event for the data
+/// after that byte.
 fn what_follows_an_urgent_byte_arrives_too(protocol: &str) {
     let (listener, waiting) = full_target();
     let pair = Pair::to(protocol, listener.local_addr().unwrap());
@@ -197,8 +198,8 @@ fn a_client_that_resets_resets_the_target(protocol: &str) {
     assert_reset(&server);
 }
 
-/// Some clients reset while the exit dials their target. For every second client, the test waits
-/// until the target is reached.
+/// Half of the clients reset while the exit still dials their target. For the other half, the test
+/// first waits until the exit has reached the target.
 fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &str) {
     let (listener, address) = target();
     let pair = Pair::to(protocol, address);
@@ -225,7 +226,8 @@ fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &st
     targets.iter().for_each(assert_reset);
 }
 
-/// The server's half is cut after the client's end of file. Plain JMUX cannot report such a cut.
+/// A cut ends the server's half after the client's end of file. Plain JMUX cannot report such a
+/// cut.
 fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
     let (_pair, mut client, mut server) = stream(protocol);
     client.write_all(b"request").unwrap();
@@ -511,7 +513,7 @@ fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones(protocol: &str) {
     .until_ready();
     let mut client = connect(([127, 0, 0, 1], forward).into());
     let mut server = accept(&listener);
-    // Probes that connect before the port closes end here.
+    // This thread accepts and ends the probes that connect before the port closes.
     std::thread::spawn(move || listener.incoming().for_each(drop));
     entry.signal("TERM");
     until("the port is closed", || {
@@ -581,11 +583,13 @@ fn jmux_packets_of_65535_bytes_carry_bytes_exactly() {
     assert!(read_all(&client) == pattern(2, 20 * MIB));
 }
 
-/// When the client of an idle stream sends again, other streams may have used all credit.
+/// When the client of an idle stream sends again, other streams may have used all credit of the
+/// session.
 #[test]
 fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
     let (listener, address) = target();
-    // A small buffer, so that the kernel holds little of the data that the targets do not read.
+    // The receive buffer is small, so that the kernel holds little of the data that the targets do
+    // not read.
     let small = socket2::SockRef::from(&listener);
     small.set_recv_buffer_size(4 << 10).unwrap();
     let (carrier, forward) = (free_port(), free_port());

@@ -117,7 +117,7 @@ fn refused(bytes: &[u8]) -> String {
     let (exit, mut client) = plain();
     client.get_mut().write_all(bytes).unwrap();
     let mut rest = Vec::new();
-    // A reset is also accepted.
+    // The connection may also end by a reset.
     let _ = client.get_mut().read_to_end(&mut rest);
     exit.line(&["Carrier ended"])
 }
@@ -155,7 +155,7 @@ fn a_request_for_another_path_is_answered_by_404() {
     assert_eq!(answer.status(), 404);
 }
 
-/// The status of an exit with the flags `more` for a request from a page of `origins`.
+/// The status with which an exit with the flags `more` answers a request from a page of `origins`.
 fn status_for(origins: &[&str], more: &[&str]) -> u16 {
     let (_exit, port) = exit("ws", &[&["--security", "none"], more].concat());
     let mut request = format!("ws://127.0.0.1:{port}/carrier")

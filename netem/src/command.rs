@@ -1,7 +1,7 @@
 //! Runs `tc` and `iptables-restore`: a complete command, its text, and its error output.
 //!
-//! Owns [`Command`], which the pure builders of [`crate::tc`] and [`crate::nfqueue::rules`] return
-//! and tests compare as text. Only [`Command::run`] starts a process.
+//! The pure builders of [`crate::tc`] and [`crate::nfqueue::rules`] return a [`Command`], which
+//! tests compare as text. Only [`Command::run`] starts a process.
 
 use std::{
     fmt,
@@ -42,7 +42,7 @@ pub enum CommandError {
 }
 
 impl Command {
-    /// `line`: the program and its arguments, separated by single spaces; no quoting.
+    /// `line`: the program and its arguments, separated by single spaces and without quotes.
     #[must_use]
     pub fn new(line: &str) -> Self {
         let mut words = line.split(' ').map(str::to_owned);
@@ -63,7 +63,7 @@ impl Command {
     /// Runs the command to its end and returns its standard output.
     ///
     /// # Errors
-    /// See [`CommandError`]; an exit status other than 0 is an error.
+    /// See [`CommandError`]. An exit status other than 0 is an error.
     pub fn run(&self) -> Result<String, CommandError> {
         let output = self.output().map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
@@ -100,7 +100,8 @@ impl Command {
             .stderr(Stdio::piped())
             .spawn()?;
         match feed(&mut child, &self.input) {
-            // A program that fails early closes its input. Its own error message has the reason.
+            // A program that fails early closes its input, so the write fails. The program's own
+            // error message has the reason.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => child.wait_with_output(),
         }

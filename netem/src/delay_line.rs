@@ -1,11 +1,11 @@
 //! The delay line takes packet ids and returns them later, or drops them. It is the pure core of
 //! the NFQUEUE backend.
 //!
-//! Owns the queue of held packets with their due times. Input: an id, a length and the time of
-//! arrival ([`DelayLine::hold`]). Output: the last id that is due ([`DelayLine::release`]), and the
-//! time of the next call ([`DelayLine::next_due`]). Must not read a clock, draw random numbers or
-//! use a socket: `now` and the random numbers are arguments, so tests use a virtual clock. The
-//! driver is [`crate::nfqueue::line`].
+//! The module owns the queue of held packets with their due times. Input: an id, a length and the
+//! time of arrival ([`DelayLine::hold`]). Output: the last id that is due ([`DelayLine::release`]),
+//! and the time of the next call ([`DelayLine::next_due`]). The module must not read a clock, draw
+//! random numbers or use a socket. `now` and the random numbers are arguments, so that tests can
+//! use a virtual clock. The driver is [`crate::nfqueue::line`].
 
 use std::{
     collections::VecDeque,
@@ -14,13 +14,13 @@ use std::{
 
 use crate::impairments::Impairments;
 
-/// Greatest number of held packets, here and in the kernel's queue (its MAXLEN).
+/// Greatest number of held packets, in this line and in the kernel's queue (its MAXLEN).
 ///
 /// At 10 Gbit/s the line holds frames of 1,500 bytes for up to 157 ms. With GSO a packet has up to
 /// 64 KiB, so the line can hold packets for seconds. The kernel drops further packets, like a
-/// router with a full buffer. This process needs at most 131,072 x 16 bytes = 2 MiB. The kernel
-/// needs as much as the senders' windows allow: with frames of 1,500 bytes at most 131,072 x 2.3
-/// KiB = 295 MiB.
+/// router with a full buffer. The memory of this process is at most 131,072 x 16 bytes = 2 MiB. The
+/// kernel's memory depends on the senders' windows: with frames of 1,500 bytes it is at most
+/// 131,072 x 2.3 KiB = 295 MiB.
 pub const PACKETS_MAX: usize = 131_072;
 
 /// Packets that are due: all held packets with an id up to and including `up_to_id`.

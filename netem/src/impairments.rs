@@ -1,14 +1,14 @@
 //! The impairments of an emulated path in one direction: delay, jitter, loss and rate.
 //!
-//! Owns [`Impairments`] with its limits, and parses a share of packets (`0.5%`) and a rate
-//! (`100Mbit`).
+//! The module has [`Impairments`] with its limits, and parses a share of packets (`0.5%`) and a
+//! rate (`100Mbit`).
 
 use std::{fmt, str::FromStr, time::Duration};
 
 /// The longest one-way delay: ten seconds, far above any terrestrial or satellite path.
 pub const ONE_WAY_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Least default size of the narrowest link's buffer, as a time.
+/// Least value of the default of [`Impairments::buffer`].
 const BUFFER_MIN: Duration = Duration::from_millis(50);
 
 /// The impairments of each packet. The default has none.
@@ -62,8 +62,8 @@ impl Impairments {
         *self == Self::default()
     }
 
-    /// Whether packets must be single frames. A dropped super-packet of up to 64 KiB would be 45
-    /// consecutive losses.
+    /// Whether packets must be single frames. The loss of one super-packet of 64 KiB would mean 45
+    /// lost frames in a row.
     #[must_use]
     pub fn needs_frames(&self) -> bool {
         !self.loss.is_zero() || self.rate.is_some()

@@ -3,9 +3,9 @@
 //! Two backends emulate a path in one network namespace: kernel netem ([`tc`]) and a delay line
 //! behind an NFQUEUE rule ([`nfqueue`]). [`wan`] selects a backend, [`probe`] verifies it at every
 //! start, and [`report`] writes the result. Input: a [`plan::Plan`]. Output: rules in the kernel, a
-//! report, or a refusal with its code. After a delay was reported, no packet of the plan may pass
-//! undelayed: on any failure the traffic stops. The crate does not know tunnels or Kubernetes. Read
-//! `docs/wan-emulation.md`, then [`delay_line`], the pure core, then [`wan`].
+//! report, or a refusal with its code. After the report of a delay, no packet of the plan may pass
+//! undelayed. So on any failure, the traffic stops. The crate does not know tunnels or Kubernetes.
+//! Read `docs/wan-emulation.md` first, then the pure core [`delay_line`], then [`wan`].
 
 pub mod cli;
 pub mod command;

@@ -1,6 +1,6 @@
 //! `muxwan`: emulates the delay of one network namespace while it runs, or refuses.
 //!
-//! Owns the wait for SIGTERM. The command line and the exit statuses are in
+//! This file waits for SIGTERM. The command line and the exit statuses are in
 //! [`muxtunnel_netem::cli`]. The final message also goes to the termination log, which Kubernetes
 //! shows in the pod's status.
 
@@ -87,8 +87,8 @@ impl From<anyhow::Error> for End {
 fn run(args: &RunArgs) -> Result<(), End> {
     let plan = plan(args).map_err(End::Usage)?;
     let changed_delay = args.changed_delay().map_err(End::Usage)?;
-    // The signals are blocked before any thread exists, so every thread leaves them to the
-    // descriptor.
+    // Blocks the signals before any thread exists. Every thread inherits the blocks, so that only
+    // the descriptor receives the signals.
     let signals = signals(changed_delay.is_some())
         .context("cannot block SIGTERM")
         .map_err(End::Failed)?;
@@ -141,8 +141,8 @@ fn plan(args: &RunArgs) -> Result<Plan, String> {
     Plan::new(interface, impairments, scope).map_err(|error| error.to_string())
 }
 
-/// Blocks SIGTERM and SIGINT, and `with_changes` also SIGUSR1 and SIGUSR2. Returns a descriptor
-/// from which the signals are read.
+/// Blocks SIGTERM and SIGINT. If `with_changes` is true, also blocks SIGUSR1 and SIGUSR2. Returns a
+/// descriptor from which the signals are read.
 fn signals(with_changes: bool) -> nix::Result<SignalFd> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGTERM);

@@ -1,7 +1,7 @@
 //! The NFQUEUE backend: rules that send a plan's packets to a queue, and a delay line in this
 //! process that serves the queue.
 //!
-//! The module sets up the queue and then the rules, and removes both. A [`Plan`] becomes an
+//! The module sets up the queue first and then the rules, and removes both. A [`Plan`] becomes an
 //! [`Nfqueue`], which delays packets until it is stopped. The backend needs NET_ADMIN, `iptables`,
 //! `xt_NFQUEUE` and `nfnetlink_queue`. If this process dies, the rules stay and the traffic stops
 //! (see [`rules`]).
@@ -51,10 +51,10 @@ impl Nfqueue {
     /// Opens the queue, then sets up the rules. New rules replace the rules of an earlier run.
     ///
     /// # Errors
-    /// [`NfqueueError`]; the start then leaves no rules behind.
+    /// [`NfqueueError`]. After an error, no rules remain.
     pub fn start(plan: &Plan) -> Result<Self, NfqueueError> {
-        // The queue is opened first: if another process serves it, the rules belong to that
-        // process.
+        // Opens the queue before it changes rules. If another process serves the queue, opening
+        // fails, and the rules of that process stay.
         let line = Running::start(*plan.impairments())?;
         let mut this = Self {
             line,
@@ -71,7 +71,7 @@ impl Nfqueue {
     }
 
     fn make_rules(&mut self, plan: &Plan) -> Result<(), NfqueueError> {
-        // The family is listed before its rules exist, so that a partial set-up is removed.
+        // Lists the family before its rules exist, so that a failure also removes a partial set-up.
         self.families.push(Family::Ipv4);
         if let Err(error) = rules::apply(plan, Family::Ipv4) {
             remove_leftovers(Family::Ipv4);
@@ -90,7 +90,7 @@ impl Nfqueue {
         Ok(())
     }
 
-    /// Whether IPv6 is delayed as well; if not, the interface has no IPv6 address.
+    /// Whether IPv6 is delayed as well. If not, the interface has no IPv6 address.
     #[must_use]
     pub fn delays_ipv6(&self) -> bool {
         self.families.contains(&Family::Ipv6)
@@ -137,8 +137,8 @@ impl Nfqueue {
 /// because usually there are no rules.
 pub fn remove_leftovers(family: Family) {
     if rules::remove(family).is_err() {
-        // The transaction above fails if the jump does not exist, but the chain can exist without
-        // the jump.
+        // The chain can exist without the jump. In this case the transaction above fails, so the
+        // chain is also removed separately.
         let _ = rules::remove_chain_command(family).run();
     }
 }

@@ -1,7 +1,7 @@
 //! The plan of an emulation: the interface, the path and the affected packets.
 //!
-//! Owns [`Plan`] and its limits. Every plan is valid, so both backends derive their rules from it
-//! by pure functions without further checks.
+//! The module has [`Plan`] and its limits. Every plan is valid, so pure functions of both backends
+//! derive their rules from a plan without further checks.
 
 use std::{collections::BTreeSet, time::Duration};
 

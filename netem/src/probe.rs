@@ -1,11 +1,11 @@
 //! The self-probe: sends UDP packets on `lo` through the new path, measures their times and counts
 //! them.
 //!
-//! Owns the measurements and their verdict. Every start must pass the probe before it writes a
-//! report, because a configured path without effect would falsify later measurements. The probe
-//! does not leave the network namespace, so it works before the other side of a tunnel exists. It
-//! always measures the delay ([`delay`]), and loss and rate if they were requested ([`loss`],
-//! [`rate`]).
+//! The module has the measurements and their verdict. Every start must pass the probe before it
+//! writes a report, because an emulation without effect would falsify later measurements. The probe
+//! does not leave the network namespace, so it works before the other side of a tunnel exists. The
+//! probe always measures the delay ([`delay`]). It measures loss and rate only if they were
+//! requested ([`loss`], [`rate`]).
 
 mod delay;
 mod loss;
@@ -23,8 +23,8 @@ pub use delay::{PROBES, median};
 
 use crate::{duration::milliseconds, impairments::Impairments, plan::PROBE_PORT};
 
-/// Least number of measurements before the probe gives up. The probe repeats the measurement until
-/// a result is within the tolerance.
+/// Least number of measurements before the probe gives up. Before that, the probe repeats the
+/// measurement until a result is within the tolerance.
 const MEASUREMENTS_MIN: usize = 5;
 /// Least time before the probe gives up. On a busy machine packets are late because processes wait,
 /// not because the emulation is wrong. One good measurement proves the emulation, because a wrong
@@ -152,8 +152,8 @@ impl Measured {
 }
 
 /// Tolerance of the median delay: three per cent, but at least one millisecond, because a busy
-/// machine wakes a process up to a millisecond late. With jitter, half of the jitter is added; the
-/// median of 20 packets stays within that.
+/// machine wakes a process up to a millisecond late. With jitter, half of the jitter is added,
+/// because the median of 20 packets stays within that range.
 #[must_use]
 pub fn tolerance(path: &Impairments) -> Duration {
     (path.one_way_delay * 3 / 100).max(Duration::from_millis(1)) + path.jitter / 2

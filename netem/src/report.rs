@@ -1,8 +1,9 @@
 //! The report: the emulated delay, its backend, and the probe's measurements.
 //!
-//! Owns the JSON file that `muxwan run` writes after a successful probe. `muxwan check`, the
-//! container's startup probe, reads it. A report exists only while its delay is in force, or
-//! permanently with netem. Every start removes the old report first.
+//! The module has the JSON file that `muxwan run` writes after a successful probe. `muxwan check`,
+//! the container's startup probe, reads the file. A report exists only while its delay is in force.
+//! With netem, the delay and the report stay after `muxwan` has ended. Every start removes the old
+//! report first.
 
 use std::{
     fs, io,
@@ -39,10 +40,10 @@ pub struct Report {
     /// The ports that are delayed; absent if all traffic is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<u16>>,
-    /// The ports that are not delayed; absent unless all other traffic is delayed.
+    /// The ports that are not delayed. Present only if all other traffic is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except_ports: Option<Vec<u16>>,
-    /// Whether IPv6 is delayed as well; if not, the interface has no IPv6 address.
+    /// Whether IPv6 is delayed as well. If not, the interface has no IPv6 address.
     pub ipv6: bool,
     /// The requested one-way delay.
     pub asked_milliseconds: f64,
@@ -134,7 +135,7 @@ impl Report {
         }
     }
 
-    /// Writes the report atomically: a reader sees the whole file or none.
+    /// Writes the report atomically: a reader sees either the whole file or no file.
     ///
     /// # Errors
     /// If the folder cannot be created or written.

@@ -1,9 +1,10 @@
-//! The kernel netem backend: pure functions return `tc` commands, and the settings are read back.
+//! The backend for kernel netem. Pure functions return `tc` commands, and the module reads the
+//! settings back from the kernel.
 //!
-//! Owns the qdiscs with the handles 64: and 65: on the plan's interface, and on `lo` during the
-//! probe. netem delays departing packets. netem orphans the packets that it holds, so they do not
-//! count against the sender's socket. Behind an NFQUEUE rule they would. The delay remains when the
-//! process ends.
+//! The module owns the qdiscs with the handles 64: and 65: on the plan's interface, and on `lo`
+//! during the probe. netem delays departing packets. It orphans the packets that it holds, so that
+//! they do not count against the sender's socket. Packets that an NFQUEUE rule holds on departure
+//! would count. The delay remains when the process ends.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ const LIMIT_PACKETS_NARROW_MIN: u64 = 16;
 /// The greatest limit: 1.5 GB of full frames, twice the bytes of 600 ms at 10 Gbit/s.
 const LIMIT_PACKETS_MAX: u64 = 1_000_000;
 
-/// netem keeps the order of packets with jitter only if it has a rate. This rate is too high to
+/// With jitter, netem keeps the order of packets only if it has a rate. This rate is too high to
 /// limit traffic.
 const ANY_RATE: &str = "1000gbit";
 
@@ -87,8 +88,8 @@ pub fn commands(plan: &Plan) -> Vec<Command> {
             let place = format!("dev {device} root handle {ROOT}");
             vec![netem(&place, path)]
         }
-        // Two bands: 64:1 passes at once, 64:2 goes through netem. `priomap` selects the band of
-        // packets that match no filter.
+        // Two bands: packets in band 64:1 pass at once, packets in band 64:2 go through netem.
+        // `priomap` selects the band of packets that match no filter.
         Scope::AllExcept(ports) => banded(device, path, 1, ports),
         Scope::Ports(ports) => banded(device, path, 0, ports),
     };
@@ -109,7 +110,7 @@ pub fn probe_commands(path: &Impairments) -> Vec<Command> {
     banded("lo", path, 0, [&PROBE_PORT])
 }
 
-/// Removes the qdiscs of [`commands`]; fails if they do not exist.
+/// Removes the qdiscs of [`commands`]. The command fails if the qdiscs do not exist.
 #[must_use]
 pub fn remove_command(device: &str) -> Command {
     Command::new(&format!("tc qdisc del dev {device} root handle {ROOT}"))
@@ -149,7 +150,8 @@ fn banded<'a>(
         netem(&format!("dev {device} parent {ROOT}2 handle {NETEM}"), path),
     ];
     for port in ports {
-        // A filter preference takes one protocol only.
+        // A filter preference accepts one protocol only, so each IP version needs its own
+        // preference.
         for (protocol, header, preference) in [("ip", "ip", 1), ("ipv6", "ip6", 2)] {
             for transport in [6, 17] {
                 for side in ["dport", "sport"] {
@@ -168,11 +170,11 @@ fn banded<'a>(
 /// Probes netem on `lo`, then applies the plan and reads it back. Returns the measurements of the
 /// probe, which the caller judges.
 ///
-/// The probe measures the requested delay with this kernel's netem. No peer answers on the plan's
-/// interface yet, so the settings there are only read back.
+/// The probe measures the requested delay with this kernel's netem. On the plan's interface no peer
+/// answers yet, so the function only reads the settings back.
 ///
 /// # Errors
-/// [`NetemError`]; the start then leaves no qdiscs behind.
+/// [`NetemError`]. After an error, no qdiscs remain.
 pub fn start(plan: &Plan) -> Result<Measured, NetemError> {
     remove_leftovers(plan.interface());
     remove_leftovers("lo");

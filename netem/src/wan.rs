@@ -1,8 +1,9 @@
 //! The choice of a backend, and the verdict over its delay.
 //!
-//! Owns the order (netem, then NFQUEUE, then refuse), the probe of each backend, and the refusal
-//! with the error of every attempt. A [`Plan`] becomes an [`InForce`] with its report. If a backend
-//! fails the probe, its rules are removed before the next backend is tried.
+//! The module decides the order (netem, then NFQUEUE, then a refusal), runs the probe of each
+//! backend, and builds the refusal with the error of every attempt. A [`Plan`] becomes an
+//! [`InForce`] with its report. If a backend fails the probe, its rules are removed before the next
+//! backend is tried.
 
 use std::{fmt, fs, os::unix::net::UnixStream, time::Duration};
 
@@ -103,7 +104,7 @@ impl fmt::Display for Attempt {
 /// only removes the rules of an earlier run.
 ///
 /// # Errors
-/// [`Refusal`]; then no rule is in force.
+/// [`Refusal`]. After a refusal, no rule is in force.
 pub fn start(plan: &Plan, choice: Choice) -> Result<InForce, Refusal> {
     if plan.impairments().is_none() {
         return Ok(clear(plan));
@@ -194,7 +195,8 @@ impl InForce {
         }
     }
 
-    /// Removes the delay. Returns the counts of the delay line; for other backends they are zero.
+    /// Removes the delay. Returns the counts of the delay line. For other backends, the counts are
+    /// zero.
     ///
     /// # Errors
     /// If rules cannot be removed, or if the delay line had failed.

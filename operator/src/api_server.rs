@@ -2,8 +2,8 @@
 //! names the address literally.
 //!
 //! Gateways read the Service's address from their environment (`KUBERNETES_SERVICE_HOST`). Gateways
-//! cannot read the addresses behind the Service, which are nodes' addresses in most clusters. The
-//! operator therefore reads the EndpointSlice `kubernetes` once per minute.
+//! cannot read the addresses behind the Service. In most clusters, these are addresses of nodes.
+//! The operator therefore reads the EndpointSlice `kubernetes` once per minute.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -53,7 +53,7 @@ impl ApiServer {
     pub async fn follow(self, client: Client) {
         loop {
             tokio::time::sleep(REFRESH_INTERVAL).await;
-            // The error is already logged, and the known addresses stay.
+            // `refresh` has logged the error, and the known addresses stay.
             self.refresh(&client).await.ok();
         }
     }
@@ -67,7 +67,7 @@ impl ApiServer {
         let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
         let found: BTreeSet<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
         let mut known = self.lock();
-        // The slice of a starting API server has no endpoints. The known addresses stay.
+        // While an API server starts, its slice has no endpoints. The known addresses then stay.
         if !found.is_empty() && *known != found {
             info!(addresses = ?found, "read the API server's addresses, which exits must not dial");
             *known = found;

@@ -1,9 +1,9 @@
 //! Applies the built children of an object, and deletes all other children.
 //!
-//! Uses server-side apply with owner references. A child that matches its built form is not
-//! written. A child that is no longer requested is deleted. An object with the same name and
-//! another owner is never changed. Owner references remove the children when the owner is deleted.
-//! There is no finalizer.
+//! The module uses server-side apply with owner references. A child that matches its built form is
+//! not written, and a child that the spec no longer requests is deleted. The module never changes
+//! an object with the same name and another owner. When the owner is deleted, its owner references
+//! let the garbage collector delete the children, so there is no finalizer.
 //!
 //! The [`crate::caches`] may be outdated. The operator therefore queries the API server before it
 //! deletes a child, and before it creates a child that the caches do not contain.
@@ -36,8 +36,8 @@ use crate::labels::MANAGER;
 pub(crate) use replicas::is_taken;
 pub use settled::Settled;
 
-/// Annotation with the hash of the built object. A changed hash reveals that a field is no longer
-/// built.
+/// Annotation with the hash of the built object. A changed hash reveals that the built object no
+/// longer has some field.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
 /// Why children could not be applied.
@@ -67,7 +67,7 @@ pub enum ApplyError {
         /// The API server's message.
         refusal: String,
     },
-    /// The owner has changed since the operator read it, because the watch is outdated.
+    /// The watch is outdated: the owner has changed since the operator read it.
     #[error(
         "{kind} {name} changed or was deleted during its reconciliation; the operator reconciles it again"
     )]
@@ -151,7 +151,7 @@ pub struct Children<'a> {
     pub components: &'a [&'a str],
     /// The owner.
     pub owner: &'a OwnerReference,
-    /// Generation of the owner's spec that the children were built from; `None` if the spec is
+    /// Generation of the owner's spec from which the children were built. `None` if the spec is
     /// immutable.
     pub generation: Option<i64>,
 }
@@ -177,10 +177,11 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
 /// Applies the children `built` of type `K`, which all have the owner as their controller. Returns
 /// the stored objects in the same order.
 ///
-/// A built Deployment without `replicas` keeps its current number of replicas. The ownership of the
-/// field passes to other clients, such as an autoscaler (see [`replicas`]).
+/// If a built Deployment has no `replicas`, the stored Deployment keeps its current number. Other
+/// clients, such as an autoscaler, then own the field (see [`replicas`]).
 ///
-/// # Errors [`ApplyError`]. The children before the failed child are applied, and no child is
+/// # Errors
+/// [`ApplyError`]. The children before the failed child are applied, and no child is
 /// deleted.
 pub async fn apply<K: Cached + Child>(
     cluster: &Cluster,
@@ -325,8 +326,9 @@ pub(crate) fn is_immutable(status: &kube::core::Status) -> bool {
     status.code == 422 && words.iter().any(|words| status.message.contains(words))
 }
 
-/// Whether an object may be deleted and created again without a visible change. A Service that is
-/// reachable from outside the cluster would get another port or address.
+/// Whether an object may be deleted and created again without a visible change. This is not true
+/// for a Service that is reachable from outside the cluster, because the new Service would get
+/// another port or address.
 fn may_be_made_anew<K: Child>(live: &K) -> bool {
     match &*K::kind(&()) {
         "Deployment" => true,

@@ -22,8 +22,8 @@ const FIRST: Duration = Duration::from_millis(500);
 /// The longest pause after an error, without the jitter of up to 100 %. With the jitter, the
 /// operator queries a recovered API server within half a minute.
 const LONGEST: Duration = Duration::from_secs(15);
-/// The longest pause if only a user can resolve the state, without the jitter of up to 100 %. A
-/// watch reports most changes earlier.
+/// The longest pause if only a user can resolve the state, without the jitter of up to 100 %. Most
+/// changes trigger a reconciliation earlier, through a watch.
 pub const LONGEST_FOR_PERSONS: Duration = Duration::from_mins(5);
 /// Maximum number of objects with a back-off.
 const WAITING_MAX: usize = 10_000;
@@ -34,7 +34,7 @@ pub struct Backoffs {
     table: Mutex<BTreeMap<Key, Waiting>>,
 }
 
-/// The state that an object waits in, and its pauses.
+/// The state in which an object waits, and its pauses.
 struct Waiting {
     state: String,
     pauses: ExponentialBackoff,

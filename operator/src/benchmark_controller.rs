@@ -1,10 +1,10 @@
 //! The controller of `MuxBenchmark`.
 //!
-//! [`reconcile`] handles one object: validate (pure) -> dereference (client: Job, pods, results) ->
-//! [`mod@next_step`] (pure) -> create the runner once, or query the runner and prepare the
-//! environment that the runner waits for (build, apply, [`readiness`]) -> results -> update_status
-//! (client). The operator keeps no state between reconciliations. The runner stores its progress,
-//! so a restarted operator resumes the benchmark.
+//! [`reconcile`] handles one object in these steps: validate (pure) -> dereference (client: Job,
+//! pods, results) -> [`mod@next_step`] (pure) -> act -> results -> update_status (client). The step
+//! "act" either creates the runner once, or queries the runner and prepares the environment for
+//! which the runner waits (build, apply, [`readiness`]). The operator keeps no state between
+//! reconciliations. The runner stores its progress, so a restarted operator resumes the benchmark.
 
 pub mod apply;
 pub mod build;
@@ -55,9 +55,10 @@ use runner_client::{HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
 use validate::{Environment, ValidatedBenchmark};
 
-/// Interval between reconciliations of a running benchmark, because the runner can only be polled.
+/// Interval between reconciliations of a running benchmark. The operator polls the runner, because
+/// the runner sends no notifications.
 const REQUEUE_RUNNING: Duration = Duration::from_secs(2);
-/// All changes within this time cause one reconciliation.
+/// All changes of an object within this time cause a single reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Maximum number of concurrent reconciliations.
 const CONCURRENCY: u16 = 4;
@@ -132,7 +133,8 @@ pub async fn run(
 ) {
     context.runner.gated(leadership.clone());
     let store = feed.cache().store();
-    // The runner is polled every two seconds, so a watch of its Job would bring no benefit.
+    // The operator polls the runner every two seconds, so a watch of the runner's Job would bring
+    // no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
     let benchmarks = watches::objects(benchmarks, feed, &clock);
     let triggers = stream::select(benchmarks, leadership.requeues(&store));
@@ -184,7 +186,7 @@ pub async fn reconcile<R: RunnerApi>(
         namespace = benchmark.namespace().unwrap_or_default(),
         name = benchmark.name_any()
     );
-    // The future is on the heap, because it holds the objects of all steps and would overflow the
+    // The future is on the heap. It holds the objects of all steps, so it could overflow the
     // caller's stack.
     Box::pin(reconcile_in_span(&benchmark, &context))
         .instrument(span)
@@ -209,7 +211,8 @@ async fn reconcile_in_span<R: RunnerApi>(
         Err(_) if is_over(benchmark.status.as_ref()) => return Ok(Action::await_change()),
         Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
     };
-    // The API server stores whole seconds, so a finer time would differ from the stored time.
+    // Rounds the time, because the API server stores whole seconds and a finer time would differ
+    // from the stored time.
     let now = (context.now)();
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     let status = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await?;
@@ -273,7 +276,7 @@ impl<R: RunnerApi> Context<R> {
         seen: &dereference::Seen,
         host: &str,
     ) -> Result<Outcome, Error> {
-        // This writes only after a restart of the operator.
+        // The key changes only with a restart of the operator, so this call rarely writes.
         apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
         let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
@@ -287,7 +290,8 @@ impl<R: RunnerApi> Context<R> {
         if let Some(summary) = state.summary {
             self.clear(valid).await?;
             if let Err(error) = self.runner.finish(host, token).await {
-                // Without this request, the runner also exits, but later.
+                // The error is only logged, because the runner exits without this request as well,
+                // but later.
                 warn!(%error, "cannot tell the runner that its results are stored; the runner exits later");
             }
             return Ok(Outcome::Ended(summary));
@@ -329,8 +333,8 @@ impl<R: RunnerApi> Context<R> {
         Ok(running(valid, &state, Some(environment), detail))
     }
 
-    /// Creates an environment. Returns the offer once the environment is ready or has failed. Until
-    /// then, returns a description of the missing part.
+    /// Creates an environment. Returns the answer for the runner once the environment is ready or
+    /// has failed. Until then, returns a description of the missing part.
     async fn prepare(
         &self,
         valid: &ValidatedBenchmark,

@@ -1,9 +1,9 @@
-//! Caches of the cluster's objects, from the watches and the operator's own later writes.
+//! Caches of the cluster's objects: the objects from a watch, and the operator's own newer writes.
 //!
 //! A watch delivers changes with a delay. The cache therefore keeps the API server's answer to each
-//! own write until the watch delivers the same or a newer version. As a result, no write is
-//! repeated, and no new child is deleted. Bounds: one entry per write of the last minute, at most
-//! [`OWN_WRITES_MAX`] per kind.
+//! own write until the watch delivers the same or a newer version. As a result, the operator
+//! repeats no write, and deletes no child that it has just created. Bounds: one entry per write of
+//! the last minute, at most [`OWN_WRITES_MAX`] per kind.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ pub struct Cluster {
     pub client: Client,
     /// For all other reads.
     pub caches: Caches,
-    /// Applied children that the API server or a controller changed afterwards.
+    /// Applied children that the API server stored differently.
     pub settled: Settled,
 }
 
@@ -199,7 +199,7 @@ impl<K: Watched> Cache<K> {
 
     /// Waits for the first list.
     async fn first_list(&self) {
-        // The task that polls the watch handles a watch that ended without a list.
+        // The watch may end without a list. The task that polls the watch handles this case.
         let _ended = self.watched.wait_until_ready().await;
     }
 
@@ -301,8 +301,8 @@ fn newest<K: Watched>(watched: Option<Arc<K>>, own: Option<&OwnWrite<K>>) -> Opt
             Some(watched)
         }
         (Some(own), _) => Some(own.clone()),
-        // The watched object is a new object with the same name, or the deleted object, which still
-        // exists because of a finalizer.
+        // The operator has deleted the object. The watched object is either a new object with the
+        // same name, or the deleted object that a finalizer still keeps.
         (None, Some(watched)) => {
             let is_other = watched.uid() != own.uid;
             (is_other || watched.meta().deletion_timestamp.is_some()).then_some(watched)

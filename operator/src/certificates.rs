@@ -1,9 +1,9 @@
 //! Certificates of gateways: identities, authorities, and how remote entries join.
 //!
 //! All modules except [`seed`] are pure. A Secret of the operator's namespace stores one random
-//! [`authority::Seed`]. The authorities of every tunnel are derived from the seed, so there is no
-//! table of keys, and two operators derive the same authorities. Keys of leaf certificates are
-//! random and exist only in the Secret that a gateway mounts.
+//! [`authority::Seed`]. The operator derives the authorities of every tunnel from the seed. So
+//! there is no table of keys, and two operators derive the same authorities. Keys of leaf
+//! certificates are random and exist only in the Secret that a gateway mounts.
 //! [`crate::tunnel_controller::build::certificates`] decides when the operator issues a
 //! certificate.
 

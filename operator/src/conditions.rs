@@ -7,7 +7,7 @@ use muxtunnel_codes::Code;
 /// Longest message, in bytes. The API server accepts 32 KiB, but shorter messages are easier to
 /// read.
 const MESSAGE_LENGTH_MAX: usize = 4096;
-/// The remedy of codes that need no action.
+/// The remedy text of codes that need no action.
 const NO_REMEDY: &str = "No action is needed.";
 
 /// A condition without `lastTransitionTime`.

@@ -83,8 +83,8 @@ pub(crate) async fn run<R: Reconciler>(
     .for_each(|result| async {
         match result {
             Ok(_) => {}
-            // The object was deleted, a child briefly outlived the object, or a child has the
-            // labels of an object that never existed.
+            // The object was deleted, a child still exists although its owner was deleted, or a
+            // child has the labels of an object that never existed.
             Err(ControllerError::ObjectNotFound(object)) => {
                 missed.missed(&object);
                 reconciler.forget(&object);

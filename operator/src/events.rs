@@ -1,9 +1,10 @@
 //! Events on transitions of conditions. Equal Events form one series, as events.k8s.io defines it.
 //! [`series`] decides how often a series is written.
 //!
-//! kube's recorder ([`kube::runtime::events`]) forms the same series, but writes each repetition,
-//! and limits neither the new series of an object nor the stored series. Flapping objects would
-//! fill the API server's storage and the memory of this process.
+//! kube's recorder ([`kube::runtime::events`]) is not used. It forms the same series, but writes
+//! each repetition, and has no limit on new series of an object or on stored series. Objects whose
+//! conditions change all the time would fill the API server's storage and the memory of this
+//! process.
 
 mod series;
 
@@ -89,7 +90,8 @@ impl Events {
                     count,
                     last_observed_time: MicroTime(now),
                 };
-                // Only the series of a published Event can change.
+                // Patches only the series, because the API server permits no other change of a
+                // published Event.
                 let patch = Patch::Merge(json!({"series": series}));
                 match api.patch(&name, &PatchParams::default(), &patch).await {
                     // The API server deleted the Event, because Events expire after an hour.

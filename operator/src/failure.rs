@@ -5,8 +5,8 @@ use std::iter::successors;
 
 use muxtunnel_codes::Code;
 
-/// Failed reconciliations in a row after which the status reports an error that a retry may
-/// resolve.
+/// Number of failed reconciliations in a row after which the status reports an error even if a
+/// retry may resolve it.
 const FAILURES_MIN: u32 = 3;
 
 /// A write was refused, because this operator does not hold the Lease.
@@ -20,8 +20,8 @@ pub trait Coded: Error {
     fn code(&self) -> Code;
 }
 
-/// Returns the code by the source of the error: the API server, the Lease, or otherwise the
-/// operator.
+/// Returns the code for the source of the error. The source is the API server, the Lease, or
+/// otherwise the operator.
 #[must_use]
 pub fn code(error: &(dyn Error + 'static)) -> Code {
     let causes = || {
@@ -43,9 +43,10 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
     }
 }
 
-/// Whether the status has to report the error. The error is reported if the API server refused the
-/// request, or if too many reconciliations in a row (`failures`) have failed with an error that a
-/// retry may resolve.
+/// Whether the status has to report the error. The status reports an error at once if the API
+/// server refused the request and a retry cannot resolve the error (4xx, except 409 and 429). The
+/// status reports other error statuses of the API server only after [`FAILURES_MIN`] failed
+/// reconciliations in a row (`failures`). It reports no other errors.
 #[must_use]
 pub fn is_refusal(error: &(dyn Error + 'static), failures: u32) -> bool {
     let causes = || {

@@ -2,9 +2,9 @@
 //! API is installed, in ReferenceGrants.
 //!
 //! Watches fill one cache per kind and watched namespace. [`Grants::permit`] reads the caches
-//! without a request. Both kinds have the same effect, because creating either kind needs
-//! permissions in the target's namespace. Installing the Gateway API revokes no permission of a
-//! MuxGrant. Until each watch has listed its objects, the answer is [`NotKnown`], not a refusal. A
+//! without a request. Both kinds have the same effect, because the creator of either kind needs
+//! permissions in the target's namespace. A MuxGrant stays in force when the Gateway API is
+//! installed. Until each watch has listed its objects, the answer is [`NotKnown`], not a refusal. A
 //! restart of the operator therefore does not remove forwards temporarily. The caches keep only the
 //! parts of grants about MuxTunnels and Services, and at most [`GRANTS_MAX`] grants per namespace.
 //! This limit prevents an account that creates grants from filling the operator's memory.
@@ -109,7 +109,8 @@ impl Grants {
 
     /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to the Service.
     ///
-    /// # Errors [`NotKnown`] if no known grant permits the reference and a list is missing.
+    /// # Errors
+    /// [`NotKnown`] if no known grant permits the reference and a list is missing.
     pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
         let sources = self.lock();
         let permits = |((of, _), spec): (&(String, String), &MuxGrantSpec)| {
@@ -174,7 +175,7 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Stores a grant. A grant that is being deleted, or that concerns other kinds, permits nothing.
+/// Stores a grant. A grant that is being deleted or that concerns other kinds gives no permission.
 fn put(known: &mut Known, object: &DynamicObject) {
     let key = key(object);
     let spec = object.data.get("spec").cloned().unwrap_or_default();
@@ -390,7 +391,8 @@ pub(crate) mod tests {
             grants.handle(0, event);
             assert_eq!(grants.permit("site", &shop), Ok(false));
         }
-        // After an interrupted watch, the new list may lack the grant.
+        // After an interrupted watch, the new list no longer contains a grant that was deleted
+        // meanwhile.
         let grants = known([made]);
         grants.handle_absent(0);
         assert_eq!(grants.permit("site", &shop), Ok(false));

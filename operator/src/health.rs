@@ -1,8 +1,8 @@
 //! Liveness and readiness of the operator.
 //!
-//! Liveness depends only on the progress of the process ([`Progress`]). Readiness fails only if no
-//! watch is current ([`WatchClock`]). Leaders and followers serve `/healthz`, `/readyz` and
-//! `/metrics`.
+//! Liveness fails if the process makes no progress ([`Progress`]), and for no other reason.
+//! Readiness fails if all watches are stale ([`WatchClock`]), and for no other reason. Leaders and
+//! followers serve `/healthz`, `/readyz` and `/metrics`.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,8 +23,8 @@ use crate::watch_clock::{STALE_AFTER, WatchClock};
 
 /// Pause between two beats of [`Progress`].
 const BEAT: Duration = Duration::from_secs(1);
-/// Age of the last beat at which the process is stalled. Between two awaits, a reconciliation
-/// computes only for milliseconds.
+/// Age of the last beat from which the process counts as stalled. A healthy reconciliation computes
+/// at most milliseconds between two awaits.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// The progress of the task that drives the controllers. Clones share it.

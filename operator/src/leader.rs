@@ -3,21 +3,21 @@
 //! All operators watch, so all have the same caches. Only the leader reconciles. [`WriteGate`], a
 //! layer of the client, passes requests other than GET only while the Lease is held. The gate uses
 //! this machine's monotonic clock, and never a time from another machine. A process that was
-//! stopped for longer than its Lease therefore writes nothing after it resumes. The monotonic clock
-//! (CLOCK_MONOTONIC) does not advance while the whole machine is suspended. A process that resumes
-//! with the machine may write for the rest of its ten seconds, until its next renewal finds another
-//! holder. Nodes of clusters are usually not suspended. If a node is suspended, two operators may
-//! write during these seconds.
+//! stopped for longer than the duration of its Lease therefore writes nothing after it resumes. The
+//! monotonic clock (CLOCK_MONOTONIC) does not advance while the whole machine is suspended. A
+//! process that resumes with the machine may write for the rest of [`WRITE_FOR`], until its next
+//! renewal finds another holder. In this time, two operators may write. Nodes of clusters are
+//! usually not suspended.
 //!
 //! A leader renews every [`RENEW_EVERY`], and may write for [`WRITE_FOR`] from the start of its
 //! last successful renewal. Other operators take over after [`LEASE_SECONDS`] without a change of
-//! the Lease. Between two leaders, no operator writes for five seconds, in which the API server
-//! finishes earlier requests. A write of the Lease has its resource version as a precondition, so
-//! one of two concurrent takeovers fails. A leader that loses the Lease continues as a follower
-//! with its watches, so an outage of the API server needs no restart.
+//! the Lease. Between two leaders, no operator writes for five seconds. In this time, the API
+//! server finishes earlier requests. A write of the Lease has its resource version as a
+//! precondition, so one of two concurrent takeovers fails. A leader that loses the Lease continues
+//! as a follower with its watches, so no process restarts after an outage of the API server.
 //!
-//! kube-lease-manager 0.13 is not suitable, because it patches without a precondition. Two
-//! operators may therefore both treat an expired Lease as their own until the next poll.
+//! The crate kube-lease-manager 0.13 is not suitable, because it patches without a precondition.
+//! Two operators may therefore both treat an expired Lease as their own until the next poll.
 //! kube-lease-manager also compares times from different machines.
 
 use std::future::Future;
@@ -51,7 +51,7 @@ const WRITE_FOR: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// Time between two polls of a follower, and between two attempts to renew.
 const POLL_INTERVAL: Duration = Duration::from_millis(1500);
-/// Time for unanswered requests to finish before the Lease is released.
+/// Pause before the Lease is released, in which the API server finishes unanswered requests.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Time limit for one poll or renewal.
 const ATTEMPT: Duration = Duration::from_secs(4);
@@ -82,8 +82,8 @@ impl Leadership {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Yields an item whenever this process wins the Lease, and one item immediately if it holds
-    /// the Lease.
+    /// Yields an item whenever this process wins the Lease. If the process holds the Lease now,
+    /// yields one item immediately.
     pub fn won(&self) -> BoxStream<'static, ()> {
         let terms = stream::unfold((self.0.subscribe(), 0), |(mut terms, seen)| async move {
             let term = *terms
@@ -112,8 +112,8 @@ impl Leadership {
         self.won().flat_map(all).boxed()
     }
 
-    /// Polls one reconciliation while the Lease is held; otherwise does nothing, because
-    /// [`Leadership::requeues`] yields the object again.
+    /// Polls one reconciliation while this process holds the Lease. Without the Lease, does
+    /// nothing, because [`Leadership::requeues`] yields the object again.
     pub(crate) async fn if_held<E>(
         &self,
         reconciliation: impl Future<Output = Result<Action, E>>,
@@ -243,7 +243,8 @@ impl Elector {
         POLL_INTERVAL
     }
 
-    /// Reads and writes the Lease once. Returns whether this process holds the Lease since `begin`.
+    /// Reads and writes the Lease once, beginning at `begin`. Returns whether this process holds
+    /// the Lease afterwards.
     async fn attempt(&mut self, begin: Instant) -> Result<bool, kube::Error> {
         let Some(lease) = self.api.get_opt(&self.name).await? else {
             let lease = Lease {
@@ -272,13 +273,14 @@ impl Elector {
             spec: Some(spec),
             ..lease
         };
-        // The precondition is the resource version from the read, so the first writer wins.
+        // The write has the resource version of the read as its precondition, so the first of two
+        // writers wins.
         let answer = self
             .api
             .replace(&self.name, &PostParams::default(), &lease)
             .await;
         if is_ours {
-            // The earlier write may be this holder's own renewal whose answer was lost, or a
+            // The conflicting write may be this process's own renewal whose answer was lost, or a
             // client's change of the labels. The next poll shows the holder, long before another
             // operator may take over.
             return answer.map(|_| true);
@@ -286,7 +288,7 @@ impl Elector {
         won(answer)
     }
 
-    /// Whether the Lease has not changed for its own duration.
+    /// Whether the Lease has expired: it has not changed for the duration that it states.
     fn has_expired(&mut self, lease: &Lease, spec: &LeaseSpec, now: Instant) -> bool {
         let version = lease.metadata.resource_version.clone();
         match &self.seen {
@@ -322,7 +324,7 @@ impl Elector {
         }
         sleep(SETTLE).await;
         if let Ok(Err(error)) = timeout(ATTEMPT, self.put_down()).await {
-            // The Lease expires by itself.
+            // The error is only logged, because the Lease expires anyway.
             warn!(%error, lease = self.name, "cannot release the Lease");
         }
     }
@@ -404,8 +406,8 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             // Requests that wait for a connection or an answer are cancelled when the Lease is
-            // lost. The Lease is checked first, so that a process that was stopped does not
-            // continue a request.
+            // lost. The Lease is checked before the request is polled, so that a process that was
+            // stopped does not continue a request.
             tokio::select! {
                 biased;
                 () = leadership.lost() => Err(NotLeader.into()),

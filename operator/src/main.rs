@@ -91,14 +91,14 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
             result.with_context(|| format!("cannot listen on {health_listen}"))
         }
         never = progress.beat() => match never {},
-        // A controller ends only if its watches end, which is a fault. A restart of the process
-        // restarts the watches.
+        // A controller ends only if its watches end, which is a fault. The process then exits,
+        // because its restart also restarts the watches.
         _ = future::select_all(controllers) => Err(anyhow::anyhow!("a controller ended unexpectedly")),
         () = elector.run() => Ok(()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // All reconciliations were cancelled. The API server may still process their requests, so
+    // All reconciliations are cancelled here. The API server may still process their requests, so
     // `release` waits.
     elector.release().await;
     ended
@@ -207,10 +207,10 @@ fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     }
 }
 
-/// Disables kube's own retries. The caller repeats a refused request after reading the current
-/// state, because a renewal that was written and is sent again would conflict with itself. Every
-/// attempt is measured. A request without received bytes fails after [`READ_TIMEOUT`], so that no
-/// list and no reconciliation hangs forever.
+/// Disables kube's own retries, because a renewal that was written and is sent again would conflict
+/// with itself. The caller repeats a refused request after it has read the current state. The
+/// metrics count every attempt. A request fails if no byte arrives within [`READ_TIMEOUT`], so that
+/// no list and no reconciliation hangs forever.
 fn asking_once(mut config: kube::Config) -> kube::Config {
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
@@ -219,11 +219,11 @@ fn asking_once(mut config: kube::Config) -> kube::Config {
 }
 
 /// A request fails after this time without a byte from the API server. The time is longer than a
-/// watch call, during which the API server may send no byte.
+/// watch call, because the API server may send no byte during a watch call.
 const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// A candidate for the Lease with the identity of this process. The candidate has a separate
-/// client, because writes of the other client wait for the Lease.
+/// client, because the other client cannot write without the Lease.
 fn elector(args: &RunArgs, config: kube::Config) -> anyhow::Result<Elector> {
     let client = Client::try_from(config).context("cannot use the API server's address")?;
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
@@ -309,7 +309,8 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
-    /// Liveness does not restart an operator whose lists hang.
+    /// The liveness probe does not restart an operator whose lists hang, so a timeout must end such
+    /// a list.
     #[test]
     fn what_the_api_server_never_answers_ends() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());

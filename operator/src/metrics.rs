@@ -2,8 +2,8 @@
 //! ([`tunnels`]).
 //!
 //! `docs/metrics.md` lists all names, and a test compares this page with the metrics. Bounds on the
-//! number of series: labels are kinds, codes, verbs, resources and statuses, which have few values.
-//! Each existing tunnel adds seven conditions and the series of [`tunnels`].
+//! number of series: labels are kinds, codes, verbs, resources and statuses, and each of these has
+//! few values. Each existing tunnel adds seven conditions and the series of [`tunnels`].
 
 pub mod requests;
 pub mod tunnels;
@@ -144,7 +144,7 @@ impl Metrics {
     /// Renders the page with the current values.
     ///
     /// # Errors
-    /// Never, because a `String` accepts all writes.
+    /// Never: writing to a `String` does not fail.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let mut page = String::new();
         text::encode(&mut page, &self.registry)?;
@@ -185,8 +185,8 @@ impl Metrics {
         }
     }
 
-    /// The queue of objects of type `K`, for one controller. The metric is the sum of the queues of
-    /// all scopes.
+    /// The queue of objects of type `K`, for one controller. The metric shows the sum of the queues
+    /// of all scopes.
     #[must_use]
     pub fn queue<K: Resource<DynamicType = ()>>(&self) -> Queue {
         let kind = K::kind(&()).into_owned();
@@ -253,8 +253,8 @@ impl Collector for Now {
             ("operator_leader", help),
             [(vec![], ConstGauge::new(leads))],
         )?;
-        // With several namespaces, a resource has a watch in each namespace. The metric is the
-        // highest age.
+        // With several namespaces, a resource has a watch in each namespace. The metric shows the
+        // age of the oldest watch.
         let mut ages: BTreeMap<String, Duration> = BTreeMap::new();
         for (path, age) in self.watches.ages(Instant::now()) {
             let oldest = ages

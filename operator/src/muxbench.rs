@@ -1,6 +1,6 @@
-//! The containers of muxbench: the runner and the agents. Agents have separate pods. Agents that
-//! measure IP packets are in the gateways' pods, because no other pod has a route into a tunnel's
-//! network.
+//! The containers of muxbench: the runner and the agents. Agents run in pods of their own, except
+//! agents that measure IP packets. These run in the gateways' pods, because no other pod has a
+//! route into a tunnel's network.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, HTTPGetAction, Probe, ResourceRequirements, SecretVolumeSource,
@@ -21,7 +21,7 @@ const TOKEN_VOLUME: &str = "token";
 
 /// Name of the Secret with the token of a benchmark's runner and agents. The name contains a part
 /// of the benchmark's UID, so a Secret with this name belongs to this benchmark. The operator
-/// cannot check the owner, because it may not read the Secret.
+/// relies on the name, because it may not read the Secret to check the owner.
 #[must_use]
 pub fn token(benchmark: &str, uid: &str) -> String {
     let uid: String = uid
@@ -77,7 +77,8 @@ pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Containe
             timeout_seconds: Some(5),
             ..Probe::default()
         }),
-        // There is no CPU limit, because a throttled agent would measure its own throttling.
+        // There is no CPU limit, because the kernel would throttle the agent, and the agent would
+        // measure this throttling.
         resources: Some(ResourceRequirements {
             requests: Some(
                 [("cpu", "10m"), ("memory", "16Mi")]

@@ -1,6 +1,7 @@
 //! Kubernetes quantities (`64Mi`, `1.5G`, `500m`, `1e3`), computed exactly. Pure.
 //!
-//! The API server normalizes quantities (`1024Mi` to `1Gi`), so quantities are compared by value.
+//! The API server normalizes quantities (`1024Mi` to `1Gi`), so the operator compares quantities by
+//! value.
 
 /// Nano units per unit. A nano unit is the smallest unit of a quantity.
 const NANO: i128 = 1_000_000_000;

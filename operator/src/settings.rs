@@ -33,7 +33,7 @@ pub struct Settings {
     pub trust_domain: String,
     /// Lifetime of a gateway's certificate.
     pub certificate_life: Duration,
-    /// Lifetime of an authority of entries, and so of a join bundle.
+    /// Lifetime of an authority of entries, which is also the lifetime of a join bundle.
     pub authority_life: Duration,
 }
 

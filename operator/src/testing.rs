@@ -1,4 +1,4 @@
-//! The base of tests of whole reconciliations: the API server in memory, and the fakes that only
+//! Helpers for tests of whole reconciliations: the API server in memory, and the fakes that only
 //! the operator's own tests need.
 
 #[path = "../tests/operator/fixtures/benchmark.rs"]

@@ -3,9 +3,9 @@
 //! [`reconcile`] handles one object in one pass: dereference (read everything) -> validate (pure)
 //! -> build (pure) -> apply -> observe (pods and gateways) -> publish -> update_status. Each step
 //! has its own file, takes the result of the previous step, and uses only earlier steps. An
-//! obstacle is a [`Hindrance`], which passes through the same steps. With a hindrance, the steps
-//! only renew the certificates of running gateways, remove unpermitted targets from the gateways,
-//! and write the reason to the status. Builders of children read only the
+//! obstacle is a [`Hindrance`], which passes through the same steps. With a hindrance, the steps do
+//! three things only: they renew the certificates of running gateways, remove unpermitted targets
+//! from the gateways, and write the reason to the status. Builders of children read only the
 //! [`validate::ValidatedTunnel`].
 
 pub mod access;
@@ -66,7 +66,7 @@ use publish::Outcome;
 pub use triggers::Feeds;
 
 /// First pause before a tunnel that is not ready is reconciled again, without the jitter of up to
-/// 100 %. The state of gateways can only be polled.
+/// 100 %. The operator polls, because gateways send no notifications of their state.
 const PENDING_FIRST: Duration = Duration::from_secs(1);
 /// The longest pause, without the jitter of up to 100 %, if no user action is required.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
@@ -207,7 +207,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
     let failures = context.backoffs.failures(tunnel);
     let (outcome, stale) = pass(tunnel, &holder, context, failures).await;
     let is_told = match &outcome {
-        // The verdicts need the answers of all gateways.
+        // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
         Outcome::Hindered(Hindrance::Failed(error), _) => failure::is_refusal(error, failures),

@@ -15,11 +15,11 @@ use tokio::time::Instant;
 
 use crate::observer::{Observer, is_watch};
 
-/// Age of the last answered start at which a watch is stale. The age is three watches of 50 s, plus
-/// the longest back-off of 30 s.
+/// A watch is stale if its last answered start is at least this old. The age is the time of three
+/// watch calls of 50 s, plus the longest back-off of 30 s.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(180);
 
-/// When each watch last started. The table has one entry per watch, which are few.
+/// When each watch last started. The table has one entry per watch, and there are few watches.
 #[derive(Debug, Default)]
 pub struct WatchClock {
     watches: Mutex<BTreeMap<String, Watch>>,

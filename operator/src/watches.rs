@@ -3,8 +3,8 @@
 //!
 //! kube's `Controller` has one back-off for all its watches, so one failing kind delays the watches
 //! of all other kinds (kube 5.0, controller/mod.rs). Here each kind has its own back-off. Errors of
-//! a watch are logged, and [`crate::health`] reports that the operator is not ready if all watches
-//! stay silent.
+//! a watch are logged. If no watch gets an answer, [`crate::health`] reports that the operator is
+//! not ready.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use crate::caches::Feed;
 use crate::labels;
 use crate::watch_clock::WatchClock;
 
-/// Length of one watch call, in seconds. A silently dead connection is detected within this time.
+/// Length of one watch call, in seconds, and so the longest time until the operator detects a
+/// connection that is dead without an error.
 pub const WATCH_SECONDS: u32 = 50;
 
-/// Changes of an object within this time cause one reconciliation.
+/// All changes of an object within this time cause a single reconciliation.
 const BATCH: Duration = Duration::from_millis(200);
 
 /// The bounds of a type that can be watched.
@@ -214,8 +215,8 @@ where
     .boxed()
 }
 
-/// Finds the owner by label, because ReplicaSets own the pods. A reference to an object that does
-/// not exist is harmless, because its reconciliation does nothing.
+/// Finds the owner by label, because ReplicaSets own the pods. The owner may not exist. A reference
+/// to it is harmless, because its reconciliation does nothing.
 fn owner_of<K: Watched, Owner>(child: &K) -> Option<ObjectRef<Owner>>
 where
     Owner: Resource<DynamicType = ()>,

@@ -1,13 +1,13 @@
-//! The layers of the operator: each module uses only its own layer and lower layers. The steps of a
-//! tunnel's reconciliation: each step uses only itself and earlier steps.
+//! Tests two rules. Each module of the operator uses only its own layer and lower layers. Each step
+//! of a tunnel's reconciliation uses only itself and earlier steps.
 
 #![allow(missing_docs, reason = "a test")]
 
 use muxtunnel_testkit::layers::Layers;
 
-/// From the bottom: modules without the cluster, modules with the cluster, the exported state of
-/// the operator, the common part of all controllers, and the controllers. The controller of
-/// benchmarks creates tunnels, so it is above the controller of tunnels.
+/// The layers, the lowest first: modules without the cluster, modules with the cluster, the
+/// exported state of the operator, the common part of all controllers, and the controllers. The
+/// controller of benchmarks creates tunnels, so it is above the controller of tunnels.
 const LAYERS: [&[&str]; 6] = [
     &[
         "conditions",
@@ -38,7 +38,7 @@ const LAYERS: [&[&str]; 6] = [
     &["tunnel_controller"],
     &["benchmark_controller"],
 ];
-/// The common modules of all steps; then the steps in their order; then the triggers of
+/// In this order: the common modules of all steps, the steps in their order, and the triggers of
 /// reconciliations, which are not a step.
 const STEPS: [&[&str]; 9] = [
     &[

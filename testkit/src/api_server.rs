@@ -1,10 +1,10 @@
-//! An API server in memory. It has UIDs, resource versions, generations, server-side apply with
-//! field managers (`managers`), and the real server's defaults and quantities (`kinds`). It also
-//! has immutable fields, preconditions, selectors, garbage collection by owner reference, and
-//! watches. The server also serves HTTP for other processes ([`FakeApi::router`]).
+//! An API server in memory. The server has UIDs, resource versions, generations, server-side apply
+//! with field managers (`managers`), and the real server's defaults and quantities (`kinds`). It
+//! also has immutable fields, preconditions, selectors, garbage collection by owner reference, and
+//! watches. For other processes, the server is available over HTTP ([`FakeApi::router`]).
 //!
-//! The server records requests and injects failures: before or after a write, when the client dies
-//! at a write, at random, for one resource, or for all requests.
+//! The server records requests and injects failures. A failure can happen before or after a write,
+//! at random, for one resource, or for all requests. The client can also die at a write.
 
 mod controllers;
 mod key;
@@ -40,8 +40,8 @@ use world::{Stored, World};
 pub struct Recorded {
     /// HTTP method.
     pub method: Method,
-    /// The `key` of an object, such as `configmaps/web-exit`; otherwise the path below the
-    /// namespace.
+    /// The `key` of the object, such as `configmaps/web-exit`. If the request is not for an object,
+    /// the path below the namespace.
     pub path: String,
     /// The whole path.
     pub uri: String,
@@ -71,7 +71,7 @@ pub enum Failure {
 pub enum Trouble {
     /// The server answers with this status.
     Status(u16),
-    /// The server never answers, so the client's read time-out ends the requests.
+    /// The server never answers. The client's read time-out ends the requests.
     Hangs,
 }
 
@@ -279,7 +279,7 @@ impl FakeApi {
         world.away = false;
     }
 
-    /// With `away` the server does not answer.
+    /// Sets whether the server does not answer (`away`).
     pub fn go_away(&self, away: bool) {
         self.lock().away = away;
     }
@@ -294,8 +294,8 @@ impl FakeApi {
     }
 
     /// Refuses every request to `path` and below it with `code`, like an API server whose roles
-    /// lack a right, or which lacks a definition. `path` is the path of the request, or an object's
-    /// key.
+    /// lack a right, or like an API server without the resource's definition. `path` is the path of
+    /// the request, or an object's key.
     pub fn deny(&self, path: &str, code: u16) {
         self.lock().denied.insert(path.to_owned(), code);
     }
@@ -361,8 +361,8 @@ impl FakeApi {
     }
 }
 
-/// The namespace in a request's path, and the part below it. For other paths, such as the list of a
-/// group's resources, this is the whole path.
+/// The namespace in a request's path, and the part of the path below the namespace. For other
+/// paths, such as the list of a group's resources, the part is the whole path.
 fn place(uri: &str) -> (Option<String>, String) {
     match uri.split('/').collect::<Vec<_>>()[..] {
         ["", "api", _, "namespaces", namespace, ref below @ ..]

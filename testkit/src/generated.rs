@@ -1,5 +1,5 @@
-//! Generated files of the checkout. A test compares the files, and writes them if an environment
-//! variable is set.
+//! Generated files of the checkout. A test compares a generated file with the text that its source
+//! gives. If an environment variable is set, the test first writes the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub fn checkout(path: &str) -> PathBuf {
 }
 
 /// Compares the file at `path` of the checkout with `wanted`. If the environment variable `update`
-/// is set, writes the file.
+/// is set, first writes `wanted` to the file.
 pub fn compare(path: &str, wanted: &str, update: &str) {
     if std::env::var_os(update).is_some() {
         fs::write(checkout(path), wanted).unwrap();

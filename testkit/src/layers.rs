@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Minimum number of uses. A smaller number indicates that this test does not parse the sources
+/// Minimum number of uses. A smaller number shows that this check does not parse the sources
 /// correctly.
 const USES_MIN: usize = 150;
 
@@ -30,7 +30,8 @@ impl Layers<'_> {
 
     /// Checks the modules below `module` of that crate in the same way.
     ///
-    /// # Panics With all violations.
+    /// # Panics
+    /// With all violations.
     pub fn assert_below(&self, folder: &str, module: &str) {
         let path = format!("crate::{module}::");
         self.assert_of(&Path::new(folder).join("src").join(module), &path);

@@ -79,7 +79,8 @@ impl Namespace {
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let home = Self::here()?;
         self.move_here().context("entering a network namespace")?;
-        // The thread may run other tests after a panic.
+        // Catches a panic, so that the thread leaves the namespace: it may run other tests
+        // afterwards.
         let result = catch_unwind(AssertUnwindSafe(work));
         home.move_here().context("leaving a network namespace")?;
         result.or_else(|panicked| resume_unwind(panicked))
@@ -113,7 +114,7 @@ impl Namespace {
         said.context("`ip` (Debian: iproute2)").map(drop)
     }
 
-    /// Joins two namespaces by a link that is up. The link ends with either namespace.
+    /// Joins two namespaces by a link that is up. The link ends when one of the namespaces ends.
     ///
     /// # Errors
     /// If such an interface or address already exists.
@@ -180,7 +181,7 @@ mod tests {
         Namespace::link([end(&one, &addresses[..1]), end(&other, &addresses[1..])]).unwrap();
         let listener = other.enter(|| TcpListener::bind("10.249.60.2:0")).unwrap();
         let address = listener.unwrap().local_addr().unwrap();
-        // The port no longer has a listener, so the connection is refused.
+        // The port has no listener any more, so the connection is refused.
         let refused = one.enter(|| TcpStream::connect(address)).unwrap();
         let refused = refused.unwrap_err().kind();
         assert_eq!(refused, std::io::ErrorKind::ConnectionRefused);

@@ -1,7 +1,7 @@
 //! The controls of the Pod Security level `restricted`, for tests of pods.
 //!
-//! Source: kubernetes.io, "Pod Security Standards", policy version v1.32: the controls of
-//! `baseline` and `restricted` that Linux pods can violate.
+//! Source: kubernetes.io, "Pod Security Standards", policy version v1.32. The module has the
+//! controls of `baseline` and `restricted` that Linux pods can violate.
 
 use std::collections::BTreeSet;
 
@@ -99,7 +99,7 @@ fn of_container(pod: &Value, container: &Value, found: &mut BTreeSet<String>) {
     if list(&capabilities["add"]).any(|added| added != "NET_BIND_SERVICE") {
         broken("capabilities added");
     }
-    // The container's value overrides the pod's.
+    // The value of the container overrides the value of the pod.
     let either = |field: &str| match own.get(field) {
         Some(value) if !value.is_null() => value.clone(),
         _ => pod[field].clone(),

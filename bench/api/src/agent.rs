@@ -27,7 +27,7 @@ pub struct Info {
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// The request to start an iperf server. A running server ends first.
+/// The request to start an iperf server. If a server is running, it ends first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerStart {
@@ -42,7 +42,7 @@ pub struct ServerStart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerStop {
-    /// Streams that must have ended before the server is stopped.
+    /// Number of streams that must end before the server is stopped.
     pub connections: u32,
     /// Greatest time to wait for these streams in seconds, at most 120.
     pub wait_s: u32,
@@ -84,7 +84,8 @@ pub struct Datagrams {
 pub struct Second {
     /// Start of the interval in whole seconds after the stream's start.
     pub start_s: u32,
-    /// Latest end of these lines in seconds: `start_s + 1`, except in the last, partial second.
+    /// Latest end of these lines in seconds. The value is `start_s + 1`, except in the last second,
+    /// which is incomplete.
     pub end_s: f64,
     /// Payload bytes received.
     pub bytes: u64,
@@ -117,8 +118,8 @@ pub struct UdpLoad {
     pub datagram_bytes: u32,
 }
 
-/// The result of an iperf client. The client's figures are not used, because they count sent bytes,
-/// not received bytes.
+/// The result of an iperf client, without figures: the figures of a client count sent bytes, and a
+/// rate needs received bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientReport {
     /// Error lines of iperf, which exits with 0 even if no connection succeeded.

@@ -1,9 +1,13 @@
-//! The types that the operator, the benchmark runner and its agents share: the [`Matrix`], the
-//! messages over HTTP (operator to runner in [`runner`], runner to agents in [`agent`]) and the
-//! results ([`result`]). The results are also the lines after `MUXBENCH ` in the runner's log.
-//! [`load`] has the report of a load, which the tests of faults read.
+//! The types that the operator, the benchmark runner and its agents share:
+//! - the [`Matrix`]
+//! - the messages over HTTP from the operator to the runner ([`runner`])
+//! - the messages over HTTP from the runner to the agents ([`agent`])
+//! - the results ([`result`])
 //!
-//! The crate has only types with their bounds and checks. It uses no socket, no process and no
+//! The results are also the lines after `MUXBENCH ` in the runner's log. [`load`] has the report of
+//! a load, which the tests of faults read.
+//!
+//! The crate has only types with their bounds and checks. The crate uses no socket, process or
 //! clock. The servers and clients are in `bench/src` and `operator/src/benchmark_controller.rs`.
 //! Fields are `snake_case` with the unit last, as in `docs/benchmarks.md`.
 

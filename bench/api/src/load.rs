@@ -41,8 +41,8 @@ pub enum Failure {
     Broken,
 }
 
-/// Failures of one kind. The time of a failure is the time when its connection began, or when the
-/// stream was lost.
+/// Failures of one kind. The time of a failure is the time at which the short connection began, or
+/// at which the long stream was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     /// Number of failures.

@@ -1,7 +1,8 @@
 //! The matrix: the cells of a benchmark, their order, and the runner's flags for them.
 //!
-//! The order is the same everywhere. Environments are ordered by one-way delay, then by tuning.
-//! Cells of an environment are ordered by number of connections, then by route.
+//! The order of environments and cells is the same in the operator, the runner and the results.
+//! Environments are ordered by one-way delay, then by tuning. Cells of an environment are ordered
+//! by number of connections, then by route.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +29,7 @@ pub enum Path {
     /// From client to server without a tunnel, with the same emulated delay and sysctls as the
     /// gateways.
     Direct,
-    /// Through the tunnel; client and server have kernel defaults.
+    /// Through the tunnel. Client and server have the kernel's default sysctls.
     Tunnel,
     /// As IP packets through the interfaces of the tunnel's gateways. Client and server run in the
     /// gateways' pods.
@@ -191,8 +192,8 @@ pub enum MatrixError {
         /// The invalid name.
         value: String,
     },
-    /// A matrix has one route with IP packets, so it must have exactly one protocol that carries
-    /// them.
+    /// A matrix with the path Network has one route of IP packets, so it must have exactly one
+    /// protocol that carries IP packets.
     #[error(
         "paths has Network, which needs exactly one of the protocols Native and QUIC; protocols has {0} of them"
     )]
@@ -276,8 +277,8 @@ impl Matrix {
         environments
     }
 
-    /// The routes of each environment: the paths in their order. The tunnel has one route for each
-    /// protocol, the network has one route.
+    /// The routes of each environment, in the order of their paths. The tunnel has one route for
+    /// each protocol. The direct path and the network have one route each.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
         let of_path = |path: &Path| match path {
@@ -288,8 +289,8 @@ impl Matrix {
         self.paths.iter().flat_map(of_path).collect()
     }
 
-    /// Whether UDP and ping-pong are measured on `route`: on the network, and on the direct path
-    /// for comparison.
+    /// Whether UDP and ping-pong are measured on `route`. They are measured on the network, and on
+    /// the direct path for comparison.
     #[must_use]
     pub fn measures_datagrams(&self, route: &Route) -> bool {
         self.paths.contains(&Path::Network) && route.path() != Path::Tunnel

@@ -1,6 +1,6 @@
 //! The results: a [`Cell`] for each cell of the matrix, and a [`Summary`] for the benchmark. As
-//! JSON with a `type` ([`Record`]) they are the lines after `MUXBENCH ` in the runner's log, and
-//! the lines of the results ConfigMap.
+//! JSON with a `type` ([`Record`]), both are lines after `MUXBENCH ` in the runner's log, and lines
+//! of the results ConfigMap.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub enum Status {
     Refused,
 }
 
-/// Median and range over the rounds.
+/// Median and range of a cell's rates over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median. Of an even number of values, it is the mean of the middle two.
@@ -105,14 +105,15 @@ pub struct Cell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_direct: Option<f64>,
     /// Median divided by the median of the untuned direct cell with the same delay and connections.
-    /// Absent if that cell has no figure, or ends after this cell.
+    /// Absent if that cell has no figure, or if it is measured after this cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_untuned_direct: Option<f64>,
     /// CPU seconds of both gateways for 10^9 bytes of payload, warm-up included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
-    /// Datagrams at a fixed rate on the path of the cell, the same in all cells of a path and an
-    /// environment. Present on the network and on the direct path, if the network is measured.
+    /// Datagrams at a fixed rate on the path of the cell. All cells of the same path and
+    /// environment have the same figures. Present on the network and on the direct path, if the
+    /// network is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
     /// Round trips on the idle path of the cell; present if `udp` is present.
@@ -136,8 +137,8 @@ pub struct Cell {
     /// (direct).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
-    /// Greatest number of carriers that were up before or after a run, over all entry gateways
-    /// (tunnel, network).
+    /// Greatest number of carriers, counted before and after each run, summed over all entry
+    /// gateways (tunnel, network).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<u32>,
     /// Effective sysctls at the ends of the delayed path: of the gateways (tunnel, network) or of

@@ -9,8 +9,8 @@
 //! | `PUT /v1/finished` | none | [`State`]; the runner ends when all cells are done |
 //!
 //! The operator offers environments in the order of [`crate::Matrix::environments`]. A repeated
-//! offer of a running or finished environment changes nothing. So a restarted operator reads the
-//! state and continues.
+//! offer of a running or finished environment changes nothing, so a restarted operator can read the
+//! state and continue.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,8 +59,8 @@ pub struct Tunnel {
     pub protocol: String,
     /// The agents at the ends of the tunnel. Several tunnels may use the same agents.
     pub pair: Pair,
-    /// URLs of the gateways' status documents, `http://ADDR:PORT/status`. Without them the results
-    /// have no CPU time.
+    /// URLs of the gateways' status documents, `http://ADDR:PORT/status`. If the list is empty, the
+    /// results have no CPU time.
     #[serde(default)]
     pub gateway_status_urls: Vec<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! The order of the runs: each environment has rounds, each round has every cell, and each cell
 //! runs both builds one after the other, as a pair. [`paired`] judges the pairs, and
-//! [`plan::paired`] lists the measurements. A row misses its target unless every round has figures.
+//! [`plan::paired`] lists the measurements. If a round has no figures, its row misses its target.
 
 use std::{fs, path::Path, process::ExitCode, time::Instant};
 
@@ -30,11 +30,12 @@ const NAME_WIDTH: usize = 60;
 /// Measures both builds, prints a line for each row, and writes the JSON lines.
 ///
 /// # Errors
-/// If no measurement is possible. If a run fails, only its row misses its target.
+/// If no measurement is possible at all. The failure of one run is no error: the row of the run
+/// then misses its target.
 pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     let (output, logs) = prepare(args)?;
     let mut programs = args.programs()?;
-    // The path is absolute, because the gateways have their own working directory.
+    // Makes the path absolute, because the gateways have their own working directory.
     let other = fs::canonicalize(other).with_context(|| {
         format!(
             "cannot find the muxgate to compare with, {}",
@@ -227,7 +228,7 @@ struct Line<'a> {
     this: Option<f64>,
     /// The median of the other build.
     other: Option<f64>,
-    /// The median ratio of the pairs; larger is better.
+    /// The median ratio of the pairs. A larger ratio is better.
     ratio: Option<f64>,
     /// The lower end of the ratio's 95 % interval.
     low: Option<f64>,
@@ -268,7 +269,7 @@ fn table(lines: &[Line<'_>], pairs: u32) -> String {
     text
 }
 
-/// Writes the lines. They replace the lines of an earlier run.
+/// Writes the lines, which replace the lines of an earlier run.
 fn write(lines: &[Line<'_>], path: &Path) -> Result<()> {
     let mut text = String::new();
     for line in lines {

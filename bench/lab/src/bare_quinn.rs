@@ -1,9 +1,9 @@
-//! `muxlab quinn`: bulk from one process to another over quinn, without a gateway. It shows the
-//! greatest rate that the library permits a QUIC gateway.
+//! `muxlab quinn`: bulk from one process to another over quinn, without a gateway. The rate is an
+//! upper bound for a QUIC gateway that uses this library.
 //!
-//! The receiver listens for QUIC. The sender listens for orders over TCP, so that the sender
-//! already runs when an order arrives, like a gateway. An order is a line with the number of
-//! streams, the seconds of warm-up and the measured seconds. The sender answers with the sum of the
+//! The receiver listens for QUIC. The sender listens for orders over TCP. So the sender, like a
+//! gateway, already runs when a measurement begins. An order is a line with the number of streams,
+//! the seconds of warm-up and the measured seconds. The sender answers with the sum of the
 //! receivers' counts. Each process has one thread. The settings equal muxgate's settings, except
 //! that the windows do not limit the rate.
 

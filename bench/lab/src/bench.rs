@@ -148,8 +148,8 @@ impl<'a> Bench<'a> {
 
     /// The cost of the gateways: CPU time for `bytes` of payload, and peak memory.
     ///
-    /// A peer that ended together with its last client has no such figures. If a gateway of muxgate
-    /// has ended, the run fails.
+    /// A peer may end together with its last client, and then has no such figures. If a gateway of
+    /// muxgate has ended, the run fails.
     fn cost(&self, running: &mut Running, bytes: u64, used: Duration) -> Result<Figures> {
         let mut cost = Figures::new();
         if running.system == System::Direct {
@@ -173,7 +173,8 @@ impl<'a> Bench<'a> {
         Ok(cost)
     }
 
-    /// User-space CPU time of the measured system and of the lab itself.
+    /// User-space CPU time of the measured system and of the lab itself, which is not work of other
+    /// programs.
     fn own_time_in_programs(&self, running: &Running) -> Result<Duration> {
         let mut alive = running.pids();
         alive.extend(self.server.pids());

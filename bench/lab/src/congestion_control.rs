@@ -36,16 +36,17 @@ pub(crate) fn namespace_with(congestion_control: &str) -> Result<Namespace> {
 }
 
 /// A namespace accepts as its default only a congestion control that the machine allows to all
-/// users. This type allows one more congestion control while the default is set. The file is opened
-/// in the machine's namespace, so a later write also changes the machine's namespace.
+/// users. While the lab sets the default, this type allows one more congestion control. The type
+/// opens the sysctl's file in the machine's namespace, so its later write also changes the
+/// machine's namespace.
 struct Allowed {
     file: File,
     before: String,
 }
 
 impl Allowed {
-    /// Returns `None` if the congestion control is already allowed, or cannot be allowed. In the
-    /// second case, setting the default fails.
+    /// Returns `None` if the congestion control is already allowed, or if it cannot be allowed. If
+    /// it cannot be allowed, setting the default fails later.
     fn add(congestion_control: &str) -> Option<Self> {
         let before = fs::read_to_string(ALLOWED).ok()?;
         if before

@@ -1,6 +1,6 @@
 //! The lab's own load: `muxlab serve` on the server's side, `muxlab load` on the client's side.
 //!
-//! It measures figures that iperf does not measure. Each kind of load has a file. A load is a
+//! The load measures figures that iperf does not measure. Each kind of load has a file. A load is a
 //! separate process in the client's namespace, which prints an [`Outcome`] as a line of JSON.
 //! [`wire`] has the requests of clients.
 

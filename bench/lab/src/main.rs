@@ -1,6 +1,6 @@
-//! `muxlab` measures the data plane alone, on loopback and in network namespaces. It compares the
-//! data plane with a direct connection, plain relays, and peers that are installed on this machine.
-//! `make bench` runs `muxlab`.
+//! `muxlab` measures the data plane alone, on loopback and in network namespaces. `muxlab` compares
+//! the data plane with a direct connection, plain relays, and peers. Peers are programs of other
+//! projects that are installed on this machine. `make bench` runs `muxlab`.
 //!
 //! `muxlab` reads flags ([`cli`]), and prints tables and verdicts for people and JSON lines for
 //! programs ([`report`], [`verdict`]). [`plan`] lists the measurements, [`run`] has their order,

@@ -14,16 +14,16 @@ pub(crate) enum Metric {
     P50Us,
     /// 99th percentile of the time of an exchange, microseconds.
     P99Us,
-    /// Rate of bulk during the exchanges, relative to the rate of bulk alone, per cent.
+    /// Rate of bulk during the exchanges, in per cent of the rate of bulk alone.
     BulkPercent,
     /// Connections opened, used and closed per second.
     OpensS,
-    /// Rate of readers next to a stalled reader, relative to their rate without a stalled reader,
-    /// per cent.
+    /// Rate of readers next to a stalled reader, in per cent of their rate without a stalled
+    /// reader.
     OthersPercent,
     /// Jain's index of fairness.
     Jain,
-    /// Rate of both directions together, relative to the rate of one direction alone, per cent.
+    /// Rate of both directions together, in per cent of the rate of one direction alone.
     DuplexPercent,
     /// Seconds in which at least one direction made no progress.
     StalledSeconds,
@@ -35,7 +35,8 @@ pub(crate) enum Metric {
     WrongBytes,
     /// Longest time after a cut in which a stream received nothing, milliseconds.
     StallMs,
-    /// Longest stall after a cut, minus the time until all carriers were up again, milliseconds.
+    /// Longest stall after a cut minus the time from the cut until all carriers were up again,
+    /// milliseconds.
     BeyondReconnectMs,
     /// Longest time from a cut until all carriers were up again, milliseconds.
     ReconnectMs,

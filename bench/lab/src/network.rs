@@ -25,15 +25,16 @@ const TUNED: [(&str, &str); 2] = [
     ("net/ipv4/tcp_wmem", "4096 65536 67108864"),
 ];
 
-/// The pinned sysctls of client and server on [`Topology::Wan20`]. They are pinned because kernels
-/// have different defaults: the maximum of `tcp_rmem` in Linux 6.18 is 32 MiB.
+/// The values of the sysctls in [`TUNED`] for client and server on [`Topology::Wan20`]. The values
+/// are pinned because kernels have different defaults: the maximum of `tcp_rmem` in Linux 6.18 is
+/// 32 MiB.
 const PINNED: [&str; 2] = ["4096 131072 6291456", "4096 16384 4194304"];
 
 /// The network of a topology.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) topology: Topology,
-    /// One namespace for all places, or one namespace for each place.
+    /// Either one namespace for all places, or one namespace for each place.
     namespaces: Vec<Namespace>,
     /// The kernel's default values of the sysctls in [`TUNED`].
     defaults: [String; 2],
@@ -64,7 +65,8 @@ impl Network {
         };
         for namespace in &this.namespaces {
             namespace.set("net/ipv4/ip_local_port_range", PORT_RANGE)?;
-            // Ports of ended connections are reused after one second, on every topology.
+            // Makes the kernel reuse ports of ended connections after one second, on every
+            // topology.
             namespace.set("net/ipv4/tcp_tw_reuse", "1")?;
         }
         let first = this.namespace(Place::Client);
@@ -84,8 +86,9 @@ impl Network {
         &self.namespaces[place as usize % self.namespaces.len()]
     }
 
-    /// Sets the sysctls of the topology in each namespace. `direct`: whether client and server,
-    /// instead of the gateways, are at the ends of the delayed link.
+    /// Sets the sysctls of the topology in each namespace. `direct`: whether the measured path is
+    /// the direct path, so that client and server, not the gateways, are at the ends of the delayed
+    /// link.
     ///
     /// # Errors
     /// If the kernel rejects a value.
@@ -231,7 +234,8 @@ impl Network {
 }
 
 /// The impairment flags of muxwan. Each end impairs arriving packets, so the two ends cover both
-/// directions. With loss or a rate, muxwan lets the kernel cut super-packets into frames first.
+/// directions. With loss or a rate, muxwan makes the kernel segment super-packets into frames
+/// first.
 fn impairments(topology: Topology) -> String {
     let delay = format!(" --delay {}ms", topology.one_way_delay_ms());
     match topology {

@@ -3,7 +3,7 @@
 //!
 //! Input: the figures of both builds, one pair per round. Output: the median ratio with an interval
 //! ([`interval`]), and whether the interval reaches the target ([`Interval::is_met`]). If the
-//! machine is slow for a minute, both builds of a pair are slow, so the ratio is not affected.
+//! machine is slow for a minute, both builds of a pair are slow, so their ratio does not change.
 //! [`crate::against`] runs the builds.
 
 use muxbench::statistics::spread;
@@ -57,8 +57,8 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Whether the interval reaches [`RATIO_MIN`], so that the figures do not show that this build
-    /// is slower.
+    /// Whether the interval reaches [`RATIO_MIN`]. If it does, the figures give no evidence that
+    /// this build is slower.
     pub(crate) fn is_met(&self) -> bool {
         self.high >= RATIO_MIN
     }
@@ -113,8 +113,9 @@ mod tests {
         assert_eq!(ratio(Metric::CpuSPerGb, 0.2, 0.4), 2.0);
     }
 
-    /// The exact bootstrap distribution of the median of nine: the median of a resample is at most
-    /// the k-th least figure if at least five of nine draws are among the k least figures.
+    /// Compares with the exact bootstrap distribution of the median of nine. The median of a
+    /// resample is at most the k-th least figure if at least five of nine draws are among the k
+    /// least figures.
     #[test]
     fn the_interval_of_nine_pairs_is_the_exact_one() {
         let at_most = |least: u32| -> f64 {

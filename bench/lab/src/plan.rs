@@ -56,8 +56,8 @@ pub(crate) fn environments(selection: &Selection) -> Vec<Environment> {
         .collect()
 }
 
-/// The environments of a comparison of two builds. Their ping-pong has no concurrent bulk, because
-/// bulk spreads the times of exchanges, which would hide differences.
+/// The environments of a comparison of two builds. Their ping-pong runs without concurrent bulk.
+/// With bulk, the times of exchanges vary so much that they hide differences.
 pub(crate) fn paired(selection: &Selection) -> Vec<Environment> {
     fn or<T: Clone>(chosen: &Option<Vec<T>>, default: &[T]) -> Option<Vec<T>> {
         Some(chosen.clone().unwrap_or_else(|| default.to_vec()))
@@ -86,7 +86,8 @@ fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
         let default = scenario.connections(topology);
         let connections: &[u32] = match &selection.connections {
             Some(chosen) if scenario.is_bulk() => chosen,
-            // Over the WAN, one carrier shows the effect of a congestion control.
+            // Over the WAN, systems with one carrier are sufficient to show the effect of a
+            // congestion control.
             _ if scenario.is_bulk() && topology.is_wan() && !usual => &[1],
             _ if scenario.is_bulk() && !usual => &[1, 10],
             _ => default,
@@ -249,8 +250,8 @@ const PACKETS: [System; 12] = [
     System::Openvpn,
 ];
 
-/// Systems that carry UDP. Stream forwards are left out. Systems with several queues are left out,
-/// too, because one flow uses one queue.
+/// Systems that carry UDP. The list has no stream forwards. It has no systems with several queues
+/// either, because the scenario has one flow, which uses one queue.
 const UDP_PACKETS: [System; 8] = [
     System::Direct,
     System::MuxgateTun,

@@ -1,8 +1,9 @@
 //! Processes of a run. The processes start inside a namespace and write a log. A process ends when
 //! its value is dropped, and the kernel ends it if `muxlab` itself ends in any way.
 //!
-//! For the kernel to end the program, `muxlab child` ([`become_child`]) requests a signal at the
-//! end of its parent. Then `muxlab child` executes the program, so the process id stays the same.
+//! Each program starts through `muxlab child` ([`become_child`]), which requests that the kernel
+//! sends it a signal when its parent ends. Then `muxlab child` executes the program, so the process
+//! id stays the same.
 
 use std::{
     env,
@@ -56,7 +57,8 @@ pub(crate) fn become_child(args: &ChildArgs) -> Result<()> {
         .with_context(|| format!("cannot start {program}"))
 }
 
-/// The path of a program. A `name` with a folder is the path; otherwise `name` is searched on PATH.
+/// The path of a program. A `name` with a folder is already the path. Any other `name` is searched
+/// on PATH.
 ///
 /// # Errors
 /// [`NOT_FOUND`].
@@ -182,7 +184,7 @@ pub(crate) struct Finished {
 fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut text = Vec::new();
-        // The bytes before a read error are still useful.
+        // Ignores a read error, because the bytes before it are still useful.
         let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     })

@@ -1,5 +1,6 @@
 //! `muxlab relay`: forwards connections one to one, without a mux. As a control, the relay shows
-//! the greatest rate of a gateway on this machine. Two relays in a row are a system.
+//! the greatest rate that a gateway can reach on this machine. Two relays in a row are one of the
+//! compared systems.
 //!
 //! The relay has one thread, and a task for each connection. Copying uses a buffer of 128 KiB per
 //! direction. Splicing uses the code of a rendezvous ([`join`]) with a pipe of 1 MiB.

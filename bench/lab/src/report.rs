@@ -127,7 +127,7 @@ impl Conditions {
 }
 
 impl Report {
-    /// The row of `key`. The function creates a missing row.
+    /// The row of `key`. If the row is missing, the function creates it.
     pub(crate) fn row_mut(&mut self, key: Key) -> &mut Row {
         let index = self.rows.iter().position(|row| row.key == key);
         let index = index.unwrap_or_else(|| {
@@ -137,7 +137,7 @@ impl Report {
         &mut self.rows[index]
     }
 
-    /// The row of another system in the same cell.
+    /// The row of `system` in the cell of `row`.
     pub(crate) fn beside(&self, row: &Row, system: System) -> Option<&Row> {
         let key = Key {
             system,
@@ -156,7 +156,7 @@ impl Report {
         Some(row.median(metric)? - self.beside(row, to)?.median(metric)?)
     }
 
-    /// Whether all rows have figures. Peers that are not installed need none.
+    /// Whether all rows have figures. Rows of peers that are not installed do not count.
     pub(crate) fn is_complete(&self) -> bool {
         self.rows.iter().all(|row| {
             let excused = |reason: &String| row.key.system.is_peer() && reason == NOT_FOUND;

@@ -1,5 +1,6 @@
 //! The order of a run: each environment has rounds, each round has every cell, and each cell runs
-//! its systems in turn. If the machine is slow for a minute, all systems of a cell are affected.
+//! its systems in turn. If the machine is slow for a minute, the slow minute affects all systems of
+//! a cell.
 
 use std::{
     fs,
@@ -31,7 +32,8 @@ const GATE_DUPLEX_SECONDS: u32 = 60;
 /// Measures the selection, prints the tables and the verdicts, and writes the JSON lines.
 ///
 /// # Errors
-/// If no measurement is possible. If a system fails, its row has the reason.
+/// If no measurement is possible at all. The failure of one system is no error: the row of the
+/// system then has the reason.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let (output, logs) = prepare(args)?;
     let programs = args.programs()?;
@@ -90,12 +92,13 @@ pub(crate) fn prepare(args: &RunArgs) -> Result<(PathBuf, PathBuf)> {
     );
     let output = args.output();
     let folder = output.parent().context("--output has no folder")?;
-    // The path is absolute, because some systems change their working directory.
+    // Makes the path absolute, because some systems change their working directory.
     let folder = path::absolute(folder).context("cannot find the folder of --output")?;
     let logs = folder.join("logs");
     fs::create_dir_all(&logs)
         .with_context(|| format!("cannot create the folder {}", logs.display()))?;
-    // The processes of a run inherit this limit. Gateways with 10,000 streams need it, too.
+    // Raises the limit of open files. The processes of a run inherit the limit, and gateways with
+    // 10,000 streams need it.
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
     Ok((output, logs))

@@ -22,7 +22,7 @@ use crate::{
     topology::Topology,
 };
 
-/// Number of idle streams. It is below the limit of open files of a process.
+/// Number of idle streams. The number is below the limit of open files of a process.
 const IDLE_STREAMS: u32 = 10_000;
 /// Number of streams that the client does not read.
 const STALLED_STREAMS: u32 = 1_000;
@@ -34,7 +34,8 @@ const CUT_STREAMS: u32 = 1_000;
 const CUTS: u32 = 100;
 /// Number of cuts in the scenario with little memory, which measures the peak memory.
 const CUTS_SMALL: u32 = 30;
-/// `memory.receive` with little memory. 1,000 streams have twice as many bytes in flight.
+/// `memory.receive` in the scenario with little memory: half of the bytes that 1,000 streams have
+/// in flight.
 pub(crate) const SMALL_RECEIVE_BYTES: u64 = 32 << 20;
 /// `memory.retain` with little memory or with stalled streams.
 pub(crate) const SMALL_RETAIN_BYTES: u64 = 16 << 20;
@@ -55,8 +56,9 @@ const OPENS_AT_ONCE: u32 = 64;
 /// Seconds until rates settle at an RTT of 100 ms, because slow start takes many round trips to
 /// reach large windows.
 const WAN_WARM_UP_SECONDS: u32 = 4;
-/// Seconds of warm-up on a path that changes or is shared. This covers the time until the change,
-/// and the time until a gateway, which uses 10 s of samples, has adapted its windows.
+/// Seconds of warm-up on a path that changes or is shared. The warm-up covers the time until the
+/// change, and the time until a gateway has adapted its windows. A gateway uses 10 s of samples for
+/// its windows.
 const CHANGE_WARM_UP_SECONDS: u32 = CHANGE_AFTER_SECONDS + 20;
 /// Seconds until the path changes.
 const CHANGE_AFTER_SECONDS: u32 = 5;
@@ -226,8 +228,9 @@ impl Scenario {
     }
 
     /// The greatest number of rounds with this scenario. A figure needs all rounds, or three rounds
-    /// if the scenario has many rows. A yes-or-no result needs one round, because a round repeats
-    /// the check a hundred times or for many streams.
+    /// in a scenario with many rows. A yes-or-no result needs one round, because one round repeats
+    /// the check a hundred times or for many streams. A scenario whose path changes or is shared
+    /// also has one round.
     pub(crate) fn rounds_max(self) -> u32 {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,

@@ -1,9 +1,9 @@
 //! The compared systems: a direct connection, MuxTunnel's relays as controls, its gateways, and the
-//! installed peers. For each kind of system, a file starts the processes.
+//! installed peers. Each kind of system has a file that starts its processes.
 //!
 //! A system forwards the ports of all [`Service`]s, or carries IP packets between client and
-//! server. A system is up after an exchange with the echo server. The lab runs one system at a
-//! time, so all systems use the same ports.
+//! server. A system counts as started after an exchange with the echo server through it. The lab
+//! runs one system at a time, so all systems use the same ports.
 
 mod chisel;
 mod envoy;
@@ -369,7 +369,7 @@ impl System {
     /// carries bytes.
     ///
     /// # Errors
-    /// `not found` if a program is missing; otherwise the failure, with the folder of the logs.
+    /// `not found` if a program is missing. Otherwise the failure, with the folder of the logs.
     pub(crate) fn start(
         self,
         network: &Network,

@@ -9,7 +9,7 @@
 //! Systems that carry IP packets run in the gateways' namespaces. Their TUN interfaces are in the
 //! namespaces of client and server.
 //!
-//! This module has only names, links and addresses; [`crate::network`] creates the network.
+//! This module has only names, links and addresses. [`crate::network`] creates the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -22,7 +22,8 @@ pub(crate) const WAN_DELAY_MS: u32 = 50;
 const NEARER_DELAY_MS: u32 = 20;
 /// One-way delay after the change, in milliseconds.
 pub(crate) const CHANGED_DELAY_MS: u32 = 60;
-/// Number of a client's source addresses, so that a high rate of opens does not run out of ports.
+/// Number of source addresses of the client. With one address, a high rate of opens would use up
+/// all ports.
 pub(crate) const SOURCES: u8 = 8;
 /// The four places of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +184,7 @@ pub(crate) struct Addresses {
     pub(crate) server: Ipv4Addr,
 }
 
-/// A veth pair. The number of the link is the third part of its network's address.
+/// A veth pair. The number of the link is the third byte of its network's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Near = 1,

@@ -31,7 +31,7 @@ struct Stat {
     cpu: Cpu,
 }
 
-/// CPU time of these processes so far. Processes that have ended are left out.
+/// CPU time of these processes so far, without processes that have ended.
 pub(crate) fn cpu(pids: &[u32]) -> Cpu {
     pids.iter().filter_map(|pid| Some(stat(*pid)?.cpu)).sum()
 }
@@ -73,8 +73,8 @@ fn stat(pid: u32) -> Option<Stat> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The parent is field 4; `utime` and `stime` are fields 14 and 15. The name in field 2 can contain
-/// spaces and brackets.
+/// The parent is field 4, `utime` is field 14, and `stime` is field 15. The name in field 2 can
+/// contain spaces and brackets.
 fn parse(stat: &str) -> Option<Stat> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
@@ -96,9 +96,9 @@ fn parse_peak_rss(status: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The time that all processors together spent in user space, or that the hypervisor took. The
-/// measured systems work mostly in the kernel. Compilers and similar programs work in user space,
-/// so this time shows the load by other programs.
+/// The time that all processors together spent in user space, plus the time that the hypervisor
+/// took. The measured systems work mostly in the kernel, while compilers and similar programs work
+/// in user space. So this time shows the load by other programs.
 ///
 /// # Errors
 /// If `/proc/stat` has an unexpected format.

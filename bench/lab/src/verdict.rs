@@ -36,7 +36,7 @@ enum Measure {
     Added(Metric, System),
     /// The value in microseconds minus the round-trip time of the idle direct path.
     BeyondRtt(Metric),
-    /// The value divided by the lower of two values: a constant, and this share of another system's
+    /// The value divided by the lower of two values: a constant, and a share of another system's
     /// value.
     OfLower(Metric, f64, f64, System),
 }

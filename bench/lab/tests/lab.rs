@@ -1,6 +1,6 @@
 //! Tests the lab's parts with real sockets: each load with the server, both relays in a lab run,
-//! and the processes of a killed lab. Needs root, `ip` and `iperf`. If a requirement is missing, a
-//! test fails and names the requirement.
+//! and the processes of a killed lab. The tests need root, `ip` and `iperf`. If a requirement is
+//! missing, a test fails and names the requirement.
 
 // Clippy's exception for tests does not apply to helpers of integration tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -23,7 +23,8 @@ use muxtunnel_testkit::port::free_port;
 use muxtunnel_testkit::wait::{PATIENCE, until};
 use serde_json::Value;
 
-/// An environment variable that marks the processes of a test, also after their parent has ended.
+/// An environment variable that marks the processes of a test. The mark remains after the parent of
+/// a process has ended.
 const MARK: &str = "MUXLAB_TEST";
 
 fn muxlab(arguments: &str) -> Command {
@@ -147,7 +148,7 @@ fn the_time_of_an_exchange_is_the_paths_and_the_bulk_beside_it_is_set_against_it
     let line = "ping-pong --bulk 1 --seconds 1 --warm-up-seconds 0";
     let outcome = load(&format!("{line} --server {}", server.address), path);
     let p50_us = figure(&outcome, "p50_us");
-    // The histogram is exact to three digits.
+    // The limits are wide, because the histogram is exact to three digits only.
     assert!(
         p50_us >= 0.999 * ANSWER_DELAY.as_micros() as f64,
         "{p50_us}"

@@ -10,17 +10,18 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of connections at a time. Further connections wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 16;
-/// A connection that is silent this long is closed.
+/// The agent closes a connection that sends no byte for this long.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of bytes echoed at a time.
 const CHUNK_BYTES: usize = 4096;
-/// Pause after a failed accept, so that a lasting failure (no free file descriptor) does not spin.
+/// Pause after a failed accept, so that the loop does not take all CPU time during a lasting
+/// failure, such as a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Echoes until cancelled.
 ///
 /// # Errors
-/// Only if the semaphore is closed, which does not happen.
+/// An error occurs only if the semaphore is closed. This does not happen.
 pub(super) async fn serve(listener: TcpListener) -> anyhow::Result<()> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {

@@ -13,8 +13,8 @@ use super::lines::for_each_line;
 use super::process;
 use crate::iperf::{Tail, is_complaint};
 
-/// Time-out of a client after the requested seconds. It is long, because buffers drain at the
-/// path's rate.
+/// Time-out of a client after the requested seconds. The time-out is long, because buffers drain at
+/// the path's rate.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of reported error lines.
 const COMPLAINTS_MAX: usize = 8;

@@ -40,12 +40,12 @@ impl IperfServer {
         arguments.extend(request.udp.then_some("-u"));
         let (child, stdout, stderr) = process::start(iperf, &arguments)?;
         let (sender, mut receiver) = watch::channel(Receiver::default());
-        // The task ends with the process, whose outputs it reads.
+        // The task reads the outputs of the process, so it ends with the process.
         tokio::spawn(async move {
             let take = |line: &str| sender.send_modify(|receiver| receiver.handle_line(line));
             tokio::join!(for_each_line(stdout, take), for_each_line(stderr, take));
         });
-        // The state below shows whether iperf listens or has failed.
+        // The result is ignored, because the state below shows whether iperf listens or has failed.
         let settled = receiver.wait_for(|r| r.is_listening() || r.bind_error().is_some());
         let in_time = tokio::time::timeout(LISTEN_TIMEOUT, settled).await.is_ok();
         let state = receiver.borrow().clone();

@@ -1,5 +1,6 @@
 //! The state of the runner: phases, offers, ended cells. Requests of the operator and results of
-//! measurements change the state, and the [`State`] document shows it. No socket, no clock.
+//! measurements change the state, and the [`State`] document shows the state. The module uses no
+//! socket and no clock.
 
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Environment, Offer, Pair, Phase, State};

@@ -14,12 +14,12 @@ use super::transfer::{complaints, transfer};
 use crate::http_client::Client;
 use crate::statistics::{percentile, rounded};
 
-/// Least duration of UDP in seconds. iperf prints a total only after the line of a whole second,
-/// which a run of one second can miss by a few microseconds.
+/// Least duration of UDP in seconds. iperf prints a total only after the line of a whole second. A
+/// run of one second can end a few microseconds too early for that line.
 const UDP_SECONDS_MIN: u32 = 2;
 
-/// Measures UDP and ping-pong. A failure becomes the trouble of the route, so the cells of the
-/// route are not measured.
+/// Measures UDP and ping-pong. A failure is stored as the reason (`trouble`) why the route cannot
+/// be measured, so the cells of the route are not measured.
 pub(super) async fn measure(client: &Client, matrix: &Matrix, survey: &mut Survey) {
     if let Err(error) = fill(client, matrix, survey).await {
         survey.trouble = Some(Unavailable {

@@ -22,14 +22,14 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time-out for all probes of a path: enough for the largest delay on a busy machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time-out for the first probe of a path. After the pods are ready, every node needs a short time
-/// to learn the entry's Service, which refuses connections until then.
+/// to configure the entry's Service. Until then, the Service refuses connections.
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between attempts of the first probe.
 const FIRST_PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// Least number of measurements before a round trip is judged as wrong, because other load on the
 /// machine can falsify a measurement.
 const PROBE_ATTEMPTS_MIN: u32 = 3;
-/// Time until which further measurements begin if a round trip is wrong.
+/// If a round trip is wrong, further measurements begin until this time has passed.
 const PROBING: Duration = Duration::from_secs(20);
 /// Pause between two measurements.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
@@ -131,7 +131,7 @@ impl Survey {
     async fn fill_from_gateways(&mut self, client: &Client) -> anyhow::Result<()> {
         let statuses = gateway_statuses(client, &self.gateway_status_urls).await?;
         self.carriers = carriers(&statuses);
-        // Take the figures of the entry, because its sending side has the delay.
+        // Takes the figures of the entry, because the delay is on the entry's sending side.
         let mut entries = statuses.iter().filter(|status| status.role == Role::Entry);
         if let Some(entry) = entries.next() {
             self.sysctls = entry.sysctls.clone();

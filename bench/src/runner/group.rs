@@ -1,6 +1,6 @@
 //! Measures the cells that differ only in their route. In each round every route has one run, and
-//! the order of the routes rotates from round to round. So a slow minute of the machine affects all
-//! routes.
+//! the order of the routes rotates from round to round. So if the machine is slow for a minute,
+//! this affects all routes.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -73,7 +73,7 @@ pub(super) async fn measure(
                 measure_run(work, &mut cells[cell]).await,
             ));
         }
-        // Sort by the order of the cells, not of the runs.
+        // Sorts by the order of the cells, not by the order of the runs.
         figures.sort_by_key(|(route, _)| group.iter().position(|cell| cell.route == **route));
         let line = round_line(total, round + 1, work.matrix.rounds, &figures);
         work.say(&format!("{line}; {}", work.pace.left()))?;
@@ -254,7 +254,7 @@ pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Ce
     }
 }
 
-/// Ends a cell without a figure; the reason is cut to [`REASON_BYTES_MAX`].
+/// Ends a cell without a figure, and cuts the reason to [`REASON_BYTES_MAX`].
 pub(super) fn mark(cell: &mut Cell, status: Status, code: &str, reason: &str) {
     let mut end = reason.len().min(REASON_BYTES_MAX);
     while !reason.is_char_boundary(end) {

@@ -37,7 +37,8 @@ pub(super) async fn transfer(
     let url = format!("{}/v1/client", pair.client_url);
     let sent = client.post::<ClientReport>(&url, request, deadline).await;
 
-    // The server is stopped even if the client failed; otherwise its port stays in use.
+    // The server is stopped even if the client failed, because otherwise its port would stay in
+    // use.
     let all_sent = sent
         .as_ref()
         .is_ok_and(|report| report.complaints.is_empty());

@@ -1,5 +1,6 @@
-//! The tunnel and the direct path side by side, for clients and servers with kernel defaults: the
-//! throughput of an application without the tunnel and with it.
+//! Compares the throughput of the tunnel with the throughput of the direct path, for clients and
+//! servers with the kernel's default sysctls: the throughput of an application with and without the
+//! tunnel.
 
 use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::result::Cell;

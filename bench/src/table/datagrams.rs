@@ -12,7 +12,7 @@ const HEAD: [&str; 5] = [
     "----------------+--------+------------------+----------------------+-------------------------",
 ];
 
-/// The rows; rows without a delay come last. Empty if no cell has figures of datagrams.
+/// The rows. Rows without a delay come last. Empty if no cell has figures of datagrams.
 pub(super) fn render(cells: &[Cell]) -> Vec<String> {
     let measured = cells.iter();
     let measured = measured.filter(|cell| cell.udp.is_some() || cell.ping_pong.is_some());

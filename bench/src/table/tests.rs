@@ -18,7 +18,7 @@ type Row = (
     u32,
 );
 
-/// The cells without a delay come first: a spec may have this order.
+/// In this test, the cells without a delay come first, because a spec may have this order.
 #[rustfmt::skip]
 const MEASURED: [Row; 15] = [
     ("direct", 0, "None", 1, (7100.0, 4781.0, 8573.0), 0.03, 0.0, 0),

@@ -1,6 +1,6 @@
 //! The examples at the end of each command's `--help`. A test parses them.
 
-/// Examples by the path of their command. `muxtunnel` is replaced by the program's name.
+/// Examples by the path of their command. The program replaces `muxtunnel` in them by its own name.
 pub(super) const EXAMPLES: &[(&[&str], &str)] = &[
     (
         &[],

@@ -168,7 +168,7 @@ mod tests {
             "/../charts/tests/golden/default.yaml"
         );
         let text = std::fs::read_to_string(golden).unwrap();
-        // The objects of `helm test` are left out.
+        // The list needs no objects of `helm test`.
         let documents = text.split("\n---\n");
         let made = documents.filter(|document| !document.contains("helm.sh/hook: test"));
         let kinds = made.filter_map(|document| {

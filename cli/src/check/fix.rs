@@ -15,8 +15,8 @@ const RELEASE: &str = muxtunnel_contract::labels::INSTANCE;
 
 /// The command that installs the chart from this checkout. If a release exists, the command
 /// upgrades it, because a second release would run a second operator. `operators`: the existing
-/// operators, or `None` if the user may not list them. `namespace`: the namespace of a tunnel, to
-/// select the operator that serves it.
+/// operators, or `None` if the user may not list them. `namespace`: the namespace of a tunnel,
+/// which selects the operator that reconciles it.
 pub(super) fn install(operators: Option<&[Deployment]>, namespace: Option<&str>) -> String {
     let Some(operators) = operators else {
         return "helm list --all-namespaces".to_owned();
@@ -129,9 +129,9 @@ pub(super) fn on_node(node: &str, namespace: &str, command: &str) -> String {
     )
 }
 
-/// The command that raises the socket buffers of a node to the size that gateways request, now and
-/// after a restart of the node. The second command writes the output of sysctl(8) to a file
-/// from which sysctl(8) can read it.
+/// The commands that raise the socket buffers of a node to the size that gateways request, now and
+/// after a restart of the node. The second command writes the output of sysctl(8) to a file in
+/// /etc/sysctl.d, which has the same format.
 pub(super) fn udp_buffers(node: &str, namespace: &str) -> String {
     let bytes = QUIC_BUFFER_BYTES;
     [

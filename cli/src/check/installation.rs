@@ -18,7 +18,7 @@ use super::{Check, Finding, Scope, readable};
 use crate::cluster::failed;
 use crate::end::Failure;
 
-/// Default name of the leader's Lease in the operator's namespace; an argument of the operator
+/// Default name of the leader's Lease in the operator's namespace. An argument of the operator
 /// overrides it.
 const LEASE: &str = "muxtunnel-operator";
 const LEASE_NAME: &str = "--lease-name=";
@@ -31,8 +31,8 @@ const GATEWAY_IMAGE: &str = "--gateway-image=";
 const NETEM_IMAGE: &str = "--netem-image=";
 const WATCH_NAMESPACE: &str = "--watch-namespace=";
 const VERSION_LABEL: &str = muxtunnel_contract::labels::VERSION;
-/// Maximum number of differences of a definition that a finding names. It only counts further
-/// differences.
+/// Maximum number of differences of a definition that a finding names. The finding only counts
+/// further differences.
 const DIFFERENCES_SHOWN: usize = 3;
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
@@ -150,8 +150,8 @@ fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Optio
     (!all.is_empty()).then(|| format!("{verb} {shown}{more}"))
 }
 
-/// The schema of a definition as a set: fields, values of enumerations, and rules. It excludes
-/// descriptions and values that the API server fills in.
+/// The schema of a definition as a set: fields, values of enumerations, and rules. The set excludes
+/// descriptions, and values that the API server fills in.
 fn marks(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     let mut marks = BTreeSet::new();
     for version in &definition.spec.versions {
@@ -269,7 +269,7 @@ fn available(operator: &Deployment) -> Check {
         operator.namespace().unwrap_or_default()
     );
     let finding = Finding::new(Code::OperatorNotAvailable, cause, fix);
-    // One ready pod is enough to reconcile.
+    // One ready pod of the operator is enough to reconcile.
     match ready {
         0 => Check::finding(description, finding),
         _ => Check::warning(description, finding),
@@ -316,8 +316,8 @@ async fn leader(client: &Client, operator: &Deployment, now: Timestamp) -> Resul
         Ok(lease) => lease,
         Err(check) => return Ok(check),
     };
-    // The clock of this machine may differ from the clocks of the operators. So a Lease also counts
-    // as held if its renewal time changes during the observation.
+    // The clock of this machine may differ from the clocks of the operators. So a Lease that seems
+    // to have expired still counts as held if its renewal time changes during the observation.
     let before = renewal(lease.as_ref());
     let mut renewed = is_fresh(lease.as_ref(), now);
     for _ in 0..seconds(lease.as_ref()) {
@@ -348,7 +348,8 @@ fn renewal(lease: Option<&Lease>) -> Option<Timestamp> {
     spec(lease)?.renew_time.as_ref().map(|time| time.0)
 }
 
-/// Duration of a Lease in seconds, at most a minute. The observation takes at most as long.
+/// Duration of a Lease in seconds, at most a minute. The observation of the Lease takes at most
+/// this time.
 fn seconds(lease: Option<&Lease>) -> i32 {
     let seconds = spec(lease).and_then(|spec| spec.lease_duration_seconds);
     seconds.unwrap_or(0).clamp(0, 60)
@@ -359,7 +360,7 @@ fn is_fresh(lease: Option<&Lease>, now: Timestamp) -> bool {
     renewal(lease).is_some_and(|renewed| now.duration_since(renewed).abs() <= held)
 }
 
-/// `renewed`: whether the Lease is fresh, or its holder renewed it during the observation.
+/// `renewed`: whether the Lease has not expired, or its holder renewed it during the observation.
 fn judge_leader(
     description: String,
     name: &str,

@@ -28,7 +28,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         namespace: scope.namespace(),
     };
     let tunnels = match object::tunnels(client, scope.namespace()).await {
-        // Before the installation there are no tunnels.
+        // Before the installation, the kind does not exist, so there are no tunnels.
         Err(error) if refusal(&error) == Some(404) => Vec::new(),
         answer => match readable(
             answer,

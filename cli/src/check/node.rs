@@ -12,7 +12,7 @@ use super::{Check, Finding, Scope, installation, readable, version};
 use crate::end::Failure;
 use crate::object::PAGE;
 
-/// Greatest number of nodes with test pods; further nodes are reported as skipped.
+/// Greatest number of nodes with test pods. Further nodes are reported as skipped.
 const PROBED_MAX: usize = 32;
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
@@ -25,7 +25,8 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     };
     let nodes = match readable(nodes(scope).await, description, &right)? {
         Ok(nodes) => nodes,
-        // `--probe` requests these checks by name, so they are not skipped.
+        // The user has requested these checks with `--probe`, so an error is a finding and not a
+        // skipped check.
         Err(_) if scope.args.probe => {
             return Ok(vec![Check::finding(description, right.missing())]);
         }

@@ -1,8 +1,8 @@
 //! `--probe`: short-lived pods that test a node for the sysctls and kernel features of gateways.
 //!
 //! Each question has its own pod, so a refused pod leaves only its own question without an answer.
-//! The pods never restart, and end by themselves after [`PODS_END`]. The program deletes them after
-//! they have answered, also when it is interrupted.
+//! The pods never restart, and end by themselves after [`PODS_END`]. The program deletes the pods
+//! after they have answered, and also if it is interrupted.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -80,7 +80,7 @@ enum Answer {
 /// Answers all questions for one node.
 ///
 /// # Errors
-/// If pods cannot be created or read. Then, too, the program deletes the pods, if the API server
+/// If pods cannot be created or read. Even then, the program deletes its pods if the API server
 /// permits it.
 pub(super) async fn node(
     cluster: &Cluster,
@@ -104,7 +104,8 @@ pub(super) async fn node(
             pod = &mut creation => Some(pod),
             () = &mut interruption => {
                 is_interrupted = true;
-                // A pod whose creation is pending can only be deleted once its name is known.
+                // Waits for a pending creation, because a pod can be deleted only once its name is
+                // known.
                 timeout(GRACE, creation).await.ok()
             }
         };
@@ -143,7 +144,7 @@ pub(super) async fn node(
     Ok(judge(node, &cluster.namespace, &answers))
 }
 
-/// Returns a future that completes at SIGINT or SIGTERM, also if the signal arrives before the
+/// Returns a future that completes at SIGINT or SIGTERM, even if the signal arrives before the
 /// first poll.
 fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -265,7 +266,8 @@ fn muxwan(backend: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The security context of gateways and of WAN emulation. A device of the node needs more rights.
+/// The security context of the pod: that of gateways or of WAN emulation. A pod that opens a device
+/// of the node needs more rights.
 fn security(question: Question) -> Value {
     match question {
         Question::Sysctls | Question::UdpBuffers => json!({
@@ -359,7 +361,7 @@ fn answer(pod: &Pod) -> Option<Answer> {
                 _ => Answer::No(said().trim().to_owned()),
             });
         }
-        // Only pods that keep running have a startup probe.
+        // A pod with a startup probe keeps running, so the probe gives its answer.
         let stays = pod
             .spec
             .iter()
@@ -399,8 +401,8 @@ fn answer(pod: &Pod) -> Option<Answer> {
     })
 }
 
-/// Converts the answers, in the order of [`QUESTIONS`], into checks. One working mechanism of WAN
-/// emulation is enough.
+/// Converts the answers, in the order of [`QUESTIONS`], into checks. WAN emulation needs only one
+/// of its two mechanisms.
 fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
     let some_delay = QUESTIONS.iter().zip(answers).any(|(question, answer)| {
         matches!(question, Question::Netem | Question::Nfqueue) && *answer == Answer::Yes
@@ -414,8 +416,8 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
             let needed = match question {
                 Question::Sysctls => true,
                 Question::Netem | Question::Nfqueue => !some_delay,
-                // Small buffers only make carriers over UDP slower, and only `spec.network` needs
-                // TUN.
+                // These are only warnings: small buffers only make carriers over UDP slower, and
+                // only tunnels with `spec.network` need TUN.
                 Question::UdpBuffers | Question::Tun => false,
             };
             let (code, cause, fix) = match answer {

@@ -31,7 +31,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         return Ok(vec![Check::skipped(description, why)]);
     }
     let Ok(tunnels) = readable(answer, description, &right)? else {
-        // A skipped check would hide that the user may not list tunnels.
+        // This is a finding, because a skipped check would hide that the user may not list tunnels.
         return Ok(vec![Check::finding(description, right.missing())]);
     };
     if tunnels.is_empty() {
@@ -48,7 +48,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         .iter()
         .any(|tunnel| object::conditions(tunnel).iter().any(is_off));
     let operators = match asks {
-        // If the user may not list operators, the command lists the releases.
+        // If the user may not list operators, the command of the fix lists the releases.
         true => {
             operators(
                 &scope.cluster.client,

@@ -1,5 +1,5 @@
-//! Checks whether the buffers of UDP sockets suffice for tunnels whose carriers run over UDP. A
-//! node bounds these buffers, and no pod can set them.
+//! Checks whether the buffers of UDP sockets suffice for tunnels whose carriers run over UDP. The
+//! node limits these buffers, and no pod can change the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const ENDS: [&str; 2] = ["entry", "exit"];
 /// Returns `None` if the tunnel's carriers do not run over UDP.
 ///
 /// # Errors
-/// An error of the API server, except that the user may not list pods.
+/// An error of the API server. A missing right to list pods is no error.
 pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<Check>, Failure> {
     let Some(wanted) = wanted(tunnel) else {
         return Ok(None);
@@ -71,8 +71,9 @@ fn wanted(tunnel: &Tunnel) -> Option<usize> {
     }
 }
 
-/// The ends whose gateways have smaller buffers than `wanted`. `value` is `BYTES` if all ends have
-/// the same size; the result then has `None` for the end. Otherwise `value` is `BYTES (END), ...`.
+/// The ends whose gateways have smaller buffers than `wanted`. If all ends have the same size,
+/// `value` is `BYTES`, and the result has `None` for the end. Otherwise `value` is `BYTES (END),
+/// ...`.
 fn short(value: &str, wanted: usize) -> Vec<Option<&str>> {
     let short = value.split(", ").filter_map(|part| {
         let (bytes, end) = match part.split_once(' ') {

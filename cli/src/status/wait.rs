@@ -10,14 +10,15 @@ use crate::cluster::{Cluster, in_words, is_passing, refusal};
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
 
-/// Interval between two reads. Reads need only the right `get`; a watch would need more rights.
+/// Interval between two reads. The program does not watch, because reads need only the right `get`,
+/// and a watch needs more rights.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads a tunnel, until the condition of `--wait` is true.
 ///
 /// # Errors
-/// If the tunnel cannot be read, or after the time-out. While the function waits, it retries if the
-/// API server does not answer, but not after a refusal.
+/// If the tunnel cannot be read, or after the time-out. If the API server does not answer, the
+/// function retries. After a refusal it does not retry.
 pub(super) async fn read(
     cluster: &Cluster,
     name: &str,
@@ -51,7 +52,7 @@ pub(super) async fn read(
             }
             Ok(Err(error)) => in_words(&error),
             Err(_) if said.is_empty() => "the API server has not answered".to_owned(),
-            // The state at the last answer.
+            // Without an answer at the last read, reports the state at the last answer.
             Err(_) => said.clone(),
         };
         let Some(next) = next_poll(began, Instant::now(), deadline) else {

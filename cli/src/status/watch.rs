@@ -9,7 +9,7 @@ use crate::cluster::can_pass;
 use crate::end::{Ended, Failure};
 use crate::output::{self, Document, Format, Style, Terminal, rendered};
 
-/// Time between two reads. They need no more rights than a single `status`.
+/// Time between two reads. Reads need no more rights than a single `status`.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Moves the cursor to the top left corner and erases the screen.
 const ERASE: &str = "\x1b[H\x1b[2J";
@@ -68,7 +68,7 @@ impl Screen {
 
     /// The text to print for the document, or `None` if it has not changed.
     fn next(&mut self, document: &impl Document) -> Result<Option<String>, anyhow::Error> {
-        // Documents do not contain the time of the read.
+        // Compares the documents, because they do not contain the time of the read.
         let value = serde_json::to_value(document)?;
         let is_first = self.shown.is_none();
         if !self.replaces && self.shown.as_ref() == Some(&value) {

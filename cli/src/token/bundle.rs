@@ -10,8 +10,8 @@ use x509_parser::pem::Pem;
 
 /// The type of a bundle's Secret.
 pub(super) const TYPE: &str = secrets::JOIN_TYPE;
-/// Greatest size of a bundle in bytes. A bundle has a key and two certificates, or a few more while
-/// an authority is replaced.
+/// Greatest size of a bundle in bytes. A bundle has a key and two certificates. While an authority
+/// is replaced, it has a few more certificates.
 pub(super) const LENGTH_MAX: u64 = 1 << 20;
 
 const ADDRESS: &str = "address";
@@ -92,7 +92,7 @@ impl Bundle {
                 .into_iter()
                 .map(|(key, text)| (key, ByteString(text.into_bytes()))),
         );
-        // Drop other keys of the Secret, so that they do not reach another cluster.
+        // Drops other keys of the Secret, so that their data does not reach another cluster.
         data.retain(|key, _| key == ADDRESS || NEEDED.contains(&key.as_str()));
         let text = |key: &'static str| match data.get(key) {
             Some(bytes) if !bytes.0.is_empty() => std::str::from_utf8(&bytes.0)
@@ -135,8 +135,8 @@ impl Bundle {
         })
     }
 
-    /// The Secret with this name, to be applied. If `namespace` is `None`, the command that applies
-    /// the Secret decides the namespace.
+    /// The Secret with this name, to be applied. If `namespace` is `None`, the manifest has no
+    /// namespace, and the command that applies the Secret selects it.
     pub(super) fn manifest(&self, name: &str, namespace: Option<&str>) -> Secret {
         Secret {
             metadata: ObjectMeta {

@@ -19,9 +19,9 @@ use crate::object::{self, Tunnel};
 use crate::output::{self, Terminal};
 use crate::time::distance;
 
-/// Only the owner may read a key.
+/// Only the owner of the file may read the key in it.
 const MODE: u32 = 0o600;
-/// The condition with the reason why there is no bundle.
+/// The condition that states why there is no bundle.
 const CERTIFICATES_VALID: &str = "CertificatesValid";
 
 pub(crate) async fn run(

@@ -20,7 +20,8 @@ use crate::end::{Ended, Failure};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 use crate::time::distance;
 
-/// Field manager. Applies without force, so fields of other managers are not overwritten.
+/// Field manager. The program applies without force, so it never overwrites fields of other
+/// managers.
 const MANAGER: &str = "muxtunnel-cli";
 /// The file name for standard input.
 const STDIN: &str = "-";
@@ -53,7 +54,7 @@ pub(crate) async fn run(
         )
         .await
         .map_err(|error| failed(&doing, error))?;
-    // The operators are read only for the name of their service account. For users who may not list
+    // Reads the operators only for the name of their service account. If the user may not list
     // operators, the command prints the name of the chart's defaults.
     let seen = operators(&cluster.client, None).await.unwrap_or_default();
     let redeemed = Redeemed {

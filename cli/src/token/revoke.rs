@@ -44,7 +44,8 @@ pub(crate) async fn run(
             "not confirmed, so nothing was changed"
         )));
     }
-    // The patch has the resource version that was read, so one of two concurrent revocations fails.
+    // The patch requires the resource version that was read, so of two concurrent revocations, one
+    // fails.
     let patch = json!({"metadata": {
         "resourceVersion": tunnel.resource_version(),
         "annotations": {GENERATION: generation.to_string()},
@@ -88,7 +89,7 @@ fn next(tunnel: &Tunnel) -> Result<u32, Failure> {
         status.and_then(|status| Some(status.certificates.as_ref()?.least_generation()));
     let published = u32::try_from(published.unwrap_or_default()).unwrap_or_default();
     let now = asked.max(published);
-    // The operator reads a signed number of 32 bits.
+    // Checks the range, because the operator reads a signed number of 32 bits.
     let next = now
         .checked_add(1)
         .filter(|next| i32::try_from(*next).is_ok());
@@ -145,7 +146,7 @@ async fn published(
     }
 }
 
-/// Time in seconds in which open streams of a terminating exit pod can end.
+/// Time in seconds that open streams have to end when their exit pod terminates.
 fn drain_seconds(tunnel: &Tunnel) -> u64 {
     let asked = tunnel.spec["exit"]["drainSeconds"].as_u64();
     asked.unwrap_or(muxtunnel_contract::defaults::DRAIN_SECONDS.into())

@@ -1,4 +1,4 @@
-//! The tables of `docs/limits.md` have the values of the constants.
+//! Checks that the tables of `docs/limits.md` have the values of the constants.
 //!
 //! Each entry names a row by its beginning, a value as the row shows it, and the constant that sets
 //! the value. The test reads the constant from its file, so it covers private constants, too.

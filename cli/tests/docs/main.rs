@@ -21,7 +21,7 @@ use page::{Page, file, root};
 use tree::Tree;
 
 /// Fails with one line for each problem. Also fails if the search found fewer than `least` names,
-/// which means that the search is wrong.
+/// because then the search itself is wrong.
 fn judge(found: usize, least: usize, problems: &[String]) {
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
     assert!(found >= least, "only {found} names found");
@@ -75,7 +75,8 @@ fn every_code_is_one_of_ours() {
 fn every_metric_is_exported() {
     let sources = page::texts(&root().join("gateway/src/observe"), "rs");
     let of_gateways = sources.iter().flat_map(|text| metrics(text, "muxgate_"));
-    // A test of the operator compares the rows of this page with the exported metrics.
+    // The names in the rows of this page are correct, because a test of the operator compares them
+    // with the exported metrics.
     let page = file("docs/metrics.md");
     let rows = page
         .lines()
@@ -203,8 +204,9 @@ fn options(source: &str) -> Vec<String> {
     written.chain(fields).collect()
 }
 
-/// Whether a gateway's configuration has the field. The test tries a file of each role and security
-/// mode: a parser that refuses unknown fields must not refuse the field in all of them.
+/// Whether a gateway's configuration has the field. The parser refuses unknown fields, so the test
+/// parses a file with the field for each role and security mode. The field exists if the parser
+/// accepts it in at least one file.
 fn is_of_the_configuration(path: &[&str]) -> bool {
     let of_a_forward = [&["forwards[]"], path].concat();
     is_of_the_file(path) || is_of_the_file(&of_a_forward)

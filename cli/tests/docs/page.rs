@@ -81,7 +81,7 @@ impl Page {
                 fenced = !fenced;
                 lines.push((line, true));
             } else {
-                // An indented block follows an empty line or a heading; other indented lines
+                // An indented block follows an empty line or a heading. Other indented lines
                 // continue a list.
                 let begins = before.is_empty() || before.starts_with('#') || indented;
                 indented = !fenced && line.starts_with("    ") && begins;

@@ -100,7 +100,7 @@ fn tables_are_as_wide_as_the_terminal() {
         let pod = "CrashLoopBackOff ".repeat(30);
         object["status"]["conditions"][0]["message"] = json!(pod);
     });
-    // The last section begins with the gateways.
+    // The test compares the text from the line of the gateways on.
     for (columns, expected) in [(80, 80), (240, 240), (0, 100)] {
         let line = "status web --color never";
         let running = on_a_terminal(&cluster, line, columns);

@@ -1,7 +1,7 @@
 //! `faults [WORD]...`: causes all faults, or only faults whose names contain a WORD, in the cluster
-//! of `make install`. It prints the table, and writes the table and the outcomes (as lines of JSON)
-//! to the folder `faults` in cargo's target folder. Exit status: 0 if all faults succeeded, 1 if
-//! some failed, 2 if no name contains a WORD.
+//! of `make install`. The program prints the table. It also writes the table and the outcomes (as
+//! lines of JSON) to the folder `faults` in cargo's target folder. Exit status: 0 if all faults
+//! succeeded, 1 if some failed, 2 if no name contains a WORD.
 
 use std::env;
 use std::fs;
@@ -45,7 +45,7 @@ async fn main() -> Result<ExitCode> {
         };
         println!("{line}");
         lines.push_str(&format!("{line}\n"));
-        // The file is written after each fault, because a later fault may end this program.
+        // Writes the file after each fault, because a later fault may end this program.
         fs::write(folder.join("outcomes.jsonl"), &lines)?;
         outcomes.push((fault, outcome));
     }

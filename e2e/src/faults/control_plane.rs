@@ -215,8 +215,8 @@ pub async fn kubelet_restarted(scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// Applies objects that must be refused, objects that can never work, and a valid object that must
-/// still work.
+/// Applies objects that the API server must refuse, objects that can never work, and a valid object
+/// that must work in spite of them.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -290,8 +290,8 @@ spec:
     )
 }
 
-/// Creates `count` tunnels at once, whose gateways no node accepts. Measures the time until each
-/// tunnel has a status, and the operator's memory during this time.
+/// Creates `count` tunnels at once. No node accepts the gateways of these tunnels. Measures the
+/// time until each tunnel has a status, and the operator's memory during this time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].

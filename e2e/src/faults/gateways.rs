@@ -17,7 +17,8 @@ use crate::{TestNamespace, pods, tunnel, wait};
 /// Time between two renewals of certificates.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// Kills a side's gateway with the most streams with SIGKILL. The kubelet restarts the container.
+/// Sends SIGKILL to the gateway of a side that has the most streams. The kubelet restarts the
+/// container.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -35,8 +36,8 @@ pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// Deletes a side's pod with the most streams. `grace` is the grace period in seconds; `None`
-/// selects the pod's own grace period.
+/// Deletes the pod of a side that has the most streams. `grace` is the grace period in seconds;
+/// `None` selects the pod's own grace period.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -55,7 +56,7 @@ pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result
     .await
 }
 
-/// The side's gateway with the most open streams.
+/// The gateway of a side that has the most open streams.
 async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
     let mut most = None;
     for pod in tunnel::gateways(ns, "t", side).await? {
@@ -105,7 +106,8 @@ pub async fn both_restarted(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Fails if a connection failed: gateways that drain must not refuse new connections.
+/// Returns an error if a connection failed, because gateways that drain must not refuse new
+/// connections.
 fn no_open_failed(outcome: Outcome) -> Result<Outcome> {
     let load = outcome.load.as_ref().context("a load")?;
     ensure!(
@@ -170,7 +172,7 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Renews the users' certificates of both sides repeatedly.
+/// Renews the certificates of both sides repeatedly. These certificates are in Secrets of the user.
 ///
 /// # Errors
 /// As [`super::Fault::run`].

@@ -15,10 +15,10 @@ const ENTRY: &str = "10.72.0.1";
 const EXIT: &str = "10.72.0.2";
 /// Time between the first ping and the fault.
 const BEFORE: Duration = Duration::from_secs(2);
-/// An answer as close to the end of the pings proves that packets pass again.
+/// If the last answer arrived at most this long before the end of the pings, packets pass again.
 const SETTLED_MS: u64 = 1000;
 
-/// What `packets.pl gap` has measured.
+/// The figures that `packets.pl gap` has measured.
 #[derive(Debug, PartialEq)]
 struct Pings {
     /// Longest time between two answers.
@@ -45,8 +45,8 @@ impl Pings {
     }
 }
 
-/// Kills a side's gateway with SIGKILL while the other side's pod pings through the tunnel. The
-/// kubelet restarts the container.
+/// Sends SIGKILL to the gateway of one side, while the pod of the other side pings through the
+/// tunnel. The kubelet restarts the container.
 ///
 /// # Errors
 /// As [`super::Fault::run`].

@@ -20,7 +20,7 @@ const OPENS_PER_SECOND: u32 = 200;
 const STREAMS: u32 = 20;
 /// Time between the beginning of the load and the fault.
 const BEFORE: Duration = Duration::from_secs(3);
-/// Maximum duration of the load. It is longer than any fault.
+/// Maximum duration of the load, longer than any fault.
 const LOAD_MOST_SECONDS: u32 = 1200;
 /// Duration of the load after the end of the fault.
 const AFTER: Duration = Duration::from_secs(3);
@@ -91,8 +91,8 @@ impl Over {
     }
 }
 
-/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side;
-/// `more` is additional YAML of its spec.
+/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side.
+/// `more` is additional YAML of the tunnel's spec.
 pub(super) fn tunnel_yaml(carrier: &str, more: &str) -> String {
     let gateways = "entry: {replicas: 2}\n  exit: {replicas: 2}\n";
     tunnel::to_web(carrier, &format!("{gateways}  {more}"))
@@ -148,7 +148,8 @@ pub(super) async fn under_load(
                     "a connection received a wrong byte: {load:?}"
                 );
             }
-            // A client cannot distinguish an early clean end from a complete answer.
+            // Fails on early clean ends, because a client cannot distinguish an early clean end
+            // from a complete answer.
             for what in [&load.failed, &load.lost] {
                 ensure!(
                     !what.contains_key(&Failure::Short),
@@ -184,7 +185,8 @@ fn outlasted(load: &Report, ended: Moment, seconds: f64) -> Result<()> {
         u128::from(load.last_begun_unix_ms) >= ended.unix_ms()?,
         "the load ended before the fault: {load:?}"
     );
-    // The limit is below the rate, because a busy machine delays some connections.
+    // The limit is below the number that follows from the rate, because a busy machine delays some
+    // connections.
     let least = seconds * f64::from(OPENS_PER_SECOND) * 0.75;
     ensure!(
         load.begun as f64 >= least,
@@ -193,8 +195,8 @@ fn outlasted(load: &Report, ended: Moment, seconds: f64) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the cluster's DNS resolves a new Service, because the next test depends on DNS.
-/// CoreDNS misses changes while the API server is stopped.
+/// Waits until the cluster's DNS resolves a new Service. CoreDNS misses changes while the API
+/// server is stopped, and the next test depends on DNS.
 async fn dns_answers(ns: &TestNamespace) -> Result<()> {
     let name = "new-name";
     wait::until(
@@ -230,7 +232,7 @@ pub(super) async fn whole(ns: &TestNamespace, but: &[String]) -> Result<()> {
                 let selector =
                     format!("app.kubernetes.io/instance=t,app.kubernetes.io/component={side}");
                 let list = ListParams::default().labels(&selector);
-                // A failed request is ignored, because the API server may still be starting.
+                // Ignores a failed request, because the API server may still be starting.
                 let Ok(pods) = ns.api::<Pod>().list(&list).await else {
                     return Ok(None);
                 };

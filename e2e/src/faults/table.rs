@@ -9,7 +9,7 @@ use super::{Fault, Outcome};
 /// Width of the column with a fault's name.
 pub(super) const NAME_BYTES: usize = 38;
 
-/// The table of all faults, with their notes and errors below it.
+/// The table of all faults. Below the table are the notes and errors of the faults.
 #[must_use]
 pub fn table(outcomes: &[(&Fault, Result<Outcome>)]) -> String {
     let mut rows = vec![

@@ -144,8 +144,8 @@ spec:
     .await
 }
 
-/// Asserts that a cell has the figures of UDP datagrams at 20 Mbit/s for 3 s, and that its round
-/// trips have the delay of the cell.
+/// Asserts that the figures of datagrams in a cell are plausible for 20 Mbit/s during 3 s, and that
+/// the round trips have the delay of the cell.
 fn datagrams_are_plausible(cell: &Value) -> Result<()> {
     let figure = |group: &str, name: &str| {
         let figure = cell[group][name].as_f64();

@@ -1,5 +1,5 @@
 //! Certificates that the operator issues: a tunnel without Secrets of the user, renewal under load,
-//! and a join within one cluster and its revocation. Tests of renewal need short lifetimes; see
+//! and a join within one cluster and its revocation. Tests of renewal need short lifetimes. See
 //! [`with_short_lives`].
 
 use std::time::Duration;
@@ -110,7 +110,8 @@ async fn certificates_are_renewed_under_load_and_no_stream_is_lost() -> Result<(
                     fingerprint(tunnel, end).is_some_and(|now| Some(now) != first)
                 })
                 .await?;
-                // After the expiry, only the new certificate is valid.
+                // Waits until the first certificate has expired. Then only the new certificate is
+                // valid.
                 let what = format!("the {end}'s first certificate has expired");
                 wait::until(&what, WITHIN, async || {
                     Ok((Timestamp::now() > expiry).then_some(()))
@@ -188,7 +189,8 @@ async fn join_and_revoke(far: &TestNamespace, near: &TestNamespace) -> Result<()
     let example =
         |file: &str| std::fs::read_to_string(tools::checkout().join("docs/examples").join(file));
     pods::serve(far, "web", Serve::Hash).await?;
-    // The test cluster has no load balancer, and a join within one cluster needs no load balancer.
+    // The test changes the type of the exit's Service: the test cluster has no load balancer, and a
+    // join within one cluster needs none.
     let exit = example("muxtunnel-join-exit.yaml")?.replace("LoadBalancer", "ClusterIP");
     tunnel::up(far, &exit).await?;
     tunnel::apply(near, &example("muxtunnel-join-entry.yaml")?).await?;

@@ -42,8 +42,8 @@ async fn admitted(ns: &TestNamespace, name: &str, template: PodTemplateSpec) -> 
     };
     pod.metadata.name = Some("dry-run".to_owned());
     if let Some(spec) = &mut pod.spec {
-        // The ServiceAccount is removed, because it belongs to another release. Pod Security does
-        // not check it.
+        // Removes the ServiceAccount, because it does not exist in this namespace. Pod Security
+        // does not check it.
         spec.service_account_name = None;
         spec.priority_class_name = None;
     }

@@ -87,7 +87,8 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
 #[tokio::test]
 async fn waiting_in_vain_and_findings_have_their_own_exit_statuses() -> Result<()> {
     let _turn = turn::beside().await?;
-    // The command waits for the operator, so no other test may kill the operator during this test.
+    // This lock prevents that another test kills the operator, because the command waits for the
+    // operator.
     let _installation = turn::installation().await;
     with_temp_ns("cli-faults", PodSecurity::Restricted, async |ns| {
         // The Service `web` does not exist, and the Pod Security level of the namespace does not
@@ -185,8 +186,8 @@ async fn probing_a_restricted_namespace_finds_its_level() -> Result<()> {
         let checked = muxtunnel(&arguments).await?;
         ensure!(checked.status == 3, "{checked:?}");
         let found = findings(&checked)?;
-        // The API server refuses only the pods for netem and NFQUEUE. The level permits the pods
-        // for sysctls and buffers.
+        // The API server refuses only the pods for netem and NFQUEUE. The Pod Security level
+        // permits the pods for sysctls and buffers.
         ensure!(found == ["MT0388", "MT0388"], "{found:?}");
         Ok(())
     })

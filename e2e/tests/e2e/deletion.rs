@@ -12,7 +12,7 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_
 use crate::tunnel_to_web;
 
 /// Kinds of objects that could remain after the deletion. Events are not included, because they
-/// record the past and expire.
+/// expire by themselves.
 const KINDS: &str = "deployments,replicasets,statefulsets,daemonsets,jobs,pods,services,endpointslices,\
     configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,\
     muxtunnels,muxbenchmarks,muxgrants";

@@ -191,8 +191,8 @@ async fn the_tunnel_whose_entry_chooses_leads_to_the_service_and_says_what_it_ch
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-auto.yaml")?).await?;
-        // An entry that starts together with its exit selects the transport that answers first.
-        // When the entry restarts, all transports answer.
+        // An entry that starts together with its exit selects the transport that answers first. So
+        // the test restarts the entry when all transports answer.
         let entries = "--selector=app.kubernetes.io/component=entry";
         ns.kubectl(&["delete", "pods", entries]).await?;
         tunnel::ready(ns, "anywhere").await?;
@@ -344,7 +344,8 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
             let heard = tools::run("kubectl", &[&exec[..], &command[..]].concat()).await?;
             ensure!(heard == "hello\n", "{command:?}: {heard:?}");
         }
-        // The target is also reachable without the gateway, so the log must show the stream.
+        // The client can also reach the target without the gateway, so the test checks the log for
+        // the stream.
         let log = LogParams {
             container: Some("muxgate".to_owned()),
             ..LogParams::default()
@@ -374,8 +375,8 @@ async fn the_benchmarks_are_accepted() -> Result<()> {
         for file in files {
             let object: Value = serde_yaml::from_str(&example(file)?)?;
             let name = object["metadata"]["name"].as_str().context("a name")?;
-            // `make demo` runs this benchmark. This test only checks that the API server accepts
-            // the benchmark.
+            // This test only checks that the API server accepts the benchmark. `make demo` runs the
+            // benchmark.
             let how = PatchParams::apply("muxtunnel-e2e").dry_run();
             ns.api::<MuxBenchmark>()
                 .patch(name, &how, &Patch::Apply(&object))

@@ -1,5 +1,5 @@
-//! Short forms of the faults of `make faults`. The tests check that a fault does not affect other
-//! connections and streams. They also bound the number of opens that fail after an exit is killed.
+//! Short forms of the faults of `make faults`. The tests check that a fault affects no other
+//! connections and streams. They also limit the number of opens that fail after an exit is killed.
 
 use anyhow::{Context, Result, ensure};
 use muxtunnel_bench_api::load::Report;
@@ -37,10 +37,10 @@ async fn gateways_of_both_sides_restart_one_by_one_and_no_connection_fails() -> 
     Ok(())
 }
 
-/// Maximum number of opens that fail after an exit is killed: pending opens, and opens that the
-/// entries send before they detect the failure. This is at most the number of opens in one second
-/// (docs/reliability.md). The test counts opens instead of time, because a busy machine takes
-/// longer.
+/// Maximum number of opens that fail after an exit is killed. These are pending opens, and opens
+/// that the entries send before they detect the failure: at most the opens of one second
+/// (docs/reliability.md). The test counts opens and does not measure time, because a busy machine
+/// takes longer.
 const FAILED_OPENS_MAX: u64 = 200;
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
 
-/// Seconds until a change of forwards reaches running gateways: the kubelet's sync period plus the
-/// time to live of its cache.
+/// Maximum number of seconds until a change of forwards reaches running gateways: the kubelet's
+/// sync period plus the time to live of its cache.
 const TAKEN_OVER: &str = "150";
 
 /// A MuxTunnel `t` whose port 8080 forwards to the Service `name` of `namespace`.
@@ -121,7 +121,8 @@ async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_
     with_temp_ns("office", PodSecurity::Restricted, async |office| {
         with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
             pods::serve(shop, "web", Serve::Echo).await?;
-            // The messages may differ only in the Service's name. The forward is also named `web`.
+            // The messages may differ only in the Service's name. The test replaces the name in
+            // both messages, and the forward is also named `web`.
             let said_of = async |name: &str| {
                 let said = refused(office).await?;
                 let (one, any) = (format!("Service {name}:"), "Service NAME:");

@@ -210,8 +210,8 @@ async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream
             pods::load(near, "load", "near-entry:8080", 50, 10, 900).await?;
             renewed(near, "near", "entry", Some(entry)).await?;
             renewed(far, "far", "exit", Some(exit)).await?;
-            // This time is longer than the lifetime of the copied bundle, and therefore longer than
-            // the lifetime of each certificate.
+            // The test waits longer than the lifetime of the copied bundle, and so longer than the
+            // lifetime of each certificate.
             let copy = near.api::<Secret>().get(COPY).await?;
             let expiry = text(&copy, "expires")?.parse::<Timestamp>()?;
             wait::until("the copied bundle expires", EXPIRES_WITHIN, async || {
@@ -265,7 +265,7 @@ async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
             load.failed_opens() > 0,
             "connections still succeeded after the revocation: {load:?}"
         );
-        // This load ends because every open fails for a minute.
+        // This load ends with an error, because every open fails for a minute.
         let again = pods::load(near, "again", "near-entry:8080", 1, 0, 1);
         let again = again
             .await

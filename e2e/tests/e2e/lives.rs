@@ -7,8 +7,8 @@ use tokio::sync::Mutex;
 
 /// The chart's default lifetimes of certificates and of join bundles.
 const LIVES: [&str; 2] = ["24h", "8760h"];
-/// Short lifetimes. A certificate is renewed after two thirds of its lifetime. The kubelet reads
-/// Secrets every 10 s, so it must deliver the new certificate within the last third.
+/// Short lifetimes. A certificate is renewed after two thirds of its lifetime. The kubelet must
+/// deliver the new certificate within the last third of the lifetime. It reads Secrets every 10 s.
 const SHORT: [&str; 2] = ["90s", "270s"];
 
 /// The number of tests that currently use short lifetimes, and their turn. Changed authorities must

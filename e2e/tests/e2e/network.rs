@@ -19,8 +19,8 @@ const ENTRIES: [(&str, &str); 2] = [("a", "10.72.0.1"), ("b", "10.72.0.2")];
 const ALL_OK: &str = "tcp ok\nudp ok\nicmp ok\n";
 
 /// The YAML of an exit for both entries, which forwards packets to `server`. The exit names itself
-/// as the DNS server. If `exitCIDRs` contained the DNS server of an entry's pod, the entry could
-/// not resolve its exit.
+/// as the DNS server. `exitCIDRs` must not contain the DNS server of an entry's pod: the entry
+/// could then not resolve the name of its exit.
 fn hub(server: &str) -> String {
     format!(
         "
@@ -109,7 +109,8 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         keys::certificates(&[(ns, "hub-exit"), (ns, "a-entry"), (ns, "b-entry")]).await?;
         pods::start(ns, "server", &["packets.pl", "serve", "0.0.0.0"]).await?;
         pods::printed(ns, "server", "serving", WITHIN).await?;
-        // The kubelet publishes the address after the container has started.
+        // The test waits for the address, because the kubelet publishes it after the container has
+        // started.
         let server = wait::until("the server has an address", WITHIN, async || {
             let server = ns.api::<Pod>().get("server").await?;
             Ok(server.status.and_then(|status| status.pod_ip))

@@ -17,7 +17,7 @@ async fn the_commands_of_the_quickstart_run_in_order_as_they_are_on_the_page() -
     let text = std::fs::read_to_string(&path);
     let text = text.with_context(|| format!("reading {}", path.display()))?;
     let steps = page::steps(&text)?;
-    // The chart is removed first, because the page begins without an installation.
+    // Removes the chart first, because the page begins without an installation.
     let uninstall = [
         "uninstall",
         "muxtunnel",

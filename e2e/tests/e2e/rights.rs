@@ -1,5 +1,5 @@
-//! Tests of the operator's rights as the API server reports them, of writes with the operator's
-//! account, and of an operator with rights in only one namespace.
+//! Tests of the operator's rights: the rights that the API server reports, writes with the
+//! operator's account, and an operator with rights in one namespace only.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -32,8 +32,9 @@ async fn operator_can(
     }
 }
 
-/// The operator may patch and create Secrets, and has no other right on Secrets. The response to a
-/// patch contains the whole Secret (docs/installation.md, "Rights of the operator").
+/// The operator may patch and create Secrets, and has no other right on Secrets. With the right to
+/// patch, the operator can also read a Secret, because the response to a patch contains the whole
+/// Secret (docs/installation.md, "Rights of the operator").
 #[tokio::test]
 async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> Result<()> {
     let _turn = turn::beside().await?;
@@ -183,7 +184,8 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
         container[field] = value;
         (format!("{spec}/containers"), json!([container]))
     };
-    // The new volume is added to the existing volumes, because the container mounts them.
+    // Adds the new volume to the existing volumes, because the container mounts the existing
+    // volumes.
     let mut volumes = serde_json::to_value(&own)?["spec"]["template"]["spec"]["volumes"].clone();
     let list = volumes.as_array_mut().context("no volumes")?;
     list.push(json!({"name": "host", "hostPath": {"path": "/"}}));
@@ -274,7 +276,8 @@ async fn an_operator_of_one_namespace_serves_that_and_no_other() -> Result<()> {
                     let alone = alone.await;
                     Cluster::Second.set_value("watchNamespaces=[]").await?;
                     alone?;
-                    // The operator also serves objects that were created before it got the rights.
+                    // The operator must also reconcile objects that were created before it got the
+                    // rights.
                     tunnel::ready(other, "t").await?;
                     Ok(())
                 },

@@ -1,5 +1,5 @@
-//! Users log in at the exit of a MuxTunnel (`exit.ssh`) with OpenSSH's ssh. It runs on this
-//! machine, and reaches the exit through `kubectl port-forward`.
+//! Users log in at the exit of a MuxTunnel (`exit.ssh`) with OpenSSH's ssh. The ssh program runs on
+//! this machine, and reaches the exit through `kubectl port-forward`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -48,8 +48,8 @@ impl Keys {
         fs::read_to_string(self.at(name)).with_context(|| name.to_owned())
     }
 
-    /// Builds, without starting it, the ssh command that connects to `port` of this machine with a
-    /// key, as in the example. `more` contains additional arguments.
+    /// Builds the ssh command that connects to `port` of this machine with a key, as in the
+    /// example. The caller starts it. `more` contains additional arguments.
     fn ssh(&self, port: u16, key: &str, more: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-F", "/dev/null", "-p", &port.to_string(), "-i"]);

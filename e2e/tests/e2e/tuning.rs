@@ -66,8 +66,8 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
     .await
 }
 
-/// A namespaced sysctl that is not in the safe set of any Kubernetes version. The test cluster's
-/// kubelets refuse this sysctl, and every Pod Security level except `privileged` also refuses it.
+/// A namespaced sysctl that no Kubernetes version counts as safe. The test cluster's kubelets
+/// refuse this sysctl. Every Pod Security level except `privileged` also refuses it.
 const UNSAFE: &str =
     "tuning: {allowUnsafe: true, sysctls: [{name: net.core.somaxconn, value: '4096'}]}";
 /// Observation time for refused pods. A ReplicaSet creates 7 failed pods in 10 s
@@ -153,7 +153,7 @@ async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gate
         ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
         send(ns, "meanwhile").await?;
 
-        // A change of other fields does not create another Job.
+        // A change of fields other than sysctls does not create another Job.
         let jobs = uids::<Job>(ns).await?;
         let more = format!("{UNSAFE}\n  timeouts: {{idle: 15m}}");
         tunnel::apply(ns, &tunnel_to_web(&more)).await?;

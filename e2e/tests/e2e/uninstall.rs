@@ -1,5 +1,5 @@
-//! `helm uninstall` removes only the operator. Chart, objects, namespace and definitions can be
-//! deleted in any order, and no deletion waits for the operator.
+//! `helm uninstall` removes only the operator. Users can delete the chart, objects, namespaces and
+//! definitions in any order. No deletion waits for the operator.
 
 use std::time::Duration;
 

@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::tunnel_to_web;
 
-/// Builds a chart like the chart of an older release. It has another version, and its definitions
-/// lack MuxGrant, a current field and all rules. `Chart.yaml` names the current images, because no
-/// older images are published.
+/// Builds a chart like the chart of an older release. The chart has another version. Its
+/// definitions lack MuxGrant, one current field and all rules. `Chart.yaml` names the current
+/// images, because no older images are published.
 fn older_chart() -> Result<PathBuf> {
     let older = tools::checkout().join("target/e2e-older-chart");
     if older.exists() {

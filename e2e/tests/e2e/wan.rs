@@ -32,7 +32,8 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
             microseconds.len()
         );
         microseconds.sort_unstable();
-        // Load can only lengthen a round trip, so the shortest round trip shows the delay.
+        // Load on the machine can only lengthen a round trip, so the shortest round trip shows the
+        // delay.
         let least_ms = f64::from(microseconds[0]) / 1000.0;
         println!("round-trip time: least {least_ms} ms of {microseconds:?} us");
         ensure!(

@@ -1,4 +1,4 @@
-//! Carriers that need no TCP port: a Unix socket, standard input and output, the pipes of a
+//! Carriers that need no TCP port: a Unix socket, standard input and output, or the pipes of a
 //! command.
 
 use crate::check::{check_addr_port, check_host_port};
@@ -7,7 +7,7 @@ use crate::{Config, ConfigError, Role, UNIX_PREFIX, target};
 /// `listen` of an exit whose only carrier is its standard input and output.
 pub const LISTEN_STDIO: &str = "stdio";
 
-/// Maximum number of words of `connectCommand`.
+/// Maximum number of elements of `connectCommand`: the program and its arguments.
 pub const COMMAND_WORDS_MAX: usize = 256;
 
 /// Whether one of the comma-separated addresses in `field` is a Unix socket.

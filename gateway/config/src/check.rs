@@ -1,4 +1,4 @@
-//! Checks of a configuration: of each field, and of fields that depend on each other.
+//! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Config {
-    /// Checks what the types cannot express: the fields that a role needs, ports, bounds, unique
-    /// names.
+    /// Checks the rules that the types cannot express: required fields of a role, ports, bounds and
+    /// unique names.
     ///
     /// # Errors
     /// [`ConfigError::Field`] for the first invalid field.

@@ -53,7 +53,8 @@ pub struct Forward {
 /// The order in which streams that share carriers send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Priority {
-    /// New streams and streams that send little data take precedence.
+    /// New streams and streams that have sent little data take precedence over streams that send
+    /// much data.
     #[default]
     Auto,
     /// Streams of this forward take precedence over streams that send much data, regardless of
@@ -93,8 +94,8 @@ pub struct ForwardLimits {
     /// Concurrent streams, 1..=[`FORWARD_LIMIT_MAX`]. Further connections are reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
-    /// New connections per second, 1..=[`FORWARD_LIMIT_MAX`]. After a pause, a burst of this size
-    /// is allowed. Further connections are reset.
+    /// New connections per second, 1..=[`FORWARD_LIMIT_MAX`]. After one second without connections,
+    /// the same number may arrive at once. Further connections are reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens_per_second: Option<u32>,
     /// Payload rate in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. The gateway delays payload

@@ -57,7 +57,8 @@ pub struct Exit {
     pub session: SessionConfig,
     /// How the exit accepts carriers.
     pub arrivals: Arrivals,
-    /// If set, carriers are WebSocket connections. With [`Arrivals::Any`], the entry chooses.
+    /// If set, carriers are WebSocket connections. With [`Arrivals::Any`], each entry chooses
+    /// whether to use WebSocket.
     pub web_socket: Option<WebSocket>,
     /// Maximum number of concurrent carriers.
     pub carriers_max: u32,
@@ -100,11 +101,11 @@ pub struct SessionConfig {
     pub packet_bytes: Option<u16>,
     /// The congestion control of carriers.
     pub congestion_control: CongestionControl,
-    /// Whether the number of carriers of a session may change. True with `resume`, for an entry
-    /// whose pool may grow, and for every exit, since an exit does not know the pools of its
-    /// entries.
+    /// Whether the number of carriers of a session may change. The value is true only with
+    /// `resume`: for an entry whose pool may grow, and for every exit, since an exit does not know
+    /// the pools of its entries.
     pub carriers_vary: bool,
-    /// Whether this end lets streams survive the loss of their carrier.
+    /// Whether this end agrees that streams survive the loss of their carrier.
     pub resume: bool,
     /// Whether the kernel moves payload (splice(2)).
     pub splice: bool,
@@ -269,7 +270,7 @@ mod tests {
         };
         let socket = Arrivals::Socket("0.0.0.0:64000".to_owned());
         assert_eq!(arrivals("listen: 0.0.0.0:64000\n"), (socket, true));
-        // The only carrier ends with the process.
+        // With `stdio`, the only carrier ends with the process, so no stream can resume.
         let stdio = format!("listen: {}\n", crate::LISTEN_STDIO);
         assert_eq!(arrivals(&stdio), (Arrivals::Stdio, false));
         let kcp = Arrivals::Kcp("0.0.0.0:64000".to_owned());

@@ -89,8 +89,8 @@ pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
 pub const RETAIN_DEFAULT: ByteSize = ByteSize(64 << 20);
 /// Minimum size of a session's retransmit buffer: 1 MiB.
 pub const RETAIN_MIN: ByteSize = ByteSize(1 << 20);
-/// Minimum receive window of a stream of protocol Jmux, which has no credit for the whole session.
-/// `limits.streams` times this minimum must fit into `memory.receive`.
+/// Minimum receive window of a stream of protocol Jmux. JMUX has no credit for the whole session,
+/// so `limits.streams` times this minimum must fit into `memory.receive`.
 pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 /// Maximum number of workers of a gateway.
 pub const WORKERS_MAX: u16 = 64;
@@ -152,14 +152,14 @@ pub struct Config {
     /// standard input and output are the connection to the exit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connect_command: Vec<String>,
-    /// The proxy for connections to `connect`. Default: for WebSocket carriers the proxy that the
-    /// environment names, otherwise no proxy.
+    /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
+    /// environment variables, and other carriers use no proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
-    /// Exit: where it accepts carriers: `addr:port`, `unix:/path` or [`LISTEN_STDIO`]. With
-    /// [`LISTEN_STDIO`], the process's standard input and output are its only carrier, and the
-    /// process exits when that carrier ends. Rendezvous: `addr:port` on which it accepts leaves. An
-    /// entry and an exit with `rendezvous` do not set this field.
+    /// Exit: the address on which it accepts carriers: `addr:port`, `unix:/path` or
+    /// [`LISTEN_STDIO`]. With [`LISTEN_STDIO`], the process's standard input and output are its
+    /// only carrier, and the process exits when that carrier ends. Rendezvous: `addr:port` on which
+    /// it accepts leaves. An entry and an exit with `rendezvous` do not set this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
@@ -214,11 +214,12 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier, if the other end agrees.
-    /// A session then retains what it sent until the peer acknowledges it, at most `memory.retain`.
+    /// A session then retains the payload that it sent, at most `memory.retain`, until the peer
+    /// acknowledges it.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub resume: bool,
     /// Whether the kernel moves payload from socket to socket (splice(2)) if carriers are plain
-    /// TCP. Otherwise the gateway copies payload, as it always does for encrypted carriers.
+    /// TCP. If false, the gateway copies payload, as it always does for encrypted carriers.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub splice: bool,
     /// Timeouts of streams without activity.
@@ -283,10 +284,10 @@ impl Default for Timeouts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
-    /// Maximum sum of credit granted to the peer. At least 1 MiB.
+    /// Maximum sum of the credit that the session grants to the peer. At least 1 MiB.
     pub receive: ByteSize,
-    /// Protocol Native with `resume`: maximum of bytes sent and not acknowledged plus bytes queued
-    /// for sending. At least 1 MiB.
+    /// Protocol Native with `resume`: maximum number of bytes that were sent and not acknowledged,
+    /// plus bytes that wait to be sent. At least 1 MiB.
     #[serde(skip_serializing_if = "is_retain_default")]
     pub retain: ByteSize,
     /// Protocol Native: while `receive` is exhausted, a stream whose local socket accepts no data
@@ -376,7 +377,7 @@ impl Config {
     /// Renders the YAML document that [`Self::from_yaml`] reads.
     ///
     /// # Errors
-    /// The serializer failed, which does not happen for a value of this type.
+    /// The serializer failed. This does not happen for a value of this type.
     pub fn to_yaml(&self) -> Result<String, ConfigError> {
         serde_yaml::to_string(self).map_err(|error| ConfigError::field("", error.to_string()))
     }
@@ -434,9 +435,14 @@ impl Config {
         }
     }
 
-    /// The number of carriers of each session. Default: [`Pool::GROWING`] for an entry if its
-    /// protocol supports several carriers, its transport is TCP, it has no `connectCommand`, and
-    /// `resume` is true or not supported by the protocol. Otherwise [`Pool::ONE`].
+    /// The number of carriers of each session. The default is [`Pool::GROWING`] for an entry under
+    /// these conditions:
+    /// - its protocol supports several carriers
+    /// - its transport is TCP
+    /// - it has no `connectCommand`
+    /// - `resume` is true, or the protocol does not support `resume`
+    ///
+    /// Otherwise the default is [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
         let can = self.protocol.can();
@@ -450,7 +456,7 @@ impl Config {
     }
 
     /// Whether streams survive the loss of their carrier on this end. With `listen: stdio`, streams
-    /// do not survive, because the process ends with its carrier.
+    /// do not survive, because the process ends when its carrier ends.
     #[must_use]
     pub fn resumes(&self) -> bool {
         self.resume && self.protocol.can().resume && !self.is_stdio()

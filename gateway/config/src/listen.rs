@@ -17,8 +17,8 @@ pub enum ListenProtocol {
     /// SOCKS5, SOCKS4, SOCKS4a or HTTP. If the forward has a target, other clients are forwarded to
     /// it.
     Auto,
-    /// No protocol: iptables REDIRECT has redirected the connection, and its original destination
-    /// is the target.
+    /// No protocol: iptables REDIRECT has redirected each connection to this listener. The original
+    /// destination of the connection is the target.
     Transparent,
 }
 
@@ -125,7 +125,7 @@ pub struct ProxyProtocol {
     /// send a false address.
     #[serde(skip_serializing_if = "is_false")]
     pub accept: bool,
-    /// The exit sends a header that names the client to the target, before the payload. Protocol
+    /// Before the payload, the exit sends the target a header that names the client. Protocol
     /// Native only.
     #[serde(skip_serializing_if = "is_false")]
     pub send: bool,

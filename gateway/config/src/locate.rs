@@ -30,7 +30,7 @@ struct Node {
 
 enum Inner {
     Scalar,
-    /// For each item: name and position of the key, and the value.
+    /// Each item has the name and the position of its key, and its value.
     Mapping(Vec<(String, Position, Node)>),
     Sequence(Vec<Node>),
 }

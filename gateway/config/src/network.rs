@@ -12,7 +12,7 @@ pub use assigned::{check_network_dns, check_network_pool};
 use crate::policy::PEER_BYTES_MAX;
 use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security, is_yes, yes};
 
-/// Maximum number of networks of a side, and of a peer.
+/// Maximum number of networks of each side, and of each peer.
 pub const NETWORK_CIDRS_MAX: usize = 64;
 /// Maximum number of peers in [`Network::peers`].
 pub const NETWORK_PEERS_MAX: usize = 1024;
@@ -48,19 +48,19 @@ pub struct Network {
     /// Path of the TUN driver's device node.
     #[serde(default = "node_default", skip_serializing_if = "is_node_default")]
     pub node: String,
-    /// Networks on the entry's side, 1..=[`NETWORK_CIDRS_MAX`]. An address belongs to the longest
-    /// prefix of both sides.
+    /// Networks on the entry's side, 1..=[`NETWORK_CIDRS_MAX`]. An address belongs to the side
+    /// whose networks have the longest prefix that contains the address.
     #[serde(rename = "entryCIDRs")]
     pub entry_cidrs: Vec<Cidr>,
     /// Networks on the exit's side, 1..=[`NETWORK_CIDRS_MAX`].
     #[serde(rename = "exitCIDRs")]
     pub exit_cidrs: Vec<Cidr>,
     /// MTU of the interface in bytes, [`MTU_MIN`]..=65,535. The gateway lowers the maximum segment
-    /// size of TCP to fit.
+    /// size of TCP connections to this MTU.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
-    /// Whether the gateway and the kernel exchange TCP and UDP as super-packets of up to 64 KiB,
-    /// instead of packets of one MTU.
+    /// Whether the gateway and the kernel exchange TCP segments and UDP datagrams as super-packets
+    /// of up to 64 KiB, instead of packets of at most one MTU.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub offloads: bool,
     /// Queues of the interface, each with its own worker, 1..=[`NETWORK_QUEUES_MAX`]. All packets
@@ -72,8 +72,8 @@ pub struct Network {
     /// are empty, one entry at a time has all of `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,
-    /// Exit: networks within `entryCIDRs` from which each entry gets an address, at most one of
-    /// IPv4 and one of IPv6.
+    /// Exit: networks within `entryCIDRs`, at most one of IPv4 and one of IPv6. Each entry gets an
+    /// address from each of these networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
     /// Exit: DNS servers of the exit's side, which the exit assigns to its entries.

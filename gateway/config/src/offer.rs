@@ -3,7 +3,7 @@
 use crate::{Config, ConfigError, Role, Security};
 
 /// The target, `HOST:PORT`, that an entry opens to receive the exit's [`Config::offer`]. No host
-/// has a name in `.invalid` (RFC 6761, section 6.4), so no real target is shadowed.
+/// has a name in `.invalid` (RFC 6761, section 6.4), so the name never hides a real target.
 pub const OFFER_TARGET: &str = "offer.muxtunnel.invalid:1";
 /// Maximum length of an offer: 64 KiB.
 pub const OFFER_BYTES_MAX: usize = 1 << 16;

@@ -1,6 +1,6 @@
 //! The targets that an exit may dial: rules `TARGET[,peer=IDENTITY]` that allow or deny targets.
 //!
-//! This module has the types, text forms and checks; `gateway/src/net/policy.rs` applies the rules.
+//! This module has the types, text forms and checks. `gateway/src/net/policy.rs` applies the rules.
 //! The parser rejects invalid rules and rules that could never match.
 
 use std::fmt;
@@ -32,8 +32,8 @@ pub struct Policy {
     /// Denied targets, at most [`RULES_MAX`] rules. These rules take precedence over `allow`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
-    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. Only a rule whose
-    /// network lies within a protected network allows its addresses.
+    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. To allow an address
+    /// of such a network, the network of a rule must lie within it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<Cidr>,
     /// NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at most
@@ -60,7 +60,7 @@ pub struct Rule {
     pub host: HostPattern,
     /// The ports that the rule covers.
     pub ports: Ports,
-    /// The peer whose streams the rule is for, by its proved identity. `None`: every peer.
+    /// The proved identity of the peer whose streams the rule covers. `None`: every peer.
     pub peer: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub enum HostPattern {
     Below(String),
     /// A network, matched against the resolved address.
     Network(Cidr),
-    /// A Unix socket, by its absolute path. A rule for a Unix socket covers every port.
+    /// A Unix socket, by its absolute path. The rule ignores ports.
     Unix(String),
 }
 

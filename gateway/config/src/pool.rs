@@ -27,8 +27,8 @@ impl Pool {
     /// Always one carrier.
     pub const ONE: Self = Self { min: 1, max: 1 };
     /// One to four carriers: the default of an entry if the protocol supports several. With the
-    /// kernel's defaults, four carriers transfer one stream over 100 ms at more than 3.5 times the
-    /// rate of one carrier (docs/performance.md).
+    /// kernel's defaults and a round trip of 100 ms, four carriers transfer one stream at more than
+    /// 3.5 times the rate of one carrier (docs/performance.md).
     pub const GROWING: Self = Self { min: 1, max: 4 };
 
     /// # Errors

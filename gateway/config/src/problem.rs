@@ -49,7 +49,7 @@ impl ConfigError {
             return self;
         };
         let word = word(&problem);
-        // An unknown key has no value to search for, so the parent's position is used.
+        // An unknown key has no value to search for, so the search starts at its parent.
         let parent = word.and_then(|word| field.strip_suffix(word));
         let path = parent.map_or(&*field, |parent| parent.trim_end_matches('.'));
         match locate(text, path, word) {

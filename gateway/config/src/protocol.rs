@@ -53,7 +53,7 @@ pub struct Capabilities {
     /// A side can announce that it accepts no more streams, so that the peer opens them in another
     /// session.
     pub go_away: bool,
-    /// An entry can ask an exit to listen.
+    /// An entry can request listeners on an exit.
     pub listen: bool,
     /// An exit can send a client's address to the target.
     pub source: bool,
@@ -66,7 +66,7 @@ pub struct Capabilities {
     /// Carriers can be WebSocket connections.
     pub web_socket: bool,
     /// The protocol runs on any ordered byte stream: TCP, proxies, Unix sockets, commands, a
-    /// rendezvous. Otherwise the protocol runs on UDP.
+    /// rendezvous. If false, the protocol runs on UDP.
     pub bytes: bool,
     /// A library allocates the buffers for received payload.
     pub library_buffers: bool,
@@ -146,7 +146,8 @@ impl Protocol {
             Self::Http2 => HTTP2,
             Self::Hbone => Capabilities {
                 name: "HBONE",
-                // Peers in a mesh do not support the listen request of HTTP2.
+                // HBONE peers in a service mesh do not support the listen request of protocol
+                // HTTP2.
                 listen: false,
                 ..HTTP2
             },
@@ -167,8 +168,8 @@ impl Protocol {
             },
             Self::Ssh => Capabilities {
                 name: "SSH",
-                // True only between two MuxTunnel gateways: other SSH programs send EOF for a reset
-                // and for an end of file.
+                // True only between two MuxTunnel gateways, because other SSH programs send EOF for
+                // a reset as well as for an end of file.
                 reset: true,
                 go_away: false,
                 unix_targets: true,

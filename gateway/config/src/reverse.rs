@@ -15,7 +15,7 @@ use crate::{Config, ConfigError, Ports, Role};
 /// Maximum number of rules in `allowListen`.
 pub const LISTEN_RULES_MAX: usize = 64;
 
-/// Which side listens; the other side dials the target.
+/// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
     /// The entry listens and the exit dials.
@@ -32,30 +32,31 @@ impl Direction {
     }
 }
 
-/// An address and ports on which entries may ask an exit to listen:
+/// An address and ports on which entries may request listeners of an exit:
 /// `[ADDRESS:]PORT[-PORT][,peer=IDENTITY]`. The default address is 127.0.0.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenRule {
-    /// The address. `0.0.0.0` permits only listeners on all IPv4 addresses. `::` permits listeners
-    /// on all addresses of both families, and on all IPv4 addresses.
+    /// The address. `0.0.0.0` permits only listeners on `0.0.0.0`, that is, on all IPv4 addresses.
+    /// `::` permits listeners on `::`, that is, on all addresses of both families, and on
+    /// `0.0.0.0`.
     pub address: IpAddr,
     /// The ports.
     pub ports: Ports,
-    /// The identity that a peer proved on its carriers. The rule applies only to that peer's
-    /// sessions. `None`: every peer.
+    /// The rule applies only to sessions of the peer that proved this identity on its carriers.
+    /// `None`: every peer.
     pub peer: Option<String>,
 }
 
 impl ListenRule {
-    /// Whether the peer with the identity `peer` may ask the exit to listen on `address`.
+    /// Whether the peer with the identity `peer` may request a listener on `address`.
     #[must_use]
     pub fn permits(&self, address: SocketAddr, peer: Option<&str>) -> bool {
         let ports = self.ports_for(address.ip(), peer);
         ports.is_some_and(|ports| ports.contains(address.port()))
     }
 
-    /// The ports of `address` on which the peer may ask the exit to listen. `None`: no rule permits
-    /// the address.
+    /// The ports of `address` on which the peer may request listeners. `None`: no rule permits the
+    /// address.
     #[must_use]
     pub fn ports_for(&self, address: IpAddr, peer: Option<&str>) -> Option<Ports> {
         let asked = address.to_canonical();

@@ -47,8 +47,8 @@ pub struct MutualTls {
     /// The certificates of the authorities that the gateway trusts for the other end.
     pub ca: PathBuf,
     /// Accepted peers: the other end's certificate must contain one of these names
-    /// (subjectAltName). DNS names, IP addresses or URIs such as `spiffe://example.org/exit`.
-    /// 1..=[`PEERS_MAX`].
+    /// (subjectAltName). A name is a DNS name, an IP address or a URI such as
+    /// `spiffe://example.org/exit`. 1..=[`PEERS_MAX`] names.
     pub peers: Vec<String>,
 }
 

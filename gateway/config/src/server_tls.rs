@@ -18,8 +18,8 @@ pub struct ServerTls {
     /// Exit: the private key of the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Exit: must be true. The value confirms that every client that reaches the port may use all
-    /// allowed targets.
+    /// Exit: must be true. The value confirms that you permit every client that reaches the port to
+    /// use all allowed targets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_anonymous: bool,
     /// Entry: the authorities that it trusts for the exit. Default: the system's authorities.

@@ -19,8 +19,8 @@ pub struct Ssh {
     /// Exit: its private keys, Ed25519 or ECDSA, not encrypted, 1..=[`HOST_KEYS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<PathBuf>,
-    /// Exit: the keys that may log in, as in sshd's `authorized_keys`. At least one of this field
-    /// and `trusted_user_ca_keys` is needed.
+    /// Exit: the keys that may log in, as in sshd's `authorized_keys`. An exit needs this field or
+    /// `trusted_user_ca_keys`, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorized_keys: Option<PathBuf>,
     /// Exit: the authorities whose user certificates may log in, as in sshd's `TrustedUserCAKeys`.
@@ -49,7 +49,8 @@ pub struct Ssh {
     pub host_key_alias: Option<String>,
 }
 
-/// A second listener of an exit, for SSH carriers. The exit may have any other `protocol`.
+/// A second listener of an exit, for SSH carriers. The `protocol` of the exit may be any protocol
+/// except SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SshListener {

@@ -1,7 +1,7 @@
 //! The status document: the response to `GET /status` on the admin port, as JSON.
 //!
 //! The operator reads the document for conditions and printer columns. Benchmarks read the CPU time
-//! and the carriers, and people read the document for diagnosis.
+//! and the carriers. People read the document for diagnosis.
 
 mod rendezvous;
 
@@ -67,12 +67,12 @@ pub struct Status {
     pub rendezvous: Option<Rendezvous>,
     /// Resource usage of the process.
     pub process: Process,
-    /// Effective values of the relevant sysctls, by dotted name. The values are the kernel's text,
-    /// with each run of white space replaced by one space.
+    /// Effective values of the sysctls that affect carriers. The keys are dotted names. A value is
+    /// the kernel's text, in which one space replaces each sequence of white space.
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// IP packets since the start. A packet that the kernel will segment (GSO) counts as one.
+/// IP packets since the start. A packet counts once, even if the kernel segments it later (GSO).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Packets {
@@ -200,14 +200,14 @@ pub struct Carrier {
     /// How to remove the bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
-    /// For each bottleneck, the seconds in which it limited the carrier, since the carrier was
-    /// established.
+    /// For each bottleneck, the number of seconds in which it has limited the carrier since the
+    /// carrier was established.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limited_seconds: BTreeMap<Limit, f64>,
 }
 
 /// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
-/// cover the receiving direction. The first variant that applies is reported.
+/// cover the receiving direction. If several variants apply, the status reports the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Limit {
     /// No data to send.
@@ -276,8 +276,8 @@ pub struct Streams {
     pub bytes_received: u64,
 }
 
-/// Waits since the start of streams with data to send. A stream waits for credit of the other
-/// gateway, or for acknowledgements that free the retransmit buffer.
+/// Waits of streams that have data to send, since the gateway started. A stream waits for credit of
+/// the other gateway, or for acknowledgements that free the retransmit buffer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Credit {
@@ -296,9 +296,9 @@ pub struct Splice {
     pub bytes_sent: u64,
     /// Bytes from carriers to local sockets.
     pub bytes_received: u64,
-    /// Bytes from carriers to local sockets that were copied although the amount was enough for a
-    /// splice. Reasons: no pipe was free, the local socket is slow or has a rate limit, or earlier
-    /// payload was missing.
+    /// Bytes from carriers to local sockets that the gateway copied although the amount was enough
+    /// for a splice. The reason is one of these: no pipe was free, the local socket is slow or has
+    /// a rate limit, or earlier payload was missing.
     pub bytes_fallen_back: u64,
     /// Number of times that no pipe was free.
     pub pipes_lacking: u64,
@@ -310,7 +310,7 @@ pub struct Splice {
 pub struct Resume {
     /// Bytes retained now for retransmission. In each session, `memory.retain` bounds these bytes.
     pub bytes_retained: u64,
-    /// Carriers lost since the start whose session continued.
+    /// Number of carriers that were lost since the start and whose session continued.
     pub carriers_survived: u64,
     /// Payload bytes sent again since the start because a lost carrier had not delivered them.
     pub bytes_sent_again: u64,

@@ -15,7 +15,7 @@ pub const UNIX_PATH_MAX: usize = 107;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub enum Target {
-    /// A TCP port; the exit resolves the name.
+    /// A TCP port. The exit resolves the name.
     Tcp {
         /// Name or address literal (IPv6 without brackets), at most 253 characters.
         host: String,

@@ -414,7 +414,7 @@ fn only_forwards_rules_and_timeouts_reload() {
     let elsewhere = ENTRY.replace("exit.example.com", "other.example.com") + "workers: 7\n";
     let elsewhere = Config::from_yaml(&elsewhere.replace(":8080", ":9090")).unwrap();
     assert_eq!(running.needing_restart(&elsewhere), ["connect", "workers"]);
-    // A reload applies the reloadable part.
+    // A reload applies the reloadable fields of a file, even if static fields differ.
     assert_eq!(running.reloaded(&elsewhere), moved);
     assert_eq!(elsewhere.needing_restart(&running), ["connect", "workers"]);
 }
@@ -679,7 +679,8 @@ fn a_policy_round_trips_and_reloads() {
     assert!(
         plain.needing_restart(&config).is_empty() && !plain.to_yaml().unwrap().contains("policy")
     );
-    // An entry also dials, but only declared targets.
+    // An entry also dials, for reverse forwards. An entry needs no allow rules, because it dials
+    // only declared targets.
     let text = format!("{ENTRY}policy: {{protected: [10.96.0.1]}}\n");
     assert_eq!(Config::from_yaml(&text).unwrap().policy.protected.len(), 1);
 }

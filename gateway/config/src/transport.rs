@@ -39,8 +39,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// The first field that KCP does not support. With transport Auto, a gateway with such a field does
-/// not try KCP, or the field applies to TCP only.
+/// The first field that KCP does not support. With transport Auto, a gateway with such a field
+/// either does not try KCP, or applies the field to TCP only.
 fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
     let (field, problem) = if config.web_socket.is_some() {
         (

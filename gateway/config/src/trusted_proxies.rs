@@ -23,7 +23,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 }
 
 /// Checks that there are at most [`TRUSTED_PROXIES_MAX`] networks, and that no network contains
-/// every address. Otherwise any client could claim any address. `field` is the path of the list.
+/// every address. With such a network, any client could claim any address. `field` is the path of
+/// the list.
 ///
 /// # Errors
 /// The problem, with the index of the network.

@@ -1,8 +1,8 @@
 //! Listening sockets of forwards, and the ingress protocols in which clients specify a target.
 //!
 //! Input: the bytes of a client. Output: a [`Request`] or a [`Rejection`]. [`greeting`] reads and
-//! writes the socket, and bounds the number of clients and their time. [`Dialogue`] interprets the
-//! bytes without I/O. [`crate::roles::entry`] opens the streams.
+//! writes the socket, and bounds the number of clients and the time of each client. [`Dialogue`]
+//! interprets the bytes without I/O. [`crate::roles::entry`] opens the streams.
 
 pub(crate) mod answer;
 mod detect;
@@ -38,8 +38,7 @@ const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// Verifies passwords.
 pub(crate) trait Authenticator {
-    /// The time must depend neither on how much of the password is correct, nor on whether the user
-    /// exists.
+    /// An implementation takes the same time for an unknown user and for every wrong password.
     fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict;
 }
 
@@ -66,14 +65,16 @@ pub(crate) struct Request {
     pub(crate) answer: Answer,
 }
 
-/// The result of interpreting the bytes that a client has sent so far.
+/// The result of [`Dialogue::step`] for the bytes that a client has sent so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// More bytes are required.
     Incomplete,
-    /// `reply` answers the first `consumed` bytes. Interpret the following bytes in another step.
+    /// `reply` answers the first `consumed` bytes. The caller passes the following bytes to another
+    /// step.
     Reply { consumed: usize, reply: Vec<u8> },
-    /// The authenticator must verify a password. Then interpret the same bytes again.
+    /// The authenticator must verify a password. After the verification, the caller passes the same
+    /// bytes to another step.
     Pending,
     /// The first `consumed` bytes are the request.
     Request { consumed: usize, request: Request },
@@ -119,8 +120,8 @@ impl Rejection {
     }
 
     /// Whether the rejection counts as a failure: a wrong password, an invalid request or a
-    /// timeout. A client without a password does not fail, since the reply requests a password and
-    /// the client connects again.
+    /// timeout. A request without a password does not count as a failure, since the reply requests
+    /// a password and the client then connects again.
     pub(crate) fn is_failure(&self) -> bool {
         use Code::{ClientRequestInvalid, ClientRequestTimedOut, PasswordWrong};
         [PasswordWrong, ClientRequestInvalid, ClientRequestTimedOut].contains(&self.code)
@@ -130,12 +131,12 @@ impl Rejection {
 /// The state of the protocol that precedes the client's payload.
 #[derive(Debug, Clone)]
 enum Dialogue {
-    /// The client uses no protocol.
+    /// The client sends no protocol before its payload.
     None {
         url: Rc<str>,
     },
-    /// The client's first bytes determine the protocol. `target` is the URL for clients of no known
-    /// protocol.
+    /// The client's first bytes determine the protocol. `target` is the URL of the target for
+    /// clients whose first bytes belong to no known protocol.
     Auto {
         target: Option<Rc<str>>,
     },
@@ -168,7 +169,8 @@ impl Dialogue {
                         Detected::Http => Self::Http(http::Head::default()),
                         Detected::Other => match target.take() {
                             Some(url) => Self::None { url },
-                            // A client that uses HTTP receives the reason.
+                            // Without a default target, HTTP rejects the bytes. If the client uses
+                            // HTTP, it receives the reason.
                             None => Self::Http(http::Head::default()),
                         },
                     };
@@ -180,8 +182,8 @@ impl Dialogue {
         }
     }
 
-    /// Handles a client that sends no more bytes. The client is forwarded to the default target, if
-    /// there is one.
+    /// Handles a client that sends no more bytes. If the forward has a default target, returns the
+    /// request for it.
     fn give_up(&mut self) -> Option<Request> {
         match self {
             Self::Auto { target } => target.take().map(|url| Request::raw(&url)),

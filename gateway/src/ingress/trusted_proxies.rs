@@ -1,12 +1,13 @@
 //! Connections of load balancers to a carrier port, and the addresses of the load balancers'
 //! clients.
 //!
-//! A connection of a load balancer has the load balancer's address, so limits by source address
-//! would treat all of its clients as one client. Load balancers in `trustedProxies` therefore begin
-//! each connection with a PROXY header ([`crate::io::proxy_header`]). Input: such a connection,
-//! from which no byte has been read. Output: the address that the limiter counts and that logs and
-//! status show. The bytes after the header remain in the kernel. Headers on connections from other
-//! addresses are ignored, since otherwise a client could claim any address.
+//! A connection through a load balancer has the load balancer's source address, so limits by source
+//! address would treat all of its clients as one client. Load balancers in `trustedProxies`
+//! therefore begin each connection with a PROXY header ([`crate::io::proxy_header`]). Input: a
+//! connection of a trusted load balancer, from which no byte has been read. Output: the address
+//! that the limiter counts and that logs and status show. The bytes after the header remain in the
+//! kernel. Headers on connections from other addresses are ignored, since otherwise a client could
+//! claim any address.
 //!
 //! Bounds: a header of at most [`HEADER_BYTES_MAX`] within [`PROOF_MAX`]. Until the header is
 //! complete, the connection holds a permit of the [`HandshakeLimiter`] for the load balancer's
@@ -58,8 +59,8 @@ pub(crate) async fn client(
     limiter: &Arc<HandshakeLimiter>,
 ) -> Result<Option<SocketAddr>, Unintroduced> {
     let mut permit = limiter.enter(Some(proxy.ip()))?;
-    // Regardless of the header's content, the connection counts neither as a completed nor as a
-    // failed handshake.
+    // The header proves no identity, so the limiter must count the connection neither as a
+    // completed nor as a failed handshake.
     permit.excused();
     let client = tokio::select! {
         biased;
@@ -90,7 +91,8 @@ async fn introduction(
         None => Ok(None),
         Some(Source::Tcp { client, .. }) => Ok(Some(canonical(client))),
         Some(Source::Unknown) => {
-            // Load balancers also send such a header in health checks.
+            // The header specifies no client. Load balancers also send such headers in health
+            // checks, which close the connection at once.
             let byte = timeout_at(deadline, tcp.peek(&mut [0])).await;
             Ok((!matches!(byte, Ok(Ok(0) | Err(_)))).then_some(proxy))
         }

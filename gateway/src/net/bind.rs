@@ -12,7 +12,8 @@ use crate::io::local_socket::canonical;
 
 /// Length of the accept queue. The kernel limits the length to net.core.somaxconn.
 pub(crate) const BACKLOG: u32 = 4096;
-/// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
+/// Pause after a failed accept, so that the loop does not take all CPU time while file descriptors
+/// are exhausted.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The process cannot listen on an address.
@@ -64,8 +65,8 @@ pub(crate) fn check_free(address: &str) -> Result<(), ListenError> {
         .map_err(|source| ListenError::new(address, source))
 }
 
-/// Opens one UDP socket per worker on `address` (`addr:port`), in the order in which the kernel
-/// numbers them. No other process can use the port.
+/// Opens one UDP socket per worker on `address` (`addr:port`). The kernel numbers the sockets in
+/// the order of the result. No other process can use the port.
 pub(crate) fn datagram_sockets(
     address: &str,
     workers: usize,

@@ -73,8 +73,8 @@ mod tests {
             socket.set_read_timeout(patience).unwrap();
         }
         let to = sockets[0].local_addr().unwrap();
-        // Each datagram has a different source address, so the kernel's hash would select different
-        // sockets.
+        // Each datagram comes from a different source address, so without steering the kernel's
+        // hash would select different sockets.
         for first in 0..=u8::MAX {
             let from = UdpSocket::bind("127.0.0.1:0").unwrap();
             let of = &sockets[usize::from(first % 3)];

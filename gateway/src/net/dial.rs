@@ -23,8 +23,8 @@ use crate::net::dns::Lookups;
 use crate::net::egress::bare;
 use crate::net::policy::{Authorizer, Host};
 
-/// Maximum time for resolving and connecting, over all addresses. The opener waits for 15 s, so it
-/// receives the reason.
+/// Maximum time for resolving and connecting, over all addresses. The peer waits 15 s for the
+/// reason.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for one address if other addresses remain.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -130,8 +130,8 @@ where
 }
 
 /// Whether a rule denies the open stream to `target`, which is connected to `address`. The decision
-/// uses the name and the address of the open, since resolving the name again may return a different
-/// address.
+/// uses the name and the address with which the stream was opened, since another look-up of the
+/// name may return a different address.
 pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Authorizer<'_>) -> bool {
     match address {
         LocalAddress::Tcp(address) => {
@@ -177,8 +177,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
     }
 }
 
-/// Parses `tcp://HOST:PORT`. IPv6 addresses are accepted with or without brackets; the port follows
-/// the last colon.
+/// Parses `tcp://HOST:PORT`. IPv6 addresses may have brackets. The port follows the last colon.
 fn parse(target: &str) -> Result<(&str, u16), DialError> {
     let bad = |reason, text| {
         DialError::new(
@@ -257,8 +256,9 @@ async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Makes a name absolute, so that the resolver does not apply its search list. A name with a single
-/// label remains unchanged, because names such as `localhost` resolve only without the dot.
+/// Makes a name absolute by a final dot, so that the resolver does not apply its search list. A
+/// name with a single label remains unchanged, because names such as `localhost` resolve only
+/// without a final dot.
 fn whole(name: &str) -> Cow<'_, str> {
     match name.contains('.') {
         true => Cow::Owned(format!("{name}.")),
@@ -442,7 +442,8 @@ mod tests {
         for (rule, asked, wanted) in [
             ("web.shop:80", "web.shop", "web.shop"),
             ("web.shop:80", "web.shop.", "web.shop."),
-            // The spelling in the exit's rule decides, not the peer's spelling.
+            // The final dot in the exit's rule decides whether the search list applies. The final
+            // dot in the peer's request has no effect.
             ("web.shop.:80", "web.shop", "web.shop."),
             ("web.shop.:80", "WEB.shop.", "WEB.shop."),
             ("*.shop:80", "web.shop", "web.shop"),

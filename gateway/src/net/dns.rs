@@ -1,11 +1,11 @@
 //! Resolves names for opens, with a limited number of concurrent look-ups.
 //!
 //! The system's resolver occupies a thread until it has an answer, even if the open was cancelled.
-//! Each session has its own limit, so that a session whose names do not resolve does not block
-//! other sessions. A blocked thread cannot be reclaimed. Therefore the permits of one peer, over
-//! all of its sessions, never exceed the free permits. A single peer gets half of the permits, the
-//! next peer half of the rest, and so on. A waiting look-up is an unanswered open, which the
-//! session's stream table and the dial timeout bound.
+//! Each session has its own limit, so that slow look-ups of one session do not block other
+//! sessions. A blocked thread cannot be reclaimed. Therefore a peer gets a further permit only if
+//! its sessions together hold fewer permits than are free. A single peer gets half of the permits,
+//! the next peer half of the rest, and so on. Each waiting look-up belongs to an unanswered open,
+//! so the session's stream table bounds their number, and the dial timeout bounds their time.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result};

@@ -2,7 +2,7 @@
 //! port, or to a Unix socket.
 //!
 //! Input: the settings in the configuration and the environment. Output: a connection to a peer
-//! that has not proved its identity yet; [`crate::io::security`] verifies it.
+//! that has not proved its identity yet. [`crate::io::security`] verifies the identity.
 
 mod address;
 mod environment;
@@ -29,20 +29,21 @@ pub(crate) use address::{Address, bare};
 /// look-up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for a connection to one address. This time covers one lost SYN, which Linux
-/// retransmits after 1 s, and a round trip of 2 s. The kernel would try for two minutes, while an
-/// entry whose exit has disappeared can use another exit.
+/// retransmits after 1 s, and a round trip of 2 s. The kernel alone would try for two minutes. An
+/// entry whose exit has disappeared should try another exit much sooner.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time for a proxy to connect to the exit.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time for the exit to answer through a command. The value equals sshd's time for a login.
+/// Maximum time for the exit to answer through a command. The value equals the default of sshd's
+/// `LoginGraceTime`.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a gateway connects to other gateways.
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
-    /// With transport Auto: the environment's proxy, which only WebSocket carriers use.
+    /// The proxy of the environment with transport Auto. Only WebSocket carriers use this proxy.
     requests_proxy: Option<Arc<ProxyServer>>,
     kcp: KcpWindows,
 }
@@ -73,8 +74,8 @@ impl Egress {
         })
     }
 
-    /// Resolves all names in `exits`. A name that does not resolve is an error only if no name
-    /// resolves. With a proxy, names are not resolved here, because the proxy resolves them.
+    /// Resolves all names in `exits`. Ignores names that do not resolve, as long as another name
+    /// resolves. With a proxy, the function resolves no names, because the proxy resolves them.
     ///
     /// # Errors
     /// No name resolves.
@@ -244,9 +245,10 @@ async fn hear(tcp: &mut TcpStream, bytes: &mut [u8]) -> std::io::Result<()> {
     })
 }
 
-/// Shuffles the addresses, but keeps the family that the resolver put first in front. If a name has
-/// more addresses than the entry uses, each entry and worker uses different addresses. The order of
-/// the resolver is not sufficient, because some resolvers sort the addresses.
+/// Shuffles the addresses within each family. The family of the resolver's first address comes
+/// first. If a name has more addresses than the entry uses, each entry and worker then uses
+/// different addresses. The order of the resolver alone is not sufficient, because some resolvers
+/// sort the addresses.
 fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv4) else {
         return;

@@ -2,9 +2,9 @@
 //! opens the interface ([`crate::io::tun`]) then needs no capability.
 //!
 //! Settings that already match remain unchanged, so a gateway that has the interface open continues
-//! to run. Only addresses and routes of this interface change. Reverse path filters (`rp_filter`)
-//! need no change, because packets that come out of the interface have sources that are routed into
-//! it.
+//! to run. The module changes addresses and routes of this interface only. Reverse path filters
+//! (`rp_filter`) need no change: the sources of packets that come out of the interface are
+//! addresses that the host routes into the interface.
 
 mod link;
 mod masquerade;
@@ -26,7 +26,8 @@ use crate::io::tun::{self, TunError};
 use link::Link;
 pub(crate) use queues::{check_made_for, check_opened};
 
-/// Packets that the kernel holds for a busy gateway: half a second at 10 Gbit/s and 64 KiB each.
+/// Maximum number of packets that the kernel queues for a busy gateway: at 10 Gbit/s, half a second
+/// of packets of 64 KiB.
 const QUEUE_PACKETS: u32 = 10_000;
 /// Major and minor number of the TUN driver's node (Documentation/admin-guide/devices.txt).
 const NODE: (u32, u32) = (10, 200);
@@ -121,13 +122,15 @@ impl Interface {
     /// Creates the interface, or changes the settings that differ.
     ///
     /// # Errors
-    /// [`InterfaceError`]. Completed steps remain, and another call continues with the other steps.
+    /// [`InterfaceError`]. Completed steps stay in force, and another call continues with the other
+    /// steps.
     pub(crate) fn create(&self) -> Result<(), InterfaceError> {
         let connected = Netlink::route();
         let mut netlink = connected.map_err(|error| self.failed("opening netlink", error))?;
         make_node(&self.node)?;
         let link = self.kept(&mut netlink)?;
-        // A route needs an interface that is up, and takes its source from the addresses.
+        // The order matters: a route needs an interface that is up, and the kernel selects the
+        // source of a route from the addresses.
         self.set(&mut netlink, link.index, None)
             .map_err(|error| self.failed("setting the MTU", error))?;
         network::set_addresses(&mut netlink, link.index, &self.addresses)

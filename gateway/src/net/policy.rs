@@ -1,13 +1,14 @@
 //! Decides which targets an exit may dial.
 //!
-//! The decision depends only on the requested name, the resolved address and the peer. The caller
-//! dials exactly the address that was decided on. The default is deny, and a deny rule takes
-//! precedence.
+//! For given rules, the decision depends only on the requested name, the resolved address and the
+//! peer. The caller dials exactly the address for which the decision was made. Without a matching
+//! rule, the target is denied. A deny rule takes precedence over allow rules.
 //!
-//! A rule permits a protected address only if the rule's whole network lies within one kind of
-//! protected addresses. The kinds are: loopback, link-local, metadata services, multicast,
-//! unspecified, the networks of `policy.protected`, the API server, and the gateway's own ports. An
-//! IPv6 address that a tunnel or a translator maps to such an IPv4 address is also protected.
+//! A rule permits a protected address only if all addresses of the rule's network are protected for
+//! the same reason (kind). The kinds are: loopback, link-local, metadata services, multicast,
+//! unspecified, the networks of `policy.protected`, the API server, and the gateway's own ports. If
+//! a tunnel or a translator maps an IPv6 address to a protected IPv4 address, the IPv6 address is
+//! also protected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,9 +17,10 @@ use muxtunnel_gateway_config::{Cidr, HostPattern, Policy, Rule, ends_in_number};
 
 use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
 
-/// Metadata services of large clouds that are not link-local: networks and prefix lengths. AWS uses
-/// the first IPv6 network for services of an instance (254: metadata, 23: credentials of pods, 253:
-/// DNS), and Google the second network. Oracle and Scaleway use one address each.
+/// Metadata services of large clouds whose addresses are not link-local: networks with prefix
+/// lengths. AWS uses the first IPv6 network for services of an instance (254: metadata, 23:
+/// credentials of pods, 253: DNS), and Google the second network. Oracle and Scaleway use one
+/// address each.
 const METADATA: [(IpAddr, u8); 7] = [
     (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
     (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
@@ -70,8 +72,8 @@ pub(crate) enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Parses a host; `None`: the text is neither a name nor an address, for example `0177.1`,
-    /// which resolvers may read as an address.
+    /// Parses a host. Returns `None` if the text is neither a name nor an address, for example
+    /// `0177.1`, which some resolvers interpret as an address.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         if let Ok(address) = text.parse() {
             return Some(Self::Address(address));
@@ -279,8 +281,8 @@ fn names(rule: &Rule, host: Host<'_>) -> bool {
     }
 }
 
-/// Whether a rule for localhost matches. Such a rule permits loopback and no other protected
-/// address.
+/// Whether a rule for localhost matches. Of the protected addresses, such a rule permits only
+/// loopback addresses.
 fn is_localhost(host: Host<'_>, address: IpAddr) -> bool {
     matches!(host, Host::Name(name) if name.eq_ignore_ascii_case("localhost"))
         && canonical(address).is_loopback()
@@ -306,8 +308,8 @@ impl Guards {
     const LINK_LOCAL: Self = Self(4);
     const METADATA: Self = Self(8);
     const MULTICAST: Self = Self(16);
-    /// NAT64 for local use (RFC 8215). Only the operator of the network knows the position of the
-    /// IPv4 address.
+    /// NAT64 for local use (RFC 8215). The position of the IPv4 address in such an address depends
+    /// on the network's configuration, so the whole prefix is protected.
     const TRANSLATED: Self = Self(32);
 
     fn is_empty(self) -> bool {
@@ -361,9 +363,9 @@ fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 addresses that a router or a translator could extract from an IPv6 address: compatible
-/// (RFC 4291), translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo (RFC 4380),
-/// ISATAP (RFC 5214).
+/// The IPv4 addresses that a router or a translator could extract from an IPv6 address. The forms
+/// are: compatible (RFC 4291), translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo
+/// (RFC 4380), ISATAP (RFC 5214).
 fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let found = match address {
         IpAddr::V6(v6) => {

@@ -10,8 +10,8 @@ use muxtunnel_gateway_config::Config;
 
 use crate::io::local_socket::canonical;
 
-/// Environment variable in every pod: the address of the API server's Service, on some platforms
-/// the Service's name.
+/// Environment variable of every pod, with the address of the API server's Service. On some
+/// platforms, the value is the name of the Service.
 const API_SERVER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// The protected addresses of one gateway.
@@ -65,8 +65,8 @@ impl ProtectedAddresses {
     }
 }
 
-/// Queries the kernel's routing table: the source address for a local destination is that
-/// destination.
+/// Queries the kernel's routing table. If the destination is an address of this host, the kernel
+/// selects the same address as the source.
 fn is_local(address: IpAddr) -> bool {
     if address.is_loopback() || address.is_unspecified() {
         return true;

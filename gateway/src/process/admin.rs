@@ -1,9 +1,8 @@
 //! The admin port: `/healthz`, `/readyz`, `/metrics`, `/status`, and on an entry `/offer`.
 //!
 //! The port has its own thread and runtime. So a busy worker does not delay a probe, and a slow
-//! scraper does not delay payload. Requests do not change the gateway. Only `/offer` has an effect
-//! on a worker: this request opens a stream, one at a time and of bounded length
-//! ([`crate::roles::entry`]).
+//! scraper does not delay payload. No request changes the gateway. Only `/offer` uses a worker: it
+//! opens a stream, one at a time and of bounded length ([`crate::roles::entry`]).
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections with one request each. A further connection evicts the
 //! oldest connection of the address with the most connections. [`TIMES`] bounds the time for the
@@ -84,7 +83,7 @@ async fn serve_within(
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {
-                // No connection is dropped here, because no connection has failed.
+                // `enter` drops no connection early here, because no connection has failed.
                 if let Ok(permit) = connections.enter(Some(client.ip())) {
                     permit.excused();
                     tokio::spawn(answer(tcp, router.clone(), permit, times));
@@ -107,7 +106,7 @@ async fn answer(tcp: TcpStream, router: Router, mut permit: Permit, times: Times
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
     tokio::select! {
-        // A client that disconnects or does not send HTTP is not logged.
+        // The gateway does not log clients that disconnect or do not send HTTP.
         _ = timeout(times.connection, connection) => {}
         () = permit.evicted() => {}
     }

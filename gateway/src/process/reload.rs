@@ -1,10 +1,11 @@
 //! Watches the configuration file and applies its changes.
 //!
-//! The gateway reads the file once per second, since reading a few kilobytes is cheap. A ConfigMap
-//! update replaces a symbolic link above the file, and file notifications miss or split such an
-//! update. The file has at most [`FILE_BYTES_MAX`]. An invalid file is reported and has no other
-//! effect. If a file also changes fields that require a restart, its other fields are applied, so
-//! that a policy change takes effect without delay.
+//! The gateway reads the file once per second. File notifications are not reliable: a ConfigMap
+//! update replaces a symbolic link above the file, and notifications miss such an update or report
+//! a part of it. Reading a few kilobytes is cheap. The file has at most [`FILE_BYTES_MAX`]. An
+//! invalid file is reported and has no other effect. If a new file also changes fields that require
+//! a restart, the gateway applies the other fields at once, so that a policy change takes effect
+//! without delay.
 
 use std::io::Read;
 use std::path::Path;

@@ -15,20 +15,21 @@ use crate::roles::worker::Worker;
 use crate::roles::{entry, exit, rendezvous};
 use crate::session::handover::{Handed, Handover};
 
-/// Number of tasks that run before sockets are polled again. A task that moves bulk data takes 0.1
-/// ms. With tokio's default of 61, the bytes of a small stream would wait for 6 ms, even on a
-/// separate carrier.
+/// Number of tasks that a worker runs before it polls its sockets again. A task that moves bulk
+/// data takes 0.1 ms. With tokio's default of 61 tasks, the bytes of a small stream would wait for
+/// 6 ms, even on a separate carrier.
 const EVENT_INTERVAL: u32 = 8;
-/// Number of tasks that run before a task that another worker has woken, for example for an
-/// eviction. With tokio's default of 31, these tasks would wait while a flood keeps the worker's
-/// own tasks busy.
+/// Number of own tasks that a worker runs before it runs a task that another worker has woken, for
+/// example to evict a connection. With tokio's default of 31, these tasks would wait while a flood
+/// keeps the worker's own tasks busy.
 const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 
 /// Number of workers. The default is one per core. A JMUX entry has one worker, since each worker
 /// has its own carrier and a jetsocat accepts a single carrier. A gateway also has one worker if
 /// its carrier is standard input and output, or a command, which may request a password.
 pub(super) fn count(config: &Config) -> usize {
-    // One event loop per queue, since a single loop does not reorder the flows of its queue.
+    // There is one event loop per queue, since one loop keeps the order of packets in the flows of
+    // its queue.
     let configured = config
         .workers
         .or(config.network.as_ref().map(|network| network.queues));

@@ -1,7 +1,7 @@
 //! The entry keeps a session with each exit, and listens for the forwards.
 //!
-//! The entry uses a session that is ready. From then on, it adapts the session's number of carriers
-//! and redials lost carriers. If an exit shuts down, its session keeps its streams while the entry
+//! Once a session is ready, the entry opens streams on it, adapts the number of its carriers and
+//! redials lost carriers. If an exit shuts down, its session keeps its streams while the entry
 //! starts another session. Without a session, new connections wait in the backlog.
 
 mod carriers;
@@ -57,10 +57,10 @@ use ways::Ways;
 
 /// A session or carrier that lived this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// A session that has been without a carrier for less than this time still accepts new connections.
+/// Maximum time for which a session without a carrier accepts new connections.
 const CARRIERLESS_MAX: Duration = Duration::from_secs(1);
-/// Maximum number of sessions: sessions for new streams, and sessions whose exit has shut down and
-/// whose streams continue. A further session ends the oldest session of the second kind.
+/// Maximum number of sessions, including sessions whose exit has shut down and whose streams
+/// continue. For a further session, the entry ends the oldest session whose exit has shut down.
 const SESSIONS_MAX: usize = 8;
 /// Minimum memory of a session, in bytes, when several sessions share a worker's memory.
 const MEMORY_MIN: u64 = 1 << 20;
@@ -72,7 +72,7 @@ struct Entry {
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
-    /// The exits for new streams, by place.
+    /// The exits for new streams. The key is the place (see `exits.rs`).
     exits: watch::Sender<BTreeMap<usize, Taken>>,
     /// The previous exit of each place.
     left: RefCell<BTreeMap<usize, Address>>,
@@ -260,7 +260,7 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
     if let Some(carriers) = mux.carriers() {
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
-    // If the address changes, the name identifies this exit only if the name has one exit.
+    // If the address of the exit changes, its name finds it again only if the name has one exit.
     let exit = match &entry.dial_context.exits {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
             Address::unresolved(connect)
@@ -342,7 +342,7 @@ impl Entry {
             self.sessions.go_away();
         }
         self.sessions.drained().await;
-        // The clients have not received all data that their streams have delivered.
+        // Streams have delivered data that HTTP clients have not received yet.
         drop(self.exchanges.take());
         let _ = exchanged.recv().await;
     }
@@ -401,7 +401,7 @@ impl Entry {
         .await;
     }
 
-    /// Stops accepting connections while the session lacks a carrier for long. Never returns.
+    /// Excludes the session from new connections while it lacks a carrier for long. Never returns.
     async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: usize) -> Infallible {
         let Some(carriers) = mux.carriers() else {
             return std::future::pending().await;

@@ -1,8 +1,8 @@
 //! The exit accepts carriers and dials targets.
 //!
-//! The worker that accepts a carrier reads the carrier's hello, if the protocol has a hello. That
-//! worker passes the carrier to the worker of the session that the carrier joins. A session without
-//! a carrier remains until it times out, or until the exit has too many sessions.
+//! The worker that accepts a carrier reads the carrier's hello, if the protocol has a hello. If the
+//! carrier joins a session of another worker, the first worker passes the carrier to that worker. A
+//! session without a carrier remains until it times out, or until the exit has too many sessions.
 
 mod arrive;
 mod handshake;
@@ -117,7 +117,7 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     exit.reverse.stop();
-    // Only now: until load balancers remove this exit, they may send redialling entries to it.
+    // GOAWAY is sent only now: until now, load balancers may send redialling entries to this exit.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
@@ -379,8 +379,8 @@ impl Exit {
     fn session(self: &Rc<Self>, of_ssh: bool) -> (Rc<dyn Mux>, [u8; 16]) {
         let ssh = self.ssh.as_ref().filter(|_| of_ssh);
         let config = ssh.map_or(&self.session, |ssh| &ssh.session).clone();
-        // If an open arrives after this side sent GOAWAY, the peer sent the open before it received
-        // the GOAWAY. So the peer expects an answer.
+        // If the protocol has GOAWAY, the exit answers each open, even during the shutdown: the
+        // peer sent the open before it received the GOAWAY, and expects an answer.
         let says_when_over = config.protocol.can().go_away;
         let exit = Rc::downgrade(self);
         let lookups = Rc::new(Lookups::default());
@@ -414,9 +414,9 @@ impl Exit {
         (mux, identity.session_id)
     }
 
-    /// Runs a session to its end. The exit has at most `carriers_max` sessions. For a further
-    /// session, the exit evicts a session that waits for a carrier, of the peer with the most
-    /// sessions.
+    /// Runs a session to its end. The exit has at most `carriers_max` sessions. To make room for a
+    /// further session, the exit evicts a session that waits for a carrier. It chooses a session of
+    /// the peer with the most sessions.
     fn run(self: &Rc<Self>, mux: Rc<dyn Mux>, id: [u8; 16]) {
         let sessions_max = self.carriers_max as usize;
         if self.by_id.borrow().len() >= sessions_max

@@ -2,16 +2,16 @@
 //! their connections.
 //!
 //! A leaf exit registers under a name, and a leaf entry visits that name. For each visit, the
-//! rendezvous invites the exit, which dials one more connection. The rendezvous then joins the
-//! connections of the visitor and the exit through pipes ([`crate::io::relay`]). The leaves perform
-//! the hello, the security handshake and the session with each other. A leaf must prove knowledge
-//! of the secret of the name for its role (`proof.rs`). The secrets come from a file
-//! (`secrets.rs`). Changes of the file apply to new proofs within a second.
+//! rendezvous invites the exit, which dials one more connection. Through pipes
+//! ([`crate::io::relay`]), the rendezvous then joins the connections of the visitor and the exit.
+//! The leaves perform the hello, the security handshake and the session with each other. A leaf
+//! must prove that it has the secret of the name for its role (`proof.rs`). The secrets come from a
+//! file (`secrets.rs`). Changes of the file apply to new proofs within a second.
 //!
-//! Bounds: the [limiter](crate::base::handshake_limiter) bounds connections that have not
-//! authenticated, each of which may take [`MEET_MAX`] and two messages. Each name has at most one
-//! registration, and there are at most 4,096 names. `limits.carriers` bounds the visits, including
-//! visits that wait up to [`MEET_MAX`] for the exit.
+//! Bounds: the [handshake limiter](crate::base::handshake_limiter) bounds the connections that have
+//! not authenticated. Each of these connections may take [`MEET_MAX`] and two messages. Each name
+//! has at most one registration, and there are at most 4,096 names. `limits.carriers` bounds the
+//! visits, including visits that wait up to [`MEET_MAX`] for the exit.
 
 pub(crate) mod leaf;
 mod meeting;
@@ -204,7 +204,8 @@ impl Rendezvous {
     }
 
     async fn serve(&self, mut tcp: TcpStream, peer: &str, mut permit: Permit) {
-        // The whole exchange uses the secrets that are in force at its start.
+        // The secrets may change during the exchange. The whole exchange uses the secrets that are
+        // in force now.
         let secrets = self.meeting.secrets();
         let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
         let heard = tokio::select! {
@@ -425,12 +426,13 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Handsha
 }
 
 /// Waits until a leaf that must be silent ends its connection or sends something. The function
-/// peeks at the socket, since the socket's readiness may be stale.
+/// peeks at the socket, since readiness alone may be stale and does not prove an event.
 async fn ends(tcp: &TcpStream) {
     let _ = tcp.peek(&mut [0]).await;
 }
 
-/// Sends the reason of a refusal. A peer that does not read the reason in time does not receive it.
+/// Sends the reason of a refusal. If the peer does not read in time, the connection closes without
+/// the reason.
 async fn refuse(tcp: &mut TcpStream, reason: Reason, text: &str) {
     let word = Word::Refused {
         code: reason.code() as u8,

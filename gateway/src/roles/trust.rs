@@ -1,8 +1,8 @@
 //! Ends sessions and streams that the configuration or the credentials no longer permit.
 //!
-//! A session of a revoked peer and a denied stream end at once. If a forward or an allow rule is
-//! removed, the streams that it admitted remain. The operator derives such rules from forwards, so
-//! otherwise every edit would cut streams.
+//! The session of a revoked peer and a stream that a deny rule forbids end at once. If a forward or
+//! an allow rule is removed, the streams that it admitted continue. The operator derives allow
+//! rules from forwards, so otherwise an edit of a forward would cut streams.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::session::mux::Mux;
 /// Interval between checks for expired certificates.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`. `side` tells
-/// whether this side dialled or accepted their carriers. Never returns.
+/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`. `side`: whether
+/// this side dialled or accepted the carriers of the sessions. Never returns.
 pub(crate) async fn follow(
     sessions: impl Fn() -> Vec<Rc<dyn Mux>>,
     side: Side,

@@ -94,7 +94,7 @@ pub(crate) enum Phase {
     /// The gateway is not ready, but still accepts new connections, since load balancers need time
     /// to remove it.
     Draining,
-    /// The gateway accepts no new connections; open streams continue.
+    /// The gateway accepts no new connections. Open streams continue.
     Closed,
     /// The streams that are still open are reset.
     Deadline,
@@ -128,9 +128,10 @@ pub(crate) enum WorkerError {
     },
 }
 
-/// Runs a loop that accepts connections as a separate task, which ends with this future. A worker's
-/// own future is polled only after some tasks of its connections. During a flood, the worker's own
-/// future would therefore create more tasks than are run, without a bound.
+/// Runs a loop that accepts connections as a separate task, which ends with this future. The
+/// runtime polls the worker's own future only after some tasks of its connections. If the own
+/// future accepted connections, it would create tasks faster than they run during a flood, without
+/// a bound.
 pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
     let mut task = JoinSet::new();
     task.spawn_local(accept);

@@ -36,8 +36,8 @@ pub fn loopback() -> SocketAddr {
 }
 
 impl Aioquic {
-    /// Starts an entry that sends a CONNECT for `target` to `exit` for each connection. `files` are
-    /// the entry's own files. `name` is the name of the exit.
+    /// Starts an entry. For each connection, the entry sends a CONNECT for `target` to `exit`.
+    /// `files` are the entry's own files. `name` is the name of the exit.
     pub fn entry(exit: SocketAddr, target: SocketAddr, files: &Files, name: &str) -> Self {
         Self::entry_that_may_fail(exit, target, files, name).until_ready()
     }

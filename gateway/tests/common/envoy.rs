@@ -25,8 +25,8 @@ pub struct Envoy {
     _dir: tempfile::TempDir,
 }
 
-/// Starts an entry that sends a CONNECT for `target` to `exit` for each connection. `tls` has the
-/// entry's own files and the name of the exit.
+/// Starts an entry. For each connection, the entry sends a CONNECT for `target` to `exit`. `tls`
+/// has the entry's own files and the name of the exit.
 pub fn entry(exit: SocketAddr, target: SocketAddr, tls: Option<(&Files, &str)>) -> Envoy {
     let proxy = json!({
         "name": "envoy.filters.network.tcp_proxy",
@@ -171,7 +171,8 @@ fn start(filters: Value, transport_socket: Option<Value>, cluster: Value) -> Env
             panic!("envoy: {error}: run e2e/peers and put ~/.cache/muxtunnel/bin on the PATH")
         });
     let process = Running(process);
-    // A test connection would open a stream, so the test reads Envoy's log.
+    // A connection that only tests whether Envoy listens would open a stream, so the test reads
+    // Envoy's log instead.
     until("envoy has started its workers", || {
         std::fs::read_to_string(&log).is_ok_and(|log| log.contains("starting workers"))
     });

@@ -43,7 +43,8 @@ impl Peer {
         peer
     }
 
-    /// Connects, and waits for the answer to a PING, so that the other end treats it as a carrier.
+    /// Connects, and waits for the answer to a PING. After the answer, the other end treats the
+    /// connection as a carrier.
     pub fn greeted(carrier: SocketAddr) -> Self {
         let mut peer = Self::new(carrier);
         while peer.answer().is_some_and(|frame| frame.kind != PING) {}

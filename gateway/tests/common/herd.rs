@@ -1,4 +1,4 @@
-//! Connections that send little data, slowly.
+//! Many connections that send little data slowly, as in a slowloris attack.
 
 #![allow(
     dead_code,
@@ -21,7 +21,8 @@ pub struct Herd {
     from: IpAddr,
     to: SocketAddr,
     prefix: &'static [u8],
-    /// The number of bytes that each connection has sent. `None`: it was evicted.
+    /// Each connection, with the number of bytes that it has sent. `None`: the connection was
+    /// evicted.
     members: Vec<Option<(TcpStream, usize)>>,
 }
 

@@ -25,7 +25,7 @@ const MIB: usize = 1 << 20;
 pub enum Abuse {
     /// Requests that are cancelled at once (as CVE-2023-44487 in HTTP/2).
     RapidReset,
-    /// Incomplete field sections, on as many requests as the peer allows.
+    /// Requests with incomplete field sections, as many as the peer allows.
     FieldsThatNeverEnd,
     /// A small field section that expands to a large section.
     FieldBomb,
@@ -120,7 +120,7 @@ impl Peer {
             Abuse::UnknownStreams => self.unknown_streams().await,
             Abuse::SmallData => self.small_data(target).await,
         };
-        // If the other end does not close the connection, the client has written all data.
+        // If no close code is expected, the abuse ends once the client has written all data.
         let code = match abuse.code() {
             None => None,
             Some(_) => match self.connection.closed().await {
@@ -167,8 +167,8 @@ impl Peer {
     async fn field_bomb(&self) -> Vec<SendStream> {
         for _ in 0..200 {
             let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
-            // Each byte pair is a reference to content-security-policy in the static table, a field
-            // of 85 bytes.
+            // Each pair of bytes refers to `content-security-policy` in QPACK's static table, a
+            // field of 85 bytes.
             let mut section = vec![0, 0];
             section.extend([0xff, 85 - 63].repeat(8000));
             sender.write_all(&head(1, section.len())).await.unwrap();
@@ -187,7 +187,7 @@ impl Peer {
             .write_all(&[0x21, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])
             .await
             .unwrap();
-        // The total is more than the exit may hold.
+        // The total size of the frames is more than the exit may buffer.
         for _ in 0..72 {
             sender.write_all(&vec![7; MIB]).await.unwrap();
         }
@@ -254,7 +254,7 @@ fn head(kind: u8, length: usize) -> Vec<u8> {
     head
 }
 
-/// A CONNECT: `:method` from the static table, `:authority` with the name from the table.
+/// A CONNECT: `:method` from QPACK's static table, and `:authority` with its name from that table.
 fn connect_to(target: SocketAddr) -> Vec<u8> {
     let authority = target.to_string();
     let mut section = vec![

@@ -23,7 +23,7 @@ pub const LATER: i32 = 2100;
 
 /// The ends of a tunnel, one of which is a program of another project.
 pub struct Ends {
-    /// An object that must live as long as the stream.
+    /// The third-party program, which must run as long as the stream is open.
     pub peer: Box<dyn std::any::Any>,
     pub gate: Gate,
     pub client: TcpStream,
@@ -82,7 +82,7 @@ pub fn entry(
     (gate.until_ready(), forward)
 }
 
-/// Transfers bulk data over the streams from `stream`, in one direction after the other, because
+/// Transfers bulk data over the streams from `stream`. The directions follow one another, because
 /// some peers end a stream when the target ends first. Asserts that resets arrive as resets, except
 /// behind a peer that does not support resets.
 pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListener) -> Ends) {
@@ -113,7 +113,7 @@ pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListen
 }
 
 /// Sends a byte, and resets the connection of one side. Returns the connection of the other side,
-/// and the objects that must outlive this call.
+/// and objects that the caller must keep while it uses that connection.
 pub fn reset_one(ends: Ends, resets: Side) -> (TcpStream, impl Sized) {
     let Ends {
         peer,

@@ -50,8 +50,8 @@ impl Gate {
         Self::with_environment(args, &[])
     }
 
-    /// Starts a gateway like [`Self::with_flags`]. Of the environment variables for proxies, only
-    /// `set` are set.
+    /// Starts a gateway like [`Self::with_flags`]. Only the variables in `set` specify proxies: the
+    /// environment has no other proxy variables.
     pub fn with_environment(args: &[&str], set: &[(&str, &str)]) -> Self {
         let admin = free_port();
         let one_worker = (!args.contains(&"--workers")).then_some(["--workers", "1"]);
@@ -265,8 +265,8 @@ impl Drop for Gate {
     }
 }
 
-/// The values of `--protocol` and `--transport` for a protocol in the form of a file, such as
-/// [`OVER_KCP`].
+/// The values of `--protocol` and `--transport` for a protocol that is written as in a
+/// configuration file, such as [`OVER_KCP`].
 fn flags_of(protocol: &str) -> (String, String) {
     let (protocol, transport) = protocol
         .split_once("\ntransport: ")
@@ -343,7 +343,8 @@ pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
     let address = listener.local_addr().unwrap();
     let connect = |_| {
         let client = socket();
-        // The connection is in progress now, or waits forever.
+        // Ignores the result: the connection is in progress, or the full backlog leaves it without
+        // an answer.
         let _ = client.connect(&address);
         client
     };
@@ -352,7 +353,7 @@ pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
 }
 
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    // On Linux, this timeout also bounds accept(2).
+    // On Linux, the receive timeout of a listening socket also bounds accept(2).
     let socket = socket2::SockRef::from(listener);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let (tcp, _) = listener.accept().expect("no connection arrived in time");

@@ -74,7 +74,7 @@ impl Namespace {
     }
 
     /// Sets the host names, in the format of /etc/hosts, for programs that are started from now on.
-    /// Programs that were started after the first call see later changes.
+    /// Programs that were started after the first call also see the changes of later calls.
     pub fn set_hosts(&mut self, text: &str) {
         let hosts = self
             .hosts
@@ -86,7 +86,8 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The kernel keeps the other end while a process runs in the namespace.
+        // Deletes the link explicitly, because the kernel keeps its other end while a process runs
+        // in the namespace.
         let _ = Command::new("ip")
             .args(["link", "delete", &self.link])
             .output();

@@ -82,7 +82,7 @@ impl Carrier {
         }
     }
 
-    /// The next frame that is neither a measurement nor an acknowledgement.
+    /// The next frame. Skips measurements and acknowledgements.
     pub fn next_of_note(&mut self) -> Frame {
         loop {
             match self.next() {

@@ -42,7 +42,7 @@ pub fn ssh_folder() -> &'static Path {
     FOLDER.get_or_init(|| {
         let name = format!("ssh-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // The folder may remain from an earlier process with the same id.
+        // An earlier process with the same id may have left the folder.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         for end in ["exit", "entry"] {

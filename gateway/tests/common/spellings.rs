@@ -1,4 +1,4 @@
-//! Spellings of addresses that only a literal rule permits.
+//! Spellings of protected addresses, which only a literal rule permits.
 
 #![allow(
     dead_code,
@@ -59,7 +59,7 @@ const GUARDED_V6: [&str; 22] = [
     "fd00:0ec2:0000::0254",
 ];
 
-/// Every form of a protected address within an IPv6 address.
+/// The forms in which IPv6 addresses contain a protected IPv4 address.
 fn wrapped(text: &str) -> Vec<String> {
     let [a, b, c, d] = text.parse::<Ipv4Addr>().unwrap().octets();
     let (h, l) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -83,7 +83,7 @@ fn wrapped(text: &str) -> Vec<String> {
     all
 }
 
-/// Forms of `address` that a resolver accepts and that are not standard notation.
+/// Forms of `address` that a resolver accepts although they are not standard notation.
 fn odd(text: &str) -> Vec<String> {
     let address = text.parse::<Ipv4Addr>().unwrap();
     let [a, b, c, d] = address.octets();

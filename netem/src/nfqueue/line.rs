@@ -1,9 +1,9 @@
 //! The driver of the delay line: one thread between the kernel's queue and [`DelayLine`].
 //!
-//! Owns the netlink socket and the loop: read packets, release due packets, sleep until the next
-//! packet is due. Input: packet ids and a stop signal. Output: verdicts. The loop runs until it is
-//! stopped or the queue fails. It never changes rules, so that after a failure traffic stops
-//! instead of passing undelayed.
+//! The module owns the netlink socket and the loop: read packets, release due packets, sleep until
+//! the next packet is due. Input: packet ids and a stop signal. Output: verdicts. The loop runs
+//! until it is stopped or the queue fails. The loop never removes the rules, so that after a
+//! failure traffic stops and does not pass undelayed.
 
 use std::{
     io,
@@ -40,8 +40,8 @@ use crate::{
 /// kernel memory are 52 MB.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
-/// Messages that are read before due packets are released, so that a flood of arrivals cannot delay
-/// departures. 256 messages take about 0.3 ms.
+/// Maximum number of messages that the loop reads before it releases due packets, so that a flood
+/// of arrivals cannot delay departures. 256 messages take about 0.3 ms.
 const READS_PER_TURN: usize = 256;
 
 /// Size of the buffer for a datagram. A message with an id and without payload has less than 200
@@ -222,8 +222,8 @@ impl<D: FnMut() -> f64> Server<D> {
             let due = self.line.release(Instant::now());
             self.let_out(due)?;
         }
-        // Release queued packets that were not read, too. The rules are already removed, so the
-        // queue becomes empty.
+        // Also releases packets in the queue that were not read yet. The rules are already removed,
+        // so the queue becomes empty.
         while !self.take_in()? {}
         let rest = self.line.release_all();
         self.let_out(rest)?;
@@ -263,8 +263,8 @@ impl<D: FnMut() -> f64> Server<D> {
 
     fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), QueueError> {
         for event in message::parse(datagram)? {
-            // An answer here belongs to a verdict whose packets no longer exist, because the
-            // interface went down. Ignore it.
+            // Ignores an answer: it belongs to a verdict whose packets no longer exist, because the
+            // interface went down.
             let Event::Packet { id, bytes } = event else {
                 continue;
             };

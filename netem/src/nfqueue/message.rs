@@ -1,8 +1,8 @@
 //! Encodes and decodes the nfnetlink_queue messages of the delay line. Pure.
 //!
-//! Encodes the set-up and verdicts. Decodes acknowledgements and packets. Of a packet only the id
-//! is read and, if requested, the length; the kernel copies at most one byte of payload. Every
-//! length from the kernel is checked before use. Source: `linux/netlink.h`,
+//! The module encodes the set-up and verdicts, and decodes acknowledgements and packets. It reads
+//! only the id of a packet and, if requested, the length. The kernel copies at most one byte of
+//! payload. The module checks every length from the kernel before use. Source: `linux/netlink.h`,
 //! `linux/netfilter/nfnetlink_queue.h`.
 
 /// A netlink header: length 4 + type 2 + flags 2 + sequence 4 + port 4.
@@ -39,7 +39,8 @@ const CFG_CMD_BIND: u8 = 1;
 const COPY_META: u8 = 1;
 /// The kernel reports lengths only in this mode.
 const COPY_PACKET: u8 = 2;
-/// Super-packets of up to 64 KiB stay whole instead of being cut into frames first.
+/// Super-packets of up to 64 KiB stay whole. Without this flag, the kernel first segments them into
+/// frames.
 const CFG_F_GSO: u32 = 1 << 2;
 
 const NF_DROP: u32 = 0;
@@ -81,9 +82,9 @@ pub fn bind(queue: u16) -> Vec<u8> {
 /// How the queue reports packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Super-packets stay whole; only ids are reported.
+    /// Super-packets stay whole. The kernel reports only ids.
     Whole,
-    /// The kernel cuts super-packets into frames; ids and lengths are reported.
+    /// The kernel segments super-packets into frames. It reports ids and lengths.
     Frames,
 }
 
@@ -201,8 +202,8 @@ impl Message {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // Sequence and port stay 0. They are not needed, because the kernel answers in order on
-        // this socket.
+        // Sequence and port stay 0. No field has to identify a message, because the kernel answers
+        // in order on this socket.
         bytes.extend([0; 8]);
         // Family unspecified: the queue accepts packets of every family. Version 0.
         bytes.extend([0, 0]);
@@ -227,7 +228,7 @@ impl Message {
     }
 }
 
-// The bytes below are little-endian; netlink uses the byte order of its host.
+// The bytes below are little-endian, because netlink uses the byte order of its host.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::hex::bytes as hex;

@@ -1,10 +1,11 @@
 //! The iptables rules that send a plan's packets to the queue. Pure functions return their text,
 //! and `iptables-restore` applies it in one transaction.
 //!
-//! Owns only the chain [`CHAIN`] in the mangle table and the jump to it from PREROUTING.
-//! The rules hold packets only on arrival. Packets that are held on departure count against the
-//! sending socket (TCP small queues), and the flow falls below 1 Mbit/s. The rules do not use
-//! `--queue-bypass`, so that packets stop, and do not pass undelayed, if the delay line dies.
+//! The module changes only the chain [`CHAIN`] in the mangle table and the jump to it from
+//! PREROUTING. The rules hold packets only on arrival. Packets that are held on departure would
+//! count against the sending socket (TCP small queues), and the rate of the flow would fall below 1
+//! Mbit/s. The rules do not use `--queue-bypass`. So if the delay line dies, packets stop and do
+//! not pass undelayed.
 
 use super::QUEUE;
 use crate::{
@@ -81,7 +82,7 @@ pub fn remove_command(family: Family) -> Command {
     restore(family).with_input(text)
 }
 
-/// Removes the rules and the chain, provided that no jump targets it.
+/// Removes the rules and the chain. Fails if a jump to the chain exists.
 #[must_use]
 pub fn remove_chain_command(family: Family) -> Command {
     restore(family).with_input(format!("*mangle\n-F {CHAIN}\n-X {CHAIN}\nCOMMIT\n"))
@@ -116,7 +117,7 @@ pub fn apply(plan: &Plan, family: Family) -> Result<(), CommandError> {
 /// Removes the rules.
 ///
 /// # Errors
-/// The error of `iptables`, also if there are no rules to remove.
+/// The error of `iptables`. The function also fails if there are no rules to remove.
 pub fn remove(family: Family) -> Result<(), CommandError> {
     remove_command(family).run().map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! The loss: the number of packets that do not arrive, of 500 to 10,000.
+//! The loss: the probe sends 500 to 10,000 packets and counts those that do not arrive.
 
 use std::{
     thread,
@@ -8,8 +8,8 @@ use std::{
 use super::{HEADERS_BYTES, Loss, ProbeError, Sockets};
 use crate::impairments::{self, Impairments};
 
-/// Expected number of lost packets. With 50, the probe distinguishes a share from its double and
-/// its half.
+/// Expected number of lost packets. With 50 lost packets, the probe can distinguish the requested
+/// loss from twice and from half the requested loss.
 const EXPECTED: f64 = 50.0;
 /// Least number of packets.
 const SENT_MIN: f64 = 500.0;

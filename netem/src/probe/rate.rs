@@ -18,7 +18,7 @@ const PACKETS_MIN: u64 = 4;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Greatest relative error of the rate, without jitter and late wake-ups.
 const TOLERANCE: f64 = 0.1;
-/// A process may wake up this late, which adds to the error.
+/// A process may wake up this late. This adds to the error of the rate.
 const LATE: Duration = Duration::from_millis(1);
 
 /// Measures the rate in bits per second; `None` if no rate was requested.

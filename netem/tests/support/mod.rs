@@ -30,7 +30,7 @@ const UNDELAYED: Duration = Duration::from_millis(25);
 /// late although the emulation is correct.
 const MEASUREMENTS_MAX: usize = 20;
 
-/// Tests that measure times take turns, because their load would disturb one another.
+/// Tests that measure times run one at a time, because the load of one test would disturb another.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Two sites joined by a link, `eth0` at both.

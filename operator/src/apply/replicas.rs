@@ -1,10 +1,10 @@
 //! Hands over the field `replicas` of a Deployment, so that an autoscaler or a user may change it.
 //!
-//! If a field's only manager stops applying it, the field returns to its default, so a Deployment
-//! of ten pods would shrink to one. Before the operator omits `replicas`, a second field manager
-//! therefore takes over the current number. The second manager never takes the field from another
-//! manager. The next client that scales the Deployment, through `/scale` or manually, gets the
-//! field. If the spec sets a number again, the operator applies it.
+//! If the only manager of a field stops applying it, the API server resets the field to its
+//! default. A Deployment of ten pods would shrink to one. Before the operator omits `replicas`, a
+//! second field manager therefore takes over the current number. The second manager never takes the
+//! field from another manager. The next client that scales the Deployment, through `/scale` or
+//! manually, gets the field. If the spec sets a number again, the operator applies it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Api;
@@ -25,7 +25,7 @@ pub(super) fn are_handed_over(wanted: &Value) -> bool {
 
 /// If the operator is a manager of `replicas`, also makes [`HANDOVER`] a manager.
 pub(super) async fn hand_over<K: Child>(api: &Api<K>, name: &str) -> Result<(), kube::Error> {
-    // The cache has no managed fields.
+    // Reads the object from the API server, because the cache drops managed fields.
     let Some(live) = api.get_opt(name).await? else {
         return Ok(());
     };

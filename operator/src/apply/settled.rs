@@ -1,8 +1,8 @@
 //! Objects that the API server stored differently from what the operator applied.
 //!
-//! Without this record, each reconciliation would write again because of a webhook, or because of a
-//! field that the API server normalizes. Bounds: one entry per child that differs from the built
-//! object, at most [`SETTLED_MAX`]. A dropped entry costs one write.
+//! A webhook may change a child, or the API server may normalize a field. Without this record, each
+//! reconciliation would then write the child again. Bounds: one entry per child that differs from
+//! the built object, at most [`SETTLED_MAX`]. A dropped entry costs one write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

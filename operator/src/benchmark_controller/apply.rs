@@ -1,7 +1,7 @@
 //! Applies the built objects. This module requires a client.
 //!
-//! The runner's Job and token are created once. The objects of an environment are applied, and all
-//! other objects of these kinds are deleted in the same step.
+//! The module creates the runner's Job and token once. It applies the objects of an environment,
+//! and in the same step deletes all other objects of these kinds.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};

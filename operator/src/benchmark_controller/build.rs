@@ -82,7 +82,8 @@ pub fn environment(
     };
     let service = agents::service(benchmark, environment, server);
     let mut tunnels = Vec::new();
-    // The tunnels differ only in their protocol, which changes neither sysctls nor the delay.
+    // Any tunnel gives the same pods for the direct pair: the tunnels differ only in their
+    // protocol, and a protocol affects neither sysctls nor the delay.
     let mut gateways = BTreeMap::new();
     for protocol in &benchmark.protocols {
         let tunnel = tunnel::tunnel(benchmark, environment, *protocol);

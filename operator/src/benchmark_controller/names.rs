@@ -9,7 +9,7 @@ use crate::labels;
 
 /// Label with the environment that an object belongs to, `e1`, `e2`, ...
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
-/// Component of the runner's Job and pod, and of the objects that live as long as the benchmark.
+/// Component of the runner's Job and pod, and of all objects that exist as long as the benchmark.
 pub use crate::labels::RUNNER;
 /// Name of the Secret with the token of runner and agents.
 pub use crate::muxbench::token;

@@ -1,8 +1,9 @@
-//! Authenticates the operator to a runner, although the operator may not read Secrets.
+//! Authenticates the operator to a runner without a Secret, because the operator may not read
+//! Secrets.
 //!
 //! The operator has a random key for the lifetime of its process. A benchmark's bearer token is
-//! derived from the key and the benchmark's UID. The token's hash, from which the token cannot be
-//! guessed, is in a ConfigMap that the runner's pod mounts. A restarted operator has another key
+//! derived from the key and the benchmark's UID. A ConfigMap that the runner's pod mounts contains
+//! the token's hash, from which the token cannot be computed. A restarted operator has another key
 //! and publishes another hash. The runner accepts the new token when the kubelet has updated the
 //! pod, within 90 seconds. Until then the runner continues to measure. The agents accept another
 //! token, which only the runner and the agents know.

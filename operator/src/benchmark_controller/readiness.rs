@@ -58,7 +58,7 @@ pub enum Readiness {
     Never(Unavailable),
 }
 
-/// Decides, before the objects of an environment exist, whether the environment cannot become
+/// Before the objects of an environment exist, decides whether the environment can never become
 /// ready.
 #[must_use]
 pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Option<Unavailable> {
@@ -219,7 +219,8 @@ fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
     })
 }
 
-/// An impossible delay ends the environment at once. A wrong delay may still become right.
+/// A delay that cannot be emulated ends the environment at once. A delay that is not correct yet
+/// may become correct.
 fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
     let refused = |code: Code| Unavailable {
         status: Status::Refused,
@@ -290,7 +291,7 @@ fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
     })
 }
 
-/// Why a pod is not ready, in the words of the kubelet or the scheduler.
+/// Why a pod is not ready, as the kubelet or the scheduler reports it.
 #[must_use]
 pub fn why_not_ready(pod: &Pod) -> String {
     let Some(status) = &pod.status else {

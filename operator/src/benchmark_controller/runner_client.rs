@@ -1,5 +1,6 @@
 //! Queries the runner over HTTP. Requests that change the runner's state require the Lease, like
-//! all writes. This client is separate from the kube client, so it needs its own gate.
+//! all writes. The gate of the kube client does not cover these requests, so this client has its
+//! own gate.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The life of a benchmark with a fake API server and the runner's real board. Each test is a
-//! sequence of reconciliations. Between two reconciliations, the test changes objects as other
-//! clients do.
+//! Whole runs of a benchmark with a fake API server and the runner's real board (the part that
+//! stores its state). Each test is a sequence of reconciliations. Between two reconciliations, the
+//! test changes objects as other clients do.
 
 use std::sync::{Arc, Mutex};
 

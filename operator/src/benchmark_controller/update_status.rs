@@ -1,5 +1,5 @@
-//! Writes the progress of a benchmark to its status. Client required. An unchanged status is not
-//! written.
+//! Writes the progress of a benchmark to its status, unless the status is unchanged. This module
+//! requires a client.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};

@@ -24,7 +24,7 @@ use crate::settings::Settings;
 /// Length of a seed, in bytes.
 pub const SEED_BYTES: usize = 32;
 /// Lifetime of an authority of exits, as a multiple of the lifetime of an authority of entries. A
-/// join bundle contains both authorities, and expires with its authority of entries.
+/// join bundle contains certificates of both, and expires with its authority of entries.
 const EXIT_LIVES: i64 = 10;
 /// Allowed difference between clocks, in seconds.
 pub(super) const SKEW_SECONDS: i64 = 3600;
@@ -98,9 +98,9 @@ impl Purpose {
 /// 1970.
 ///
 /// An authority signs for two thirds of its lifetime. Then the next authority signs. Certificates
-/// of the previous authority stay valid until that authority expires. The next authority is trusted
-/// a tenth of a lifetime before it signs. Until then, all gateways and the bundles of exits get the
-/// authority.
+/// of the previous authority stay valid until that authority expires. Gateways trust the next
+/// authority a tenth of a lifetime before it signs. In this time, all gateways and the bundles of
+/// exits get the new authority.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     begin: i64,
@@ -233,14 +233,15 @@ impl Subject {
         purpose: Purpose,
         number: i64,
     ) -> Result<Authority, CertificateError> {
-        // A revocation concerns bundles, and a bundle contains only the key of the authority of
-        // entries.
+        // Only authorities of entries depend on the join generation. A new generation revokes
+        // bundles, and a bundle contains no other key.
         let generation = match purpose {
             Purpose::Entry => self.generation,
             Purpose::Exit => 0,
         };
-        // The lifetime determines the numbering. With another lifetime, the same number means
-        // another period, and a key for this number may have been published long ago.
+        // The derivation includes the lifetime, because the lifetime determines the numbering. With
+        // another lifetime, the same number means another period, and a key for this number may
+        // have been published long ago.
         let name = format!(
             "muxtunnel {} {} {generation}.{}.{number}",
             purpose.as_str(),

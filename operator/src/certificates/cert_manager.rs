@@ -111,7 +111,7 @@ impl Certificate {
         }
     }
 
-    /// cert-manager's message about why the certificate is not issued yet. `None` if the
+    /// cert-manager's message with the reason why the certificate is not issued yet. `None` if the
     /// certificate is issued.
     #[must_use]
     pub fn pending(&self) -> Option<String> {

@@ -1,9 +1,9 @@
 //! Join bundles: the data that an exit's operator gives to remote entries. This module is pure.
 //!
-//! A bundle contains the authorities of the exit's certificates, and one authority of entries with
-//! its key, which signs certificates for this tunnel only. With this key, the entry's operator issues
-//! short-lived certificates itself, and the next bundle arrives through the tunnel
-//! ([`super::offer`]). Any user may have written the Secret, so each of its keys is checked.
+//! A bundle contains the certificates of the authorities of exits, and one authority of entries with its key. This
+//! authority signs certificates for this tunnel only. With the key, the entry's operator issues short-lived
+//! certificates itself. The next bundle arrives through the tunnel ([`super::offer`]). Any user may have written the
+//! Secret, so this module checks each of its keys.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +131,7 @@ impl Bundle {
     }
 
     /// Reads the bundle from `secret`, even if it has expired. A Secret of another type is rejected
-    /// unread.
+    /// before its data is read.
     ///
     /// # Errors
     /// [`BundleProblem`].
@@ -159,7 +159,8 @@ impl Bundle {
 
     /// Checks that the bundle has not expired at `now` (seconds since 1970).
     ///
-    /// # Errors [`BundleProblem`] if the bundle has expired.
+    /// # Errors
+    /// [`BundleProblem`] if the bundle has expired.
     pub fn good_at(&self, now: i64) -> Result<(), BundleProblem> {
         if self.expires() > now {
             return Ok(());
@@ -287,7 +288,8 @@ impl Fields<'_> {
             return Err(wrong(ENTRY_KEY, "that does not match the certificate"));
         }
         let (begin, end) = (
-            // A certificate becomes valid shortly before the time at which it is trusted.
+            // The validity begins [`SKEW_SECONDS`] before the time from which gateways trust the
+            // authority.
             parsed.validity().not_before.timestamp() + SKEW_SECONDS,
             parsed.validity().not_after.timestamp(),
         );

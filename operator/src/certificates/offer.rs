@@ -4,8 +4,8 @@
 //! The exit's operator seals the bundle for each holder with the key in the holder's bundle, and
 //! signs the result as an authority of exits. The exit's gateways pass the offer on through the
 //! tunnel, and the entry's operator opens it. Gateways and other readers of the offer see only
-//! ciphertext. An attacker who obtains a bundle can open the offers to the bundle's holders as long
-//! as the exit trusts the bundle. The attacker cannot create an offer.
+//! ciphertext. An attacker who has a bundle can open the offers to the bundle's holders as long as
+//! the exit trusts the bundle. The attacker cannot create offers.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ use super::authority::Authority;
 use super::join::Bundle;
 use super::seal::{SealingKey, derived};
 
-/// Context of the sealing, and prefix of the signed text. No certificate begins with this text.
+/// Context of the sealing, and prefix of the signed text. No certificate begins with this text, so
+/// the signature of an offer is never valid for a certificate.
 const USE: &str = "muxtunnel.dev/offer/v1";
 /// Context of the sealing of a bundle that the entry's operator keeps.
 const KEPT: &str = "muxtunnel.dev/kept-bundle/v1";
@@ -143,8 +144,8 @@ fn holder_key(holder: &Authority) -> Result<SealingKey, CertificateError> {
 /// A bundle from an offer, in the form that the entry's operator stores.
 #[derive(Serialize, Deserialize)]
 pub struct Kept {
-    /// Digest of the copied bundle that this bundle replaces. This bundle is invalid for any other
-    /// copy.
+    /// Digest of the copied bundle that this bundle replaces. For any other copy, this bundle is
+    /// invalid.
     copy: String,
     /// The data of the bundle.
     bundle: BTreeMap<String, ByteString>,

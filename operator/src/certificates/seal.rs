@@ -1,4 +1,4 @@
-//! Sealed texts: secrets that are stored where other users can read them. This module is pure.
+//! Sealed (encrypted) texts: secrets in objects that other users can read. This module is pure.
 //!
 //! The cipher is AES-256-GCM-SIV (RFC 8452). The same text under the same key yields the same
 //! ciphertext, so unchanged objects are not written again, and no nonce has to be stored. A reader

@@ -1,8 +1,8 @@
 //! The Secret that stores the seed. This module requires a client.
 //!
 //! The chart creates one Secret without data in the operator's namespace. The operator may get and
-//! update that Secret by its name, and may not create Secrets. The operator writes the seed once.
-//! If two operators write at the same time, the API server refuses the second write, because its
+//! update that Secret by its name. It may not create Secrets. The operator writes the seed once. If
+//! two operators write at the same time, the API server refuses the second write, because its
 //! resource version is old. The second operator then reads the first operator's seed.
 
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::labels::MANAGER;
 
 /// The Secret's key.
 pub const KEY: &str = "seed";
-/// Time after which the operator reads the Secret again. The operator detects a replaced seed
-/// within this time.
+/// Time after which the operator reads the Secret again, and so the longest time until it detects a
+/// replaced seed.
 const READ_EVERY: Duration = Duration::from_secs(60);
-/// Number of attempts if another operator writes first.
+/// Maximum number of attempts if another operator writes first.
 const TRIES: usize = 3;
 
 /// Why the seed is not available.
@@ -81,8 +81,8 @@ impl SeedKeeper {
         Ok(seed)
     }
 
-    /// Whether this operator process created the seed. If so, a certificate in a status that
-    /// another process wrote comes from a lost seed.
+    /// Whether this operator process created the seed. If so, certificates in the status that an
+    /// earlier process wrote come from a lost seed.
     #[must_use]
     pub fn is_made_here(&self) -> bool {
         self.made.load(Ordering::Relaxed)

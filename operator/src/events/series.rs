@@ -1,9 +1,9 @@
 //! Decides when an Event is written. Pure.
 //!
 //! A new Event begins a series. A repetition is counted, and the count is written at most every
-//! [`WRITE_INTERVAL`]. The new series per object are limited, so an object that flaps between many
-//! states does not flood the API server. The bounds equal the bounds of client-go, which `kubectl`
-//! users know.
+//! [`WRITE_INTERVAL`]. The number of new series per object is limited, so an object that alternates
+//! between many states does not flood the API server. The bounds equal the bounds of client-go,
+//! which `kubectl` users know.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,8 @@ impl Table {
     }
 
     fn may_begin(&mut self, object: &str, now: Timestamp) -> bool {
-        // Drop objects whose budget is full again, because their state equals that of a new object.
+        // Drops objects whose budget is full again, because a full budget equals the budget of a
+        // new object.
         let burst = i32::try_from(BURST).unwrap_or(i32::MAX);
         self.buckets
             .retain(|_, bucket| now.duration_since(bucket.refilled) < REFILL * burst);

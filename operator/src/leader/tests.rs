@@ -182,7 +182,8 @@ fn gated(
     let counted = reached.clone();
     let service = tower::service_fn(move |_: Request<()>| {
         let counted = counted.clone();
-        // A request reaches the network only when its future is polled.
+        // The request is counted when its future is polled, because only then does a request reach
+        // the network.
         Box::pin(async move {
             counted.fetch_add(1, Ordering::Relaxed);
             sleep(answer_after).await;

@@ -206,7 +206,7 @@ fn store(tunnels: &[MuxTunnel]) -> Store<MuxTunnel> {
     store
 }
 
-/// A tunnel that works but does not match its spec.
+/// A tunnel that is available but not ready.
 fn judged(namespace: &str, name: &str) -> MuxTunnel {
     let condition = |type_: &str, status: &str, code: Code| {
         json!({

@@ -1,9 +1,9 @@
 //! The figures of gateways, summed per tunnel.
 //!
-//! A gateway's counters restart with its process, and a carrier's counters with the carrier. The
-//! sums are not reset. Only the leader queries gateways, so only the leader has sums. Bounds: the
-//! existing tunnels, [`PODS_MAX`] pods per tunnel, and [`REASONS_MAX`] reasons per end, because a
-//! gateway may report any reason.
+//! The counters of a gateway restart with its process, and the counters of a carrier restart with
+//! the carrier. The sums do not restart. Only the leader queries gateways, so only the leader has
+//! sums. Bounds: the existing tunnels, [`PODS_MAX`] pods per tunnel, and [`REASONS_MAX`] reasons
+//! per end, because a gateway may report any reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ impl Tunnel {
         let total = self.totals.entry(gateway.end).or_default();
         match self.pods.get(gateway.pod) {
             Some(before) => total.add(&counters.since(before)),
-            // If the gateway started before this operator's record, another operator process has
-            // counted its values.
+            // The values count only if the gateway started after this operator process first
+            // recorded the tunnel. Otherwise another operator process has counted them.
             None if status.process.uptime_seconds <= self.since.elapsed().as_secs_f64() => {
                 total.add(&counters);
             }
@@ -182,8 +182,8 @@ impl Counters {
         }
     }
 
-    /// The increase since `before`. Counters below `before` indicate a new process. Carriers may
-    /// end while the process runs, so a lower sum over carriers adds nothing.
+    /// The increase since `before`. Counters below `before` indicate a new process. A sum over
+    /// carriers may also be lower because a carrier has ended. Such a sum adds nothing.
     fn since(&self, before: &Self) -> Self {
         let is_other = self.opened < before.opened
             || self.sent < before.sent

@@ -4,8 +4,8 @@
 //! matters. A pod needs its Secret ([`secrets`]), its account and its configuration to start. An
 //! autoscaler needs its Deployment. The NetworkPolicy must exist before the pod. This step deletes
 //! children of ends that the spec no longer has. While the test of sysctls has not passed
-//! ([`probes`]), Deployments and the objects that belong to them stay unchanged. If children cannot
-//! be applied, targets without permission are still removed from gateways.
+//! ([`probes`]), Deployments and the objects that belong to them stay unchanged. Even if the
+//! children cannot be applied, this step removes targets without permission from gateways.
 
 mod cert_manager;
 mod probes;
@@ -90,7 +90,8 @@ pub async fn apply(
     }
 }
 
-/// Applies all children. Ends whose Secret is `taken` by another owner keep their Deployments.
+/// Applies all children. If another owner has the Secret of an end (`taken`), the Deployment of
+/// that end stays unchanged.
 async fn children(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),
@@ -116,8 +117,8 @@ async fn children(
     }
 }
 
-/// Removes unpermitted targets from gateways, except from ConfigMaps that changed since they were
-/// read.
+/// Removes unpermitted targets from the ConfigMaps of gateways. A ConfigMap that changed since it
+/// was read stays unchanged.
 async fn withdraw(
     cluster: &Cluster,
     holder: &Holder,
@@ -187,7 +188,7 @@ async fn apply_in_order(
     })
 }
 
-/// Applies the Deployments. Ends whose Secret is `taken` keep their Deployments.
+/// Applies the Deployments. The Deployments of the ends in `taken` stay unchanged.
 async fn deployments(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),

@@ -3,9 +3,9 @@
 //! ConfigMaps ([`Kept`]). This step is pure, apart from the random keys in these Secrets.
 //!
 //! Input: a [`ValidatedTunnel`] and the [`Settings`]. Output: [`Built`]. Each kind has its own
-//! file. Forwards are only in ConfigMaps and Services, never in a pod template, so a change of
-//! forwards does not restart pods. The exception is a file of users that no earlier forward named,
-//! because the pods have to mount this file.
+//! file. Forwards are only in ConfigMaps and Services, so a change of forwards does not restart
+//! pods. There is one exception: if a forward names a file of users that no earlier forward named,
+//! the pods restart to mount this file.
 
 pub mod certificates;
 pub mod config_map;

@@ -1,8 +1,8 @@
 //! The operator's memory of certificates, and the clock and the seed for issuing.
 //!
-//! The operator may create and patch Secrets in users' namespaces, but not read them. The operator
-//! therefore reads the issued certificates from the status, and writes nothing if they are valid.
-//! The memory covers the time until a watch delivers the written status.
+//! The operator may create and patch Secrets in users' namespaces, but may not read them. The
+//! operator therefore reads from the status which certificates were issued, and issues none while
+//! they are valid. The memory covers the time until a watch delivers the written status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,8 @@ impl Certifier {
         self.seeds.seed().await
     }
 
-    /// Whether this operator process created the seed.
+    /// Whether this operator process created the seed. If so, certificates that earlier processes
+    /// issued come from a lost seed.
     #[must_use]
     pub fn is_seed_made_here(&self) -> bool {
         self.seeds.is_made_here()

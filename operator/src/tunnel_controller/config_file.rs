@@ -5,8 +5,8 @@ use muxtunnel_gateway_config::{Config, ConfigError, config_hash};
 
 /// Key of the ConfigMap, and name of the mounted file.
 pub(super) const FILE: &str = "config.yaml";
-/// Annotation of pods. A change of the annotation's value causes a roll-out. The hash does not
-/// cover forwards.
+/// Annotation of pods with [`static_hash`]. A change of the hash causes a roll-out. The hash does
+/// not cover forwards.
 pub(super) const STATIC_HASH: &str = "muxtunnel.dev/static-config-hash";
 
 /// The configuration in a ConfigMap. `None` if the configuration is missing or invalid.
@@ -23,8 +23,8 @@ pub(super) fn static_hash(config: &Config) -> Result<String, ConfigError> {
     Ok(config_hash(&config.static_part().to_yaml()?))
 }
 
-/// The key of a ConfigMap for a kept configuration with this static hash. The pods of an earlier
-/// template, to which an end may return, start with this configuration.
+/// The key of a ConfigMap for a kept configuration with this static hash. An end may return to an
+/// earlier template, whose pods start with this configuration.
 #[must_use]
 pub(super) fn kept_key(hash: &str) -> String {
     format!("static-{hash}.yaml")

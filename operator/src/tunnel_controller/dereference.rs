@@ -1,5 +1,6 @@
-//! Step 1: reads all inputs of a reconciliation from the caches of the watches and the operator's
-//! memory. This step reads objects that the operator may not watch from the API server.
+//! Step 1: reads all inputs of a reconciliation. The inputs come from the caches of the watches and
+//! from the operator's memory. The step requests objects that the operator may not watch from the
+//! API server.
 //!
 //! Input: the tunnel. Output: [`Dereferenced`], which contains the existing Services that the
 //! forwards name, and the Services that their namespace does not permit. It also contains the Jobs
@@ -82,8 +83,8 @@ pub(super) fn is_paused(tunnel: &MuxTunnel) -> bool {
     paused.is_some_and(|paused| paused == "true")
 }
 
-/// Reads the objects that `tunnel` names, each once, and the state of the tunnel. For a paused
-/// tunnel, reads only the state of the tunnel.
+/// Reads the objects that `tunnel` names, each once, and the state of the tunnel. If the tunnel is
+/// paused, reads only the state of the tunnel.
 pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder) -> Found {
     let mut named = Dereferenced {
         certificates: CertificateFacts::remembered(&access.certifier, tunnel),

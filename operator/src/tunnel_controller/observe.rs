@@ -57,7 +57,8 @@ const PODS_MAX: usize = 128;
 pub struct Seen {
     /// The pods that are not being deleted.
     pub pods: Vec<SeenPod>,
-    /// The exit's offer, if it was requested and an entry is running, or why the request failed.
+    /// The exit's offer, or why its request failed. `None` if no offer was requested or no entry is
+    /// running.
     pub offer: Option<Result<String, String>>,
 }
 
@@ -128,7 +129,8 @@ impl Default for HttpGateways {
         connector.set_connect_timeout(Some(ANSWER_TIME_MAX));
         Self(
             HttpClient::builder(TokioExecutor::new())
-                // No connection stays open, because another pod may get the address later.
+                // The client keeps no idle connection, because another pod may get the address
+                // later.
                 .pool_max_idle_per_host(0)
                 .build(connector),
         )
@@ -223,8 +225,8 @@ pub async fn observe_all<G: Gateways>(
     Ok((tunnel, applied, seen))
 }
 
-/// Reads the pods of a tunnel and queries each running gateway; with `asks`, also queries an entry
-/// for the exit's offer. Returns `None` while an answer is missing.
+/// Reads the pods of a tunnel and queries each running gateway. If `asks` is true, also queries an
+/// entry for the exit's offer. Returns `None` while an answer is missing.
 ///
 /// # Errors
 /// [`NotKnown`] if the pods are not known yet. A gateway that does not answer is not an error.
@@ -295,7 +297,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     let end = end_of(pod)?;
     let status = pod.status.clone().unwrap_or_default();
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
-    // Failed pods of an earlier spec exist as long as their ReplicaSet.
+    // Ended pods of an earlier spec are ignored: they exist as long as their ReplicaSet.
     let has_sysctls = has_sysctls(pod, tunnel);
     if ended && !has_sysctls {
         return None;

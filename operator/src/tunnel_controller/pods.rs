@@ -64,7 +64,7 @@ pub(super) fn end_of(pod: &Pod) -> Option<End> {
         .find(|end| end.component() == component)
 }
 
-/// Why a pod does not run, as far as its object shows.
+/// Why a pod does not run, if the pod's object shows the reason.
 pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let name = pod.name_any();
@@ -107,7 +107,7 @@ fn code(container: &ContainerStatus) -> Code {
     }
 }
 
-/// Why a container does not start, unless it only needs more time.
+/// Why a container does not start. `None` if it only needs more time.
 fn waiting(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;

@@ -1,6 +1,8 @@
-//! Step 6: publishes results other than the status. These are the metrics, the nodes that refuse
-//! pods ([`rollouts`]), the join bundle with the address from a Service ([`join`]), and the next
-//! bundle from a remote exit ([`offer`]). This module requires a client.
+//! Step 6: publishes results other than the status. This module requires a client. The results are:
+//! - the metrics
+//! - the nodes that refuse pods ([`rollouts`])
+//! - the join bundle with the address from a Service ([`join`])
+//! - the next bundle from a remote exit ([`offer`])
 //!
 //! Input: the observation, or the hindrance of an earlier step. Output: the [`Outcome`]. The next
 //! reconciliation reads the stored results.

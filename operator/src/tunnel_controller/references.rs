@@ -1,10 +1,11 @@
 //! References of a tunnel to objects of other namespaces. This module is pure.
 //!
-//! This module handles every field of the spec that can name an object, or states why the field
-//! cannot name an object of another namespace. The patterns have no `..`, so a new field causes a
-//! compile error until the field is handled here. Gateways run in the tunnel's own namespace
-//! without permissions, so a user who may create a MuxTunnel reaches the same addresses as a pod of
-//! this namespace. A Service of another namespace is used only if that namespace permits it.
+//! For every field of the spec, this module either collects the objects that the field names, or
+//! states why the field cannot name an object of another namespace. The patterns have no `..`, so a
+//! new field causes a compile error until the field is handled here. Gateways run in the tunnel's
+//! own namespace without permissions. So a user who may create a MuxTunnel reaches no more
+//! addresses than a pod of this namespace does. A Service of another namespace is used only if that
+//! namespace permits it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -35,8 +36,8 @@ pub struct References {
 pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
     let MuxTunnelSpec {
         side,
-        // These are settings of Deployments and Services in the tunnel's namespace. The Secrets of
-        // these settings are in the same namespace.
+        // The two fields below are settings of Deployments and Services in the tunnel's namespace.
+        // They can name only Secrets in the same namespace.
         entry: _,
         exit: _,
         // The rendezvous' Secret is in the tunnel's namespace.
@@ -73,7 +74,7 @@ fn of_policy(policy: &Policy, namespace: &str, found: &mut References) {
     for rule in allow {
         let PolicyRule {
             host,
-            // NetworkPolicies restrict raw addresses.
+            // A network names no Service. NetworkPolicies restrict connections to addresses.
             cidr: _,
             port: _,
             end_port: _,
@@ -168,8 +169,8 @@ pub fn service_name(target: &ServiceTarget, namespace: &str) -> ServiceName {
 
 /// The Services that the host of `target` may name, if a pod of `namespace` resolves the host. The
 /// forms are `NAME`, `NAME.NAMESPACE` of the pod's own namespace, and `NAME.NAMESPACE.svc`. The
-/// last two forms may have any prefix (a pod's name), and the last form may have any suffix (the
-/// cluster's domain, which may also have a label `svc`). Shorter names do not reach Services of
+/// last two forms may have any prefix, such as a pod's name. The last form may have any suffix: the
+/// cluster's domain, which may itself have a label `svc`. Shorter names do not reach Services of
 /// other namespaces, because [`canonical_host`] prevents their completion.
 #[must_use]
 pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<ServiceName> {

@@ -1,12 +1,12 @@
 //! Handles ends whose pods a node refuses, because a kubelet or a kernel does not accept one of
 //! their sysctls.
 //!
-//! If a pod of the tunnel runs with the same sysctls, or a Job ran with them, the node is at fault.
-//! The end's pods then avoid the node, and an annotation of the Deployment stores the node's name.
-//! Otherwise the spec may be at fault. A ReplicaSet would keep creating failed pods
-//! (kubernetes#72593). The end therefore returns to the template of its ready pods, or gets no pods
-//! if no pod is ready. The operator tries the spec again after a pause that grows. A refusal
-//! deletes no object.
+//! If another pod of the tunnel runs with the same sysctls, or if the pod of a Job ran with them,
+//! the node is at fault. The end's pods then avoid the node, and an annotation of the Deployment
+//! stores the node's name. Otherwise the spec may be at fault. A ReplicaSet would keep creating
+//! failed pods (kubernetes#72593). The end therefore returns to the template of its ready pods, or
+//! gets no pods if no pod is ready. The operator tries the spec again after a pause that grows. A
+//! refusal deletes no object.
 //!
 //! This module stores the refusals in memory, and derives the [`Rollout`] of each end from them.
 //! `dereference` reads the memory, `validate` decides, `build` applies the decision, and `publish`
@@ -25,7 +25,7 @@ use super::end::End;
 use super::problem::Problem;
 
 /// Annotation of a Deployment. The value contains the hash of the requests that its pods make to a
-/// node, and the names of the nodes that the pods avoid, because these nodes refused the requests.
+/// node, and the names of the nodes that the pods avoid. These nodes refused the requests.
 pub const AVOIDED_NODES: &str = "muxtunnel.dev/avoided-nodes";
 /// Annotation of a Deployment without pods. Nodes refused its pods, and no earlier pod was ready.
 pub const STOPPED: &str = "muxtunnel.dev/stopped";
@@ -85,7 +85,7 @@ pub struct Refusal {
     pub problem: Problem,
     /// The nodes at fault.
     pub nodes: BTreeSet<String>,
-    /// Whether the operator pauses before it tries the spec again.
+    /// Whether the end still waits for the next attempt with the spec.
     pub rests: bool,
 }
 
@@ -177,7 +177,8 @@ impl Rollouts {
             .collect();
         let Some(first) = refused.first() else {
             if shown.runs {
-                // The Deployment's annotation now contains the nodes.
+                // The annotation of the Deployment stores the nodes now, so the memory need not
+                // keep them.
                 table.remove(&key);
             }
             return;
@@ -208,7 +209,8 @@ impl Rollouts {
             let entry = table.get(&(uid.to_owned(), *end))?;
             match entry.until {
                 _ if entry.asked != rollout.asked => None,
-                // The refusal is new, so the tunnel is reconciled at once.
+                // The roll-out does not reflect the refusal yet, so the tunnel is reconciled at
+                // once.
                 Some(_) if rollout.held.is_none() => Some(0),
                 Some(until) => Some(u64::try_from(until - now).unwrap_or(0)),
                 None if !entry.nodes.is_subset(&rollout.avoided) => Some(0),

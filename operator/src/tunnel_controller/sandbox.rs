@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::problem::Problem;
 
-/// The reason of the kubelet's Event.
+/// The reason of the kubelet's Event about a failed sandbox.
 const REASON: &str = "FailedCreatePodSandBox";
 /// Maximum number of Events of an object that are read. The kubelet counts equal Events in one
 /// Event.

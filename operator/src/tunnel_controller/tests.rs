@@ -1,7 +1,6 @@
-//! Whole reconciliations against the API server of [`crate::testing`], and tests that need private
-//! items. All other tests are in `tests/operator/tunnel`. The fixture is called `office`, not
-//! `muxtunnel`, so that a label with the product's name in place of the object's name makes a test
-//! fail.
+//! Tests of whole reconciliations against the API server of [`crate::testing`], and tests that need
+//! private items. All other tests are in `tests/operator/tunnel`. The fixture is called `office`,
+//! not `muxtunnel`. So a test fails if a label has the product's name instead of the object's name.
 
 mod certify;
 mod drift;

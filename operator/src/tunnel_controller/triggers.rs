@@ -136,7 +136,8 @@ pub(super) fn tunnels_naming<K: Resource>(
 pub(super) fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
     references_to(known, |tunnel| {
         let own = tunnel.namespace().unwrap_or_default();
-        // The gateways of a paused tunnel may have an earlier spec's targets.
+        // The gateways of a paused tunnel may still have targets of an earlier spec, which this
+        // spec does not show.
         let foreign = references::references(&tunnel.spec, &own).foreign;
         is_paused(tunnel) || !foreign.is_empty()
     })

@@ -1,8 +1,8 @@
 //! Step 7: writes the status of the tunnel. This module requires a client.
 //!
 //! Input: the [`Outcome`] of the earlier steps. Output: the written status. `status` is the pure
-//! part. An unchanged status is not written. Telemetry is rounded and rarely written, because every
-//! write wakes all watchers.
+//! part. An unchanged status is not written. The figures in the status are rounded and rarely
+//! written, because every write is delivered to all watchers.
 
 pub mod bottleneck;
 mod certificates;
@@ -83,7 +83,8 @@ pub async fn update_status(
 }
 
 fn whole_second() -> k8s_openapi::jiff::Timestamp {
-    // Kubernetes stores whole seconds, so a finer time would differ from the stored time.
+    // Rounds the time, because Kubernetes stores whole seconds and a finer time would differ from
+    // the stored time.
     let now = k8s_openapi::jiff::Timestamp::now();
     k8s_openapi::jiff::Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
@@ -162,8 +163,8 @@ fn not_renewed(renewed: &Certified) -> Option<Verdict> {
     Some(Verdict::no(condition::CERTIFICATES_VALID, code, detail))
 }
 
-/// The old status with a new `Ready` and the renewed certificates. There is no observation, so the
-/// other verdicts and the generation stay unchanged.
+/// The old status with a new condition `Ready` and the renewed certificates. There is no
+/// observation, so the other conditions and the generation stay unchanged.
 fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnelStatus {
     let mut status = old.clone();
     let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
@@ -193,7 +194,8 @@ fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnel
     status
 }
 
-/// The old status with a `Ready` that names the API server's refusal for this generation.
+/// The old status with a condition `Ready` that states the API server's refusal for this
+/// generation.
 fn refused(
     problem: &Problem,
     old: &MuxTunnelStatus,

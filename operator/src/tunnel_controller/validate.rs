@@ -2,9 +2,9 @@
 //!
 //! Input: the tunnel and the results of the reads. Output: a [`ValidatedTunnel`] with all defaults
 //! set, which is the only input of the builders of children, or the [`Hindrance`] that prevents
-//! building. The schema rejects most faults earlier. An object that was stored under an older
-//! schema is checked here for the first time. A forward whose Service is missing is omitted and
-//! reported. All other forwards still work.
+//! building. The schema rejects most faults when an object is written. For an object that was
+//! stored under an older schema, this step is the first check. If the Service of a forward is
+//! missing, this step omits and reports that forward. All other forwards still work.
 
 mod benchmark;
 mod carrier;
@@ -75,7 +75,7 @@ pub struct ValidatedTunnel {
     pub listen_ports: Vec<ListenPort>,
     /// Rules for targets, in addition to the targets of the forwards.
     pub policy: config::Policy,
-    /// The forwards with known targets, and the forwards whose clients name the target.
+    /// The forwards whose targets are known, and the forwards whose clients name the target.
     pub forwards: Vec<ValidatedForward>,
     /// A sentence for each forward whose target Service, or the port of this Service, is missing.
     pub unresolved: Vec<String>,

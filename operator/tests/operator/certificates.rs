@@ -1,5 +1,5 @@
-//! Tests by handshakes which gateways accept which certificates. Tests join bundles that one
-//! operator passes to another operator.
+//! Tests with real handshakes which gateways accept which certificates. Also tests join bundles
+//! that one operator passes to another operator.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -67,7 +67,7 @@ fn refused(result: Result<(), Error>) -> CertificateError {
     }
 }
 
-/// An expired certificate has several error messages.
+/// Whether the error means an expired certificate. Several errors do.
 fn is_expired(error: &CertificateError) -> bool {
     matches!(
         error,
@@ -191,8 +191,8 @@ fn a_raised_generation_shuts_out_the_entries_of_former_ones_and_no_exit() {
     assert_eq!(exits(&raised), exits(&subject()));
 }
 
-/// A version with other values would invalidate every bundle, and its gateways would not accept
-/// each other.
+/// These values must never change: an operator with other values would invalidate every bundle, and
+/// its gateways would not accept gateways with earlier certificates.
 #[test]
 fn what_is_derived_from_a_seed_is_the_same_for_ever() {
     let entry = subject().signing(&seed(), Purpose::Entry, MADE).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of the rendered Helm chart, from its golden files (`charts/tests/run` proves that helm
-//! renders these files). The tests check that each document is valid for its kind, and that all
+//! Tests of the rendered Helm chart, which read its golden files. `charts/tests/run` proves that
+//! helm renders these files. The tests check that each document is valid for its kind, and that all
 //! objects exist that the chart names. They also check the operator's permissions and the refusals
 //! of the admission policies. `UPDATE_GOLDEN=1` and `UPDATE_DOCS=1` write the generated files.
 

@@ -1,6 +1,6 @@
-//! YAML -> validate -> build -> assert, and verdicts on constructed observations. The fixture is
-//! called `office`, not `muxtunnel`, so that a label with the product's name in place of the
-//! object's name makes a test fail.
+//! Tests the pure steps of a tunnel: YAML -> validate -> build -> assert, and verdicts on
+//! constructed observations. The fixture is called `office`, not `muxtunnel`. So a test fails if a
+//! label has the product's name instead of the object's name.
 
 mod build;
 mod carriers;

@@ -1,5 +1,5 @@
-//! Does the work of other controllers, the scheduler and the kubelets at once: creates a running
-//! pod for each replica.
+//! Acts as the other controllers, the scheduler and the kubelets at the same time: creates a
+//! running pod for each replica.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -50,7 +50,7 @@ impl FakeApi {
             "uid": set["metadata"]["uid"], "controller": true,
         }]);
         self.put(path, pod);
-        // Count the ready pods of the ReplicaSet.
+        // Counts the ready pods of the ReplicaSet.
         let mut set = self.replica_set(deployment);
         let ready = {
             let world = self.lock();

@@ -126,8 +126,8 @@ pub(super) fn bad_quantity(value: &Value, quantities: bool) -> Option<String> {
     }
 }
 
-/// Writes quantities like the server: with the largest suffix of their own kind that gives a whole
-/// number. Removes nulls and empty strings.
+/// Writes quantities like the server: with the largest suffix of the quantity's own kind (binary or
+/// decimal) that gives a whole number. Removes nulls and empty strings.
 fn spell(value: &mut Value, quantities: bool) {
     match value {
         Value::Object(fields) => {

@@ -1,10 +1,10 @@
 //! Field managers, and server-side apply.
 //!
-//! The rules are the rules of the real server. A field that its manager no longer applies is
-//! removed, unless another manager also owns the field. An apply of another manager's field with a
-//! different value is a conflict, unless it is forced. A write without apply that changes a field
-//! removes it from all other managers. Lists with keys are merged item by item. Every other list is
-//! one value.
+//! These are the rules of the real server. A field that its manager no longer applies is removed,
+//! unless another manager also owns the field. An apply of another manager's field with a different
+//! value is a conflict. A forced apply takes the field over. If a write without apply changes a
+//! field, all other managers lose that field. Lists with keys are merged item by item. Every other
+//! list is one value.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -47,11 +47,12 @@ pub(super) fn nanos(text: &str) -> Option<i128> {
     let digits: i128 = format!("{whole}{part}").parse().ok()?;
     let divisor = 10_i128.checked_pow(u32::try_from(part.len()).ok()?)?;
     let worth = digits.checked_mul(unit)?;
-    // The value is rounded away from zero.
+    // Rounds the value away from zero.
     Some(worth / divisor + worth.signum() * i128::from(worth % divisor != 0))
 }
 
-/// The canonical form: the largest suffix of its own kind that gives a whole number.
+/// The canonical form: with the largest suffix of the quantity's own kind (binary or decimal) that
+/// gives a whole number.
 pub(super) fn spelled(text: &str) -> Option<String> {
     let worth = nanos(text)?;
     let large = if text.ends_with('i') { BINARY } else { DECIMAL };

@@ -1,4 +1,4 @@
-//! Compares the API server in memory with the known behaviour of the real one.
+//! Compares the API server in memory with the known behaviour of the real API server.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node};

@@ -1,9 +1,9 @@
 //! Cuts carriers one after the other, and measures lost streams, wrong bytes, and the stalls of
 //! streams.
 //!
-//! Each cut hits the carrier with the most transferred bytes, at the entry and at the exit in turn.
-//! The next cut follows as soon as all carriers are up again and every stream has received bytes
-//! after the cut.
+//! Each cut ends the carrier with the most transferred bytes. The cuts are made at the entry and at
+//! the exit in turn. The next cut follows as soon as all carriers are up again and every stream has
+//! received bytes after the cut.
 
 use std::{
     net::SocketAddr,
@@ -52,7 +52,7 @@ pub(super) struct CarrierCuts {
     exit_namespace: PathBuf,
 }
 
-/// The effects of a cut on the streams: the greatest values of several cuts.
+/// The effects of cuts on the streams. Each field is the greatest value of all cuts so far.
 #[derive(Debug, Default)]
 struct Cost {
     stall: Duration,

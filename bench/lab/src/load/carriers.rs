@@ -56,8 +56,8 @@ fn ss(namespace: &Namespace, line: &str) -> Result<String> {
     said.context("`ss` (Debian: iproute2)")
 }
 
-/// `line`: the queues, the local and the peer's address, then facts such as `bytes_acked:17`. The
-/// fact is missing for a connection that has not transferred bytes.
+/// `line`: the queues, the local and the peer's address, then values such as `bytes_acked:17`. A
+/// connection that has not transferred bytes has no such value.
 fn parse(line: &str, end: End) -> Option<Carrier> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let entrys = match end {

@@ -1,5 +1,5 @@
-//! Opens streams of a fixed size at once to an echo server. Counts failed streams, and measures the
-//! time until the last stream is complete.
+//! Opens several streams of a fixed size at the same time to an echo server. Counts failed streams,
+//! and measures the time until the last stream is complete.
 
 use std::{
     net::SocketAddr,

@@ -1,5 +1,5 @@
-//! Full duplex: first a stream to the server, then a stream in both directions at once. The load
-//! checks the progress of each direction every second.
+//! Full duplex: first a stream to the server, then a stream in both directions at once. Every
+//! second, the load checks the progress of each direction.
 
 use std::{
     net::SocketAddr,

@@ -39,7 +39,7 @@ impl Hold {
             .collect::<Result<_>>()?;
         if self.stalled {
             for stream in &streams {
-                // A peek shows that the byte has arrived, and does not read it.
+                // The peek waits until the byte has arrived, and leaves it unread.
                 let peeked = stream.peek(&mut [0]).context("no first byte")?;
                 ensure!(peeked == 1, "a stream ended early");
             }

@@ -31,8 +31,9 @@ use muxbench::pattern::Pattern;
 
 use super::wire::{MIRROR_BYTES, Request};
 
-/// Maximum number of bytes in flight per stream, both directions together. For 1,000 streams these
-/// are 64 MiB: more than the gateways retain, and too little to hide a stall in socket buffers.
+/// Maximum number of bytes in flight per stream, both directions together. For 1,000 streams, the
+/// sum is 64 MiB. This is more than the gateways retain, and too little to hide a stall in socket
+/// buffers.
 const ON_THE_WAY_BYTES_MAX: u64 = 64 << 10;
 
 /// The progress of the streams.
@@ -141,7 +142,7 @@ pub(super) struct Streams {
 struct Shared {
     pattern: Pattern,
     tally: Tally,
-    /// Bytes that a stream sends, unless [`Streams::finish`] ends it earlier.
+    /// Number of bytes that a stream sends. [`Streams::finish`] may end the stream earlier.
     bytes: u64,
     is_finished: AtomicBool,
 }
@@ -248,7 +249,7 @@ struct Half<'a> {
     number: usize,
     /// Notifies the sender of received bytes.
     progress: Notify,
-    /// The total of sent bytes, set when the stream has sent its last byte.
+    /// The total number of sent bytes, set when the stream has sent its last byte.
     all: AtomicU64,
 }
 

@@ -84,7 +84,8 @@ impl Opens {
 
 async fn open_and_close(source: Ipv4Addr, to: SocketAddr) -> Result<()> {
     let socket = TcpSocket::new_v4()?;
-    // With this option the kernel selects the port at connect(2), so one port serves several peers.
+    // With this option the kernel selects the port at connect(2), so the same port can be used for
+    // several peers.
     setsockopt(&socket.as_fd(), IpBindAddressNoPort, &true)?;
     socket.bind(SocketAddr::from((source, 0)))?;
     let mut stream = socket.connect(to).await.context("connecting")?;

@@ -61,8 +61,8 @@ impl PingPong {
         })
     }
 
-    /// Measures the exchanges, and the rate of bulk during the exchanges relative to its rate just
-    /// before them.
+    /// Measures the exchanges, and the ratio of the rate of bulk during the exchanges to its rate
+    /// just before them.
     fn exchange_beside_bulk(&self, figures: &mut Figures) -> Result<Histogram<u64>> {
         thread::sleep(Duration::from_secs(self.warm_up_seconds.into()));
         let mut counter = Counter::open(self.server)?;

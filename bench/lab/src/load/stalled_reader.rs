@@ -1,8 +1,9 @@
-//! A stalled reader next to other readers. The figure is the rate of the other readers, relative to
-//! their rate without a stalled reader.
+//! A stalled reader next to other readers. The figure is the rate of the other readers during the
+//! stall, divided by their rate without a stalled reader.
 //!
-//! The load measures the readers before, during and after the stall. The baseline is the average of
-//! before and after, so that a drift of the machine's speed cancels out.
+//! The load measures the readers before, during and after the stall. The rate without a stalled
+//! reader is the average of the rates before and after the stall. So a steady drift of the
+//! machine's speed cancels out.
 
 use std::{net::SocketAddr, thread, time::Duration};
 

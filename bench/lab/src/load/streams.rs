@@ -65,8 +65,8 @@ impl Moving {
     ) -> Result<Self> {
         let bytes = Arc::new(AtomicU64::new(0));
         let (mut own, counter) = (stream.try_clone()?, Arc::clone(&bytes));
-        // The thread ends with the connection. If the connection ends too early, the byte count
-        // shows it.
+        // The thread ends with the connection, and its result is ignored: the byte count shows if
+        // the connection ended too early.
         thread::spawn(move || work(&mut own, &counter));
         Ok(Self { stream, bytes })
     }

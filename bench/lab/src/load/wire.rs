@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Receive = b'r',
     /// Send and receive at once.
     Both = b'b',
-    /// Return messages of [`MESSAGE_BYTES`] until a message begins with [`Request::Send`]; then
+    /// Return messages of [`MESSAGE_BYTES`] until a message begins with [`Request::Send`]. Then
     /// send like that request.
     Turn = b't',
     /// For each received byte, send the number of bytes discarded so far: 8 bytes, little-endian.

@@ -70,7 +70,7 @@ fn a_table_sets_no_system_against_one_that_was_not_measured() {
 }
 
 /// A figure that depends on the speed of the machine needs a control in the same cell. For all
-/// other figures, the list has the reason why they need no control.
+/// other figures, the comments below state why they need no control.
 #[test]
 fn a_figure_of_the_machine_has_a_control() {
     for environment in environments(&default()) {

@@ -47,7 +47,7 @@ struct Line<'a> {
     iperf: &'a str,
 }
 
-/// Writes the lines. They replace the lines of an earlier run.
+/// Writes the lines, which replace the lines of an earlier run.
 pub(crate) fn write(report: &Report, path: &Path) -> Result<()> {
     let mut text = String::new();
     for row in &report.rows {

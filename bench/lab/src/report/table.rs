@@ -25,7 +25,7 @@ enum Column {
 /// Width of a column with a range. Other columns are narrower.
 const RANGE_WIDTH: usize = 26;
 const WIDTH: usize = 13;
-/// Least width of the column with the systems' names. A longer name makes the column wider.
+/// Least width of the column with the systems' names. Longer names make the column wider.
 const NAME_WIDTH_MIN: usize = 14;
 /// Greatest length of a reason, which is next to connections and system.
 const REASON_CHARACTERS: usize = 67;

@@ -30,7 +30,7 @@ pub(crate) fn conditions(rounds: u32) -> Conditions {
     }
 }
 
-/// Bulk and ping-pong of a direct connection and of muxgate; jetsocat is not installed.
+/// Bulk and ping-pong of a direct connection and of muxgate. jetsocat is not installed.
 fn report() -> Report {
     let mut report = Report {
         conditions: conditions(3),

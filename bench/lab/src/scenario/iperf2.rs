@@ -23,9 +23,9 @@ use crate::{
     topology::Place,
 };
 
-/// Time-out for iperf to listen, and for its streams to end after the client, because a stalled
-/// stream never ends. On a path that loses frames, it takes half a minute to deliver the megabytes
-/// in the sockets.
+/// Time-out for iperf to listen, and for its streams to end after the client. A stalled stream
+/// never ends. On a path that loses frames, the delivery of the megabytes in the sockets takes half
+/// a minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Capacity of the queue of output lines. iperf waits while the queue is full.
@@ -47,8 +47,8 @@ impl Run<'_> {
     fn run_client(&self) -> Result<()> {
         let addresses = self.bench.network.topology.addresses();
         let to = self.running.system.address(Service::Iperf2, &addresses);
-        // Slightly longer than the measured seconds, because the receiver's last interval is
-        // incomplete.
+        // iperf runs slightly longer than the measured seconds, because the receiver's last
+        // interval is incomplete.
         let seconds = self.window().duration_s;
         let line = format!(
             "-c {} -p {} -t {seconds}.3 -P {}",

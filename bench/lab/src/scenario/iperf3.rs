@@ -67,8 +67,8 @@ impl Run<'_> {
         let patience = PATIENCE + Duration::from_secs(window.duration_s.into());
         let finished = client.finish(patience).context("the iperf3 client")?;
         let received = parse(&finished.output)?;
-        // The CPU time includes the warm-up. So the bytes of the warm-up are added, estimated at
-        // the same rate.
+        // The CPU time includes the warm-up. So the lab adds the bytes of the warm-up, which it
+        // estimates from the measured rate.
         let whole = f64::from(window.duration_s) / f64::from(seconds);
         Ok(Outcome {
             bytes: (received.bytes as f64 * whole) as u64,

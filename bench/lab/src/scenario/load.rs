@@ -17,8 +17,8 @@ use crate::{
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Time that a load may take beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Time-out of a run with cuts in seconds. It is long, so that the lab can count the cuts of a
-/// gateway that stalls for seconds.
+/// Time-out of a run with cuts, in seconds. The time-out is long, so that even a gateway that
+/// stalls for seconds at each cut completes the run.
 const CUTS_SECONDS: u32 = 600;
 
 /// Starts `muxlab serve` on the server's side.
@@ -176,7 +176,7 @@ impl Run<'_> {
         let log = self.bench.folder(self.running.system).join("load.log");
         let written = fs::write(&log, &finished.errors);
         written.with_context(|| format!("cannot write {}", log.display()))?;
-        // Standard error may have lines about cuts and streams before the error.
+        // Standard error may contain lines about cuts and streams before the line of the error.
         let told = finished.errors.rsplit_once("Error: ");
         let error = told.map_or(finished.errors.as_str(), |(_, error)| error);
         ensure!(finished.succeeded, "the load failed: {error}");

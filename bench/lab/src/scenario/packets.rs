@@ -1,8 +1,8 @@
 //! The scenarios of systems that carry IP packets: TCP by iperf 2, exchanges during bulk, and UDP
 //! by iperf 3.
 //!
-//! The kernel counts the packets that arrive in the receiver's namespace, so iperf itself does not
-//! affect the figures.
+//! The counts of packets come from the kernel of the receiver's namespace, so iperf itself does not
+//! affect them.
 
 use std::{process::Stdio, thread, time::Duration};
 

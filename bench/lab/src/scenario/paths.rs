@@ -1,8 +1,8 @@
 //! Bulk by iperf 2 over paths that change: the delay changes, or a foreign connection fills the
 //! buffer in front of the narrowest link.
 //!
-//! The figure is the rate long after the change. It shows whether the windows have adapted to the
-//! path.
+//! The figure is the rate long after the change, which shows whether the windows have adapted to
+//! the path.
 
 use std::{process::Stdio, thread, time::Duration};
 

@@ -2,8 +2,8 @@
 //! are. With `stcp`, a second `frpc` at the entry accepts the clients as a visitor, and `frps` only
 //! relays between the two `frpc`.
 //!
-//! The settings follow frp's documentation. TLS, which is on by default, is on only if a row needs
-//! it. `tcpMux` stays on, as by default, because the lab compares muxes. With
+//! The settings follow frp's documentation. TLS is on by default in frp. Here TLS is on only if a
+//! row needs it. `tcpMux` has its default, on, because the lab compares muxes. With
 //! `transport.useEncryption`, `stcp` encrypts the payload so that `frps` cannot read it.
 
 use anyhow::Result;

@@ -43,7 +43,7 @@ pub(super) struct Interface {
     pub(super) mtu: u16,
     /// Greatest number of packets that wait for the process. `None`: the kernel's default.
     pub(super) queue_packets: Option<u32>,
-    /// Number of queues that the process opens. The interface may be moved when all queues are
+    /// Number of queues that the process opens. The lab moves the interface when all queues are
     /// open.
     pub(super) queues: u16,
 }
@@ -69,7 +69,7 @@ pub(super) struct Launch {
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// The port that listens when the next process may start.
+    /// The port that must listen before the next process starts.
     pub(super) listens: Option<u16>,
     /// The interface that the process creates.
     pub(super) interface: Option<Interface>,

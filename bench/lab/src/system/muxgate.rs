@@ -1,8 +1,8 @@
 //! Two of our gateways, each with one worker, so with one session. In the system `visitor`, both
 //! gateways dial a rendezvous.
 //!
-//! The gateway that dials carriers is at the entry, to which clients connect. With reverse forwards
-//! it is at the exit, where the targets are.
+//! The gateway that dials carriers runs at the place `Entry`, to which clients connect. With
+//! reverse forwards, it runs at the place `Exit`, next to the targets.
 
 use std::{
     fs,
@@ -49,7 +49,7 @@ pub(super) enum Way {
     Dynamic(Proxy),
     /// A reverse forward, as with `ssh -R`.
     Reverse,
-    /// A forward of the entry, as with `ssh -L`; both gateways dial a rendezvous.
+    /// A forward of the entry, as with `ssh -L`. Both gateways dial a rendezvous.
     Visitor,
 }
 
@@ -103,7 +103,8 @@ impl Packets {
             "exitCIDRs": [exit],
             "offloads": self.offloads,
         });
-        // Gateways of earlier commits do not know the field `queues`.
+        // The field `queues` is omitted if possible, because gateways of earlier commits do not
+        // know it.
         if self.queues > 1 {
             config["queues"] = json!(self.queues);
         }
@@ -368,8 +369,8 @@ pub(super) fn certificates(folder: &Path) -> Result<Certificates> {
     };
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // The authority has its own name, because some TLS libraries treat a certificate with the name
-    // of its issuer as self-signed.
+    // The authority gets its own name. Some TLS libraries treat a certificate as self-signed if its
+    // name equals the name of its issuer.
     (authority.distinguished_name).push(DnType::CommonName, "authority of the lab");
     let key = KeyPair::generate()?;
     let ca = write("ca.pem", authority.self_signed(&key)?.pem())?;

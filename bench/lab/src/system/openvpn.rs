@@ -2,8 +2,8 @@
 //!
 //! The settings follow the manual page openvpn(8). AES-128-GCM needs the least CPU time on
 //! processors with AES instructions. The kernel sets the sizes of the socket buffers (`sndbuf 0`,
-//! `rcvbuf 0`). `fast-io` omits a system call before each write. OpenVPN uses its kernel module if
-//! the kernel has the module.
+//! `rcvbuf 0`). `fast-io` omits a system call before each write. If the kernel has OpenVPN's
+//! module, OpenVPN uses it.
 
 use anyhow::Result;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::{PROXY_PORT, Setup};
 use crate::process::find;
 
-/// The program; Debian package proxychains4.
+/// The program, from the Debian package proxychains4.
 const PROXYCHAINS: &str = "proxychains4";
 
 /// The protocol of the entry's proxy.
@@ -32,8 +32,8 @@ pub(super) fn prefix(setup: &Setup<'_>, proxy: Proxy) -> Result<Vec<String>> {
         Proxy::Socks5 => "socks5",
         Proxy::Http => "http",
     };
-    // The direct requests of the loads to the server bypass the proxy if the server has another
-    // address for them.
+    // If the server has a separate address for direct requests, the direct requests of the loads
+    // bypass the proxy.
     let around = if addresses.server == addresses.target {
         String::new()
     } else {

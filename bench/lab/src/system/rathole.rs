@@ -1,8 +1,8 @@
-//! rathole: its server runs at the entry, where clients connect, its client at the exit, where the
-//! targets are. Transport and services use plain TCP with `nodelay`, as rathole's configuration
-//! reference advises for latency. With Noise, they use the pattern of the reference (NK: the client
-//! knows the server's key) and a cipher for which processors have instructions. rathole has no mux:
-//! each stream has its own connection, which comes from a pool.
+//! rathole: its server runs at the entry, where clients connect. Its client runs at the exit, where
+//! the targets are. Transport and services use plain TCP with `nodelay`, as rathole's configuration
+//! reference advises for latency. With Noise, rathole uses the pattern of the reference (NK: the
+//! client knows the server's key) and a cipher for which processors have instructions. rathole has
+//! no mux: each stream has its own connection, which comes from a pool.
 
 use std::{path::Path, process::Command};
 

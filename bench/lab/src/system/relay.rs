@@ -1,4 +1,4 @@
-//! Two of our own relays in a row, without a mux. They show the limit of the machine. See
+//! Two of our own relays in a row, without a mux. Their rate is the limit of the machine. See
 //! [`crate::relay`].
 
 use std::env;

@@ -20,7 +20,7 @@ use crate::{
     topology::{Place, TUNNEL, at},
 };
 
-/// The program; Debian package wireguard-tools.
+/// The program, from the Debian package wireguard-tools.
 const TOOL: &str = "wg";
 
 /// The default MTU of wireguard-go, which fits into packets of 1,500 bytes.
@@ -77,8 +77,8 @@ fn config(own: &Keys, peer: &Keys, inner: Ipv4Addr, outer: Ipv4Addr) -> String {
     )
 }
 
-/// The interface's name until wireguard-go is ready. If the interface is moved earlier,
-/// wireguard-go loses it and ends.
+/// The interface's name until wireguard-go is ready, so that the lab does not find and move the
+/// interface earlier. If the interface moves earlier, wireguard-go loses it and ends.
 const NEW: &str = "lab-new";
 
 /// A script that starts `program`, configures it as soon as it accepts the configuration, and then
@@ -147,7 +147,8 @@ mod tests {
         );
     }
 
-    /// A shell that stays would leave wireguard-go running when muxlab is killed.
+    /// If the shell stayed the parent of wireguard-go, wireguard-go would continue after muxlab is
+    /// killed.
     #[test]
     fn the_shell_that_starts_it_becomes_it() {
         let script = script("/bin/wireguard-go", "/folder/wireguard-exit.conf");

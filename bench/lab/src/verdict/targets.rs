@@ -1,7 +1,7 @@
-//! The targets as data: for JMUX, for the native protocol with its defaults, with four carriers,
-//! and with streams that end with their carrier.
+//! The targets as data. There are targets for JMUX, and for three variants of the native protocol:
+//! with its defaults, with four carriers, and with streams that end with their carrier.
 //!
-//! Targets apply to the usual congestion control, unless they name another congestion control.
+//! A target that names no congestion control applies to the usual one.
 
 use super::{
     Bound::{self, AtLeast, AtMost, Below},
@@ -102,8 +102,8 @@ fn bulk_jmux() -> Vec<Target> {
     .concat()
 }
 
-/// The native protocol with its defaults: streams survive their carrier, so the gateway copies
-/// their bytes.
+/// The native protocol with its defaults: streams survive the loss of their carrier, so the gateway
+/// copies their bytes.
 fn bulk_native() -> Vec<Target> {
     let rates = |topology, to, least| rates(MuxgateNative, topology, to, least);
     [
@@ -147,7 +147,7 @@ fn bulk_over_the_wan() -> Vec<Target> {
         rate(MuxgateJmux, Wan, 1, Direct, 0.95),
         rate(MuxgateJmux, WanTuned, 1, Direct, 0.90),
         rate(MuxgateNative, Wan, 1, Direct, 0.95),
-        // 4 Gbit/s, or less on a slow machine.
+        // The target is 4 Gbit/s, or less on a slow machine.
         Target {
             measure: OfLower(Metric::MbitS, 4_000.0, 0.90, Direct),
             ..tuned
@@ -227,7 +227,7 @@ fn bulk_of_packets() -> Vec<Target> {
     };
     let of = |other| Ratio(Metric::MbitS, other);
     let rate = Value(Metric::MbitS);
-    // 14 Gbit/s, or 40 % of the direct path's rate if that is lower.
+    // The target is the lower of two rates: 14 Gbit/s, and 40 % of the direct path's rate.
     let of_direct = OfLower(Metric::MbitS, 14_000.0, 0.4, Direct);
     vec![
         packets(MuxgateTun, Veth, 1, of_direct, 1.0),
@@ -424,7 +424,7 @@ fn memory(system: System) -> Vec<Target> {
     .concat()
 }
 
-/// `mib`: peak memory of each gateway, in every round.
+/// `mib`: greatest peak memory of each gateway, in every round.
 fn on_loopback_each(
     system: System,
     scenario: Scenario,
@@ -453,9 +453,9 @@ fn both_ways_over_the_wan(system: System) -> Vec<Target> {
     vec![target(Wan), target(WanTuned)]
 }
 
-/// Cuts of carriers: no lost stream, no wrong byte, and no stall of more than a second. With only
-/// one carrier, the time of the reconnect is subtracted from the stall. Every stream continues
-/// within [`RECOVERED_MS`].
+/// Cuts of carriers: no stream is lost, every byte is correct, and no stall is longer than a
+/// second. With only one carrier, the time of the reconnect is subtracted from the stall. Every
+/// stream continues within [`RECOVERED_MS`].
 fn outliving_carriers(system: System) -> Vec<Target> {
     let stall = match system.resumed_carriers() {
         Some(1) => Metric::BeyondReconnectMs,

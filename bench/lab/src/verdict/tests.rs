@@ -296,7 +296,7 @@ fn an_exchange_beside_packets_may_take_5_ms_and_the_round_trip_time() {
     assert!(judged(45_501.0).contains(": MISSED"));
 }
 
-/// A target would never be judged if no cell of the whole run has its row or the system for
+/// Each target is judged in a whole run: some cell has the row of the target, and the system for
 /// comparison.
 #[test]
 fn the_whole_run_judges_every_target() {

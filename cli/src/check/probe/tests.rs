@@ -35,7 +35,8 @@ fn pods_are_on_the_node_have_our_images_and_do_not_outlive_us() {
         let wanted = if is_gateways { "gateway:1" } else { "netem:1" };
         assert_eq!(spec.containers[0].image.as_deref(), Some(wanted));
     }
-    // Pods without a device and without a delay fit the level restricted, like gateways.
+    // Pods for questions without a device and without a delay meet the Pod Security level
+    // restricted, like gateways.
     for question in [Question::Sysctls, Question::UdpBuffers] {
         let pod = pod(question, "n", &images());
         let restricted = &pod["spec"]["containers"][0]["securityContext"];

@@ -8,7 +8,7 @@ use crate::{Cidr, Config, ConfigError, Role};
 /// Maximum length of a domain in bytes, without the root (RFC 1035, section 2.3.4).
 const DNS_DOMAIN_BYTES_MAX: usize = 253;
 
-/// Problem of a field that needs one queue: the pool exists in one worker.
+/// The problem of a field that needs a single queue, because only one worker has the pool.
 const NEEDS_ONE_QUEUE: &str =
     "needs network.queues 1, because a single worker must manage the assigned addresses";
 
@@ -47,7 +47,7 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
 }
 
 /// Checks that each network of [`Network::pool`] is within `entry_cidrs` and has an address for an
-/// entry, and that there is at most one of each IP version.
+/// entry. Also checks that there is at most one network of each IP version.
 ///
 /// # Errors
 /// The first field that is wrong, and why.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The state of a rendezvous. Refusals are in [`super::Status::streams`], by code.
+/// The state of a rendezvous. [`super::Status::streams`] has the refusals by code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rendezvous {

@@ -24,10 +24,10 @@ use crate::net::dial;
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for the PROXY header.
 const PROXY_TIME: Duration = Duration::from_secs(3);
-/// How long the listener waits for the first bytes of a client that may be forwarded without them.
-/// This time delays a client whose target sends the first bytes.
+/// How long the listener waits for the first bytes of a client if the forward has a default target.
+/// If the target sends the first bytes, its clients always wait this long.
 const SILENCE_TIME: Duration = Duration::from_millis(500);
-/// Maximum number of a worker's clients that have not completed their request, or are being
+/// Maximum number of clients of one worker that have not completed their request or are being
 /// rejected.
 pub(crate) const GREETINGS_MAX: usize = 1024;
 
@@ -175,7 +175,8 @@ async fn converse(
             Ok(_) => gone(),
             Err(_) => late("did not complete its request in time"),
         };
-        // The client sends no more bytes. The bytes that it has sent may be for the default target.
+        // The client sends no more bytes. Its incomplete request may be payload for the default
+        // target.
         let request = dialogue.give_up().ok_or(rejection)?;
         return Ok((request, bytes));
     }
@@ -184,8 +185,8 @@ async fn converse(
 /// Waits for data and reads it. Returns 0 at the end of the stream, or if the buffer is full.
 async fn read_more(socket: &LocalSocket, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
     let most = GREETING_BYTES_MAX - bytes.len();
-    // The buffer grows with the data, since a thousand silent clients may wait here at the same
-    // time.
+    // The buffer starts empty and grows with the data, to save memory while up to [`GREETINGS_MAX`]
+    // silent clients wait here.
     let mut limited = ByteStream(socket).take(most as u64);
     limited.read_buf(bytes).await
 }
@@ -228,7 +229,7 @@ fn gone() -> Rejection {
     )
 }
 
-/// Time advances only through the waits of the code under test.
+/// A paused clock: time advances only through the waits of the code under test.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::socket;

@@ -1,9 +1,9 @@
 //! Requests to an HTTP proxy: CONNECT (RFC 9110, section 9.3.6), and requests for an absolute
-//! `http://` URL (RFC 9112, section 3.2.2), which are forwarded in origin form.
+//! `http://` URL (RFC 9112, section 3.2.2). The gateway forwards requests for a URL in origin form.
 //!
 //! This module reads the head of one request, authenticates the user, extracts the target, checks
-//! the framing and rewrites the fields for the target. `entry/http.rs` then forwards that request,
-//! and no further request of the same connection. The exit resolves names.
+//! the framing and rewrites the fields for the target. `entry/http.rs` then forwards the request. A
+//! connection carries only one request. The exit resolves names.
 
 use std::rc::Rc;
 
@@ -44,7 +44,8 @@ impl Head {
         {
             return Err(invalid("is not HTTP"));
         }
-        // The head is parsed only once it is complete, regardless of the size of its pieces.
+        // Parses the head only when it is complete, so that a head in many pieces is not parsed
+        // many times.
         if !self.is_whole(bytes) {
             return if bytes.len() < GREETING_BYTES_MAX {
                 Ok(Step::Incomplete)
@@ -145,8 +146,8 @@ fn forward(
     })
 }
 
-/// Rejects a request whose body two parsers could delimit differently (RFC 9112, sections 6.1 and
-/// 6.3).
+/// Rejects a request if two parsers could find different ends of its body (RFC 9112, sections 6.1
+/// and 6.3).
 fn check_framing(minor_version: u8, fields: &[Header<'_>]) -> Result<(), Rejection> {
     let values = |name: &'static str| {
         let named = move |field: &&Header<'_>| field.name.eq_ignore_ascii_case(name);
@@ -193,7 +194,7 @@ fn passes(name: &str, fields: &[Header<'_>]) -> bool {
         .filter(|field| field.name.eq_ignore_ascii_case("Connection"))
         .filter_map(|field| str::from_utf8(field.value).ok())
         .flat_map(|value| value.split(','));
-    // A client may not remove the fields that frame the body.
+    // `Connection` may list any field, but a client must not remove the fields that frame the body.
     let frames = is("Content-Length") || is("Transfer-Encoding");
     frames || !(is("Host") || is_hop_by_hop(name) || named.any(|other| is(other.trim())))
 }

@@ -9,7 +9,7 @@ use super::{Authenticator, Rejection, Request, Step, Verdict, url};
 
 /// The field VER.
 pub(super) const VERSION: u8 = 5;
-/// The value of REP for a failure without its own code.
+/// The value of REP (the reply code) for a failure that has no code of its own.
 pub(super) const GENERAL: u8 = 1;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
 const ADDRESS_TYPE_NOT_SUPPORTED: u8 = 8;

@@ -82,7 +82,8 @@ fn a_socks5_client_says_who_it_is_where_that_is_asked_for() {
         whole(socks5(), Some(&Alice), none).end,
         rejected(b"\x05\xff", Code::ClientUnknown)
     );
-    // Without authentication, a client that offers only user names is accepted with any name.
+    // A port without authentication accepts any user name from a client that offers only the user
+    // name method.
     let outcome = whole(socks5(), None, wrong);
     assert_eq!(
         outcome.end,

@@ -10,8 +10,8 @@ use crate::io::local_socket::{LocalSocket, canonical};
 /// Returns the destination before the redirection.
 ///
 /// # Errors
-/// The connection was not redirected. Forwarding such a connection to its destination would create
-/// a loop.
+/// The connection was not redirected: its destination is this listener, so forwarding the
+/// connection there would create a loop.
 pub(super) fn destination(socket: &LocalSocket) -> Result<SocketAddr, &'static str> {
     let not_redirected = "was not redirected to this port";
     let LocalSocket::Tcp(tcp) = socket else {

@@ -1,8 +1,9 @@
 //! Listening Unix sockets. All workers of the process share one socket per path, since a path can
 //! have only one socket.
 //!
-//! A socket has mode 0600 and is removed at the end. A stale socket, on which no process listens,
-//! is replaced. A socket that is in use is an error.
+//! A socket has mode 0600. The process removes its sockets when it closes them. If no process
+//! listens on an existing socket, the new socket replaces it. If a process listens on it, binding
+//! fails.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -29,7 +30,7 @@ pub(crate) struct UnixListeners(Mutex<BTreeMap<String, Weak<Bound>>>);
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: String,
-    /// Device and inode. When the socket is closed, a different file may be at the path.
+    /// Device and inode, which show at the end whether the file at the path is still this socket.
     file: (u64, u64),
     listener: UnixListener,
 }

@@ -2,10 +2,10 @@
 //!
 //! The file is read when a forward begins to listen, and when a client authenticates after the file
 //! has changed. If the file becomes invalid, the previous users remain in force. All workers share
-//! the parsed file. A password in the file is a bcrypt [`hash`] or plain text; the log warns about
-//! plain text. The [`verifier`] verifies hashes, so a client's [`Authentication`] may have to wait.
-//! A verified password is cached until the file is read again, as a digest with a random key.
-//! Bounds: 64 KiB of text, and one digest per user.
+//! the parsed file. A password in the file is a bcrypt [`hash`] or plain text. The log warns about
+//! plain text. The threads of the [`verifier`] verify hashes, so a client's [`Authentication`] may
+//! have to wait. A verified password is cached until the file is read again, as a digest with a
+//! random key. Bounds: 64 KiB for the file, and one cached digest per user.
 
 mod hash;
 mod verifier;
@@ -146,8 +146,8 @@ impl Users {
         }
     }
 
-    /// The users of the current file. An invalid version of the file is read once, and the last
-    /// valid version remains in force.
+    /// The users of the current file. If the current version of the file is invalid, the function
+    /// reads this version only once, and returns the users of the last valid version.
     fn known(&self) -> Arc<Known> {
         let newest = match std::fs::metadata(path(&self.auth))
             .as_ref()
@@ -179,15 +179,16 @@ impl fmt::Debug for Users {
 /// The authentication of one client against the users of its forward.
 pub(super) struct Authentication<'a> {
     users: &'a Users,
-    /// The claim that has to be verified.
+    /// The user name and password that have to be verified.
     pending: RefCell<Option<Claim>>,
     /// The result of a failed verification.
     decided: Cell<Option<(Digest, Verdict)>>,
 }
 
 impl Authentication<'_> {
-    /// Verifies the claim that returned [`Verdict::Pending`], until the time `until` at the latest.
-    /// The authenticator has a verdict afterwards.
+    /// Verifies the user name and password for which the authenticator returned
+    /// [`Verdict::Pending`], until the time `until` at the latest. Afterwards the authenticator has
+    /// a verdict for them.
     pub(super) async fn verify(&self, until: Instant) {
         let Some(claim) = self.pending.take() else {
             return;
@@ -361,8 +362,8 @@ fn load(auth: &Auth) -> Result<Arc<Known>, UsersError> {
     if let Some(known) = known.filter(|known| known.version == version) {
         return Ok(known);
     }
-    // A growing string would leave copies of its text in memory, so this string gets its full
-    // capacity at once.
+    // A string that grows would leave copies of the passwords in memory, so this string gets its
+    // full capacity at once.
     let length = version.length.min(FILE_BYTES_MAX) as usize;
     let mut text = Zeroizing::new(String::with_capacity(length + 64));
     file.take(FILE_BYTES_MAX + 1)
@@ -414,7 +415,7 @@ fn parse(auth: &Auth, text: &str) -> Result<Vec<User>, UsersError> {
     Ok(users)
 }
 
-/// Rejects a name before the hash in a file with a single password.
+/// In a file with a single password, rejects a user name before the hash.
 fn alone(text: &str) -> Result<(), String> {
     let behind = text.split_once(':').map(|(_, hash)| Hash::parse(hash));
     match behind {

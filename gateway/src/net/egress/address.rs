@@ -29,7 +29,7 @@ impl Address {
         }
     }
 
-    /// A name that is not resolved here.
+    /// A name that this gateway does not resolve.
     pub(crate) fn unresolved(name: &str) -> Self {
         Self {
             ip: None,

@@ -43,7 +43,7 @@ async fn head(tcp: &mut TcpStream) -> Result<Vec<u8>> {
         let peeked = tcp.peek(&mut part).await?;
         let known = head.len();
         head.extend_from_slice(&part[..peeked]);
-        // The end may begin in the bytes of the previous read.
+        // The empty line that ends the head may begin in the bytes of the previous read.
         let from = known.saturating_sub(END.len() - 1);
         let found = head[from..].windows(END.len()).position(|part| part == END);
         head.truncate(found.map_or(head.len(), |at| from + at + END.len()));
@@ -52,7 +52,7 @@ async fn head(tcp: &mut TcpStream) -> Result<Vec<u8>> {
                 "the head of the proxy's response is longer than 8 KiB",
             ));
         }
-        // If peeking returned no byte, reading one byte reports the end of the stream.
+        // If the peek returned no byte, a read of one byte reports the end of file.
         let taken = (head.len() - known).max(usize::from(peeked == 0));
         hear(tcp, &mut part[..taken]).await?;
     }

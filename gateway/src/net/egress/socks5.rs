@@ -51,7 +51,7 @@ pub(super) async fn connect(
         let text = meaning(reply);
         return Err(refused(&format!("the proxy returned {reply}, {text}")));
     }
-    // Skips the address from which the proxy connected, and a port.
+    // Skips the address and the port from which the proxy connected.
     match kind {
         IPV4 => drop(exactly::<4>(tcp).await?),
         IPV6 => drop(exactly::<16>(tcp).await?),

@@ -30,9 +30,10 @@ pub(super) struct Link {
     pub(super) owner: Option<u32>,
     /// Whether the interface can have several queues.
     pub(super) has_several: bool,
-    /// Open queues that receive packets. 0 for an interface with one queue.
+    /// Number of open queues that receive packets. The number is 0 if the interface was created for
+    /// one queue.
     pub(super) queues: u32,
-    /// Open queues that are detached (`TUNSETQUEUE`), so they receive no packets.
+    /// Number of open queues that receive no packets, because they are detached (`TUNSETQUEUE`).
     pub(super) detached: u32,
 }
 

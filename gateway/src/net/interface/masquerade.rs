@@ -18,7 +18,7 @@ const PRIORITY: u32 = 100;
 /// Bytes of an interface name that nftables compares (IFNAMSIZ).
 const NAME_BYTES: usize = 16;
 
-/// Errors for a table that does not exist, or for a kernel without nf_tables.
+/// Error numbers which show that the table does not exist or that the kernel has no nf_tables.
 const NO_TABLE: [i32; 4] = [
     libc::ENOENT,
     libc::EINVAL,
@@ -46,7 +46,8 @@ pub(super) fn set(device: &str) -> io::Result<()> {
         (Operator::NotEqual, Operator::Equal),
     ];
     let rules = rules.map(|(from, to)| rule(device, from, to));
-    // Deleting a table fails if it does not exist, so the transaction creates it first.
+    // Deleting a missing table fails, so the transaction first creates the table, if it does not
+    // exist, then deletes it and creates it again.
     let mut messages = vec![
         (NfTablesMessage::NewTable(table(device)), NLM_F_CREATE),
         (NfTablesMessage::DeleteTable(table(device)), 0),
@@ -85,8 +86,8 @@ fn chain(device: &str) -> ChainMessage {
     }
 }
 
-/// `iifname FROM device iifname != "" oifname TO device masquerade`. A packet that this host itself
-/// sends has no input interface, so the rule does not apply to it.
+/// `iifname FROM device iifname != "" oifname TO device masquerade`. A packet of this host itself
+/// has no input interface. `iifname != ""` excludes such packets.
 fn rule(device: &str, from: Operator, to: Operator) -> RuleMessage {
     let conditions = [
         (MetaKey::Iifname, from, device),

@@ -67,7 +67,8 @@ pub(super) fn set_addresses(
 
 fn address_of(message: &AddressMessage) -> Option<Cidr> {
     let attributes = || message.attributes.iter();
-    // IPv4 has both attributes. `Address` may be the address of a point-to-point peer.
+    // An IPv4 address has both attributes. `Local` is this host's address, and `Address` may be the
+    // address of a point-to-point peer.
     let local = attributes().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,
@@ -87,7 +88,7 @@ fn address_of(message: &AddressMessage) -> Option<Cidr> {
 /// Routes networks to an interface. Removes other routes of protocol `static` to that interface.
 ///
 /// # Errors
-/// The route if adding it failed, the step that failed, and the kernel's error.
+/// The step that failed and the kernel's error. If adding a route failed, also the route.
 pub(super) fn set_routes(
     netlink: &mut Netlink<RouteNetlinkMessage>,
     index: u32,

@@ -30,9 +30,9 @@ pub(super) fn check(link: &Link, device: &str, queues: u16) -> Result<(), Interf
     }
 }
 
-/// Checks that this process has opened all queues of the interface `device`: `queues` to read, and
-/// as many to write. The kernel distributes flows over the queues of all processes, so a second
-/// process would take some flows away.
+/// Checks that no other process has opened queues of the interface `device`. This process has
+/// opened `queues` queues to read, and as many to write. The kernel distributes flows over the
+/// queues of all processes, so another process would get some of the flows.
 ///
 /// # Errors
 /// [`InterfaceError::OpenElsewhere`] if another process has opened queues.

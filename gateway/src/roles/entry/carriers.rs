@@ -1,5 +1,6 @@
 //! Keeps the required number of carriers in a session. This module redials lost carriers, adds
-//! carriers while the network limits all carriers, and retires carriers that are not useful.
+//! carriers while the network limits the rate of all carriers, and retires carriers that do not
+//! increase the throughput.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -20,12 +21,12 @@ use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Maximum pause before a carrier is redialled.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Maximum pause for a session without a carrier, whose streams wait. An exit whose process was
-/// killed restarts and rejects the unknown session. A session without a carrier ends after 30 s,
-/// which bounds the number of dials.
+/// Maximum pause for a session without a carrier. The pause is short because the streams of the
+/// session wait. If the exit was killed, it restarts and rejects the session, which it does not
+/// know. A session without a carrier ends after 30 s, which bounds the number of dials.
 const WAITING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// If a carrier is lost sooner than this time after the newest carrier was established, the entry
-/// redials after a short pause; otherwise at once.
+/// redials after a short pause. Otherwise the entry redials at once.
 const REDIAL_AFTER: Duration = Duration::from_secs(1);
 /// Pause after a failed attempt to add a carrier above the minimum number.
 const MORE_AFTER: Duration = Duration::from_secs(60);
@@ -35,8 +36,8 @@ const RENEWAL_JITTER: Duration = Duration::from_secs(10);
 /// Pause before another attempt to retire a carrier.
 const RETIRE_AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits for the doubled pause times a random factor between 0.5 and 1, so that entries do not
-/// redial at the same time.
+/// Waits before the next dial. The pause doubles with each failure. A random factor between 0.5 and
+/// 1 prevents that all entries redial at the same time.
 pub(crate) async fn pause(failures: u32) {
     pause_at_most(failures, BACKOFF_MAX).await;
 }
@@ -79,7 +80,8 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
     }
 }
 
-/// The number of carriers to maintain. The peer's request is limited to the configured bounds.
+/// The number of carriers to maintain: the number that the peer requests, within the configured
+/// bounds.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
 }
@@ -180,7 +182,9 @@ async fn keep_dialling(
 /// Retires one carrier.
 async fn shrink(carriers: &dyn CarrierPool, bounds: config::Pool) {
     if !carriers.retire_one() {
-        // Another carrier is being retired, or the session has not handled a lost carrier yet.
+        // No carrier can be retired while another is being retired, or before the session has
+        // handled the loss of a carrier. Waits until the retirement or the loss has lowered the
+        // number of carriers.
         let enough = |pool: &PoolState| pool.up <= wanted(bounds, pool);
         let _ = tokio::time::timeout(RETIRE_AGAIN, carriers.until(&enough)).await;
     }
@@ -220,8 +224,8 @@ async fn add(
             ways.unheard(by, tokio::time::Instant::now());
         }
         if by != route.by && carriers.numbers().up == 0 {
-            // The session's exit is unreachable, but another exit may be reachable. New streams
-            // must not wait for this session.
+            // New streams must not wait for this session: its exit is unreachable, but another exit
+            // may be reachable.
             mux.leave();
         }
         return Ok(false);

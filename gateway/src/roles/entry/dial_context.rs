@@ -39,7 +39,8 @@ pub(super) struct DialContext {
 }
 
 impl DialContext {
-    /// The names of the exits, and the fallback if no exit answers. A command has no names.
+    /// The names of the exits, and of the fallback that is dialled if no exit answers. An exit that
+    /// is reached through a command has no name.
     pub(super) fn names(&self) -> (&str, Option<&str>) {
         match &self.exits {
             Exits::Addresses { connect, fallback } => (connect, fallback.as_deref()),
@@ -105,8 +106,8 @@ impl DialContext {
     }
 }
 
-/// Connects to `exit`, or to the exit at the rendezvous, and verifies the exit's identity. Also
-/// returns the transport.
+/// Connects to `exit`, or to the exit at the rendezvous, and verifies the exit's identity. Returns
+/// the connection and its transport.
 pub(super) async fn connect(
     exit: &Address,
     dial_context: &DialContext,

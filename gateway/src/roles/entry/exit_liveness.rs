@@ -2,8 +2,8 @@
 //! answer, and its name resolves only to other exits.
 //!
 //! An exit may disappear without notice, for example if its pod is deleted without a grace period
-//! or its node is lost. Each sign alone is not sufficient: an interrupted path does not answer, and
-//! a name temporarily omits an exit that is not ready.
+//! or its node is lost. Both signs are necessary. The address of an exit behind an interrupted path
+//! also does not answer, and a name temporarily omits an exit that is not ready.
 
 use std::future::pending;
 
@@ -16,9 +16,10 @@ use crate::session::mux::{Mux, Progress};
 
 /// Waits until the exit of the session is permanently gone. `exit` is the dialled address.
 /// `failures` is the number of consecutive failed dials of further carriers. After each failure,
-/// the name is resolved once if the session has no carrier. Never returns if `exit` is a literal
-/// address, a Unix socket, a command or a rendezvous. The function also never returns if the name
-/// is not resolved here, because the name has one exit or a proxy resolves it.
+/// the name is resolved once if the session has no carrier. The function never returns if `exit` is
+/// a literal address, a Unix socket, a command or a rendezvous. It also never returns if the entry
+/// does not resolve the name itself: because the name has one exit, or because a proxy resolves the
+/// name.
 pub(super) async fn until_gone(
     mux: &dyn Mux,
     exit: &Address,
@@ -35,8 +36,8 @@ pub(super) async fn until_gone(
         if !is_lost(mux, failures) {
             continue;
         }
-        // If a name does not resolve, or its servers do not answer, the result says nothing about
-        // this exit.
+        // A name that does not resolve, or whose name servers do not answer, is no sign that this
+        // exit is gone.
         let Ok(found) = dial_context.addresses(exit.name()).await else {
             continue;
         };
@@ -47,9 +48,9 @@ pub(super) async fn until_gone(
     }
 }
 
-/// Whether the session has no carrier and redialling failed. The name of an exit that shuts down in
-/// order also no longer resolves to that exit, but the streams of the exit may still be alive. So
-/// such a session does not count as lost.
+/// Whether the session has no carrier and redialling failed. If an exit shuts down in order, its
+/// name also no longer resolves to it. Its session still does not count as lost, because the
+/// streams may be alive.
 fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
     *failures.borrow() > 0 && mux.waits() && mux.progress() == Progress::Ready
 }

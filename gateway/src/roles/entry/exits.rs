@@ -1,9 +1,10 @@
 //! The exits of `connect`, and the choice of a session for new streams.
 //!
 //! `connect` may contain several names, and a name may have several addresses, each of which is an
-//! exit. A worker of an entry has a session with each of up to [`EXITS_MAX`] exits. Each session
-//! occupies one place. The first place is always filled. Another place is filled only with an
-//! address that no other place uses. A new stream goes to the session with the fewest streams.
+//! exit. A worker of an entry has sessions with up to [`EXITS_MAX`] exits, one session with each
+//! exit. Each session occupies one of [`EXITS_MAX`] places. The first place is always filled.
+//! Another place is filled only with an address that no other place uses. A new stream goes to the
+//! session with the fewest streams.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,12 +20,12 @@ use crate::session::mux::{Mux, Progress};
 
 /// Maximum number of exits with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
-/// Minimum interval between look-ups for further exits. The interval returns to this value when the
-/// exits in use change, and grows to the maximum.
+/// Minimum interval between look-ups for further exits. The interval grows up to the maximum, and
+/// returns to the minimum when the exits in use change.
 const DISCOVERY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const DISCOVERY_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// After this time without a session, new connections are reset. Before that, new connections wait
-/// for a session. The value equals the maximum time for the answer to an open.
+/// For this time, new connections wait for a session. After this time without a session, the entry
+/// resets new connections. The value equals the maximum time for the answer to an open.
 pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
 
 /// The state of the session in a place.
@@ -40,7 +41,7 @@ pub(super) enum Link {
 /// The sessions for new streams.
 pub(super) struct Links {
     by_place: BTreeMap<usize, Link>,
-    /// The time since which no session has accepted streams.
+    /// The time since which no session has accepted streams; `None`: a session accepts streams.
     none_since: Option<Instant>,
 }
 
@@ -134,7 +135,8 @@ impl Entry {
     /// uses the fallback if no other address reaches an exit.
     ///
     /// # Errors
-    /// The name has no address, or the last address that was tried does not answer.
+    /// The name has no address, or no address answers. The error is the error of the address that
+    /// was tried last.
     pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
         let (exit, fallback) = self.dial_context.names();
         let tried = self.connect_to(place, exit, By::Names).await;
@@ -223,7 +225,7 @@ impl Entry {
     }
 
     /// Waits until a new attempt to find an exit for `place` is useful. While the first place uses
-    /// the fallback, no other place has an exit, since it could be the same exit.
+    /// the fallback, the other places stay empty, since their exit could be the fallback.
     pub(super) async fn may_be_for(&self, place: usize) {
         if self.has_one_exit() {
             return std::future::pending().await;

@@ -8,7 +8,7 @@ use super::exits::{By, Connected, Taken, discovery_pause};
 use super::{Entry, Running, begin_with, dial_context};
 use crate::session::mux::Mux;
 
-/// A session that is ended if this value is dropped before the session is used.
+/// A session that is not in use yet. Dropping this value ends the session.
 struct Unused(Option<Rc<dyn Mux>>);
 
 impl Unused {

@@ -60,8 +60,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the client's socket once the whole response is written; `None`: the exchange was
-    /// cut, and the socket is reset.
+    /// Returns the client's socket once the whole response is written. If the exchange was cut,
+    /// drops the socket, which resets it, and returns `None`.
     async fn serve(self) -> Option<Box<dyn LocalEnd>> {
         let Self {
             client,
@@ -193,8 +193,8 @@ fn failure(text: &'static str) -> Response<Either<ResponseBody, Full<Bytes>>> {
 type Gate = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The body of a request. If the client sent `Expect: 100-continue` (RFC 9110, section 10.1.1),
-/// `gate` delays the body until the target accepts it. The first poll of `inner` makes hyper send
-/// 100 (Continue) to the client.
+/// `gate` delays the body until the target has sent 100 (Continue). The first poll of `inner` makes
+/// hyper send 100 (Continue) to the client.
 struct RequestBody {
     gate: Option<Gate>,
     inner: Incoming,
@@ -224,8 +224,8 @@ impl Body for RequestBody {
     }
 }
 
-/// The body of a response. `ended` is set if the end of the target's connection is the end of the
-/// body. A Unix socket has no reset, so only the stream can report whether that end is a cut.
+/// The body of a response. `ended` is set if the body ends with the target's connection. A Unix
+/// socket has no reset, so only the stream can report whether the body was cut.
 struct ResponseBody {
     inner: Incoming,
     ended: Option<oneshot::Receiver<Reason>>,
@@ -266,8 +266,8 @@ impl Body for ResponseBody {
 struct ClientIo {
     unread: Vec<u8>,
     socket: ByteStream<Box<dyn LocalEnd>>,
-    /// Whether hyper has written all data and is about to shut down the socket, which is closed
-    /// later.
+    /// Whether hyper has written all data and has requested the shutdown of the socket. The socket
+    /// stays open. The caller closes it later.
     is_flushed: bool,
 }
 

@@ -31,7 +31,7 @@ use crate::session::mux::OpenEnd;
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
 
-/// Pause before a new attempt with a connection that sessions have returned more than once.
+/// Pause before a connection is tried again after sessions have returned it more than once.
 const RETURNED_PAUSE: Duration = Duration::from_millis(100);
 
 /// One listening port. The route is looked up for each connection, so a changed target requires no
@@ -51,7 +51,7 @@ struct Route {
 
 impl Entry {
     /// Listens for exactly the forwards in `forwards`. Unchanged forwards keep their listeners.
-    /// Returns the errors of forwards that cannot listen; the other forwards work.
+    /// Returns the errors of forwards that cannot listen. The other forwards work.
     pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
         let mut listened = Vec::new();
@@ -106,8 +106,8 @@ impl Entry {
         let ingress_protocol = match IngressProtocol::of(wanted) {
             Ok(ingress_protocol) => ingress_protocol,
             Err(source) => {
-                // An invalid users file must not admit other users, so the listener remains only if
-                // it has the configured users.
+                // If the users file is invalid, a listener with other users must close. A listener
+                // remains only if it has the configured users.
                 let asks =
                     |listener: &Listener| listener.route.borrow().ingress_protocol.asks_for(wanted);
                 if !listeners.get(&wanted.listen).is_some_and(asks)
@@ -148,7 +148,8 @@ impl Entry {
         self.telemetry.set_listening(self.worker, false);
         let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
         for listener in listeners.into_values() {
-            // A listener whose task panicked does not accept connections either.
+            // An error means that the listener's task panicked, so the listener accepts no
+            // connections either.
             let _ = listener.task.await;
         }
     }
@@ -184,8 +185,8 @@ impl Entry {
         });
     }
 
-    /// Reads the client's request, then opens a stream to the requested target. The connection
-    /// counts against the forward's limits from then on.
+    /// Reads the client's request, then opens a stream to the requested target. Once the target is
+    /// known, the connection counts against the limits of its forward.
     async fn hear(
         self: &Rc<Self>,
         mut client: Client,
@@ -348,7 +349,8 @@ impl Opening {
                 }
             }
         }
-        // One session has ended or sent GOAWAY, and the next session is not ready yet.
+        // The refusal can be temporary: one session has ended or sent GOAWAY, and the next session
+        // is not ready yet.
         let passes = problem.as_ref().is_none_or(is_passing);
         if passes && self.entry.links.borrow().is_linked() && Instant::now() < self.until {
             drop(tokio::task::spawn_local(self.wait_and_open(connection)));
@@ -435,7 +437,7 @@ impl Refused {
 }
 
 /// Accepts connections. Without a session, connections wait in the backlog. During a shutdown, the
-/// loop ends once the backlog is empty, since closing the socket earlier would reset the
+/// loop first empties the backlog and then closes the socket, since closing the socket resets the
 /// connections in the backlog.
 async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<Route>>) {
     let closed = wait_for(entry.phase.clone(), Phase::Closed);
@@ -467,7 +469,8 @@ pub(super) fn priority(configured: config::Priority) -> Priority {
     }
 }
 
-/// Whether a stream that this session did not accept may soon be accepted by another session.
+/// Whether the error is temporary: another session may soon accept the stream that this session
+/// refused.
 fn is_passing(error: &OpenError) -> bool {
     matches!(error, OpenError::NotReady | OpenError::GoingAway)
 }

@@ -1,9 +1,9 @@
 //! Requests the offer of an exit on behalf of a client of the admin port.
 //!
 //! [`Offers`] runs on the admin thread and queries one worker after another, since any worker may
-//! have the session. [`answer`] runs on each worker. That function opens a stream as for a client;
-//! the stream's local end is a pair of Unix sockets. The text is not interpreted. Bounds: one
-//! request at a time, one queued request per worker, [`OFFER_BYTES_MAX`] bytes, [`PATIENCE`].
+//! have the session. [`answer`] runs on each worker and opens a stream as for a client. The
+//! stream's local end is a pair of Unix sockets. The text is not interpreted. Bounds: one request
+//! at a time, one queued request per worker, [`OFFER_BYTES_MAX`] bytes, [`PATIENCE`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -56,7 +56,8 @@ pub(crate) enum NoOffer {
 }
 
 impl NoOffer {
-    /// Whether another worker's session may succeed immediately.
+    /// Whether the error concerns only this worker's session, so that another worker may succeed at
+    /// once.
     const fn is_of_this_session(&self) -> bool {
         matches!(
             self,
@@ -96,7 +97,7 @@ impl Offers {
         let mut problem = NoOffer::NoSession;
         for worker in &self.workers {
             let (asker, answer) = oneshot::channel();
-            // A worker that is shutting down has no session for new streams.
+            // A send error means that the worker shuts down, so it has no session for new streams.
             if worker.send(asker).await.is_err() {
                 continue;
             }
@@ -163,8 +164,8 @@ async fn fetch(entry: &Entry) -> Result<Vec<u8>, NoOffer> {
     }
 }
 
-/// Reads until the end of the stream, then closes the socket, which ends the stream. The end that
-/// was read may be a cut, which only the stream can report.
+/// Reads until the end of file, then closes the socket, which ends the stream. The end of file may
+/// be a cut. Only the stream can report a cut.
 async fn read(far: UnixStream) -> Result<Vec<u8>, NoOffer> {
     let mut bytes = Vec::new();
     // The bytes that were read before an error are kept.
@@ -225,7 +226,8 @@ mod tests {
     async fn nobody_waits_for_ever() {
         let (offers, asked) = Offers::new(1);
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
-        // A request that timed out blocks the next request until the worker has received it.
+        // A request that timed out stays in the worker's queue. The next request fails until the
+        // worker has received the first.
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
         drop(asked);
         assert!(matches!(offers.fetch().await, Err(NoOffer::NoSession)));

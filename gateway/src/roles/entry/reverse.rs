@@ -32,7 +32,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(15);
 
 /// The listeners that one session has requested.
 pub(super) struct Asked {
-    /// Identifies the session, so that its outcomes differ from the outcomes of other sessions.
+    /// Identifies the session in [`Outcomes`].
     number: u64,
     by_id: RefCell<BTreeMap<ListenId, Rc<Route>>>,
     news: RefCell<VecDeque<ListenEvent>>,
@@ -61,7 +61,7 @@ impl Route {
         })
     }
 
-    /// Whether the route is up to date with `wanted`.
+    /// Whether the route requests the same listener as `wanted`.
     fn asks_for(&self, wanted: &config::Forward) -> bool {
         self.forward.name == wanted.name
             && self.listen == wanted.listen
@@ -69,8 +69,8 @@ impl Route {
     }
 }
 
-/// The result of each reverse forward in each session. `Some` contains the reason why the exit does
-/// not listen.
+/// The result of each reverse forward in each session: `None` if the exit listens, otherwise the
+/// reason why it does not.
 #[derive(Default)]
 pub(super) struct Outcomes(BTreeMap<(u64, String), Option<String>>);
 
@@ -211,7 +211,7 @@ impl Entry {
                         self.not_listening(mux, asked, paused, name, refusal.description);
                     }
                 }
-                // The forward of this listener has ended and is requested again.
+                // This listener belongs to a forward that was removed and then declared again.
                 ListenEvent::GivenUp { listen } => {
                     asked.by_id.borrow_mut().remove(&listen);
                 }

@@ -2,8 +2,9 @@
 //! the same time for some seconds, and compares their throughput. A second kind of trial checks
 //! whether a transport that is preferred to WebSocket is available again.
 //!
-//! A session sends on any carrier that has room, so the bytes of each carrier show the throughput
-//! of its path. Trials do not affect streams, since streams survive the loss of carriers.
+//! A session sends on any carrier whose socket accepts bytes, so the number of bytes of a carrier
+//! shows the throughput of its path. Trials do not affect streams, since streams survive the loss
+//! of carriers.
 
 use std::time::Duration;
 
@@ -32,9 +33,9 @@ const SEGMENT_BYTES: u64 = 1448;
 const WARM_UP: Duration = Duration::from_secs(2);
 /// How long the throughput is measured after the warm-up.
 const MEASURED: Duration = Duration::from_secs(5);
-/// Required ratio (5/4) for a change. The other transport's throughput must exceed the present
-/// transport's by this ratio, and the sum of both must exceed the present transport's throughput
-/// before the trial.
+/// Ratio of throughputs (5/4) that a change of the transport requires. The throughput of the other
+/// transport must exceed the throughput of the present transport by this ratio. The sum of both
+/// must exceed the throughput before the trial by this ratio as well.
 const BETTER: (u64, u64) = (5, 4);
 
 /// A trial of other transports.
@@ -103,8 +104,8 @@ impl Look {
         })
     }
 
-    /// The loss of KCP does not predict the throughput of TCP. So with KCP, any bulk transfer is a
-    /// reason for a trial.
+    /// The loss that KCP measures does not predict the throughput of TCP. So any bulk transfer over
+    /// KCP is a reason for a trial.
     fn gives_reason(&self) -> bool {
         let loses = self.lost >= LOST_MIN && self.lost * LOST_PART >= self.bytes / SEGMENT_BYTES;
         self.bytes >= BULK_BYTES && (loses || self.transport == CarrierTransport::Kcp)
@@ -121,8 +122,8 @@ fn lost(carrier: &CarrierFigures) -> u64 {
     path.retransmits + path.out_of_order
 }
 
-/// Runs a trial. If the session changes its transport, returns the new transport; carriers over
-/// other transports have to be replaced.
+/// Runs a trial. If the session changes its transport, returns the new transport. The caller has to
+/// replace the carriers over other transports.
 pub(super) async fn run(
     trial: Trial,
     carriers: &dyn CarrierPool,
@@ -138,7 +139,7 @@ pub(super) async fn run(
     };
     let changed = tokio::select! {
         changed = changed => changed,
-        // The task that maintains the carriers has to redial, but waits for the trial.
+        // A carrier was lost. The task that has to redial it runs this trial, so the trial ends.
         () = carriers.lacks(up) => {
             if let Trial::Compare(other) = &trial {
                 tracing::info!(transport = %other, "Trial of another transport cancelled because a carrier ended");
@@ -224,9 +225,9 @@ struct Compared {
 }
 
 impl Compared {
-    /// If both transports share a bottleneck, one transport gains what the other loses, and their
-    /// sum does not grow. A gain without a growing sum comes at the expense of other traffic and is
-    /// no reason to change.
+    /// If both transports share a bottleneck, one transport gains the throughput that the other
+    /// loses, and the sum of both does not grow. Without growth of the sum, the gain is at the
+    /// expense of other traffic and is no reason to change.
     const fn is_better(self) -> bool {
         let (parts, of) = BETTER;
         self.other * of > self.present * parts
@@ -251,7 +252,7 @@ async fn compared(
     })
 }
 
-/// Adds a carrier over `other`, which may reach a different exit than the session's.
+/// Adds a carrier over `other`. That transport may reach another exit than the exit of the session.
 async fn join(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,

@@ -2,11 +2,11 @@
 //! transports that the path permits.
 //!
 //! The entry finds available transports by dialling, as in Happy Eyeballs (RFC 8305). The entry
-//! dials the transport that worked last, and the next transport a little later. The entry uses the
-//! first transport that connects. A transport that did not connect in time is dialled later from
-//! then on. After a pause the original order is restored, since the path may have recovered. If the
-//! present transport loses data, a [trial](super::trial) checks whether another transport has a
-//! higher throughput.
+//! dials the transport that worked last, and after [`NEXT_AFTER`] also the next transport. The
+//! entry uses the first transport that connects. A transport that did not connect in time moves to
+//! a later position in the order of dialling. After a pause the entry restores the original order,
+//! since the path may have recovered. If the present transport loses data, a [trial](super::trial)
+//! checks whether another transport has a higher throughput.
 
 use std::cell::{Cell, RefCell};
 use std::io::Result;
@@ -32,15 +32,16 @@ const AGAIN_MAX: Duration = Duration::from_secs(7200);
 /// The transports that the carriers of one worker may use.
 #[derive(Debug)]
 pub(super) struct Ways {
-    /// At least one transport, in the order of dialling if all connect. The order is as configured,
-    /// except that KCP is placed directly before or after the transport with which it was compared.
+    /// At least one transport, in the preferred order. The preferred order is the configured order,
+    /// except that trials move KCP. A trial moves KCP directly before or directly after the
+    /// transport with which it compared KCP.
     wanted: RefCell<Vec<CarrierTransport>>,
     /// The same transports, starting with the transport to dial first.
     all: RefCell<Vec<CarrierTransport>>,
-    /// Transports that connected but on which the exit did not answer; never all transports. The
-    /// entry dials these transports after all others have failed. A firewall may accept and close a
-    /// connection, and such a connection is established sooner than one that needs more round
-    /// trips.
+    /// Transports that connected but on which the exit did not answer. The list never contains all
+    /// transports. The entry dials these transports after all others have failed. Otherwise a
+    /// connection that a firewall accepts and then closes would win the race, because it needs
+    /// fewer round trips than others.
     doubted: RefCell<Vec<CarrierTransport>>,
     /// The time of the next comparison with another transport.
     trial: Pause,
@@ -62,7 +63,7 @@ impl Pause {
         self.until.get().is_none_or(|until| until <= now)
     }
 
-    /// Undoes the record of the previous attempt.
+    /// Removes the record of the previous attempt.
     fn take_back(&self) {
         self.in_vain.set(self.in_vain.get().saturating_sub(1));
         self.until.set(None);
@@ -164,9 +165,10 @@ impl Ways {
         }
     }
 
-    /// The transports to which a session may return from `present` at `now`: the transports
-    /// preferred to WebSocket. WebSocket is for paths that block all other transports. Between KCP
-    /// and TCP, a trial decides.
+    /// The transports to which a session may return from `present` at `now`. If `present` is
+    /// WebSocket, these are the transports that are preferred to WebSocket, since WebSocket is for
+    /// paths that block all other transports. Otherwise the list is empty: between KCP and TCP, a
+    /// trial decides.
     pub(super) fn to_return_to(
         &self,
         present: CarrierTransport,
@@ -192,8 +194,8 @@ impl Ways {
         self.heard(way);
     }
 
-    /// The transport to compare with `present`, if a trial is due. Either this transport or
-    /// `present` is KCP, since KCP does not treat loss as congestion.
+    /// The transport to compare with `present`, if a trial is due. A trial always compares KCP with
+    /// another transport, since only KCP does not treat loss as congestion.
     pub(super) fn to_try(
         &self,
         present: CarrierTransport,
@@ -298,7 +300,7 @@ impl Ways {
             };
             match dialled {
                 (way, Ok(carrier)) => {
-                    // The exit may have begun to listen just after it refused the first dial.
+                    // The exit may have started to listen after it refused the first dial.
                     let (way, carrier) = match first.filter(|_| first_failed) {
                         Some(first) => match timeout(FIRST_AGAIN_MAX, dial(first)).await {
                             Ok(Ok(carrier)) => (first, carrier),

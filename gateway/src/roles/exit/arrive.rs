@@ -94,7 +94,7 @@ impl Arrivals {
             }
             Self::Stdio(carrier, released) => {
                 greet(Rc::clone(exit), carrier, None, exit.begins()).await;
-                // The channel never transfers a message.
+                // The channel transfers no message. It closes when the carrier ends.
                 let _ = released.await;
             }
             Self::Rendezvous(address) => registered::keep(exit, &address).await,
@@ -136,9 +136,9 @@ fn kcp(
         .map_err(|error| ListenError::new(address, error))
 }
 
-/// Accepts carriers for all workers. After the exit stops accepting sessions, only carriers that
-/// join a session may still arrive. If the protocol has no such carriers, the port is closed and
-/// the function never returns.
+/// Accepts carriers for all workers. After the exit stops accepting sessions, it accepts only
+/// carriers that join a session. If carriers of the protocol cannot join a session, the function
+/// closes the port and never returns.
 async fn accept(exit: Rc<Exit>, socket: ListeningSocket, begins: Begins) {
     let may_join = begins != Begins::Login && exit.session.protocol.can().resume;
     loop {

@@ -23,8 +23,8 @@ pub(super) enum HandshakeError {
 }
 
 /// Whether the handshake counts as failed, because of wrong credentials or a timeout. A connection
-/// that closes without another error is a probe. The limiter itself accounts for connections that
-/// were evicted or dropped early.
+/// that only closes is the probe of a load balancer and no failure. Evicted connections and
+/// connections that were dropped early do not count here, because the limiter counts them itself.
 pub(super) fn is_failure<T>(proved: &Result<T, HandshakeError>) -> bool {
     match proved {
         Err(HandshakeError::Unproved(error)) => !has_gone(error),

@@ -1,9 +1,9 @@
 //! Sends the exit's `offer` to entries that request it, as the payload of a stream.
 //!
-//! For the session, the offer is an ordinary target: a pair of Unix sockets, one end of which this
-//! module serves. No rule is evaluated, and no name is resolved, since a name in `.invalid` could
-//! resolve with a search list. Bounds: one text of at most `OFFER_BYTES_MAX` per stream;
-//! `limits.streams` bounds the streams.
+//! The session treats the offer as an ordinary target: a pair of Unix sockets. This module serves
+//! one end of the pair. The module evaluates no rule and does not resolve the name in `.invalid`,
+//! because the resolver's search list could complete it to an existing name. Bounds: one text of at
+//! most `OFFER_BYTES_MAX` per stream. `limits.streams` bounds the number of streams.
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::OFFER_TARGET;

@@ -1,9 +1,9 @@
 //! Carriers over UDP.
 //!
 //! Each worker keeps the carriers of its socket, so no carrier is passed to another worker. The
-//! source address of a datagram can be forged. Until a client has validated its address, failures
-//! of its connection do not count against the address. Once [`UNVALIDATED_MAX`] handshakes are in
-//! progress, the exit stores no state for a client before the client has validated its address
+//! source address of a datagram can be forged. So failures of a connection count against the
+//! address only after its client has validated the address. Once [`UNVALIDATED_MAX`] handshakes are
+//! in progress, the exit stores no state for a client before the client has validated its address
 //! (Retry, RFC 9000, section 8.1.2).
 
 use std::pin::pin;
@@ -21,8 +21,8 @@ use crate::net::bind::ListenError;
 use crate::roles::worker::{Worker, WorkerError};
 use crate::session::handover::Use;
 
-/// Maximum number of concurrent handshakes without address validation. The validation costs a
-/// client one round trip.
+/// Maximum number of concurrent handshakes without address validation. More handshakes require
+/// validation, which costs a client one round trip.
 const UNVALIDATED_MAX: usize = 32;
 
 /// Opens one worker's listener on `address`.

@@ -2,8 +2,8 @@
 //! connection for each visitor.
 //!
 //! The first worker registers and dials for all workers, and distributes the carriers as if it had
-//! accepted them. Bounds: `limits.carriers` visitors in progress, in addition to the carriers. The
-//! limiter bounds the visitors that have to authenticate.
+//! accepted them. Bounds: at most `limits.carriers` visitors in progress, in addition to the
+//! carriers. The handshake limiter bounds the visitors that have not authenticated yet.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::roles::rendezvous::leaf::{Leaf, invitation};
 /// A registration that lasted this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Maintains the exit's registration at the rendezvous `address`. Never returns.
+/// Keeps the exit registered at the rendezvous `address`. Never returns.
 pub(super) async fn keep(exit: &Rc<Exit>, address: &str) {
     let worker = &exit.worker;
     let Some(leaf) = worker

@@ -1,4 +1,4 @@
-//! The ports on which a worker listens because entries request it, and the sessions that take the
+//! The ports on which a worker listens at the request of entries, and the sessions that get the
 //! connections.
 //!
 //! A listener belongs to the identity that requested it first, and the sessions of that identity
@@ -45,7 +45,7 @@ pub(super) struct Reverse {
 
 /// A listening port.
 struct Listener {
-    /// The identity of all sessions that share the port; `None`: the sessions have no identity.
+    /// The one identity of all sessions that share the port; `None`: the sessions have no identity.
     peer: Option<Rc<str>>,
     forward: Arc<Forward>,
     telemetry: Arc<Telemetry>,
@@ -195,7 +195,8 @@ impl Reverse {
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
             peer,
-            // The entry has the forward's configuration, including its limits.
+            // The exit knows no forward of this name: the entry has the configuration and the
+            // limits of the forward.
             forward: self
                 .telemetry
                 .forwards

@@ -1,7 +1,7 @@
 //! SSH carriers, which authenticate by their SSH login.
 //!
-//! The library's task runs on the worker of the socket, so SSH carriers are not passed to other
-//! workers.
+//! The task of the SSH library runs on the worker that accepted the socket, so no SSH carrier is
+//! passed to another worker.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

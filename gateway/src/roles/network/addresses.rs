@@ -33,7 +33,7 @@ pub(super) struct Joined {
     pub(super) lease: Option<Lease>,
 }
 
-/// Why a session gets no addresses.
+/// The reason why a session gets no addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotJoined {
     #[error("network.peers does not name the peer")]
@@ -44,15 +44,17 @@ pub(super) enum NotJoined {
     Exhausted,
 }
 
-/// The networks of both sides. An address belongs to the longest prefix.
+/// The networks of both sides. An address belongs to the side with the longest prefix that contains
+/// it.
 pub(super) struct Addresses {
     side: Side,
     places: Prefixes<Place>,
-    /// The identity of the entry that has each network. Without peers and pools, one entry at a
-    /// time has all networks.
+    /// For each network, the identity of the entry that owns it. Without `network.peers` and pools,
+    /// one entry at a time owns all networks.
     peers: Prefixes<Arc<str>>,
     pools: Pools,
-    /// Entry: its assigned addresses, which belong to its side regardless of the prefixes.
+    /// At an entry: its assigned addresses. They belong to the entry's side, even if a prefix of
+    /// the exit contains them.
     own: RefCell<Vec<IpAddr>>,
     /// Number of sessions without an identity so far.
     sessions: Cell<u64>,
@@ -138,7 +140,7 @@ impl Addresses {
         })
     }
 
-    /// Addresses of `owner` in `network.peers` that are networks of one address.
+    /// The addresses of those networks of `owner` in `network.peers` that have exactly one address.
     fn single_addresses(&self, owner: &Owner) -> Vec<IpAddr> {
         let is_its = |peer: &Arc<str>| matches!(owner, Owner::Peer(identity) if identity == peer);
         let networks = self.peers.iter().filter(|(_, peer)| is_its(peer));
@@ -160,8 +162,8 @@ impl Addresses {
     /// Returns the owner of the destination of a packet that leaves this side.
     ///
     /// # Errors
-    /// The source is not on this side, the destination is not on the other side, or the destination
-    /// has no owner.
+    /// The source is not an address of this side, or the destination is not an address of the other
+    /// side, or no entry owns the destination.
     pub(super) fn leaves(&self, packet: &Packet) -> Result<Owner, DropReason> {
         let (here, there) = self.here_and_there();
         if self.place(packet.source) != Some(here) {
@@ -177,7 +179,8 @@ impl Addresses {
     /// is for the interface.
     ///
     /// # Errors
-    /// The source does not belong to `from` (BCP 38), or `from` may not reach the destination.
+    /// The source address does not belong to `from` (ingress filtering, BCP 38), or `from` may not
+    /// reach the destination.
     pub(super) fn arrives(
         &self,
         from: &Owner,
@@ -211,7 +214,7 @@ impl Addresses {
     }
 
     /// The side with the longest prefix that contains `address`. If both sides have this prefix,
-    /// the exit's side.
+    /// the function returns the exit's side.
     fn place(&self, address: IpAddr) -> Option<Place> {
         if self.own.borrow().contains(&address) {
             return Some(Place::Entry);

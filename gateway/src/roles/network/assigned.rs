@@ -16,7 +16,7 @@ use muxtunnel_proto::Assignment;
 use super::addresses::{Addresses, networks};
 use crate::net::interface;
 
-/// The last assignment, and the data that is needed to apply an assignment.
+/// The last assignment, and the configuration with which an entry applies assignments.
 pub(super) struct Assigned {
     device: String,
     /// Networks of the entry's side. Assigned addresses outside these networks are ignored.
@@ -128,8 +128,8 @@ impl Assigned {
     }
 }
 
-/// The command that makes systemd-resolved use the resolvers for names of the domains. In a shell,
-/// only the words with `~` need quotes.
+/// The command that makes systemd-resolved use the resolvers for names of the domains. Only the
+/// arguments with `~` need quotes for a shell.
 fn resolvectl(device: &str, assignment: &Assignment) -> String {
     let mut command = format!("resolvectl dns {device} {}", list(&assignment.dns_servers));
     if !assignment.dns_domains.is_empty() {
@@ -192,8 +192,9 @@ impl DnsFile {
             .path
             .parent()
             .filter(|path| !path.as_os_str().is_empty());
-        // The name is random and must not exist, so a link in a shared folder is not followed. The
-        // same folder makes the rename atomic.
+        // The temporary file has a random name that must not exist, so that the write follows no
+        // symbolic link in a shared folder. The file is in the same folder as `path`, so that the
+        // rename is atomic.
         let mut new = tempfile::Builder::new()
             .permissions(Permissions::from_mode(0o644))
             .tempfile_in(folder.unwrap_or(Path::new(".")))?;

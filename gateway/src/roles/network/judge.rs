@@ -1,8 +1,8 @@
 //! Decides where packets of entries may go, by the rules of the exit's network.
 //!
-//! [`Authorizer`] judges destinations as it judges targets of streams. A flow has many packets, so
-//! a cache of [`VERDICTS`] slots keeps verdicts by flow. A flow replaces the verdict of another
-//! flow in the same slot.
+//! [`Authorizer`] decides about destinations as it decides about targets of streams. A flow has
+//! many packets, so a cache keeps one verdict for each flow. The cache has [`VERDICTS`] slots. If
+//! two flows have the same slot, the later flow replaces the verdict of the earlier flow.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -1,14 +1,14 @@
-//! Assigns addresses to entries: from each pool, one for each identity, and one for each session
-//! without an identity.
+//! Assigns addresses to entries. Each identity gets one address from each pool. A session without
+//! an identity also gets one address from each pool.
 //!
-//! The place of an identity in a pool is a hash of the identity, so an entry has the same address
-//! at another exit, and after a restart. If another entry has that place, the entry gets the next
-//! free address, which depends on the order in which entries connect. An identity keeps its address
-//! until the process ends or the pool is full. From a full pool, a new entry gets the address of
-//! the entry whose last session ended first.
+//! The first candidate for an identity is the address at the hash of the identity. So an entry gets
+//! the same address at another exit, and after a restart. If another entry has that address, the
+//! entry gets the next free address. In this case, the address depends on the order in which
+//! entries connect. An identity keeps its address until the process ends or the pool is full. From
+//! a full pool, a new entry gets the address of the entry whose last session ended first.
 //!
-//! Bounds: a pool has at most [`POOL_ADDRESSES_MAX`] addresses, and as many identities of at most
-//! [`PEER_BYTES_MAX`](muxtunnel_gateway_config) bytes.
+//! Bounds: a pool has at most [`POOL_ADDRESSES_MAX`] addresses and stores at most as many
+//! identities. An identity has at most [`PEER_BYTES_MAX`](muxtunnel_gateway_config) bytes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -59,8 +59,8 @@ impl Pools {
         self.0.lock().is_empty()
     }
 
-    /// Assigns addresses for one more session of `owner`: one of each pool that has a free address
-    /// and that contains none of `own`.
+    /// Assigns addresses for one more session of `owner`: one address of each pool. The function
+    /// skips pools without a free address, and pools that contain an address of `own`.
     pub(super) fn lease(&self, owner: &Owner, own: &[IpAddr]) -> (Vec<IpAddr>, Lease) {
         let mut pools = self.0.lock();
         let wanted = pools
@@ -128,8 +128,8 @@ impl Pool {
         }
     }
 
-    /// Returns the address of `owner`, which has one more session. Returns `None` if entries with a
-    /// session have all addresses.
+    /// Counts one more session of `owner` and returns the address of `owner`. Returns `None` if
+    /// every address belongs to an owner that has a session.
     fn assign(&mut self, owner: &Owner) -> Option<IpAddr> {
         if let Some(held) = self.leases.get_mut(owner) {
             if held.sessions == 0 {
@@ -150,7 +150,7 @@ impl Pool {
     }
 
     /// Returns the first free offset from the place of `owner` on. In a full pool, takes the offset
-    /// of the owner that was released first.
+    /// of the owner whose last session ended first.
     fn unowned(&mut self, owner: &Owner) -> Option<u32> {
         if self.leases.len() < self.count {
             let size = self.free.len() as u64;
@@ -216,9 +216,9 @@ fn at(network: IpNet, offset: u32) -> IpAddr {
     }
 }
 
-/// Returns the distance of `address` from the network's first address, also beyond the network's
-/// last address. Returns `None` if the IP versions differ, if `address` is before the first address,
-/// or if the distance exceeds `u32::MAX`.
+/// Returns the distance of `address` from the network's first address, even if `address` is beyond the network's last
+/// address. Returns `None` if the IP versions differ, if `address` is before the first address, or if the distance
+/// exceeds `u32::MAX`.
 fn offset(network: IpNet, address: IpAddr) -> Option<u32> {
     let offset = match (network.network(), address) {
         (IpAddr::V4(first), IpAddr::V4(address)) => {

@@ -7,7 +7,8 @@ use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NetworkDns};
 use muxtunnel_proto::{DNS_DOMAINS_MAX, DNS_SERVERS_MAX, is_dns_domain};
 
-// The configuration has the bounds of the protocol, which its crate does not depend on.
+// The configuration crate does not depend on the protocol crate, so the bounds are defined twice
+// and must be equal.
 const _: () = assert!(NETWORK_DNS_SERVERS_MAX == DNS_SERVERS_MAX);
 const _: () = assert!(NETWORK_DNS_DOMAINS_MAX == DNS_DOMAINS_MAX);
 
@@ -22,7 +23,7 @@ pub(super) struct Resolvers {
 }
 
 impl Resolvers {
-    /// Works as [`Self::of`], with this host's `/etc/resolv.conf`.
+    /// Works as [`Self::of`] with the `/etc/resolv.conf` of this host.
     pub(super) fn of_host(configured: &NetworkDns, is_reached: impl Fn(IpAddr) -> bool) -> Self {
         let own = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
         let resolvers = Self::of(configured, &own, is_reached);
@@ -35,8 +36,8 @@ impl Resolvers {
         resolvers
     }
 
-    /// The configured resolvers. Without configured servers, the resolvers of `resolv_conf` that
-    /// entries can reach.
+    /// Returns the configured resolvers. If no servers are configured, returns the servers in
+    /// `resolv_conf` that entries can reach.
     fn of(configured: &NetworkDns, resolv_conf: &str, is_reached: impl Fn(IpAddr) -> bool) -> Self {
         if !configured.servers.is_empty() {
             return Self {

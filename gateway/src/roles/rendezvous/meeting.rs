@@ -97,7 +97,7 @@ impl VisitRefused {
     }
 }
 
-/// The permit of one visit. Dropping the value releases the permit.
+/// The right to one visit. Dropping the value ends the visit.
 pub(super) struct Place {
     meeting: Arc<Meeting>,
     ticket: Ticket,
@@ -142,7 +142,8 @@ impl Meeting {
         let before = std::mem::replace(&mut state.secrets, Arc::new(secrets));
         let now = Arc::clone(&state.secrets);
         let registered = state.registered.len();
-        // A leaf that was removed here receives the end of its invitations.
+        // Removing a registration drops the sender, so the leaf receives the end of its
+        // invitations.
         state
             .registered
             .retain(|name, _| now.agree_on(&before, name));
@@ -150,8 +151,8 @@ impl Meeting {
     }
 
     /// Registers a leaf, which receives all invitations for `name` from now on. Returns the number
-    /// of the registration, and the invitations; `None`: the secrets `proved`, which the leaf used,
-    /// are no longer in force.
+    /// of the registration and the receiver of the invitations. Returns `None` if the secrets
+    /// `proved`, with which the leaf authenticated, are no longer in force.
     pub(super) fn register(
         &self,
         name: &str,
@@ -164,7 +165,8 @@ impl Meeting {
         }
         state.last += 1;
         let number = state.last;
-        // The previous holder of the name receives the end of its invitations.
+        // The insert drops the sender of the previous registration, so that leaf receives the end
+        // of its invitations.
         state.registered.insert(name.to_owned(), (number, sender));
         Some((number, receiver))
     }

@@ -95,7 +95,7 @@ mod tests {
             !greeted().is_accepted_by(&secret, &proof),
             "the leaf's own proof, reflected"
         );
-        // Each purpose is proved with the secret of its role.
+        // A leaf proves each purpose with the secret of the role that has this purpose.
         let exit = Secret::new("exit-exit-exit-exit").unwrap();
         for (purpose, is_exits) in [
             (Purpose::Register, true),

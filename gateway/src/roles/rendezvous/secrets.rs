@@ -123,7 +123,7 @@ impl Secrets {
         Ok(Self { by_name, unknown })
     }
 
-    /// The secret of a name for a purpose; a random secret for an unknown name.
+    /// The secret of a name for a purpose. If the name is unknown, a random secret.
     pub(super) fn of(&self, name: &str, purpose: Purpose) -> &Secret {
         match (self.by_name.get(name), purpose) {
             (Some(roles), Purpose::Register | Purpose::Attend(_)) => &roles.exit,
@@ -132,7 +132,7 @@ impl Secrets {
         }
     }
 
-    /// Whether a name has the same exit secret in both sets.
+    /// Whether both sets have the same exit secret for the name.
     pub(super) fn agree_on(&self, other: &Self, name: &str) -> bool {
         let both = self.by_name.get(name).zip(other.by_name.get(name));
         both.is_some_and(|(one, another)| one.exit.is(&another.exit))

@@ -1,10 +1,10 @@
 //! The agents: pods at the ends of a path that run iperf on request of the runner.
 //!
-//! The tunnel pair keeps the kernel's default sysctls and has no WAN emulation. The direct pair has
-//! the gateways' sysctls and delay. The gateways' sidecar for WAN emulation also runs in the direct
-//! pair, where it delays the ports of iperf and echo. Each agent is placed like the gateways of its
-//! end. The agents that measure IP packets are in the pods of the network's gateways, which the
-//! tunnel's controller builds.
+//! The agents of the tunnel path keep the kernel's default sysctls and have no WAN emulation. The
+//! agents of the direct path have the gateways' sysctls and delay: the sidecar for WAN emulation
+//! runs in their pods, and delays the ports of iperf and echo. Each agent has the same placement
+//! rules as the gateways of its end. The agents that measure IP packets are in the pods of the
+//! network's gateways, which the tunnel's controller builds.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
@@ -29,7 +29,7 @@ const GRACE_SECONDS: i64 = 5;
 /// User and group of the images.
 const USER: i64 = 65532;
 
-/// The Deployment of one agent. `gateway`: the pod of the gateways of its end.
+/// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
 #[must_use]
 pub fn deployment(
     settings: &Settings,
@@ -112,8 +112,8 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
     }
 }
 
-/// The common part of all pods of a benchmark. The pods are unprivileged, and mount the token of
-/// the benchmark, but no token of the service account.
+/// The common part of all pods of a benchmark. The pods are unprivileged. They mount the token of
+/// the benchmark, and no token of the service account.
 #[must_use]
 pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
     PodSpec {

@@ -23,8 +23,8 @@ pub(super) async fn apply(
     let api: Api<Certificate> = Api::namespaced(cluster.client.clone(), &holder.namespace);
     for certificate in superfluous {
         if let Err(error) = delete(&api, &certificate).await {
-            // Without cert-manager, or without the permission to use it, the operator cannot delete
-            // Certificates.
+            // Ignores an error that a retry cannot resolve: without cert-manager, or without the
+            // permission to use it, the operator cannot delete Certificates.
             missing(error)?;
         }
     }

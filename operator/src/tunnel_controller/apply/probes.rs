@@ -1,6 +1,6 @@
-//! Creates the Jobs that test sysctls, each once, and stores a refusal in the Job.
+//! Creates each Job that tests sysctls once, and stores a refusal in the Job.
 //!
-//! The operator never updates a Job to its built form, because the template is immutable, and
+//! The operator never updates a Job to its built form: the template of a Job is immutable, and
 //! another image is no reason to repeat the test.
 
 use k8s_openapi::api::batch::v1::Job;
@@ -71,8 +71,8 @@ impl Jobs<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(source) => return Err(failed("create", &name, source)),
         }
-        // The Job is either the tunnel's Job whose creation was not answered, or an earlier Job
-        // that is being deleted.
+        // A Job with this name exists. It is either the tunnel's Job, whose creation was not
+        // answered, or an earlier Job that is being deleted.
         let found = self.api.get_opt(&name).await;
         match found.map_err(|source| failed("get", &name, source))? {
             Some(found) if !is_owned(&found, &self.tunnel.owner) => Err(ApplyError::OwnedByOther {

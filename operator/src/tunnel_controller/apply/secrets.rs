@@ -1,6 +1,6 @@
 //! Writes the Secrets of due certificates. This module requires a client.
 //!
-//! This module uses server-side apply without force, so the API server refuses to change another
+//! The module uses server-side apply without force. So the API server refuses to change another
 //! owner's Secret.
 
 use std::collections::BTreeSet;
@@ -169,7 +169,7 @@ pub(in crate::tunnel_controller) async fn apply_secret(
                 name,
                 source: Box::new(source),
             };
-            // A refusal is no failure of the step, because other objects may still be applied.
+            // A refusal does not end the step, because the operator may still apply other objects.
             match failure::code(&error) {
                 code @ (Code::ApiRefused | Code::WriteConflict) => Ok(Err(Problem {
                     code,

@@ -2,9 +2,9 @@
 //! the requests to cert-manager. This module is pure, apart from random keys.
 //!
 //! A certificate that the spec requests is issued if there is a [`Reason`]. A certificate that
-//! running gateways use is renewed even if the spec is invalid or does not request the certificate.
-//! The gateways keep running, and a certificate is valid for only a day. The spec does not affect
-//! this renewal, so an edit of a paused tunnel has no effect.
+//! running gateways use is renewed even if the spec is invalid or does not request the certificate,
+//! because the gateways keep running and a certificate is valid for only a day. The spec does not
+//! affect this renewal, so an edit of a paused tunnel has no effect.
 
 mod cert_manager;
 mod reason;
@@ -48,7 +48,8 @@ pub struct Certified {
     pub joined_until: Option<(i64, i64)>,
     /// Why the last request for a newer bundle failed.
     pub not_renewed: Option<String>,
-    /// The ends whose Secret has another owner. No further pod may mount such a Secret.
+    /// The ends whose Secret has another owner. The operator creates no further pod that mounts
+    /// such a Secret.
     pub taken: BTreeSet<End>,
     /// When this state was determined, in seconds since 1970.
     pub now: i64,

@@ -226,9 +226,9 @@ fn target(forward: &ValidatedForward) -> Option<Target> {
 }
 
 /// The ports that entries may request the exit to listen on: the ports of the declared reverse
-/// forwards. The peers of `exit` may use these ports, and users of ssh may not. The first peer that
-/// requests a port gets it. All peers may use each port if the exit accepts any peer, or if a rule
-/// per peer and port is not possible in a gateway's configuration.
+/// forwards. The peers of `exit` may use these ports. Users of ssh may not. The first peer that
+/// requests a port gets it. The rules name no peer in two cases: the exit accepts any peer, or a
+/// gateway's configuration has no room for a rule per peer and port.
 fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<ListenRule> {
     let ports = || tunnel.listen_ports.iter().filter(|port| port.reverse);
     let peers = peers(&exit.security);
@@ -270,7 +270,8 @@ fn denied(tunnel: &ValidatedTunnel, reverse: bool) -> impl Iterator<Item = Rule>
     denied.map(|target| target.rule.clone())
 }
 
-/// The declared targets that the exit dials, each once, and the rules of the spec's policy.
+/// The policy of the exit: rules for the declared targets that the exit dials, each once, and the
+/// rules of the spec's policy.
 fn policy(tunnel: &ValidatedTunnel) -> Policy {
     let mut policy = tunnel.policy.clone();
     let dialled = tunnel.forwards.iter().filter(|forward| !forward.reverse);
@@ -323,8 +324,8 @@ pub(super) fn build(
     })
 }
 
-/// The configuration for the template that an end returns to. `None` if the template starts with
-/// `config`, or if no valid configuration is stored for it.
+/// The configuration for the template to which an end returns. `None` if pods of the template start
+/// with `config`, or if no valid configuration is stored for the template.
 fn earlier(rollout: &Rollout, config: &Config) -> Option<Config> {
     let Fallback::Template(template) = &rollout.held.as_ref()?.fallback else {
         return None;

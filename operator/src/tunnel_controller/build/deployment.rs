@@ -40,8 +40,8 @@ pub(super) const CONTAINER: &str = "gateway";
 pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
-/// Seconds by which a pod's grace period exceeds its gateway's drain time. The gateway sends the
-/// final frames on carriers in this time.
+/// Seconds by which a pod's grace period exceeds its gateway's drain time. In this time, the
+/// gateway sends the final frames on its carriers.
 const LAST_WORDS_SECONDS: i64 = 5;
 /// The topology keys that spread the pods of an end, with their weights. The scheduler ignores a
 /// key that a node lacks.
@@ -111,8 +111,8 @@ pub(super) fn build(
     })
 }
 
-/// Returns `None` if the autoscaler sets the number. A stopped end gets the autoscaler's least
-/// number, because an autoscaler does not scale a Deployment without pods.
+/// Returns `None` if the autoscaler sets the number. A Deployment that was stopped gets the
+/// autoscaler's least number, because an autoscaler does not scale a Deployment without pods.
 fn replicas(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<i32> {
     let is_stopped = tunnel
         .rollout(end)
@@ -231,9 +231,9 @@ pub(super) fn placed(template: &PodTemplate) -> PodSpec {
     }
 }
 
-/// Prefers separate nodes for the pods of an end, unless the template has its own anti-affinity.
-/// The preference is also set for one pod, so that a change of the number does not cause a
-/// roll-out.
+/// Prefers separate nodes for the pods of an end. If the template has its own anti-affinity,
+/// nothing is added. An end with one pod also gets the preference, so that a change of the number
+/// does not cause a roll-out.
 fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
     let mut affinity = own.unwrap_or_default();
     affinity.pod_anti_affinity.get_or_insert_with(|| {
@@ -255,8 +255,8 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
     affinity
 }
 
-/// Spreads the pods of each roll-out evenly over nodes. The constraint does not use zones, because
-/// a scheduler ignores nodes that lack one of the labels, and many clusters have no zones.
+/// Spreads the pods of each roll-out evenly over nodes. The constraint does not use zones: a
+/// scheduler places no pod on a node that lacks one of the labels, and many clusters have no zones.
 fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
     TopologySpreadConstraint {
         max_skew: 1,
@@ -338,8 +338,8 @@ fn secret_volume(name: &str, secret: &str) -> Volume {
     }
 }
 
-/// The users of an entry's forwards. The users may be in several Secrets. Each Secret has its own
-/// directory.
+/// The volume with the users of an entry's forwards. The users may be in several Secrets. Each
+/// Secret has its own directory.
 fn users_volume(tunnel: &ValidatedTunnel, end: End) -> Option<Volume> {
     let users = end.users(tunnel);
     (!users.is_empty()).then(|| Volume {

@@ -1,6 +1,6 @@
-//! The interface for IP packets. The container `network` of a gateway's pod creates it, and the
-//! gateway opens it. Only this container has UID 0, NET_ADMIN (for the interface and its routes)
-//! and MKNOD (for the TUN driver's node).
+//! The interface for IP packets. The container `network` of a gateway's pod creates the interface,
+//! and the gateway opens it. Only this container has UID 0, NET_ADMIN (for the interface and its
+//! routes) and MKNOD (for the TUN driver's node).
 
 use std::net::IpAddr;
 

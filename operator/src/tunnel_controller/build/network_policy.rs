@@ -1,9 +1,9 @@
 //! The NetworkPolicy of an end's gateways: which clients may connect to them.
 //!
-//! The policy restricts only ingress. Policies are additive, so egress rules could only permit
+//! The policy restricts only ingress. Policies are additive, so egress rules would permit
 //! connections that the namespace's own policies refuse. An exit's targets are names, which a
 //! NetworkPolicy cannot contain, so the exit checks the resolved address. The kubelet's probes need
-//! no rule, because connections from the pod's own node are always permitted.
+//! no rule, because a pod's own node may always connect.
 
 use std::collections::BTreeMap;
 
@@ -102,8 +102,8 @@ fn named(namespaces: &[String]) -> LabelSelector {
 
 /// The peers that dial carriers. If both sides are in this cluster, the peers are the entry's pods.
 /// Otherwise the peers are in another cluster or come through a load balancer, and prove their
-/// identity by `carrier.security`. No selector matches such peers, so the result is empty, which
-/// permits any client.
+/// identity by `carrier.security`. No selector can match such peers. The result is then empty,
+/// which permits any client.
 fn carrier_peers(tunnel: &ValidatedTunnel) -> Vec<NetworkPolicyPeer> {
     let own = tunnel.has_both_sides();
     let entry = || pods(None, labels::child(&tunnel.name, End::Entry.component()));

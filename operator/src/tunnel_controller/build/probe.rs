@@ -1,12 +1,12 @@
 //! The Jobs that test sysctls in separate pods before gateways get them, and the results of the
 //! Jobs.
 //!
-//! If a kubelet refuses a sysctl, a ReplicaSet keeps creating failed pods (kubernetes#72593), while
-//! a Job with a `backoffLimit` of 0 creates only one pod. If the spec names sysctls, a roll-out
-//! therefore begins only after a pod with the same sysctls, for the same nodes, has run. A Job's
-//! name contains the hash of sysctls and placement. Sysctls that have passed are not tested again.
-//! Changed sysctls get another Job. Ends with the same placement share a Job. Jobs of several
-//! placements run one after another.
+//! If a kubelet refuses a sysctl, a ReplicaSet creates failed pods without an end
+//! (kubernetes#72593). A Job with a `backoffLimit` of 0 creates only one pod. If the spec names
+//! sysctls, a roll-out therefore begins only after the pod of a Job has run with the same sysctls
+//! and the same placement. A Job's name contains the hash of sysctls and placement. Sysctls that
+//! have passed are not tested again. Changed sysctls get another Job. Ends with the same placement
+//! share a Job. Jobs of several placements run one after another.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};

@@ -1,9 +1,9 @@
 //! The number of workers of a gateway, and the memory, streams and carriers of its sessions. Pure.
 //!
 //! Each worker of an entry has its own session, and an exit has the sessions of all entries. If a
-//! container has a memory limit, its sessions share five eighths of the limit. The number of
-//! sessions must then be known, so the CPU limit determines the number of workers, not the node's
-//! cores.
+//! container has a memory limit, its sessions share five eighths of the limit. For this division
+//! the number of sessions must be known. So with a memory limit, the CPU limit determines the
+//! number of workers, not the node's cores.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::Protocol;
@@ -15,7 +15,7 @@ use muxtunnel_gateway_config::{
 use super::{End, quantity};
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 
-/// Workers of a gateway with a memory limit and without a CPU limit.
+/// Number of workers of a gateway that has a memory limit and no CPU limit.
 const WORKERS_UNKNOWN: u16 = 4;
 /// Sessions of an exit in addition to the sessions of its entries, because reconnects overlap.
 const SPARE_CARRIERS: u64 = 1;
@@ -49,14 +49,15 @@ pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGate
     }
 }
 
-/// The CPU limit, rounded up. An entry with JMUX keeps the default of one worker, because a
-/// jetsocat at the other end supports only one carrier. A rendezvous has no sessions, so its memory
-/// limit does not affect the number.
+/// The number of workers: the CPU limit, rounded up. An entry with JMUX keeps the default of one
+/// worker, because a jetsocat at the other end supports only one carrier. A rendezvous has no
+/// sessions, so its memory limit does not affect the number.
 fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<u16> {
     if tunnel.protocol == Protocol::Jmux && end == End::Entry {
         return None;
     }
-    // With one worker, the packets of a flow stay in order.
+    // A gateway with a network has one worker for each queue, so that the packets of a flow stay in
+    // order.
     if let Some(network) = &tunnel.network {
         return Some(network.queues);
     }

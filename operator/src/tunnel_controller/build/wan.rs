@@ -1,8 +1,8 @@
 //! The container `wan` of a gateway's pod. Only this container has UID 0 and NET_ADMIN.
 //!
-//! Kernel netem keeps working after the container has exited, so its container is a plain init
-//! container. The NFQUEUE delay line is a process, so its container is a native sidecar, which
-//! starts before the gateway and ends after it.
+//! Kernel netem keeps working after the container has exited, so with netem the container is a
+//! plain init container. The NFQUEUE delay line is a process, so with NFQUEUE the container is a
+//! native sidecar, which starts before the gateway and ends after the gateway.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, ExecAction, Probe, SeccompProfile,

@@ -2,10 +2,10 @@
 //! permission are removed. Pure.
 //!
 //! A revoked permission takes effect at once in every state of the tunnel. The tunnel's owner
-//! controls this state (a pause, an invalid spec, a Secret of another owner), and could otherwise
-//! keep a revoked permission. While the test of sysctls has not passed, gateways keep a
-//! configuration that they can reload and start with. Input: the existing ConfigMaps. Output: the
-//! same ConfigMaps with fewer targets.
+//! controls this state (a pause, an invalid spec, a Secret of another owner), so an exception for a
+//! state would let the owner keep a revoked permission. While the test of sysctls has not passed,
+//! gateways keep a configuration that they can reload and with which they can start. Input: the
+//! existing ConfigMaps. Output: the same ConfigMaps with fewer targets.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ pub struct Kept {
     pub config_map: ConfigMap,
 }
 
-/// The ConfigMaps of a tunnel in `namespace` without targets that are no longer permitted. Empty if
-/// no target has to be removed.
+/// The ConfigMaps of a tunnel in `namespace` without targets that are no longer permitted. The list
+/// is empty if no target has to be removed.
 ///
 /// # Errors
 /// [`NotKnown`]. An unreadable configuration is not an error, because no gateway can reload it.

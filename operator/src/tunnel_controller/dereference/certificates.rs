@@ -42,7 +42,7 @@ pub struct CertificateFacts {
     pub former: Option<Result<Joined, Problem>>,
     /// The seed of all authorities.
     pub seed: KnownSeed,
-    /// Whether to request a newer bundle from an entry.
+    /// Whether to request a newer join bundle, through an entry gateway.
     pub asks: bool,
     /// Creation time of the youngest pod of an end that has waited for some time, perhaps for its
     /// Secret.
@@ -63,8 +63,8 @@ pub enum KnownSeed {
     Known {
         /// The seed.
         seed: Arc<Seed>,
-        /// Whether this operator process created the seed. If so, a certificate in a status that
-        /// another process wrote comes from a lost seed.
+        /// Whether this operator process created the seed. If so, certificates in the status that
+        /// an earlier process wrote come from a lost seed.
         is_made_here: bool,
     },
 }

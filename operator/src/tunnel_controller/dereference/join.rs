@@ -2,8 +2,8 @@
 //! requires a client.
 //!
 //! The copied bundle is the only Secret of a user that the operator reads. The operator reads this
-//! Secret by name, and only with an explicit permission. The newer bundle is in a ConfigMap next to
-//! the tunnel, sealed with this operator's seed. The newer bundle replaces the copy.
+//! Secret by name, and only with an explicit permission. The newer bundle is in a ConfigMap in the
+//! tunnel's namespace, sealed with this operator's seed. The newer bundle replaces the copy.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

@@ -19,8 +19,8 @@ use crate::tunnel_controller::sandbox;
 
 /// Annotation of a refused Job. The annotation's value is the reason and a sentence.
 pub const REFUSED: &str = "muxtunnel.dev/refused";
-/// Maximum number of a tunnel's Jobs that are read: one per placement of its ends, and the same
-/// number for an earlier spec.
+/// Maximum number of Jobs of a tunnel that are read: one per placement of its ends, and the same
+/// number again for an earlier spec.
 const JOBS_MAX: usize = 8;
 /// Maximum number of pods of these Jobs that are read.
 const PODS_MAX: usize = 16;

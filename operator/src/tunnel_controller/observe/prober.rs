@@ -1,10 +1,11 @@
-//! Queries gateways outside of reconciliations, so that a silent gateway delays no reconciliation.
+//! Queries gateways outside of reconciliations, so that a gateway that does not answer delays no
+//! reconciliation.
 //!
 //! Input: the addresses of a tunnel's running gateways. Output: their answers, if all arrive within
 //! [`ANSWERS_WAIT_MAX`]. Otherwise the tunnel is reconciled again when all answers have arrived.
 //! Bounds: one round of queries per tunnel at a time, at most [`ROUNDS_AT_ONCE`] in total, each
-//! with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]. The answers of a round wait for the
-//! next reconciliation for at most [`ANSWERS_AGE_MAX`].
+//! with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]. The answers of a round are kept for
+//! the next reconciliation, for at most [`ANSWERS_AGE_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,7 +157,7 @@ impl<G: Gateways> Prober<G> {
         let (gateways, rounds) = (self.gateways.clone(), self.rounds.clone());
         let (permits, late) = (self.permits.clone(), self.late.clone());
         tokio::spawn(async move {
-            // The semaphore is never closed.
+            // Acquiring cannot fail, because nothing closes the semaphore.
             let _permit = permits.acquire_owned().await;
             let answers = round(gateways.as_ref(), &asked).await;
             let over = Round::Over(Instant::now(), answers);

@@ -76,7 +76,8 @@ pub(super) async fn publish(
 /// The address at which remote entries dial the exits of `valid`; `None`: both sides use a
 /// rendezvous.
 ///
-/// # Errors A sentence with the reason why the address is not known, and with the action to take.
+/// # Errors
+/// A sentence with the reason why the address is not known, and with the action to take.
 pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<String>, String> {
     if valid.leaf.is_some() {
         return Ok(None);

@@ -64,8 +64,8 @@ async fn keep(
             "ConfigMap {name} exists and does not belong to the tunnel: delete the ConfigMap, or create the tunnel with another name"
         )));
     }
-    // The seed is read only here, because an operator whose tunnels all join needs no seed until a
-    // bundle arrives.
+    // The seed is read as late as possible, because an operator whose tunnels all join remote exits
+    // needs no seed until a bundle arrives.
     let key = certifier.seed().await?.storage_key(&holder.owner.uid)?;
     let sealed = Kept::seal(&key, &joined.copy, newer);
     let config_map = ConfigMap {

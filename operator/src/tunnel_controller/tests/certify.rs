@@ -22,7 +22,7 @@ use crate::tunnel_controller::build::certificates::due;
 use crate::tunnel_controller::reconcile;
 
 const DAY: i64 = 24 * 3600;
-/// A time in the past, even for this machine's clock.
+/// A time before the times of the test's clock and of this machine's clock.
 const POD_MADE: i64 = 1_577_836_800;
 const UID: &str = "uid-office";
 
@@ -198,7 +198,8 @@ async fn certificates_are_renewed_once_two_thirds_of_their_life_are_over() {
     );
     assert_eq!(bench.certificate("exit")["notAfter"], date(due + DAY));
     assert!(bench.writes().await.is_empty());
-    // Until both gateways have the new certificates, old and new certificates accept each other.
+    // Gateways with old certificates and gateways with new certificates accept each other, because
+    // not all gateways change at the same time.
     let entry = bench.files("office-entry-tls", EXIT);
     shake_hands(&entry, &before, due).unwrap();
     assert_ne!(before.key, bench.files("office-exit-tls", ENTRY).key);
@@ -599,7 +600,7 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
         (&condition["status"], &condition["reason"]),
         (&json!("True"), &json!("CertificateExpiring"))
     );
-    // The exit's operator published the next bundle long before.
+    // The exit's operator has published the next bundle long before this time.
     let join = exit.certificate("join");
     assert_ne!(join["expires"], date(MADE + 365 * DAY));
     let mut newer = exit.secret("office-join").unwrap();
@@ -617,7 +618,7 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
     shake_hands(&near, &far, MADE + (days - 13) * DAY).unwrap();
 }
 
-/// Carries the exit's offer to the entry's operator, as the tunnel between both clusters does.
+/// Copies the exit's offer to the entry's operator, as the tunnel between both clusters does.
 fn carry_offer(exit: &Bench, entry: &Bench) {
     let config_map = exit.api.get("configmaps/office-exit").unwrap();
     let config = config_map["data"]["config.yaml"].as_str().unwrap();
@@ -837,7 +838,8 @@ async fn a_raised_join_generation_revokes_every_bundle_and_rolls_the_exits() {
     let near = entry.files("office-entry-tls", EXIT);
     shake_hands(&near, &exit.files("office-exit-tls", ENTRY), MADE).unwrap();
 
-    // The former bundle stays invalid with a lower number, and without a number.
+    // The former bundle stays invalid if the annotation has a lower number, and if the annotation
+    // is missing.
     let before = exit.text("office-exit-tls", "ca.crt");
     for lower in [Some("0"), None] {
         exit.annotate("muxtunnel.dev/join-generation", lower);
@@ -1208,7 +1210,7 @@ async fn a_seed_that_was_lost_is_said_of_each_tunnel_that_was_there_and_a_first_
     };
     let mut bench = Bench::new(&format!("side: Exit\n{DIRECT}"));
     bench.reconcile().await.unwrap();
-    // A revocation does not count as a loss, either.
+    // A revocation does not count as a loss of the seed, either.
     bench.annotate("muxtunnel.dev/join-generation", Some("1"));
     bench.reconcile().await.unwrap();
     assert_eq!(said(), 0);

@@ -1,5 +1,5 @@
-//! Tests faults at any point. Finally, the stored children match the built children, and the writes
-//! stop.
+//! Tests faults at every request. After the faults, the stored children match the built children,
+//! and the writes stop.
 
 use std::collections::BTreeMap;
 
@@ -133,8 +133,8 @@ impl Scenario {
     }
 }
 
-/// For the successor, a crash before a write equals a crash after the previous write. With
-/// `--nocapture` the test prints the number of writes.
+/// The test omits crashes before a write: for the next process, they equal a crash after the
+/// previous write. With `--nocapture` the test prints the number of writes.
 #[tokio::test]
 async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in_the_same_state() {
     for scenario in Scenario::ALL {
@@ -143,7 +143,8 @@ async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in
         for number in 0..writes {
             let mut bench = scenario.begin().await;
             bench.api.fail_write(number, Failure::Killed);
-            // A failure to publish the last Event does not fail the reconciliation.
+            // The result depends on the failed write: a failure to publish the last Event does not
+            // fail the reconciliation.
             let _failed_or_not = bench.reconcile().await;
             bench.restart();
             let objects = settled(&bench).await;
@@ -201,8 +202,8 @@ fn without_generations(mut objects: BTreeMap<String, Value>) -> BTreeMap<String,
     objects
 }
 
-/// A third of all writes fail, watches lag at random, the operator restarts occasionally, and the
-/// spec changes meanwhile.
+/// Random faults: a third of all writes fail, watches lag, the operator sometimes restarts, and the
+/// spec changes.
 #[tokio::test]
 async fn whatever_chance_does_the_end_is_the_same() {
     let (mut failed, mut behind) = (0, 0);
@@ -249,8 +250,8 @@ async fn whatever_chance_does_the_end_is_the_same() {
 
 #[tokio::test]
 async fn nothing_is_written_twice_while_the_watches_are_silent() {
-    // The whole spec adds the seed, two certificates and the Job. No Deployment is written before
-    // the Job ends.
+    // The whole spec needs more writes than the smallest: the seed, two certificates and the Job.
+    // No Deployment is written before the Job ends.
     for (spec, writes) in [(SMALLEST.to_owned(), 11), (whole(), 13)] {
         let bench = Bench::new(&spec);
         bench.watches.borrow_mut().deliver(&bench.api);

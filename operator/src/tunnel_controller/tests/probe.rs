@@ -243,7 +243,7 @@ async fn what_keeps_the_job_from_having_a_pod_is_said_in_the_first_words_for_it(
     );
     assert!(!has_deployments(&bench));
 
-    // The Job fails and is created again; the namespace has another level by then.
+    // The Job fails and is created again. Meanwhile the namespace gets another level.
     let (path, mut failed) = self::job(&bench);
     let refused = &failed["metadata"]["annotations"]["muxtunnel.dev/refused"];
     assert!(refused.is_null(), "no refusal is stored");

@@ -1,5 +1,5 @@
-//! Whole reconciliations: the requests to the API server, their order, and the objects that are
-//! left after failed requests.
+//! Tests of whole reconciliations: the requests to the API server, their order, and the objects
+//! that remain after failed requests.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(super) struct Bench {
     clock: Clock,
 }
 
-/// A process of the operator with empty caches.
+/// A process of the operator that starts with empty caches.
 fn operator(
     api: &FakeApi,
     grants: &Grants,
@@ -312,7 +312,7 @@ async fn nothing_is_written_in_a_hundred_looks_when_nothing_changed() {
         bench.run().await;
         let ready = bench.condition("Ready");
         assert_eq!(ready["status"], "True", "{name}: {ready}");
-        // The second pass uses another process of the operator, which has to read the seed once.
+        // The second pass is by another process of the operator, which has to read the seed once.
         for is_first in [true, false] {
             let begin = bench.api.newest();
             bench.api.take_requests();

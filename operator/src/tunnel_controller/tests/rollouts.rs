@@ -1,6 +1,6 @@
-//! Gateway pods that a node refuses. Running gateways continue. The pods avoid a node at fault. If
-//! every node refuses a spec, the operator returns to the earlier template and tries the spec
-//! again.
+//! Tests refusals of gateway pods by nodes. Running gateways continue. The pods avoid a node at
+//! fault. If every node refuses a spec, the operator returns to the earlier template and tries the
+//! spec again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -34,7 +34,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// A process without rivals.
+    /// A process that does not compete for the Lease.
     fn alone(api: &FakeApi) -> Self {
         Self::with(api, Leadership::always())
     }
@@ -157,7 +157,7 @@ fn stale_watch(api: &FakeApi, name: &str) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn one_kind_in_trouble_silences_no_other() {
     for trouble in [Trouble::Status(403), Trouble::Status(500), Trouble::Hangs] {
-        // The failure starts either at the beginning or after a healthy phase.
+        // The failure begins either with the process or after a phase without failures.
         for from_the_beginning in [true, false] {
             let api = server();
             let case = format!("{trouble:?}, from the beginning: {from_the_beginning}");
@@ -196,7 +196,7 @@ async fn one_kind_in_trouble_silences_no_other() {
             assert_eq!(stale, ["/api/v1/pods"], "{case}");
             let names = ["office", "branch"];
             if !from_the_beginning {
-                // The tunnels that the watch serves have a condition.
+                // The tunnels that the watch serves have a condition about the stale watch.
                 let is_told =
                     |name: &str| stale_watch(&api, name).is_some_and(|of| of.contains("/pods"));
                 until(&case, || names.into_iter().all(is_told)).await;

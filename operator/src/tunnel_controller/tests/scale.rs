@@ -1,5 +1,5 @@
-//! Tests the capacity of one operator. The controller runs alone in a process, and the API server
-//! in another process.
+//! Tests the capacity of one operator. The controller runs alone in one process, and the API server
+//! runs in another process.
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -123,7 +123,7 @@ async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
         sleep(Duration::from_millis(200)).await;
     }
     let ready = begin.elapsed();
-    // Reconciliations in progress end, and then nothing more is written.
+    // Waits until reconciliations in progress have ended and nothing more is written.
     let mut quiet = 0;
     while quiet < 3 {
         api.take_writes();

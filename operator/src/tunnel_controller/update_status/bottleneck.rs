@@ -1,8 +1,9 @@
 //! The bottleneck of the tunnel. The status shows a verdict only after gateways have reported it
 //! repeatedly.
 //!
-//! The verdict for a direction comes mainly from the sending gateway. The receiving gateway reports
-//! whether its own memory or CPU time is short, which the sender sees as a full window.
+//! The verdict for a direction comes mainly from the sending gateway. A lack of memory or CPU time
+//! at the receiver appears at the sender as a full window. In this case the receiving gateway
+//! reports which of the two is short.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
         (None, Some(Limit::Idle)) => said(Direction::ClientToTarget, to, receiver?),
         (Some(Limit::Cpu), _) => said(direction, from, sender?),
         (_, Some(Limit::Cpu | Limit::Memory)) => said(direction, to, receiver?),
-        // The sender's memory is for data of the opposite direction.
+        // `memory.receive` of the sender bounds data of the opposite direction.
         (Some(Limit::Memory), _) => said(opposite(direction), from, sender?),
         (Some(_), _) => said(direction, from, sender?),
         (None, _) => None,

@@ -17,8 +17,8 @@ use crate::tunnel_controller::validate::{
     ValidatedCertificates, ValidatedSecurity, ValidatedTunnel,
 };
 
-/// Longest time, in seconds, until a gateway uses a new certificate. With short-lived certificates,
-/// the time is a sixth of their lifetime.
+/// Longest time, in seconds, until a gateway uses a new certificate. If a sixth of the
+/// certificate's lifetime is shorter, that time applies.
 const TAKEN_OVER_SECONDS_MAX: i64 = 300;
 /// When this part of the lifetime (1/6) is left, the status reports the missing renewal.
 const LEFT: i64 = 6;
@@ -94,7 +94,7 @@ fn fault(
     }
     let issued_at = record.and_then(|record| Some(record.issued_at.as_ref()?.0.as_second()));
     let newest = record.and_then(|record| Some((record.fingerprint.as_ref()?, issued_at?)));
-    // The validity of an issued certificate begins earlier, because clocks may be behind.
+    // A certificate is valid from a time before its issue, because clocks may be behind.
     let issued =
         record.and_then(|record| Some(record.not_after.as_ref()?.0.as_second() - issued_at?));
     let life = issued.unwrap_or(end - begin);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Smallest change that is written, relative to the stored figure. The value is more than the
-/// largest rounding error of two digits (5 %), so that a steady figure is written only once. The
-/// value is less than the largest rounding step (10 %, from 10 to 11), so that such a step is
+/// Smallest change that is written, relative to the stored figure. The value is above the largest
+/// rounding error of two significant digits (5 %), so a steady figure is written only once. The
+/// value is below the largest rounding step (10 %, from 10 to 11), so a change by such a step is
 /// written.
 const CHANGE_MIN: f64 = 0.07;
 /// Minimum time between two writes for an object.

@@ -98,8 +98,8 @@ fn ready(
         return no(problem.code, problem.detail);
     }
     let [carrier, ..] = parts;
-    // Without an entry of its own, a tunnel is ready without a carrier, because a remote entry may
-    // connect at any time.
+    // A tunnel whose entry is remote is ready even without a carrier, because the entry may connect
+    // at any time.
     let carrier_counts = tunnel.entry.is_some();
     let open = parts.into_iter().find(|part| {
         part.holds != Some(true)
@@ -184,7 +184,7 @@ pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32
 }
 
 /// Whether all pods have the newest template and the requested number is ready. Pods that an
-/// autoscaler has just added may still be starting, because the tunnel works without them.
+/// autoscaler has just added do not count while they start, because the tunnel works without them.
 fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
     let Some(status) = &deployment.status else {
         return false;
@@ -260,7 +260,7 @@ pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, 
         .filter_map(|pod| Some((pod, pod.answer.as_ref()?.as_ref().ok()?)))
 }
 
-/// The end whose carriers the verdicts use.
+/// The end whose carriers determine the conditions.
 pub(super) fn viewpoint(tunnel: &ValidatedTunnel) -> End {
     match (&tunnel.entry, &tunnel.rendezvous) {
         (Some(_), _) => End::Entry,

@@ -136,9 +136,9 @@ pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
     }
 }
 
-/// The pool of the spec. The default is a growing pool if the transport is TCP, the protocol
-/// supports several carriers, and streams outlive a carrier or the protocol cannot resume them.
-/// Otherwise the default is one carrier.
+/// The pool of the spec. The default is a growing pool under three conditions: the transport is
+/// TCP, the protocol supports several carriers, and `resume` is true or the protocol does not
+/// support it. Otherwise the default is one carrier.
 pub(super) fn pool(carrier: &Carrier) -> Pool {
     let can = configured(carrier.protocol).can();
     let is_tcp = carrier.transport.unwrap_or_default() == Transport::Tcp;
@@ -153,8 +153,8 @@ pub(super) fn pool(carrier: &Carrier) -> Pool {
     }
 }
 
-/// The security of an end's carriers. `certificates`: the source of the end's certificates; `name`:
-/// the end's name in the spec and in the names of Secrets.
+/// The security of an end's carriers. `certificates` is the source of the end's certificates.
+/// `name` is the end's name in the spec and in the names of Secrets.
 pub(super) fn security(
     asked: &Security,
     certificates: &ValidatedCertificates,

@@ -69,7 +69,7 @@ impl ValidatedCertificates {
         })
     }
 
-    /// The identities of both sides, unless the user decides them.
+    /// The identities of both sides. `None` if the user decides them.
     #[must_use]
     pub const fn identities(&self) -> Option<&Identities> {
         match self {
@@ -80,8 +80,9 @@ impl ValidatedCertificates {
         }
     }
 
-    /// The name of the Secret of the end `name`, unless the user decides it. cert-manager's Secret
-    /// has another name, so that the operator and cert-manager never write the same Secret.
+    /// The name of the Secret of the end `name`. `None` if the user decides the name.
+    /// cert-manager's Secret has another name, so that the operator and cert-manager never write
+    /// the same Secret.
     #[must_use]
     pub fn secret(&self, tunnel: &str, name: &str) -> String {
         match self {
@@ -91,8 +92,8 @@ impl ValidatedCertificates {
     }
 }
 
-/// The generation of the annotation, or the tunnel's earlier generation if the earlier generation
-/// is greater. A lower or missing number therefore does not make revoked bundles valid again.
+/// The greater of two numbers: the generation in the annotation, and the tunnel's earlier
+/// generation. So revoked bundles stay invalid if the annotation gets a lower number or is removed.
 fn join_generation(tunnel: &MuxTunnel) -> Result<u32, String> {
     let certificates = tunnel
         .status

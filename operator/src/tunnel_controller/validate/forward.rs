@@ -40,8 +40,8 @@ pub enum Clients {
     All,
     /// Only these clients are permitted.
     Some {
-        /// Pods with these labels in these namespaces. If there are no namespaces, the tunnel's
-        /// namespace applies.
+        /// Pods with these labels in these namespaces. If the list of namespaces is empty, pods in
+        /// the tunnel's namespace.
         pods: Option<(Vec<String>, BTreeMap<String, String>)>,
         /// Networks in CIDR notation.
         ip_blocks: Vec<String>,
@@ -136,9 +136,9 @@ pub(super) enum Missing {
     },
 }
 
-/// Returns the target of a forward and its problem. If a Service is missing, its forward is kept as
-/// long as the port number is known. If a Service lacks the port, is an alias, or its namespace
-/// revoked the permission, the forward is removed.
+/// Returns the target of a forward and its problem. The forward of a missing Service is kept if the
+/// port number is known. The forward is removed in three cases: the Service lacks the port, the
+/// Service is an alias, or its namespace has revoked the permission.
 pub(super) fn resolve(
     forward: &Forward,
     limits: ForwardLimits,
@@ -266,9 +266,9 @@ enum Unusable {
     Wrong(String),
 }
 
-/// The problem of an existing Service that an address names. A grant covers the ports of a Service.
-/// The name of a headless Service resolves to pods, so an address with this name would reach all
-/// ports of these pods.
+/// The problem of an existing Service whose host name is in `target.address`. A grant covers the
+/// ports of a Service. The name of a headless Service resolves to pods, so a connection to this
+/// name would reach all ports of these pods.
 fn address_problem(
     target: &AddressTarget,
     name: &ServiceName,
@@ -287,8 +287,8 @@ fn address_problem(
     }
 }
 
-/// A Service of type ExternalName is an alias of any host, including a host that the Service's
-/// namespace has no permission for.
+/// A Service of type ExternalName is an alias of any host, including a host for which the Service's
+/// namespace has no permission.
 fn leads_elsewhere(named: &str, service: &Service) -> Option<String> {
     let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     (type_ == Some("ExternalName")).then(|| {

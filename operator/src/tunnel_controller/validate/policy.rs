@@ -9,7 +9,7 @@ use super::forward::not_permitted;
 use crate::tunnel_controller::references::{canonical_rule, services_of_rule};
 
 /// The rules for pods of `namespace`, and a sentence for each omitted rule that another namespace
-/// does not permit. Rules have to name the API server's addresses literally.
+/// does not permit. A rule permits the API server's addresses only if it names them literally.
 pub(super) fn policy(
     asked: Option<&Policy>,
     namespace: &str,
@@ -38,8 +38,8 @@ pub(super) fn policy(
             Some(service) => {
                 let why = not_permitted(&service, namespace);
                 forbidden.push(format!("policy.allow[{index}]: {why}"));
-                // A rule that denies the host ends open streams to the host. A pattern is not
-                // denied, because it may also cover permitted Services.
+                // A deny rule for the host ends the open streams to the host. There is no deny rule
+                // for a pattern, because a pattern may also cover permitted Services.
                 let named = rule.filter(|rule| matches!(rule.host, HostPattern::Name(_)));
                 deny.extend(named);
             }

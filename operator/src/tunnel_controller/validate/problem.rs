@@ -1,5 +1,5 @@
-//! Checks the schema's rules, for objects that were stored before the rules existed, and the
-//! installation's permissions. Pure.
+//! Checks the rules of the schema again, because an object may have been stored before a rule
+//! existed. Also checks the installation's permissions. Pure.
 
 use std::collections::BTreeSet;
 

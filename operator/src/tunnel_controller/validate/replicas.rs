@@ -44,7 +44,7 @@ impl Replicas {
         }
     }
 
-    /// The least number of gateways, at least 1.
+    /// The least number of gateways. The value is at least 1.
     #[must_use]
     pub const fn least(self) -> i32 {
         match self {

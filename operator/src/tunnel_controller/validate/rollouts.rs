@@ -21,14 +21,14 @@ use crate::tunnel_controller::rollouts::{
 };
 
 /// Maximum number of configurations that a ConfigMap stores in addition to its current
-/// configuration, for concurrent roll-outs.
+/// configuration. Several roll-outs at the same time need several configurations.
 const KEPT_MAX: usize = 4;
 /// Label that the Deployment controller adds to a ReplicaSet's template.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Annotation of a ReplicaSet with an increasing number.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Digits of the hash in a name. With the longest name of a tunnel the result has the 63 characters
-/// of a label.
+/// Number of digits of the hash in a name. With the longest name of a tunnel, the result has 63
+/// characters, the maximum for a label.
 const HASH_DIGITS: usize = 8;
 
 impl ValidatedTunnel {

@@ -11,7 +11,7 @@ use super::{documents_of, golden, of_kind, read};
 use crate::benchmark::objects as of_benchmarks;
 use crate::tunnel::privileges::objects as of_tunnels;
 
-/// The annotation that applying adds.
+/// The annotation that the operator adds when it applies an object.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
 /// The chart's names of the images that tests build with.
@@ -137,7 +137,7 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
     refused
 }
 
-/// The evaluator escapes all keys as Kubernetes escapes fields' names; Kubernetes does not escape
+/// The evaluator escapes all keys as Kubernetes escapes names of fields. Kubernetes does not escape
 /// keys of labels.
 fn escaped(key: &str) -> String {
     key.replace('.', "__dot__")
@@ -161,7 +161,8 @@ fn expression(validation: &Value) -> VapExpression {
     }
 }
 
-/// All objects that are built for good objects, with the additions of applying.
+/// All objects that the operator builds for the good objects, with the fields that it adds when it
+/// applies them.
 fn built() -> Vec<(String, Value)> {
     let benchmarks = of_benchmarks().into_iter();
     let benchmarks = benchmarks.map(|object| ("benchmark".to_owned(), object));
@@ -329,7 +330,7 @@ fn secrets_of_others_are_neither_written_nor_shown() {
             "{refused:?}"
         );
     }
-    // The Secret with the seed is excluded by its name; the policies do not cover other accounts.
+    // The policies exclude the Secret with the seed by its name, and do not cover other accounts.
     let mut authorities = foreign.clone();
     authorities["metadata"] = json!({"name": "authorities", "namespace": "mux"});
     let is_free = |asked: &Asked<'_>| refusals(&policies, asked).is_empty();
@@ -459,7 +460,8 @@ fn what_is_of_others_is_neither_changed_nor_deleted() {
     }
 }
 
-/// Clouds grant permissions to accounts by annotations: the annotations that a person has set stay.
+/// Clouds grant permissions to accounts by annotations. So an account keeps the annotations that a
+/// user has set.
 #[test]
 fn accounts_get_no_annotations_of_the_operator() {
     let policies = policies("all-values");

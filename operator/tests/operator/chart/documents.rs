@@ -1,5 +1,5 @@
-//! Each rendered document has only fields of its kind: reading it into the API's type and writing
-//! it again loses nothing.
+//! Checks that each rendered document has only fields of its kind: no field is lost when the
+//! document is parsed into the API's type and serialized again.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -81,7 +81,7 @@ fn compare(at: &str, wanted: &Value, found: &Value, lost: &mut Vec<String>) {
                 compare(&format!("{at}[{index}]"), wanted, found, lost);
             }
         }
-        // Empty values are not written; a quantity may be written as a number.
+        // The serializer omits empty values, and a document may contain a quantity as a number.
         (Value::Object(wanted), Value::Null) if wanted.is_empty() => {}
         (Value::Array(wanted), Value::Null) if wanted.is_empty() => {}
         (Value::Null, Value::Null) => {}

@@ -159,7 +159,7 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
         .map(|alert| alert.expr)
         .chain(queries())
         .collect();
-    // The source has every name of the gateways' page as a whole word in quotes.
+    // The gateway's source contains every metric name as a whole word in quotes.
     let files = ["metrics.rs", "metrics/carriers.rs"];
     let source = files
         .map(|file| read(&format!("gateway/src/observe/{file}")))

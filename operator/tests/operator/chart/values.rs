@@ -9,12 +9,12 @@ const BEGIN: &str = "<!-- The table is generated from values.yaml: UPDATE_DOCS=1
 /// One line of values.yaml that names a value.
 struct Entry {
     path: String,
-    /// Empty: the value has values below it.
+    /// Empty if the value has nested values.
     default: String,
     text: String,
 }
 
-/// Reads the `key: value` lines with the comments right above them. Each level is indented by two spaces.
+/// Reads the lines `key: value` and the comments directly above them. Each level is indented by two spaces.
 fn entries(text: &str) -> Vec<Entry> {
     let mut found: Vec<Entry> = Vec::new();
     let mut parents: Vec<String> = Vec::new();

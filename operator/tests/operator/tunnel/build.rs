@@ -334,7 +334,7 @@ fn ports_below_1024_need_no_privilege_and_profiles_raise_the_buffers() {
         ])
     );
     let own = "tuning: {profile: Wan, sysctls: [{name: net.ipv4.tcp_wmem, value: 1 2 3}]}";
-    // Gateways get the sysctls only after a Job has tried them. The Job has the sysctls at once.
+    // Gateways get the sysctls only after a Job has tested them. The Job gets them at once.
     let probe = &built(&with(own)).probe_jobs[0];
     let probe = serde_json::to_value(probe).unwrap();
     assert_eq!(
@@ -460,7 +460,8 @@ fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so()
             assert_eq!(policy(&said, "office-entry"), Value::Null);
         }
     }
-    // The type was changed after the policy was set, so the API server would refuse the Service.
+    // In this spec, the type was changed after the policy was set. The API server would refuse a
+    // Service with both.
     let mut stored = valid(SMALLEST);
     let service = &mut stored.exit.as_mut().unwrap().service;
     service.external_traffic_policy = Some(ExternalTrafficPolicy::Local);
@@ -488,7 +489,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         config(&tunnel, "office-entry"),
     );
     assert_eq!(exit.allow_listen[0].to_string(), "[::]:8080");
-    // The ports are for the identities that the exit accepts.
+    // The rules permit the ports to the identities that the exit accepts.
     let reverse = |peers: &str| {
         let security = format!(
             "{{mode: MutualTls, entry: {{secretName: near, peers: [exit.example.com]}}, \

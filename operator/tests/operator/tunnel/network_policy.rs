@@ -102,7 +102,8 @@ fn passes(
     let comes_from = |peer: &k8s_openapi::api::networking::v1::NetworkPolicyPeer| {
         if let Some(block) = &peer.ip_block {
             assert!(peer.namespace_selector.is_none() && peer.pod_selector.is_none());
-            // Pods have addresses in 10.0.0.0/8; the client outside has one in 192.0.2.0/24.
+            // Pods have addresses in 10.0.0.0/8. The client outside of the cluster has an address
+            // in 192.0.2.0/24.
             let network = if from.is_some() { "10." } else { "192.0.2." };
             return block.cidr.starts_with(network);
         }

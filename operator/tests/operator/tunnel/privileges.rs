@@ -1,5 +1,5 @@
-//! No spec gives its pods more privileges than another spec. The tests use every object in the
-//! table of good objects, and change every text in these objects.
+//! Tests that no spec gives its pods more privileges than another spec. The tests use every object
+//! in the table of good objects, and change every text in these objects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -94,7 +94,7 @@ fn resources(object: &Value) -> Option<Resources> {
     };
     match validate(&tunnel, &named, &settings()) {
         Ok(mut valid) => {
-            // Gateways follow when their sysctls have passed.
+            // The gateways' Deployments are built only after their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
                 name: job.name_any(),
                 uid: None,
@@ -128,10 +128,10 @@ fn pods_of(resources: &Resources) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// The fields that would be a privilege. Names of Secrets are omitted, because the author of a
-/// tunnel may mount any Secret of the tunnel's namespace into a pod there. The arguments of muxwan
-/// are omitted, too. Sysctls are omitted, because the schema, the kubelet and Pod Security check
-/// them.
+/// The fields of a pod that could give it a privilege. Names of Secrets are omitted, because the
+/// author of a tunnel may mount any Secret of the tunnel's namespace into a pod there. The
+/// arguments of muxwan are omitted, too. Sysctls are omitted, because the schema, the kubelet and
+/// Pod Security check them.
 fn privileges(pod: &Value) -> Value {
     let unknown: Vec<_> = pod.as_object().unwrap().keys().collect();
     let unknown: Vec<_> = unknown
@@ -289,7 +289,7 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     );
 }
 
-/// Labels and annotations can make other controllers add images, volumes and networks to pods; each
+/// Labels and annotations can make other controllers add images, volumes and networks to pods. Each
 /// controller has its own keys.
 #[test]
 fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() {

@@ -1,4 +1,4 @@
-//! The Jobs that try the sysctls of a spec.
+//! The Jobs that test the sysctls of a spec.
 
 use muxtunnel_operator::tunnel_controller::build::probe::{Verdict, verdict};
 use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};

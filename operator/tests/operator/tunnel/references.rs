@@ -51,7 +51,8 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     let tunnel = valid_with(FAR, &forbidden(), &settings());
     assert_eq!(tunnel.forbidden, [REFUSAL]);
     assert!(tunnel.unresolved.is_empty());
-    // The Service keeps its port, so that a later permission does not change the address.
+    // The gateways' Service keeps the port of the forward, so that a later permission does not
+    // change the port.
     let ports: Vec<_> = tunnel
         .listen_ports
         .iter()
@@ -169,8 +170,7 @@ const HOSTS: [(&str, &[&str], &str); 25] = [
         &["site/shop"],
         "shop.site.svc.cluster.local.",
     ),
-    // A Service and a namespace may be called `svc`, too, and so may a label of the cluster's
-    // domain.
+    // A Service, a namespace and a label of the cluster's domain may each be called `svc`.
     ("svc", &["site/svc"], "svc"),
     ("svc.shops.svc", &["shops/svc"], "svc.shops.svc"),
     ("shop.svc.svc", &["svc/shop"], "shop.svc.svc"),
@@ -179,7 +179,8 @@ const HOSTS: [(&str, &[&str], &str); 25] = [
         &["shops/shop", "svc/shops"],
         "shop.shops.svc.svc.example.org.",
     ),
-    // A resolver must not complete the name to a Service of another namespace.
+    // The host gets a final dot, because a resolver must not complete it to a Service of another
+    // namespace.
     ("shop.shops", &[], "shop.shops."),
     ("kubernetes.default", &[], "kubernetes.default."),
     ("shop.svc", &[], "shop.svc."),
@@ -371,7 +372,7 @@ fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces
         ("web.shops", &[]),
         ("example.com", &[]),
         ("*.example.com", &[]),
-        // Every name and address: NetworkPolicies restrict them.
+        // `*` covers every name and address. NetworkPolicies restrict the connections.
         ("*", &[]),
     ] {
         assert_eq!(foreign(host), wanted, "{host}");

@@ -7,7 +7,7 @@ use muxtunnel_gateway_config::Config;
 use super::build::{config, pod};
 use super::*;
 
-/// An exit with an ssh server and without an entry; `more`: further fields of `exit.ssh`.
+/// An exit with an ssh server and without an entry. `more`: further fields of `exit.ssh`.
 fn alone(more: &str) -> String {
     format!("side: Exit\n{DIRECT}exit: {{ssh: {{secretName: people{more}}}}}\n")
 }
@@ -152,7 +152,8 @@ fn its_users_may_dial_what_an_entry_may_and_a_rule_for_one_of_them_counts() {
     assert_eq!(with, without);
 }
 
-/// With certificates of the operator, the exit has one peer, and no user of ssh has its identity.
+/// With certificates of the operator, the exit has one peer. No user of ssh can have the identity
+/// of this peer.
 #[test]
 fn a_user_listens_on_no_port_of_a_forward_that_is_the_entrys_alone() {
     let back = DIRECT.replace("listen:", "direction: ExitToEntry\n  listen:");
@@ -191,7 +192,7 @@ fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_u
     };
     assert_eq!(rules(1, 2), (2, 2));
     assert_eq!(rules(2, 32), (64, 64));
-    // The rules would be more than a gateway accepts.
+    // With a rule per peer and port, there would be more rules than a gateway accepts.
     assert_eq!(rules(3, 32), (3, 0));
 }
 

@@ -140,7 +140,7 @@ fn carrier(rtt: f64) -> Carrier {
         transport: Default::default(),
         peer: "192.0.2.1:64000".to_owned(),
         uptime_seconds: 1.0,
-        // A queue increases the smoothed round-trip time.
+        // A queue at the bottleneck increases the smoothed round-trip time.
         rtt_milliseconds: rtt + 6.0,
         rtt_min_milliseconds: rtt,
         congestion_control: "cubic".to_owned(),
@@ -534,7 +534,7 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
         "IP packets: 1",
     );
     case.expect("Ready", Some(true), Code::Reconciled, "");
-    // A hostile node can report any number in the name of several gateways.
+    // An attacker on a node can report any number for several gateways.
     case.status(End::Entry).packets = sessions(u32::MAX);
     twin.status(End::Entry).packets = sessions(u32::MAX);
     case.seen.pods.append(&mut twin.seen.pods);

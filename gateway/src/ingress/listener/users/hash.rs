@@ -73,8 +73,8 @@ impl Hash {
     }
 }
 
-/// Whether `text`, which begins like a hash, has the form of a hash. The library would slice other
-/// text within a character.
+/// Whether `text`, which begins like a hash, has the form of a hash. With other text, the bcrypt
+/// library could panic, because it slices the text at fixed positions, even within a character.
 fn is_well_formed(text: &[u8]) -> bool {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"./".contains(byte);
     text.len() == TEXT_BYTES
@@ -89,12 +89,13 @@ pub(super) fn may_be_hashed(password: &[u8]) -> bool {
     (1..=PASSWORD_BYTES_MAX).contains(&password.len()) && !password.contains(&0)
 }
 
-/// The costs to spend on a wrong password after the check of its user's hash of cost `own`. The
-/// total then takes as long as a hash of cost `highest`. `own` is `None` if the user has no hash or
-/// does not exist.
+/// The costs of additional hashes that hide which users exist. After a wrong password was checked
+/// with the user's hash of cost `own`, these hashes extend the total to the time of one hash of
+/// cost `highest`. `own` is `None` if the user has no hash or does not exist.
 pub(super) fn rest(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
-        // Each cost takes as long as all lower costs together plus the lowest cost.
+        // The sum of one hash of each cost from `own` to `highest - 1`, plus the first hash of cost
+        // `own`, takes as long as one hash of cost `highest`.
         Some(own) => own..highest,
         None => highest..highest + 1,
     }

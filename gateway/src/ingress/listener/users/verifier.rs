@@ -3,7 +3,7 @@
 //! By design, a verification takes from milliseconds to more than one second of CPU time. At most
 //! [`VERIFICATIONS_MAX`] verifications run at the same time in the process. Each runs on a thread
 //! with a lower priority than the workers, so that clients with wrong passwords do not slow down
-//! streams. At most [`QUEUE_MAX`] more verifications wait; further verifications are refused.
+//! streams. At most [`QUEUE_MAX`] more verifications wait. Further verifications are refused.
 //! Clients with the same user name and password share one verification.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -53,9 +53,9 @@ impl Verifier {
         }))
     }
 
-    /// Runs `verify` when a thread is free, or joins a verification of the same `digest`. Returns
-    /// [`Verdict::Busy`] if too many verifications wait, or if no result is available before
-    /// `until`.
+    /// Runs `verify` when a thread is free. If a verification of the same `digest` is pending,
+    /// waits for its result instead. Returns [`Verdict::Busy`] if too many verifications wait, or
+    /// if no result is available before `until`.
     pub(super) async fn verdict(
         &'static self,
         digest: Digest,
@@ -101,7 +101,7 @@ impl Verifier {
 
     /// Verifies jobs one after another until no job waits.
     fn work(&self, first: Job) {
-        // If this fails, the verifications only take more CPU time from the workers.
+        // An error has one effect only: the verifications take more CPU time from the workers.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         let mut next = Some(first);
         while let Some(Job { digest, verify }) = next {
@@ -164,7 +164,7 @@ mod tests {
         Box::leak(Box::new(Verifier::new()))
     }
 
-    /// Verifications that block, once started, until each of them receives a byte.
+    /// Verifications that block after their start, each until it receives a byte.
     #[derive(Clone)]
     struct Held {
         begun: Sender<u8>,
@@ -210,8 +210,7 @@ mod tests {
         let mut begun = [begins.recv().unwrap(), begins.recv().unwrap()];
         begun.sort_unstable();
         assert_eq!(begun, [0, 1]);
-        // The third verification has not started, because the thread that finishes a job starts the
-        // next job.
+        // The third verification starts only when one of the two threads finishes its job.
         assert!(begins.try_recv().is_err());
         {
             let state = verifier.state();

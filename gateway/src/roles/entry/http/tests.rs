@@ -8,7 +8,7 @@ use crate::io::local_socket::LocalSocket;
 const GET: &str = "GET /a HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// An exchange in which the test acts as the client, the target and the stream.
+/// The ends of an exchange: the test acts as the client, the target and the stream.
 struct Ends {
     client: TcpStream,
     target: UnixStream,
@@ -36,8 +36,8 @@ impl Ends {
     }
 }
 
-/// The data that the client and the target receive if the target sends `answer` after the whole
-/// request and then closes its half.
+/// Runs an exchange in which the target sends `answer` after the whole request and then closes its
+/// half. Returns the data that the target and the client received.
 async fn exchange(request: &str, answer: &str, reason: Reason) -> (Vec<u8>, Vec<u8>, bool) {
     let (ends, exchange) = Ends::of(request).await;
     let (mut client, mut target) = (ends.client, ends.target);
@@ -55,7 +55,7 @@ async fn exchange(request: &str, answer: &str, reason: Reason) -> (Vec<u8>, Vec<
         let is_whole = client.read_to_end(&mut got).await.is_ok();
         (got, is_whole)
     };
-    // The order matters, because data that the client has not read is lost with its socket.
+    // The client reads first, because dropping its socket would lose data that it has not read.
     let (seen, (), (got, is_whole)) = tokio::join!(target, exchange.run(), client);
     (got, seen, is_whole)
 }

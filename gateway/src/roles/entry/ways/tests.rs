@@ -126,7 +126,7 @@ async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
     let (way, took) = dialled(&ways, far).await.unwrap();
     assert_eq!((way, took.as_millis()), (WEB_SOCKET, 1150));
     ways.heard(WEB_SOCKET);
-    // Once the other transports have failed, this transport is no worse than the other transports.
+    // Once the other transports have failed, the entry dials TCP again.
     let (way, took) = dialled(&ways, |way| (100, way == TCP)).await.unwrap();
     assert_eq!((way, took.as_millis()), (TCP, 400));
     ways.heard(TCP);
@@ -191,7 +191,7 @@ async fn a_session_on_web_socket_has_others_to_return_to_after_ever_longer_pause
     assert!(to_return_to(KCP).is_empty() && to_return_to(TCP).is_empty());
     ways.returned(TCP);
     assert_eq!(ways.in_turn(), [TCP, KCP, WEB_SOCKET]);
-    // The call comes from another session, which had not started a trial in the meantime.
+    // This call is for another session, which has started no attempt to return.
     assert_eq!(to_return_to(WEB_SOCKET), [TCP, KCP]);
 }
 
@@ -204,7 +204,7 @@ async fn the_winner_of_a_trial_is_dialled_first_though_it_was_not_heard_once() {
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, KCP);
     tokio::time::advance(AGAIN_MAX).await;
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, KCP);
-    // The transport was better than KCP only.
+    // The trial compared WebSocket with KCP only, so the position of TCP must not change.
     ways.carried_more(WEB_SOCKET, "a test");
     assert_eq!(dialled(&ways, all_up).await.unwrap().0, WEB_SOCKET);
     tokio::time::advance(AGAIN_MAX).await;

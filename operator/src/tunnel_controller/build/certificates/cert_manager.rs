@@ -15,7 +15,7 @@ use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel};
 
-/// Requests missing or different Certificates; cert-manager issues them.
+/// Requests Certificates that are missing or differ. cert-manager issues them.
 pub(super) fn ask(made: &mut Certificates, valid: &ValidatedTunnel, facts: &CertificateFacts) {
     for (end, certificate) in certificates(valid, facts.life) {
         let name = certificate.name_any();

@@ -6,7 +6,7 @@ use super::wanted::Wanted;
 use crate::certificates::authority::fingerprint;
 use crate::tunnel_controller::end::End;
 
-/// Minimum time, in seconds, between two certificates that are issued because pods wait. The
+/// Minimum time, in seconds, from one certificate that is issued because pods wait to the next. The
 /// kubelet needs part of this time to mount the Secret.
 const LOST_PAUSE_SECONDS: i64 = 60;
 /// Certificates are renewed up to this fraction (1/20) of a lifetime before two thirds of it have
@@ -18,8 +18,8 @@ const SPREAD: i64 = 20;
 pub enum Reason {
     /// There is no certificate.
     First,
-    /// Two thirds of the certificate's lifetime have passed, or the certificate expires later than
-    /// permitted.
+    /// Two thirds of the certificate's lifetime have passed, or the certificate is valid for longer
+    /// than the installation now permits.
     Due,
     /// The identity changed, or an authority is no longer valid.
     Changed,
@@ -64,7 +64,8 @@ pub(super) fn reason(
     {
         return Some(Reason::Changed);
     }
-    // A pod that keeps waiting has another problem, so the attempts become less frequent.
+    // A pod that still waits after a new certificate has another problem, so the attempts become
+    // less frequent.
     if let Some(made) = waiting_since
         && now - issued_at >= LOST_PAUSE_SECONDS
         && 2 * (now - issued_at) >= now - made

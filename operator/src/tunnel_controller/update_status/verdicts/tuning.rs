@@ -41,8 +41,8 @@ pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     for (pod, status) in End::ALL.into_iter().flat_map(|end| answers(seen, end)) {
         asked_any = true;
         for (name, wanted) in &tunnel.tuning {
-            // A gateway reports only some sysctls. For the other sysctls, the kubelet guarantees
-            // the value.
+            // A gateway reports only some sysctls. The kubelet guarantees the values of the others:
+            // the pod would not run without them.
             let Some(value) = status.sysctls.get(name) else {
                 continue;
             };

@@ -9,7 +9,8 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, Wan};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
-/// Smallest fraction of the requested round-trip time at which the delay is in force.
+/// Smallest ratio of the measured round-trip time to the requested round-trip time at which the
+/// delay counts as in force.
 const RTT_PART_MIN: f64 = 0.97;
 
 pub(super) fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
@@ -45,8 +46,8 @@ pub(super) fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             return no(Code::WanPending, "no carrier to measure yet".to_owned());
         };
         let asked = 2.0 * delay.as_millis() as f64;
-        // The path itself can add to the round trip. A shorter round trip is possible only with
-        // jitter.
+        // The path itself can only make the round trip longer. Only jitter can make it shorter than
+        // requested.
         if rtt < 2.0 * least as f64 * RTT_PART_MIN {
             let detail =
                 format!("the round trip takes {rtt:.1} ms, requested {asked} ms (2 x {delay})");
