@@ -19,7 +19,7 @@ use crate::rules;
 )]
 pub struct Security {
     /// With MutualTls and without `entry`, `exit` and `issuerRef`, the operator issues and renews
-    /// the certificates. Their authorities belong to this tunnel alone.
+    /// the certificates. The authorities that sign these certificates belong to this tunnel alone.
     #[serde(default)]
     pub mode: SecurityMode,
     /// Mode MutualTls: the issuer of cert-manager that issues the certificates, instead of the
@@ -32,8 +32,8 @@ pub struct Security {
     /// Keys of the exit gateways, and the entries that they accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<SecurityEnd>,
-    /// Mode Noise: whether both ends also need a shared secret. The key `psk` of their Secrets
-    /// contains it.
+    /// Mode Noise: whether both ends also need a shared secret. The key `psk` of both Secrets
+    /// contains the shared secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pre_shared_key: bool,
 }
@@ -56,7 +56,8 @@ pub enum SecurityMode {
 pub struct SecurityEnd {
     /// The Secret with the keys, in the tunnel's namespace. MutualTls: `tls.crt`, `tls.key` and
     /// `ca.crt`, as cert-manager writes them. Noise: `private-key`, and `psk` with a shared secret.
-    /// Changed keys apply to new carriers. Required without `issuerRef`, not permitted with it.
+    /// Changed keys apply to new carriers. Required without `issuerRef`, and not permitted with
+    /// `issuerRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -64,7 +65,7 @@ pub struct SecurityEnd {
     )]
     pub secret_name: Option<String>,
     /// The peers that the gateways accept. MutualTls: DNS names, IP addresses and URIs. The peer's
-    /// certificate must contain at least one of them. Noise: public keys.
+    /// certificate must contain at least one of these names. Noise: public keys.
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$")), extend("x-kubernetes-list-type" = "set"))]
     pub peers: Vec<String>,
 }

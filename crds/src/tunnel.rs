@@ -76,7 +76,7 @@ use crate::{
     validation = rules::network_rules_are_of_an_exit()
 )]
 pub struct MuxTunnelSpec {
-    /// The gateways of this MuxTunnel. Both: entries and exits. Entry: only entries; `carrier`
+    /// The gateways of this MuxTunnel. Both: entries and exits. Entry: only entries, and `carrier`
     /// names the exit of another MuxTunnel. Exit: only exits, for entries of other MuxTunnels.
     /// Rendezvous: a gateway that connects entries and exits of other MuxTunnels. Immutable.
     #[serde(default)]
@@ -159,12 +159,12 @@ impl Side {
     validation = rules::autoscaling_needs_cpu()
 )]
 pub struct Gateway {
-    /// Number of pods. Not with `autoscaling`. Default: 1.
+    /// Number of pods. Not permitted with `autoscaling`. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub replicas: Option<i32>,
-    /// Adapts the number of pods to their CPU usage, instead of `replicas`. The cluster needs a
-    /// metrics server. `template.resources` must have a request or a limit of CPU.
+    /// Adapts the number of pods to their CPU usage. This field replaces `replicas`. The cluster
+    /// needs a metrics server. `template.resources` must have a request or a limit of CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<Autoscaling>,
     /// Seconds that a terminating pod waits for the end of its open streams, for example in a
@@ -173,7 +173,7 @@ pub struct Gateway {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub drain_seconds: Option<u32>,
-    /// The Service in front of the gateways. The Service of entries has the ports of forwards; the
+    /// The Service in front of the gateways. The Service of entries has the ports of forwards. The
     /// Service of exits has the carrier port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<GatewayService>,
@@ -193,7 +193,7 @@ pub struct Gateway {
         inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK))
     )]
     pub trusted_proxies: Vec<String>,
-    /// Only for exits: an additional port, at which users log in with ssh. Default: no such port.
+    /// Only for exits: an additional port, at which users log in with ssh. Default: no ssh port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Box<ExitSsh>>,
     /// Settings of the gateways' pods.
@@ -383,8 +383,8 @@ pub struct Wan {
     )]
     pub loss: Option<String>,
     /// Rate of the emulated link in each direction, in bits per second, such as 500kbit, 100Mbit or
-    /// 1Gbit. The link's buffer has the size of one round trip of data, at least of 50 ms. Default:
-    /// no limit.
+    /// 1Gbit. The link's buffer holds the data of one round trip, and at least the data of 50 ms.
+    /// Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 13),
