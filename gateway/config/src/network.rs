@@ -200,7 +200,7 @@ fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     if config.workers.is_some_and(|workers| workers != queues) {
         let problem = format!(
-            "a gateway with a network must have as many workers as network.queues, which is {queues}, so that no flow is reordered"
+            "must equal network.queues, which is {queues}: each queue has its own worker, so that no flow is reordered"
         );
         return Err(ConfigError::field("workers", problem));
     }

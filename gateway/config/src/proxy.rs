@@ -49,7 +49,9 @@ pub enum ProxyScheme {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     /// Unknown scheme.
-    #[error("not http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none")]
+    #[error(
+        "not a proxy: expected http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none"
+    )]
     Scheme,
     /// Invalid address.
     #[error("its address is not HOST:PORT, such as proxy.example.com:3128")]

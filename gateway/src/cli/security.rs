@@ -126,11 +126,13 @@ impl SecurityArgs {
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--security none|mtls|noise|tls is required; with none, anyone on the path can read and change the traffic".to_owned());
+                return Err("--security none|mtls|noise|tls is required. With none, anyone on the path can read and change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
-            return Err("--security: an option does not belong to this mode; --tls-certificate, --tls-key and --tls-ca belong to mtls and tls, --noise-... to noise, --peer to mtls and noise, --tls-server-name and --allow-anonymous to tls, --ssh-... to ssh".to_owned());
+            return Err("--security: an option does not belong to this mode. Options of mtls: --tls-certificate, --tls-key, --tls-ca, --peer. \
+                 Options of tls: --tls-certificate, --tls-key, --tls-ca, --tls-server-name, --allow-anonymous. \
+                 Options of noise: --noise-..., --peer. Options of ssh: --ssh-...".to_owned());
         }
         Ok(match mode {
             Mode::Tls => {
@@ -142,7 +144,7 @@ impl SecurityArgs {
                     ),
                 };
                 if role == Role::Exit && !self.allow_anonymous {
-                    return Err("--security tls does not authenticate entries, so every client that reaches the port may use all allowed targets; add --allow-anonymous to confirm that".to_owned());
+                    return Err("--security tls does not authenticate entries, so every client that reaches the port may use all allowed targets; to confirm this, add --allow-anonymous".to_owned());
                 }
                 Security::ServerTls(ServerTls {
                     certificate,

@@ -363,7 +363,9 @@ async fn log_in(
         }
     };
     let Some(key) = keys.private.first().cloned().map(Arc::new) else {
-        return Err(denied("no key to log in with is configured".to_owned()));
+        return Err(denied(
+            "no private key for the login is configured: set security.key (--ssh-key)".to_owned(),
+        ));
     };
     let user = keys.user.clone();
     let print = key.fingerprint(russh::keys::HashAlg::Sha256);

@@ -186,7 +186,9 @@ pub enum OpenError {
         receive_budget: u64,
     },
     /// The peer does not support the announcement of clients to targets.
-    #[error("the peer does not announce clients to its targets")]
+    #[error(
+        "the peer cannot send the client's address to the target: update the peer, or remove proxyProtocol.send"
+    )]
     NoSources,
     /// The target does not fit an OPEN.
     #[error("the target has {length} bytes, expected at most {TARGET_LENGTH_MAX}")]
