@@ -8,8 +8,8 @@ use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, Serv
 /// The mode, and the files that the mode requires.
 #[derive(Debug, Args)]
 pub(super) struct SecurityArgs {
-    /// Carrier security; must be the same on both ends. [default: ssh with --protocol ssh;
-    /// none with --connect-command or --stdio; otherwise required]
+    /// Security of the carriers. Both ends must have the same mode. [default: ssh with --protocol
+    /// ssh; none with --connect-command or --stdio; otherwise required]
     #[arg(long = "security", value_enum)]
     mode: Option<Mode>,
     /// An identity that the peer may have (repeatable). With mtls, a name in the peer's
