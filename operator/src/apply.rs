@@ -55,9 +55,9 @@ pub enum ApplyError {
     },
     /// The change concerns an immutable field, and the operator does not replace the object.
     #[error(
-        "{kind} {name} cannot be changed in place, and a new {kind} gets another address or port: \
-         delete {kind} {name} when an interruption is acceptable, and the operator creates it again \
-         (refusal of the API server: {refusal})"
+        "{kind} {name} cannot be changed in place (refusal of the API server: {refusal}). When an \
+         interruption is acceptable, delete {kind} {name}. The operator then creates a new {kind}, \
+         which gets another address or port"
     )]
     Immutable {
         /// Kind of the object.
