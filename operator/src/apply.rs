@@ -55,9 +55,9 @@ pub enum ApplyError {
     },
     /// The change concerns an immutable field, and the operator does not replace the object.
     #[error(
-        "{kind} {name} cannot be changed in place (refusal of the API server: {refusal}). When an \
-         interruption is acceptable, delete {kind} {name}. The operator then creates a new {kind}, \
-         which gets another address or port"
+        "{kind} {name} cannot be changed in place: delete {kind} {name} when an interruption is \
+         acceptable. The operator then creates a new {kind}, which gets another address or port \
+         (refusal of the API server: {refusal})"
     )]
     Immutable {
         /// Kind of the object.
