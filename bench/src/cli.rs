@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Mux protocols, each with its own tunnel.
     #[arg(long, value_delimiter = ',', default_value = "Native")]
     pub protocols: Vec<String>,
-    /// Time of a run, warm-up included; whole seconds.
+    /// Duration of a run in whole seconds, warm-up included.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub duration: Duration,
     /// Warm-up at the start of a run, whose bytes are not counted; whole seconds.

@@ -221,8 +221,8 @@ pub struct JoinedStatus {
     /// When the bundle expires. The entry receives a newer bundle through the tunnel after two
     /// thirds of this bundle's lifetime.
     pub expires: Time,
-    /// Whether the bundle in use is newer than the copy, because the entry received it through the
-    /// tunnel.
+    /// Whether the entry received a newer bundle through the tunnel, and uses that bundle instead
+    /// of the copy.
     pub renewed: bool,
 }
 

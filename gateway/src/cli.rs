@@ -164,7 +164,8 @@ struct RendezvousArgs {
     /// Serve /healthz, /readyz, /metrics and /status on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
-    /// Event loops, 1..=64 [default: one per core].
+    /// Number of workers, 1..=64. Each worker is a thread with its own event loop [default: one per
+    /// core].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
     #[command(flatten)]
@@ -199,7 +200,8 @@ struct Common {
     /// wss://, otherwise none].
     #[arg(long, value_name = "http://HOST:PORT|none")]
     proxy: Option<String>,
-    /// Event loops that share the streams, 1..=64 [default: one per core; one for a JMUX entry].
+    /// Number of workers, 1..=64. Each worker is a thread with its own event loop, and the workers
+    /// share the streams [default: one per core; one for a JMUX entry].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
     /// Reset a stream after this number of seconds without a byte in either direction; 0: never.
@@ -241,8 +243,8 @@ struct ExitArgs {
         conflicts_with = "rendezvous"
     )]
     listen: Option<String>,
-    /// An origin of web pages whose browsers may open carriers at ws:// or wss://, such as
-    /// `https://app.example.com` (repeatable; default: no browser may).
+    /// An origin whose web pages may open carriers at ws:// or wss://, such as
+    /// `https://app.example.com` (repeatable; default: no origin).
     #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "listen")]
     allow_origin: Vec<String>,
     /// A network of load balancers in front of --listen (repeatable). Connections from this network

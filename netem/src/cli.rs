@@ -99,7 +99,7 @@ pub struct RunArgs {
     /// File for the report.
     #[arg(long, default_value = "/run/muxwan/report.json")]
     pub report: PathBuf,
-    /// File that also gets the last message, if the file exists and is writable.
+    /// File to which muxwan also writes its last message, if the file exists and is writable.
     #[arg(long, default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,
 }

@@ -48,7 +48,7 @@ pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
         return Ok(());
     }
     let problem = if config.role != Role::Entry {
-        "only an entry starts a command for its carriers".to_owned()
+        "only an entry starts a command for its carriers: remove the field".to_owned()
     } else if words[0].is_empty() {
         "has no program: its first word is empty".to_owned()
     } else if words.len() > COMMAND_WORDS_MAX {

@@ -256,7 +256,7 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         .iter()
         .find(|(_, is_there)| *is_there && config.role != Role::Exit)
     {
-        let problem = "only an exit has several entries";
+        let problem = "only an exit has several entries: remove the field";
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
     if network.peers.len() > NETWORK_PEERS_MAX {
@@ -300,7 +300,7 @@ fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
     for (field, rules) in [("allow", &network.allow), ("deny", &network.deny)] {
         let field = format!("network.{field}");
         if !rules.is_empty() && config.role != Role::Exit {
-            let problem = "only an exit has rules for packets";
+            let problem = "only an exit has rules for packets: remove the field";
             return Err(ConfigError::field(field, problem));
         }
         if rules.len() > RULES_MAX {

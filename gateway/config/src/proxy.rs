@@ -192,9 +192,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     let exits = [&config.connect, &config.connect_fallback];
     let problem = if config.connect.is_none() {
-        "only a gateway with connect can use a proxy"
+        "only a gateway with connect can use a proxy: remove the field"
     } else if exits.into_iter().any(|exits| has_unix(exits.as_deref())) {
-        "a proxy cannot connect to a Unix socket"
+        "a proxy cannot connect to a Unix socket: remove the field, or set HOST:PORT in connect"
     } else {
         return Ok(());
     };

@@ -184,7 +184,7 @@ fn has_host(config: &Config) -> bool {
 
 fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigError> {
     let problem = if config.role != Role::Exit {
-        "only an exit has a listener for SSH"
+        "only an exit has a listener for SSH: remove the field"
     } else if config.protocol == Protocol::Ssh {
         "with protocol SSH, listen already accepts SSH carriers: remove the field"
     } else if config.is_stdio() {

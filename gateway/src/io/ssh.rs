@@ -382,7 +382,7 @@ async fn log_in(
     };
     if !answer.map_err(failed)?.success() {
         let text = format!(
-            "the host refuses the user {:?} with the key {print}",
+            "the host refuses the user {:?} with the key {print}: check that the host lists the key for this user",
             keys.user
         );
         return Err(denied(text));
