@@ -35,7 +35,8 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
     ),
 ];
 
-/// Emulates a WAN in this network namespace, for tests: delay, jitter, loss and rate, one way.
+/// Emulates the delay, jitter, loss and rate of a WAN in this network namespace, in one direction,
+/// for tests.
 #[derive(Debug, Parser)]
 #[command(name = "muxwan", version, about)]
 pub struct Cli {

@@ -89,7 +89,7 @@ pub struct RunArgs {
     /// The operator's ServiceAccount.
     #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
     pub service_account: String,
-    /// Secret of --namespace with the seed of all certificate authorities.
+    /// Name of the Secret in --namespace with the seed of all certificate authorities.
     #[arg(long, env = "CA_SECRET", default_value = "muxtunnel-ca")]
     pub ca_secret: String,
     /// Trust domain in the SPIFFE IDs of gateways.

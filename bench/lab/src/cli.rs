@@ -34,8 +34,8 @@ pub(crate) const MET: u8 = 0;
 /// status.
 pub(crate) const MISSED: u8 = 1;
 
-/// Measures the data plane alone, and compares it with a direct connection, plain relays and
-/// installed peers.
+/// Measures the data plane alone, and compares it with a direct connection, plain relays and other
+/// installed tunnel programs.
 #[derive(Debug, Parser)]
 #[command(
     name = "muxlab",

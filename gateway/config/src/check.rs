@@ -120,7 +120,7 @@ impl Config {
         } else if self.role != Role::Entry {
             "only an entry dials carriers: remove the field"
         } else if !self.protocol.can().several_carriers {
-            "protocol Jmux has one carrier per session"
+            "protocol Jmux has one carrier per session: remove the field"
         } else if !self.resume && self.protocol.can().resume {
             "several carriers per session need resume: true"
         } else {
@@ -157,7 +157,7 @@ impl Config {
             Some(index) if !self.protocol.can().source => Err(ConfigError::field(
                 format!("forwards[{index}].proxyProtocol.send"),
                 format!(
-                    "protocol {} cannot send the client's address to the exit",
+                    "protocol {} cannot send the client's address to the exit: remove the field",
                     self.protocol.can().name
                 ),
             )),

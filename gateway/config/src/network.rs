@@ -165,7 +165,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         Err(ConfigError::field(field, problem))
     };
     if config.role == Role::Rendezvous {
-        return wrong("", "a rendezvous carries no IP packets".to_owned());
+        return wrong(
+            "",
+            "a rendezvous carries no IP packets: remove the field".to_owned(),
+        );
     }
     if !can.packets {
         let problem = format!(

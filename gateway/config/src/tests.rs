@@ -215,7 +215,7 @@ fn bad_fields_are_named_by_path() {
         (
             "listen: 0.0.0.0:8080",
             "listen: 0.0.0.0:8080\n  proxyProtocol: {send: true}",
-            "forwards[0].proxyProtocol.send: protocol Jmux cannot send the client's address to the exit",
+            "forwards[0].proxyProtocol.send: protocol Jmux cannot send the client's address to the exit: remove the field",
         ),
         (
             "listen: 0.0.0.0:8080",

@@ -216,7 +216,7 @@ pub enum SessionError {
         problem: String,
     },
     /// No hello arrived in time.
-    #[error("the peer sent no hello in time; does it use the same protocol?")]
+    #[error("the peer sent no hello in time; does the peer use the same protocol?")]
     HelloTimeout,
     /// The session had no carrier for too long, or the peer did not report the bytes that it
     /// received on a lost carrier.
