@@ -59,7 +59,7 @@ pub struct MuxBenchmarkSpec {
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     #[x_kube(validation = rules::delays_bounded())]
     pub delays: Vec<Duration>,
-    /// Tunings of the gateways and of the direct path.
+    /// Sysctl profiles of the gateways and of the direct path. The benchmark measures each profile.
     #[serde(default = "tunings")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub tunings: Vec<Profile>,
@@ -136,10 +136,10 @@ fn rounds() -> i32 {
 pub struct BenchmarkTunnel {
     /// The connections between the gateways.
     pub carrier: BenchmarkCarrier,
-    /// Settings of the gateways where streams enter.
+    /// Settings of the entry gateways, which dial carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Gateway>,
-    /// Settings of the gateways where targets are dialled.
+    /// Settings of the exit gateways, which accept carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
 }

@@ -51,13 +51,13 @@ pub struct Carrier {
     /// each other. This field replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
-    /// Carriers are WebSocket connections, for networks that pass only HTTP. Both sides must have
+    /// Makes carriers WebSocket connections, for networks that pass only HTTP. Both sides must have
     /// the same `path`. Default: TCP connections. With protocol Auto, carriers use WebSocket only
     /// if the network blocks the other transports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the
-    /// congestion. With other protocols, the kernel does. Default: Auto.
+    /// congestion. With other protocols, the kernel controls the congestion. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// The number of carriers of each session. Each worker of an entry has a session. Not permitted

@@ -80,7 +80,7 @@ pub struct IssuerRef {
         regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Issuer (in the tunnel's namespace) or ClusterIssuer.
+    /// Kind of the issuer: Issuer (in the tunnel's namespace) or ClusterIssuer.
     #[serde(default = "issuer_kind")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Z][A-Za-z0-9]*$"))]
     pub kind: String,

@@ -82,10 +82,10 @@ pub struct MuxTunnelSpec {
     #[serde(default)]
     #[x_kube(validation = rules::side_immutable())]
     pub side: Side,
-    /// Settings of the gateways where streams enter.
+    /// Settings of the entry gateways, which dial carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Gateway>,
-    /// Settings of the gateways where targets are dialled.
+    /// Settings of the exit gateways, which accept carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
     /// Side Rendezvous: settings of the gateway that connects entries and exits.

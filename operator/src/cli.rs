@@ -48,7 +48,7 @@ pub struct RunArgs {
     /// Image of benchmarks.
     #[arg(long, env = "BENCH_IMAGE")]
     pub bench_image: String,
-    /// Pull policy of all pods that the operator creates.
+    /// Image pull policy of all pods that the operator creates.
     #[arg(long, env = "IMAGE_PULL_POLICY", default_value = "IfNotPresent",
           value_parser = ["Always", "IfNotPresent", "Never"])]
     pub image_pull_policy: String,

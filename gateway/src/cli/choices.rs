@@ -27,7 +27,8 @@ pub(super) enum ProtocolArg {
 pub(super) enum TransportArg {
     /// TCP; WebSocket or a Unix socket if --connect and --listen specify one.
     Tcp,
-    /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
+    /// KCP over UDP, for paths that lose packets. The port of --listen is then a UDP port. Needs
+    /// protocol native.
     Kcp,
     /// The fastest transport that the path permits: TCP, KCP or, if configured, WebSocket.
     Auto,

@@ -300,7 +300,7 @@ impl Rendezvous {
             _ = ends(&tcp) => return Ok(()),
         };
         let Ok(Ok(attendant)) = met else {
-            let text = "the exit registered under the name did not connect within 5 s: see its log";
+            let text = "the exit registered under the name did not connect within 5 s: read the exit's log";
             self.report(peer, name, Code::MeetingRefused, text);
             refuse(&mut tcp, Reason::TimedOut, text).await;
             return Ok(());

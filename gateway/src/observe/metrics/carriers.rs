@@ -56,7 +56,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_congestion_control",
-                "1: the carrier uses the congestion control of the label algorithm",
+                "1: the carrier uses the congestion control that the label algorithm names",
             ),
             carriers.iter().filter(|c| has_path(c)).map(|c| {
                 let algorithm = ("algorithm", c.congestion_control.as_str());

@@ -143,7 +143,7 @@ impl StreamIo {
     /// Returns the connection since no peer took the open, unless bytes of the connection are lost.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
-            let text = "the exit shuts down, and the bytes sent to it were not retained";
+            let text = "the exit shuts down, and this gateway did not retain the bytes that it sent to the exit";
             return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
         }
         self.life.give_back();
