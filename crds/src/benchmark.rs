@@ -189,7 +189,8 @@ pub enum Tool {
     Iperf2,
 }
 
-/// A path of the traffic.
+/// A path of the traffic. Direct: from client to server without a tunnel. Tunnel: through the
+/// tunnel. Network: as IP packets through the interfaces of the gateways.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]

@@ -24,7 +24,10 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::join_has_its_own_security()
 )]
 pub struct Carrier {
-    /// The mux protocol on the carriers. Both sides must have the same value.
+    /// The mux protocol on the carriers. Both sides must have the same value. Native: MuxTunnel's
+    /// own protocol. Auto: Native, over the transport that the entry selects. QUIC: QUIC over UDP
+    /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream, also
+    /// with other proxies. HBONE: with a proxy of an Istio mesh. Jmux: with jetsocat.
     #[serde(default)]
     pub protocol: Protocol,
     /// The transport below the mux protocol. Both sides must have the same value. Not permitted
@@ -133,7 +136,9 @@ pub struct Pool {
     pub max: Option<u8>,
 }
 
-/// The mux protocol of carriers.
+/// The mux protocol of carriers. Native: MuxTunnel's own protocol. Auto: Native, over the transport
+/// that the entry selects. QUIC: QUIC over UDP. HTTP2 and HTTP3: a CONNECT request for each stream.
+/// HBONE: the tunnel protocol of Istio's proxies. Jmux: the protocol of jetsocat.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
@@ -165,7 +170,9 @@ pub enum Protocol {
     Auto,
 }
 
-/// The transport of carriers.
+/// The transport of carriers. Both sides must have the same value. TCP: TCP connections. KCP: KCP
+/// over UDP, for paths that lose packets, with protocol Native. Not permitted with protocols QUIC,
+/// HTTP3 and Auto. Default: TCP.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
     /// TCP connections.
@@ -177,7 +184,9 @@ pub enum Transport {
     Kcp,
 }
 
-/// Congestion control of carriers.
+/// Congestion control of carriers. Auto: the gateway selects the congestion control from
+/// measurements of the path. Cubic: reduces the rate after packet loss. Bbr: sets the rate by the
+/// measured bandwidth and round-trip time. The nodes' kernels must support Bbr. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CongestionControl {
     /// The gateway selects the congestion control from measurements of the path.

@@ -54,7 +54,9 @@ pub struct Forward {
     pub limits: Option<ForwardLimits>,
 }
 
-/// The direction in which the streams of a forward are opened.
+/// The direction in which the streams of a forward are opened. EntryToExit: entries listen, and
+/// exits dial the target. ExitToEntry: exits listen, and entries dial the target. ExitToEntry needs
+/// `carrier.protocol` Native, HTTP2, QUIC or Auto. Default: EntryToExit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ForwardDirection {
     /// Entry gateways listen, and exit gateways dial the target.
@@ -65,7 +67,9 @@ pub enum ForwardDirection {
     ExitToEntry,
 }
 
-/// The priority of streams that share carriers.
+/// The priority of streams that share carriers. Auto: new streams and streams that send little data
+/// go first. Interactive: streams go ahead of bulk streams, even if they send much data. Bulk:
+/// streams go last. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
     /// New streams and streams that send little data go first. Examples are shells and the requests
@@ -113,7 +117,9 @@ pub struct Listen {
     /// 64001 are reserved.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
-    /// The protocol of clients.
+    /// The protocol of clients. Tcp: each connection is one stream to the target. Socks5: SOCKS5
+    /// with the command CONNECT. HttpConnect: an HTTP proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP
+    /// on one port.
     #[serde(default)]
     pub protocol: ListenProtocol,
     /// The clients that the gateways' NetworkPolicy admits, if the cluster's network enforces

@@ -18,8 +18,10 @@ use crate::rules;
     validation = rules::keys_are_somewhere("exit")
 )]
 pub struct Security {
-    /// With MutualTls and without `entry`, `exit` and `issuerRef`, the operator issues and renews
-    /// the certificates. The authorities that sign these certificates belong to this tunnel alone.
+    /// None: no encryption and no authentication. MutualTls: TLS 1.3 with a certificate on both
+    /// sides. Noise: Noise with static keys. With MutualTls and without `entry`, `exit` and
+    /// `issuerRef`, the operator issues and renews the certificates. The authorities that sign
+    /// these certificates belong to this tunnel alone.
     #[serde(default)]
     pub mode: SecurityMode,
     /// Mode MutualTls: the issuer of cert-manager that issues the certificates, instead of the

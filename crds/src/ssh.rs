@@ -54,7 +54,7 @@ pub struct ExitSsh {
     pub service: Option<GatewayService>,
 }
 
-/// A kind of host key.
+/// A kind of host key. ECDSA is for clients that do not support Ed25519.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]
@@ -66,7 +66,8 @@ pub enum SshHostKey {
     Ecdsa,
 }
 
-/// Credentials of ssh users.
+/// Credentials of ssh users. AuthorizedKeys: public keys of users. TrustedUserCAKeys: authorities
+/// that sign the certificates of users.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]
