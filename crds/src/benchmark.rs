@@ -28,8 +28,8 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
     printcolumn(name = "Failed", type_ = "string", json_path = ".status.conditions[?(@.type==\"Failed\")].status", description = "Some cells were not measured"),
     printcolumn(name = "Cells", type_ = "string", json_path = ".status.progress", description = "Finished cells and all cells, such as 7/24"),
     printcolumn(name = "Environment", type_ = "string", json_path = ".status.environment", description = "The environment that is measured now"),
-    printcolumn(name = "Best", type_ = "number", json_path = ".status.summary.bestRatio", description = "Best ratio of the tunnel's throughput to the direct path's", priority = "1"),
-    printcolumn(name = "Worst", type_ = "number", json_path = ".status.summary.worstRatio", description = "Worst ratio of the tunnel's throughput to the direct path's", priority = "1"),
+    printcolumn(name = "Best", type_ = "number", json_path = ".status.summary.bestRatio", description = "Highest ratio of the tunnel's throughput to the throughput of the direct path", priority = "1"),
+    printcolumn(name = "Worst", type_ = "number", json_path = ".status.summary.worstRatio", description = "Lowest ratio of the tunnel's throughput to the throughput of the direct path", priority = "1"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

@@ -241,7 +241,8 @@ struct Line<'a> {
 /// The table: a line for each figure.
 fn table(lines: &[Line<'_>], pairs: u32) -> String {
     let mut text = format!(
-        "\nratios of this build to the other build, median of {pairs} pairs (95 % interval); above 1, this build is faster or costs less; a target is met if the interval reaches {RATIO_MIN}\n"
+        "\nratios of this build to the other build, median of {pairs} pairs (95 % interval); above 1, this build is \
+         faster or costs less; a target is met if the interval reaches {RATIO_MIN}\n"
     );
     for line in lines {
         let name = format!(

@@ -126,7 +126,8 @@ impl SecurityArgs {
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--security none|mtls|noise|tls is required. With none, anyone on the path can read and change the traffic".to_owned());
+                return Err("--security none|mtls|noise|tls is required. With none, anyone on the path can read and \
+                     change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
@@ -144,7 +145,8 @@ impl SecurityArgs {
                     ),
                 };
                 if role == Role::Exit && !self.allow_anonymous {
-                    return Err("--security tls does not authenticate entries, so every client that reaches the port may use all allowed targets; to confirm this, add --allow-anonymous".to_owned());
+                    return Err("--security tls does not authenticate entries, so every client that reaches the port \
+                         may use all allowed targets; to confirm this, add --allow-anonymous".to_owned());
                 }
                 Security::ServerTls(ServerTls {
                     certificate,

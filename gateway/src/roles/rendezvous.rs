@@ -355,7 +355,8 @@ impl Rendezvous {
     }
 }
 
-const NOT_PROVED: &str = "the name is unknown, or the secret for this role is wrong: compare both with the secrets of the rendezvous";
+const NOT_PROVED: &str = "the name is unknown, or the secret for this role is wrong: compare both with the secrets \
+     of the rendezvous";
 
 /// A leaf that failed to authenticate.
 struct HandshakeError {

@@ -134,7 +134,10 @@ impl SeedKeeper {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(self.unavailable("was changed by another client at each attempt to store the seed; find the client that changes the Secret"))
+        Err(self.unavailable(
+            "was changed by another client at each attempt to store the seed; find the client that \
+             changes the Secret",
+        ))
     }
 
     fn unavailable(&self, what: &str) -> SeedError {

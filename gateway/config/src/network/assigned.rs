@@ -70,7 +70,8 @@ pub fn check_network_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), Co
             other.is_some_and(|other| other.max_prefix_len() == prefix.max_prefix_len())
         };
         if pools[..index].iter().any(is_same) {
-            return wrong("is a second pool of the same IP version: list at most one IPv4 network and one IPv6 network".to_owned());
+            return wrong("is a second pool of the same IP version: list at most one IPv4 network and one IPv6 \
+                 network".to_owned());
         }
         let most = prefix.max_prefix_len() - 2;
         if prefix.prefix_len() > most {

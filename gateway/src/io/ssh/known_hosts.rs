@@ -112,10 +112,12 @@ fn unknown(name: &str, key: &PublicKey, has_others: bool) -> String {
     let print = key.fingerprint(HashAlg::Sha256);
     match has_others {
         true => format!(
-            "{name} has the key {print}, but knownHosts has another key: if the host's key was changed on purpose, update knownHosts"
+            "{name} has the key {print}, but knownHosts has another key: if the host's key was changed on purpose, \
+             update knownHosts"
         ),
         false => format!(
-            "{name} is not in knownHosts; its key is {print}: compare the key with the host's key, and add it to knownHosts"
+            "{name} is not in knownHosts; its key is {print}: compare the key with the host's key, and add it to \
+             knownHosts"
         ),
     }
 }
