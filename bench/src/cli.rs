@@ -73,10 +73,10 @@ pub struct RunArgs {
     /// Mux protocols, each with its own tunnel.
     #[arg(long, value_delimiter = ',', default_value = "Native")]
     pub protocols: Vec<String>,
-    /// Time of a run, warm-up included; whole seconds.
+    /// Duration of a run in whole seconds, warm-up included.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub duration: Duration,
-    /// Time at the start of a run whose bytes are not counted; whole seconds.
+    /// Warm-up at the start of a run, whose bytes are not counted; whole seconds.
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub warm_up: Duration,
     /// Number of runs of each cell.
@@ -91,7 +91,8 @@ pub struct RunArgs {
     /// File with the bearer token that runner and agents share.
     #[arg(long)]
     pub token_file: PathBuf,
-    /// File with the SHA-256, in hexadecimal, of the operator's bearer token; read at each request.
+    /// File with the SHA-256 of the operator's bearer token, in hexadecimal. The runner reads the
+    /// file at each request.
     #[arg(long)]
     pub operator_hash_file: PathBuf,
     /// Greatest time to wait for each environment.

@@ -146,8 +146,8 @@ pub struct CheckArgs {
     /// Check only this category; repeatable.
     #[arg(long, value_enum, value_name = "CATEGORY")]
     pub only: Vec<Category>,
-    /// Test on each node, but on at most 32 nodes, which sysctls, WAN emulation and devices work.
-    /// The test creates short-lived pods in the namespace.
+    /// Test which sysctls and devices work on the nodes, and whether WAN emulation works, on at
+    /// most 32 nodes. The test creates short-lived pods in the namespace.
     #[arg(long)]
     pub probe: bool,
     /// With --probe: the image of gateways [default: the image that the installed operator uses].

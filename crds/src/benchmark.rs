@@ -28,8 +28,8 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
     printcolumn(name = "Failed", type_ = "string", json_path = ".status.conditions[?(@.type==\"Failed\")].status", description = "Some cells were not measured"),
     printcolumn(name = "Cells", type_ = "string", json_path = ".status.progress", description = "Finished cells and all cells, such as 7/24"),
     printcolumn(name = "Environment", type_ = "string", json_path = ".status.environment", description = "The environment that is measured now"),
-    printcolumn(name = "Best", type_ = "number", json_path = ".status.summary.bestRatio", description = "Best ratio of the tunnel's throughput to the direct path's", priority = "1"),
-    printcolumn(name = "Worst", type_ = "number", json_path = ".status.summary.worstRatio", description = "Worst ratio of the tunnel's throughput to the direct path's", priority = "1"),
+    printcolumn(name = "Best", type_ = "number", json_path = ".status.summary.bestRatio", description = "Highest ratio of the tunnel's throughput to the throughput of the direct path", priority = "1"),
+    printcolumn(name = "Worst", type_ = "number", json_path = ".status.summary.worstRatio", description = "Lowest ratio of the tunnel's throughput to the throughput of the direct path", priority = "1"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -59,18 +59,19 @@ pub struct MuxBenchmarkSpec {
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     #[x_kube(validation = rules::delays_bounded())]
     pub delays: Vec<Duration>,
-    /// Tunings of the gateways and of the direct path.
+    /// Sysctl profiles of the gateways and of the direct path. The benchmark measures each profile.
     #[serde(default = "tunings")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub tunings: Vec<Profile>,
-    /// The paths that are measured. Network needs one of the protocols Native, Auto and QUIC in
-    /// `protocols`, the chart's value `network.enabled`, and the Pod Security level `privileged`.
+    /// The paths that are measured. Path Network needs exactly one of the protocols Native, Auto
+    /// and QUIC in `protocols`. The path also needs the chart's value `network.enabled`, and a
+    /// namespace with the Pod Security level `privileged`.
     #[serde(default = "paths")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
     /// Mux protocols. Each protocol has its own tunnel. All tunnels are compared with one direct
-    /// path. The path Network has an additional tunnel. Native and Auto exclude each other, because
-    /// both are named Native in the results.
+    /// path. The path Network has an additional tunnel. Do not list both Native and Auto, because
+    /// the results name both of them Native.
     #[serde(default = "protocols")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub protocols: Vec<Protocol>,
@@ -78,15 +79,16 @@ pub struct MuxBenchmarkSpec {
     #[serde(default = "duration")]
     #[x_kube(validation = rules::measurement_bounded())]
     pub duration: Duration,
-    /// Time at the start of each measurement. The figures exclude the data of this time.
+    /// Length of the warm-up at the start of each measurement. The figures exclude the bytes of the
+    /// warm-up.
     #[serde(default = "warm_up")]
     pub warm_up: Duration,
     /// Number of measurements of each cell. The figure of a cell is the median of its measurements.
     #[serde(default = "rounds")]
     #[schemars(range(min = 1, max = 9))]
     pub rounds: i32,
-    /// Settings of UDP datagrams. If `paths` contains Network, datagrams are measured on the
-    /// network and on the direct path.
+    /// Settings of UDP datagrams. Needs Network in `paths`. Datagrams are measured on the paths
+    /// Network and Direct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<BenchmarkUdp>,
     /// Seconds after the end of the Job until the Job and its log are deleted. Default: never. The
@@ -134,10 +136,10 @@ fn rounds() -> i32 {
 pub struct BenchmarkTunnel {
     /// The connections between the gateways.
     pub carrier: BenchmarkCarrier,
-    /// Settings of the gateways where streams enter.
+    /// Settings of the entry gateways, which dial carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Gateway>,
-    /// Settings of the gateways where targets are dialled.
+    /// Settings of the exit gateways, which accept carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
 }
@@ -153,11 +155,11 @@ pub struct BenchmarkCarrier {
     /// Congestion control of the carriers. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
-    /// Protocol Native: the number of carriers of each session. Each worker of an entry has a
-    /// session. Default: 1 to 4, or 1 if `resume` is false.
+    /// Protocols Native and Auto: the number of carriers of each session. Each worker of an entry
+    /// has a session. Default: 1 to 4, or 1 if `resume` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Protocol Native: whether streams survive the loss of their carrier. Default: true.
+    /// Protocols Native and Auto: whether streams survive the loss of their carrier. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
     /// Security of the carriers. Default: MutualTls, with certificates that the operator issues.
@@ -187,18 +189,21 @@ pub enum Tool {
     Iperf2,
 }
 
-/// A path of the traffic.
+/// A path of the traffic. Direct: from client to server without a tunnel. Tunnel: through the
+/// tunnel. Network: as IP packets through the interfaces of the gateways.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]
 pub enum Path {
-    /// From client to server without a tunnel, with the emulated delay and the gateways' sysctls.
+    /// The client connects to the server without a tunnel. The path has the emulated delay, and the
+    /// pods have the gateways' sysctls.
     Direct,
-    /// Through the tunnel. The pods of client and server have the kernel's default sysctls.
+    /// The client connects through the tunnel. The pods of client and server have the kernel's
+    /// default sysctls.
     Tunnel,
     /// As IP packets between the interface addresses of the entry and of the exit (`spec.network`
-    /// of a MuxTunnel). Client and server run in the pods of the gateways and have the gateways'
-    /// sysctls, because no other pod has a route to the interfaces.
+    /// of a MuxTunnel). Client and server run in the pods of the gateways, because no other pod has
+    /// a route to the interfaces. So client and server have the gateways' sysctls.
     Network,
 }
 
@@ -248,10 +253,12 @@ pub struct BenchmarkSummary {
     /// Number of cells by outcome.
     #[serde(default)]
     pub cells: BenchmarkCells,
-    /// Best ratio of the tunnel's throughput to the direct path's, of all cells.
+    /// Highest ratio of the tunnel's throughput to the throughput of the direct path, of all cells.
+    /// A ratio of 1 means equal throughput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_ratio: Option<f64>,
-    /// Worst ratio of the tunnel's throughput to the direct path's, of all cells.
+    /// Lowest ratio of the tunnel's throughput to the throughput of the direct path, of all cells.
+    /// A ratio of 1 means equal throughput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_ratio: Option<f64>,
 }

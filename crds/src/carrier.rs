@@ -24,18 +24,22 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::join_has_its_own_security()
 )]
 pub struct Carrier {
-    /// The mux protocol on the carriers. Both sides must have the same value.
+    /// The mux protocol on the carriers. Both sides must have the same value. Native: MuxTunnel's
+    /// own protocol. Auto: Native, over the transport that the entry selects. QUIC: QUIC over UDP
+    /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream, also
+    /// with other proxies. HBONE: with a proxy of an Istio mesh. Jmux: with jetsocat.
     #[serde(default)]
     pub protocol: Protocol,
-    /// The transport below the mux protocol. Both sides must have the same value. Not with
-    /// protocols QUIC and HTTP3, which use UDP, and not with Auto, which selects the transport.
+    /// The transport below the mux protocol. Both sides must have the same value. Not permitted
+    /// with protocols QUIC, HTTP3 and Auto: QUIC and HTTP3 use UDP, and Auto selects the transport.
     /// Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
-    /// Side Entry: `host:port` of the exit's carrier Service, or, with `webSocket`, of the Ingress
-    /// or proxy in front of it. It overrides the address in the bundle of `joinFrom`. Side Exit:
-    /// the address in the join bundle, which entries in other clusters dial. Its default is the
-    /// address of the Service, and its default port is the port of the Service.
+    /// Side Entry: `host:port` of the exit's carrier Service. With `webSocket`, `host:port` of the
+    /// Ingress or proxy in front of that Service. This address overrides the address in the bundle
+    /// of `joinFrom`. Side Exit: the address in the join bundle, which entries in other clusters
+    /// dial. Default: the address and port of the Service. A host without a port gets the port of
+    /// the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 260),
@@ -47,24 +51,24 @@ pub struct Carrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_from: Option<JoinFrom>,
     /// Sides Entry and Exit: the rendezvous that connects an entry and an exit which cannot dial
-    /// each other. It replaces `address`.
+    /// each other. This field replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
-    /// Carriers are WebSocket connections, for networks that pass only HTTP. Both sides must have
+    /// Makes carriers WebSocket connections, for networks that pass only HTTP. Both sides must have
     /// the same `path`. Default: TCP connections. With protocol Auto, carriers use WebSocket only
     /// if the network blocks the other transports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
-    /// Congestion control of the carriers. The kernel implements it, or the gateway with protocols
-    /// QUIC and HTTP3. Default: Auto.
+    /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the
+    /// congestion. With other protocols, the kernel controls the congestion. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
-    /// The number of carriers of each session. Each worker of an entry has a session. Not with
-    /// protocol Jmux. Default: 1 to 4, or 1 with transport KCP or if `resume` is false.
+    /// The number of carriers of each session. Each worker of an entry has a session. Not permitted
+    /// with protocol Jmux. Default: 1 to 4, or 1 with transport KCP or if `resume` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Protocol Native: whether streams survive the loss of their carrier. The gateway then retains
-    /// sent bytes until the other side acknowledges them. Default: true.
+    /// Protocols Native and Auto: whether streams survive the loss of their carrier. The gateway
+    /// then retains sent bytes until the other side acknowledges them. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
     /// Security of the carriers. Default: MutualTls, with certificates that the operator issues.
@@ -85,9 +89,10 @@ pub struct Meeting {
     /// The name that the exit registers at the rendezvous, and that the entry requests there.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[-_.a-z0-9]+$"))]
     pub name: String,
-    /// A Secret in the tunnel's namespace. Its key `secret` contains this side's secret for the
-    /// name: at least 16 bytes, the same as at the rendezvous. Entry and exit have different
-    /// secrets. A changed secret applies to new carriers.
+    /// A Secret in the tunnel's namespace. The key `secret` of this Secret contains this side's
+    /// secret for the name. The secret has at least 16 bytes, and equals the secret for this side
+    /// at the rendezvous. Entry and exit have different secrets. A changed secret applies to new
+    /// carriers.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)
@@ -131,7 +136,9 @@ pub struct Pool {
     pub max: Option<u8>,
 }
 
-/// The mux protocol of carriers.
+/// The mux protocol of carriers. Native: MuxTunnel's own protocol. Auto: Native, over the transport
+/// that the entry selects. QUIC: QUIC over UDP. HTTP2 and HTTP3: a CONNECT request for each stream.
+/// HBONE: the tunnel protocol of Istio's proxies. Jmux: the protocol of jetsocat.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
@@ -163,7 +170,9 @@ pub enum Protocol {
     Auto,
 }
 
-/// The transport of carriers.
+/// The transport of carriers. Both sides must have the same value. TCP: TCP connections. KCP: KCP
+/// over UDP, for paths that lose packets, with protocol Native. Not permitted with protocols QUIC,
+/// HTTP3 and Auto. Default: TCP.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
     /// TCP connections.
@@ -175,7 +184,9 @@ pub enum Transport {
     Kcp,
 }
 
-/// Congestion control of carriers.
+/// Congestion control of carriers. Auto: the gateway selects the congestion control from
+/// measurements of the path. Cubic: reduces the rate after packet loss. Bbr: sets the rate by the
+/// measured bandwidth and round-trip time. The nodes' kernels must support Bbr. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CongestionControl {
     /// The gateway selects the congestion control from measurements of the path.

@@ -33,52 +33,58 @@ pub struct Forward {
     /// The listening port and its clients.
     pub listen: Listen,
     /// The target: exactly one of `service` and `address`. Required with protocol Tcp. Optional
-    /// with Auto, for clients that do not name a target. Not permitted with Socks5 and HttpConnect,
-    /// whose clients name a target that `policy` must allow.
+    /// with Auto, for clients that name no target. Not permitted with Socks5 and HttpConnect: their
+    /// clients name the target, which `policy` must allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// The users that may connect. Only for protocols Socks5 and HttpConnect, and for Auto without
-    /// a target. Default: every client may connect.
+    /// The users that may connect. Permitted with protocols Socks5 and HttpConnect, and with Auto
+    /// without a target. Default: every client may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// PROXY headers, which contain the client's address: whether the gateway accepts them from
-    /// load balancers, and whether the gateway sends them to the target.
+    /// PROXY headers, which contain the client's address. The fields select whether the gateway
+    /// accepts these headers from load balancers, and whether it sends them to the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Priority over streams of other forwards on the same carriers. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Limits for all streams of the forward together. Each entry gateway applies them separately.
-    /// Default: no limit.
+    /// Limits for all streams of the forward together. Each entry gateway applies the limits to its
+    /// own streams. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ForwardLimits>,
 }
 
-/// The direction in which the streams of a forward are opened.
+/// The direction in which the streams of a forward are opened. EntryToExit: entries listen, and
+/// exits dial the target. ExitToEntry: exits listen, and entries dial the target. ExitToEntry needs
+/// `carrier.protocol` Native, HTTP2, QUIC or Auto. Default: EntryToExit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ForwardDirection {
     /// Entry gateways listen, and exit gateways dial the target.
     #[default]
     EntryToExit,
-    /// Exit gateways listen, and entry gateways dial the target. For targets that only entries can
-    /// reach.
+    /// Exit gateways listen, and entry gateways dial the target. Use this direction for targets
+    /// that only entries can reach.
     ExitToEntry,
 }
 
-/// The priority of streams that share carriers.
+/// The priority of streams that share carriers. Auto: new streams and streams that send little data
+/// go first. Interactive: streams go ahead of bulk streams, even if they send much data. Bulk:
+/// streams go last. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// The gateways transmit new streams and streams with little data first, such as shells,
-    /// requests and responses of databases.
+    /// New streams and streams that send little data go first. Examples are shells and the requests
+    /// and responses of databases.
     #[default]
     Auto,
-    /// The gateways transmit the streams of this forward first, even if they have much data.
+    /// The streams of this forward go ahead of bulk streams, even if they send much data. Streams
+    /// that send little data still go first.
     Interactive,
-    /// The gateways transmit the streams of this forward last, such as backups and copies.
+    /// The streams of this forward go last. Use this priority for backups and copies.
     Bulk,
 }
 
-/// Limits for all streams of a forward together. Each entry gateway applies them separately.
+/// Limits for all streams of a forward together. Each entry gateway applies the limits to its own
+/// streams.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardLimits {
@@ -87,8 +93,9 @@ pub struct ForwardLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub streams: Option<u32>,
-    /// Maximum number of new connections per second. After a pause, this number may arrive at once.
-    /// Connections beyond the limit are reset. Default: no limit.
+    /// Maximum number of new connections per second. After one second without new connections, this
+    /// number of connections may arrive at once. Connections beyond the limit are reset. Default:
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub opens_per_second: Option<u32>,
@@ -110,12 +117,14 @@ pub struct Listen {
     /// 64001 are reserved.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
-    /// The protocol of clients.
+    /// The protocol of clients. Tcp: each connection is one stream to the target. Socks5: SOCKS5
+    /// with the command CONNECT. HttpConnect: an HTTP proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP
+    /// on one port.
     #[serde(default)]
     pub protocol: ListenProtocol,
     /// The clients that the gateways' NetworkPolicy admits, if the cluster's network enforces
-    /// NetworkPolicies. Required unless the Service of the port is of type ClusterIP. Default: the
-    /// pods of the tunnel's namespace.
+    /// NetworkPolicies. Required if the Service of the port is of type NodePort or LoadBalancer.
+    /// Default: the pods of the tunnel's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<ListenFrom>,
 }
@@ -175,9 +184,9 @@ pub enum ListenProtocol {
 #[serde(rename_all = "camelCase")]
 pub struct Auth {
     /// The users and their passwords: a file of at most 64 KiB with a line `name:hash` for each
-    /// user, as `htpasswd -nB -C 10 NAME` prints it. Hashes are bcrypt of version 2y, 2b or 2a,
-    /// with cost 4 to 14. Passwords in plain text are accepted, with a warning in the gateways'
-    /// log. A changed file applies to new clients.
+    /// user, as `htpasswd -nB -C 10 NAME` prints the line. Hashes are bcrypt of version 2y, 2b or
+    /// 2a, with cost 4 to 14. The gateways also accept passwords in plain text, but write a warning
+    /// to their log. A changed file applies to new clients.
     pub users_secret: UsersSecret,
 }
 
@@ -204,8 +213,9 @@ pub struct UsersSecret {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyProtocol {
-    /// Whether each connection must begin with a PROXY header, which a load balancer sends. Set it
-    /// only if no other sender can reach the port, because any sender can claim any client address.
+    /// Whether each connection must begin with a PROXY header, which a load balancer sends. Set
+    /// this field only if no other sender can reach the port, because any sender can claim any
+    /// client address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept: bool,
     /// Whether the target receives a PROXY header (version 2) before the payload. Needs

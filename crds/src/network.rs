@@ -71,7 +71,8 @@ pub struct Network {
     /// leave the tunnel get the address of the gateway's pod, so hosts behind the gateway need no
     /// route back. Packets that enter the tunnel get the address of the interface
     /// (`entryAddresses`, `exitAddresses`). Hosts behind the entry can then open connections to
-    /// hosts behind the exit, but not the reverse. `snat` includes `forward`. Default: false.
+    /// hosts behind the exit. Hosts behind the exit cannot open connections to hosts behind the
+    /// entry. `snat` includes `forward`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub snat: bool,
     /// Side Exit: the networks of each entry. Without `peers` and `pool`, one entry at a time has
@@ -79,9 +80,9 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["identity"]))]
     pub peers: Vec<NetworkPeer>,
-    /// Side Exit: networks within `entryCIDRs` from which the exit assigns each entry an address,
-    /// at most one IPv4 network and one IPv6 network. The entry receives its address over its
-    /// session. `pool` needs `queues: 1`. Default: none.
+    /// Side Exit: networks from which the exit assigns each entry an address. Set at most one IPv4
+    /// network and one IPv6 network, both within `entryCIDRs`. The entry receives its address over
+    /// its session. `pool` needs `queues: 1`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 2),
@@ -89,20 +90,20 @@ pub struct Network {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub pool: Vec<String>,
-    /// DNS servers of the exit's side, which entries receive over their sessions. Not for side
-    /// Entry. Default: none.
+    /// DNS servers of the exit's side, which entries receive over their sessions. Not permitted on
+    /// side Entry. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
     /// Side Exit: whether entries may send packets to one another. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
-    /// Permitted destinations of packets from entries. Not for side Entry. Default: `exitCIDRs`,
-    /// and with `peersReachEachOther` also `entryCIDRs`.
+    /// Permitted destinations of packets from entries. Not permitted on side Entry. Default:
+    /// `exitCIDRs`, and with `peersReachEachOther` also `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub allow: Vec<NetworkRule>,
-    /// Forbidden destinations of packets from entries. These rules override `allow`. Not for side
-    /// Entry. Default: none.
+    /// Forbidden destinations of packets from entries. These rules override `allow`. Not permitted
+    /// on side Entry. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub deny: Vec<NetworkRule>,

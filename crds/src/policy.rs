@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::rules;
 
 /// The targets that exit gateways may dial in addition to the targets of forwards. The exit checks
-/// the address to which a name resolves. Loopback, link-local and multicast addresses and the API
-/// server's addresses need a rule whose network lies within these ranges.
+/// the address to which a name resolves. A loopback, link-local or multicast address needs a rule
+/// whose network lies within the loopback, link-local or multicast range. An address of the API
+/// server needs a rule with exactly this address. A rule with the name `localhost` permits
+/// loopback, and a rule with the name `kubernetes.default.svc` permits the address of the API
+/// server's Service.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
@@ -20,8 +23,8 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub deny: Vec<PolicyRule>,
-    /// Prefixes that the exit's network translates from IPv6 to IPv4 (NAT64, RFC 6052), of 32, 40,
-    /// 48, 56, 64 or 96 bits. An IPv6 address with such a prefix needs the same rule as the IPv4
+    /// IPv6 prefixes of 32, 40, 48, 56, 64 or 96 bits that the exit's network translates to IPv4
+    /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(

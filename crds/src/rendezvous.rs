@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{GatewayService, PodTemplate, rules};
 
-/// The gateway that connects entries and exits. It is always one pod, because two pods would not
-/// share the registered names.
+/// The gateway that connects entries and exits. This gateway is always one pod, because two pods
+/// would not share the registered names.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Rendezvous {
-    /// A Secret in the tunnel's namespace with the secrets of all names. Its key `names` has a line
-    /// `NAME EXIT-SECRET ENTRY-SECRET` for each name. A change applies to new connections; carriers
-    /// that are already joined continue.
+    /// A Secret in the tunnel's namespace with the secrets of all names. The key `names` of the
+    /// Secret has a line `NAME EXIT-SECRET ENTRY-SECRET` for each name. A change applies to new
+    /// connections. Carriers that are already joined continue.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)

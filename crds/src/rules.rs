@@ -341,7 +341,10 @@ pub(crate) fn native_measured(field: &str) -> Rule {
         format!(
             "!has(self.tunnel.carrier.{field}) || self.protocols.exists(p, p in ['Native', 'Auto'])"
         ),
-        format!("'tunnel.carrier.{field} needs protocol Native or Auto in protocols'"),
+        format!(
+            "'tunnel.carrier.{field} needs protocol Native or Auto in protocols: add one of them, or \
+             remove tunnel.carrier.{field}'"
+        ),
     )
 }
 
@@ -393,7 +396,7 @@ pub(crate) fn pool_needs_resume() -> Rule {
 pub(crate) fn pool_in_order() -> Rule {
     rule(
         "!has(self.max) || self.min <= self.max",
-        "'carrier.pool: min %d is more than max %d'.format([self.min, self.max])",
+        "'carrier.pool: min %d is more than max %d: lower min, or raise max'.format([self.min, self.max])",
     )
 }
 
@@ -415,7 +418,8 @@ pub(crate) fn replicas_or_autoscaling() -> Rule {
 pub(crate) fn autoscaling_in_order() -> Rule {
     rule(
         "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
-        "'autoscaling: minReplicas %d is more than maxReplicas %d'.format([self.minReplicas, self.maxReplicas])",
+        "'autoscaling: minReplicas %d is more than maxReplicas %d: lower minReplicas, or raise \
+         maxReplicas'.format([self.minReplicas, self.maxReplicas])",
     )
 }
 
@@ -449,21 +453,22 @@ pub(crate) fn timeout_bounded(field: &str) -> Rule {
 pub(crate) fn delay_bounded(field: &str) -> Rule {
     rule(
         "duration(self) <= duration('10s')",
-        format!("'{field} ' + self + ' is more than the maximum 10s'"),
+        format!("'{field} ' + self + ' is more than the maximum 10s: set a shorter delay'"),
     )
 }
 
 pub(crate) fn jitter_within_delay() -> Rule {
     rule(
         "!has(self.jitter) || duration(self.jitter) <= duration(self.delay)",
-        "'wan.jitter ' + self.jitter + ' is more than wan.delay ' + self.delay",
+        "'wan.jitter ' + self.jitter + ' is more than wan.delay ' + self.delay + ': set a smaller jitter'",
     )
 }
 
 pub(crate) fn delays_bounded() -> Rule {
     rule(
         "self.all(d, duration(d) <= duration('10s'))",
-        "'delay %s is more than the maximum 10s'.format([self.filter(d, duration(d) > duration('10s'))[0]])",
+        "'delay %s is more than the maximum 10s: set a shorter delay'\
+         .format([self.filter(d, duration(d) > duration('10s'))[0]])",
     )
 }
 
@@ -477,7 +482,7 @@ pub(crate) fn measurement_bounded() -> Rule {
 pub(crate) fn warm_up_shorter() -> Rule {
     rule(
         "duration(self.warmUp) < duration(self.duration)",
-        "'warmUp ' + self.warmUp + ' must be shorter than duration ' + self.duration + ', which includes it'",
+        "'warmUp ' + self.warmUp + ' must be shorter than duration ' + self.duration + ', which includes the warm-up'",
     )
 }
 

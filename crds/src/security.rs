@@ -18,8 +18,10 @@ use crate::rules;
     validation = rules::keys_are_somewhere("exit")
 )]
 pub struct Security {
-    /// With MutualTls and without `entry`, `exit` and `issuerRef`, the operator issues and renews
-    /// the certificates. Their authorities belong to this tunnel alone.
+    /// None: no encryption and no authentication. MutualTls: TLS 1.3 with a certificate on both
+    /// sides. Noise: Noise with static keys. With MutualTls and without `entry`, `exit` and
+    /// `issuerRef`, the operator issues and renews the certificates. The authorities that sign
+    /// these certificates belong to this tunnel alone.
     #[serde(default)]
     pub mode: SecurityMode,
     /// Mode MutualTls: the issuer of cert-manager that issues the certificates, instead of the
@@ -32,8 +34,8 @@ pub struct Security {
     /// Keys of the exit gateways, and the entries that they accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<SecurityEnd>,
-    /// Mode Noise: whether both ends also need a shared secret. The key `psk` of their Secrets
-    /// contains it.
+    /// Mode Noise: whether both ends also need a shared secret. The key `psk` of both Secrets
+    /// contains the shared secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pre_shared_key: bool,
 }
@@ -56,7 +58,8 @@ pub enum SecurityMode {
 pub struct SecurityEnd {
     /// The Secret with the keys, in the tunnel's namespace. MutualTls: `tls.crt`, `tls.key` and
     /// `ca.crt`, as cert-manager writes them. Noise: `private-key`, and `psk` with a shared secret.
-    /// Changed keys apply to new carriers. Required without `issuerRef`, not permitted with it.
+    /// Changed keys apply to new carriers. Required without `issuerRef`, and not permitted with
+    /// `issuerRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -64,7 +67,7 @@ pub struct SecurityEnd {
     )]
     pub secret_name: Option<String>,
     /// The peers that the gateways accept. MutualTls: DNS names, IP addresses and URIs. The peer's
-    /// certificate must contain at least one of them. Noise: public keys.
+    /// certificate must contain at least one of these names. Noise: public keys.
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$")), extend("x-kubernetes-list-type" = "set"))]
     pub peers: Vec<String>,
 }
@@ -79,7 +82,7 @@ pub struct IssuerRef {
         regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Issuer (in the tunnel's namespace) or ClusterIssuer.
+    /// Kind of the issuer: Issuer (in the tunnel's namespace) or ClusterIssuer.
     #[serde(default = "issuer_kind")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Z][A-Za-z0-9]*$"))]
     pub kind: String,

@@ -11,8 +11,8 @@ const fn default_port() -> u16 {
 }
 
 /// An additional port of exit gateways, at which users log in with ssh (`ssh -N -L`, `-D` and
-/// `-R`). It works with every protocol of carriers. Users may dial the same targets as an entry:
-/// the targets of forwards, and the targets that `policy` allows.
+/// `-R`). The port works with every protocol of carriers. Users may dial the same targets as an
+/// entry: the targets of forwards, and the targets that `policy` allows.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -45,7 +45,8 @@ pub struct ExitSsh {
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub logins: Vec<SshLogin>,
     /// The clients that the gateways' NetworkPolicy admits, as in `listen.from` of forwards.
-    /// Required unless `service` is of type ClusterIP. Default: the pods of the tunnel's namespace.
+    /// Required if `service` is of type NodePort or LoadBalancer. Default: the pods of the tunnel's
+    /// namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<ListenFrom>,
     /// The Service in front of the port.
@@ -53,7 +54,7 @@ pub struct ExitSsh {
     pub service: Option<GatewayService>,
 }
 
-/// A kind of host key.
+/// A kind of host key. ECDSA is for clients that do not support Ed25519.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]
@@ -65,7 +66,8 @@ pub enum SshHostKey {
     Ecdsa,
 }
 
-/// Credentials of ssh users.
+/// Credentials of ssh users. AuthorizedKeys: public keys of users. TrustedUserCAKeys: authorities
+/// that sign the certificates of users.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
 )]

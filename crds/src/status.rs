@@ -36,8 +36,8 @@ pub struct MuxTunnelStatus {
     /// The identities of the gateways, and the expiry of their certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<CertificatesStatus>,
-    /// The bottleneck of the direction with more traffic. It is written after at least two equal
-    /// observations in a row.
+    /// The bottleneck of the direction with more traffic. The operator writes a bottleneck after at
+    /// least two equal observations in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
     /// The IP packets of `spec.network`.
@@ -81,8 +81,9 @@ pub struct CarrierStatus {
     /// Carriers that are up.
     #[serde(default)]
     pub up: i32,
-    /// Median of the carriers' recent minimum round-trip times, which exclude time in queues. It is
-    /// rounded to two significant digits, and updated if it changes by more than 7 %.
+    /// Median of the carriers' recent minimum round-trip times, which exclude time in queues. The
+    /// operator rounds the median to two significant digits, and updates it if it changes by more
+    /// than 7 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
     /// Transports of the carriers, separated by commas, such as TCP or KCP,TCP.
@@ -95,8 +96,8 @@ pub struct CarrierStatus {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PacketStatus {
-    /// Number of sessions that carry packets, which the entry reports. On side Exit, the exit
-    /// reports this number.
+    /// Number of sessions that carry packets. The entry reports this number. On side Exit, the exit
+    /// reports the number.
     #[serde(default)]
     pub sessions: i32,
     /// Addresses that the exit has assigned to the entry.
@@ -156,8 +157,8 @@ impl CertificatesStatus {
     }
 }
 
-/// The last certificate that the operator issued. If the operator issued none, the certificate that
-/// the gateways report.
+/// The last certificate that the operator issued. If the operator issued no certificate, these
+/// fields describe the certificate that the gateways report.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
@@ -171,8 +172,8 @@ pub struct CertificateStatus {
     /// When the certificate was issued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Time>,
-    /// When the certificate expires. The operator renews a certificate that it issued after two
-    /// thirds of its lifetime.
+    /// When the certificate expires. If the operator issued the certificate, it renews the
+    /// certificate after two thirds of the lifetime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
     /// SHA-256 of the certificate (DER), in hexadecimal digits.
@@ -220,8 +221,8 @@ pub struct JoinedStatus {
     /// When the bundle expires. The entry receives a newer bundle through the tunnel after two
     /// thirds of this bundle's lifetime.
     pub expires: Time,
-    /// Whether the bundle in use is newer than the copy, because the entry received it through the
-    /// tunnel.
+    /// Whether the entry received a newer bundle through the tunnel, and uses that bundle instead
+    /// of the copy.
     pub renewed: bool,
 }
 

@@ -89,8 +89,9 @@ enum Command {
     /// Prints a script that completes muxgate's command line in a shell.
     #[command(after_help = help::COMPLETIONS)]
     Completions(Completions),
-    /// Prints the largest buffers that the kernel grants to UDP sockets on this host, in bytes.
-    /// Fails if these buffers are smaller than the buffers that QUIC and HTTP/3 carriers request.
+    /// Prints the size in bytes of the largest buffers that the kernel grants to UDP sockets on
+    /// this host. Fails if this size is smaller than the size that QUIC and HTTP/3 carriers
+    /// request.
     #[command(after_help = help::UDP_BUFFERS)]
     UdpBuffers,
     /// Creates or deletes the TUN interface of a gateway that runs without CAP_NET_ADMIN.
@@ -134,7 +135,7 @@ struct LeafArgs {
     /// The name of the exit at the rendezvous.
     #[arg(long, requires = "rendezvous")]
     name: Option<String>,
-    /// The file with the name's secret for this role, at least 16 bytes.
+    /// The file with the secret of the name for this role: at least 16 bytes.
     #[arg(long, value_name = "FILE", requires = "rendezvous")]
     secret_file: Option<String>,
 }
@@ -163,7 +164,8 @@ struct RendezvousArgs {
     /// Serve /healthz, /readyz, /metrics and /status on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
-    /// Event loops, 1..=64 [default: one per core].
+    /// Number of workers, 1..=64. Each worker is a thread with its own event loop [default: one per
+    /// core].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
     #[command(flatten)]
@@ -177,10 +179,10 @@ struct RendezvousArgs {
 /// Flags of entries and exits.
 #[derive(Debug, Args)]
 struct Common {
-    /// Mux protocol; must be the same on both ends.
+    /// Mux protocol. Both ends must have the same protocol.
     #[arg(long, value_enum, default_value = "native")]
     protocol: ProtocolArg,
-    /// Transport of the carriers; must be the same on both ends.
+    /// Transport of the carriers. Both ends must have the same transport.
     #[arg(long, value_enum, default_value = "tcp")]
     transport: TransportArg,
     #[command(flatten)]
@@ -198,21 +200,23 @@ struct Common {
     /// wss://, otherwise none].
     #[arg(long, value_name = "http://HOST:PORT|none")]
     proxy: Option<String>,
-    /// Event loops that share the streams, 1..=64 [default: one per core; one for a JMUX entry].
+    /// Number of workers, 1..=64. Each worker is a thread with its own event loop, and the workers
+    /// share the streams [default: one per core; one for a JMUX entry].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    /// Reset a stream after this long without a byte in either direction; 0: never.
+    /// Reset a stream after this number of seconds without a byte in either direction; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     idle_timeout: u32,
-    /// Reset a stream with one closed half after this long without a byte; 0: never.
+    /// Reset a stream with one closed direction after this number of seconds without a byte; 0:
+    /// never.
     #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
     half_open_timeout: u32,
-    /// With protocol native: end streams with their carrier, and retain no sent payload. The flag
-    /// applies to both ends if one end has it.
+    /// With protocol native: end streams with their carrier, and retain no sent payload. If one end
+    /// has this flag, the flag applies to both ends.
     #[arg(long)]
     no_resume: bool,
-    /// Copy payload even if the kernel could move it from socket to socket (splice). For kernels
-    /// whose splicing is broken, and for comparison.
+    /// Copy payload even if the kernel could move it from socket to socket (splice). Use this flag
+    /// on kernels whose splicing is broken, and to compare the performance.
     #[arg(long)]
     no_splice: bool,
     #[command(flatten)]
@@ -239,8 +243,8 @@ struct ExitArgs {
         conflicts_with = "rendezvous"
     )]
     listen: Option<String>,
-    /// An origin of web pages whose browsers may open carriers at ws:// or wss://, such as
-    /// `https://app.example.com` (repeatable; default: no browser may).
+    /// An origin whose web pages may open carriers at ws:// or wss://, such as
+    /// `https://app.example.com` (repeatable; default: no origin).
     #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "listen")]
     allow_origin: Vec<String>,
     /// A network of load balancers in front of --listen (repeatable). Connections from this network
@@ -261,12 +265,12 @@ struct ExitArgs {
     /// A target that entries must not dial, even if --allow matches it (repeatable).
     #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]|unix:/PATH")]
     deny: Vec<Rule>,
-    /// A NAT64 prefix of the network, other than 64:ff9b::/96 (repeatable). An address with the
-    /// prefix is protected like the IPv4 address in it.
+    /// A NAT64 prefix of the network, other than 64:ff9b::/96 (repeatable). An IPv6 address with
+    /// this prefix is protected like the IPv4 address that it contains.
     #[arg(long, value_name = "CIDR")]
     nat64_prefix: Vec<Cidr>,
     /// An address on which entries may request that the exit listens (repeatable; default: none).
-    /// ADDR defaults to 127.0.0.1. With a peer, the rule applies only to the entry of that
+    /// ADDR defaults to 127.0.0.1. With peer=IDENTITY, the rule applies only to the entry with that
     /// identity.
     #[arg(long, value_name = "[ADDR:]PORT[-PORT][,peer=IDENTITY]")]
     allow_listen: Vec<ListenRule>,
@@ -281,8 +285,8 @@ struct EntryArgs {
     #[command(flatten)]
     common: Common,
     /// The exit's carrier address, or the addresses of several exits, separated by commas. A name
-    /// may resolve to several exits. ws://HOST:PORT/PATH selects WebSocket, and wss:// selects
-    /// WebSocket with mtls or tls; unix:/PATH is a Unix socket.
+    /// may resolve to several exits. ws://HOST:PORT/PATH selects WebSocket. wss:// selects
+    /// WebSocket with mtls or tls. unix:/PATH is a Unix socket.
     #[arg(
         long,
         value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH",

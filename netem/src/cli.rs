@@ -35,7 +35,8 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
     ),
 ];
 
-/// Emulates a WAN in this network namespace, for tests: delay, jitter, loss and rate, one way.
+/// Emulates the delay, jitter, loss and rate of a WAN in this network namespace, in one direction,
+/// for tests.
 #[derive(Debug, Parser)]
 #[command(name = "muxwan", version, about)]
 pub struct Cli {
@@ -99,7 +100,7 @@ pub struct RunArgs {
     /// File for the report.
     #[arg(long, default_value = "/run/muxwan/report.json")]
     pub report: PathBuf,
-    /// File that also gets the last message, if the file exists and is writable.
+    /// File to which muxwan also writes its last message, if the file exists and is writable.
     #[arg(long, default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,
 }

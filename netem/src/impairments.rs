@@ -31,13 +31,15 @@ pub struct Impairments {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImpairmentsError {
     /// The delay exceeds [`ONE_WAY_DELAY_MAX`].
-    #[error("the one-way delay of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
+    #[error(
+        "the one-way delay of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}: set a shorter delay"
+    )]
     TooLong(Duration),
     /// The buffer exceeds [`ONE_WAY_DELAY_MAX`].
-    #[error("the buffer of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
+    #[error("the buffer of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}: set a shorter buffer")]
     Buffer(Duration),
     /// The jitter exceeds the delay, so a packet would arrive before it was sent.
-    #[error("the jitter of {jitter:?} is more than the delay of {delay:?}")]
+    #[error("the jitter of {jitter:?} is more than the delay of {delay:?}: set a smaller jitter")]
     Jitter {
         /// Requested jitter.
         jitter: Duration,

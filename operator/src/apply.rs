@@ -55,8 +55,8 @@ pub enum ApplyError {
     },
     /// The change concerns an immutable field, and the operator does not replace the object.
     #[error(
-        "{kind} {name} cannot be changed in place, and a new {kind} gets another address or port: \
-         delete {kind} {name} when an interruption is acceptable, and the operator creates it again \
+        "{kind} {name} cannot be changed in place: delete {kind} {name} when an interruption is \
+         acceptable. The operator then creates a new {kind}, which gets another address or port \
          (refusal of the API server: {refusal})"
     )]
     Immutable {

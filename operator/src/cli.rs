@@ -48,7 +48,7 @@ pub struct RunArgs {
     /// Image of benchmarks.
     #[arg(long, env = "BENCH_IMAGE")]
     pub bench_image: String,
-    /// Pull policy of all pods that the operator creates.
+    /// Image pull policy of all pods that the operator creates.
     #[arg(long, env = "IMAGE_PULL_POLICY", default_value = "IfNotPresent",
           value_parser = ["Always", "IfNotPresent", "Never"])]
     pub image_pull_policy: String,
@@ -89,7 +89,7 @@ pub struct RunArgs {
     /// The operator's ServiceAccount.
     #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
     pub service_account: String,
-    /// Secret of --namespace with the seed of all certificate authorities.
+    /// Name of the Secret in --namespace with the seed of all certificate authorities.
     #[arg(long, env = "CA_SECRET", default_value = "muxtunnel-ca")]
     pub ca_secret: String,
     /// Trust domain in the SPIFFE IDs of gateways.

@@ -43,7 +43,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.authority_life >= args.certificate_life * 3,
         "--authority-life {}s is less than three times --certificate-life {}s: certificates would outlive their \
-             authority",
+             authority. Raise --authority-life, or lower --certificate-life",
         args.authority_life.as_secs(),
         args.certificate_life.as_secs()
     );

@@ -199,7 +199,9 @@ pub enum MatrixError {
     )]
     PacketProtocols(usize),
     /// The warm-up is not shorter than the run.
-    #[error("warmUp {warm_up_s}s must be shorter than duration {duration_s}s, which includes it")]
+    #[error(
+        "warmUp {warm_up_s}s must be shorter than duration {duration_s}s, which includes the warm-up"
+    )]
     WarmUp {
         /// Seconds of the warm-up.
         warm_up_s: u32,

@@ -242,7 +242,8 @@ struct Line<'a> {
 /// The table: a line for each figure.
 fn table(lines: &[Line<'_>], pairs: u32) -> String {
     let mut text = format!(
-        "\nratios of {pairs} pairs, larger is better: median (95 % interval); a target is met if its interval reaches {RATIO_MIN}\n"
+        "\nratios of this build to the other build, median of {pairs} pairs (95 % interval); above 1, this build is \
+         faster or costs less; a target is met if the interval reaches {RATIO_MIN}\n"
     );
     for line in lines {
         let name = format!(
@@ -312,8 +313,8 @@ mod tests {
         let lines = slower.lines();
         assert_eq!(
             table(&lines, 9),
-            "\nratios of 9 pairs, larger is better: median (95 % interval); a target is met if its interval \
-             reaches 0.97\n\
+            "\nratios of this build to the other build, median of 9 pairs (95 % interval); above 1, this build is \
+             faster or costs less; a target is met if the interval reaches 0.97\n\
              muxgate-native, veth, cubic, bulk-iperf2 x 10, Gbit/s         0.900 (0.900..0.900)  \
              MISSED\n\
              muxgate-native, veth, cubic, bulk-iperf2 x 10, CPU-s/GB       1.000 (1.000..1.000)  \

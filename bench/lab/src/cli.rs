@@ -34,8 +34,8 @@ pub(crate) const MET: u8 = 0;
 /// status.
 pub(crate) const MISSED: u8 = 1;
 
-/// Measures the data plane alone, and compares it with a direct connection, plain relays and
-/// installed peers.
+/// Measures the data plane alone, and compares it with a direct connection, plain relays and other
+/// installed tunnel programs.
 #[derive(Debug, Parser)]
 #[command(
     name = "muxlab",
@@ -69,10 +69,10 @@ pub(crate) enum Part {
 /// Flags of the lab.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Compare with this other build of muxgate: both builds run in turn in every round. Prints the
-    /// ratio of each row with its 95 % interval; a larger ratio is better. The exit status is 1 if
-    /// an interval does not reach 0.97. Default rows: bulk with 1 and 10 connections, and
-    /// ping-pong, of muxgate-native on loopback and veth.
+    /// Compare with this other build of muxgate: both builds run in turn in every round. Prints,
+    /// for each row, the ratio of this build to the other build with a 95 % interval. Above 1, this
+    /// build is faster or costs less. The exit status is 1 if an interval ends below 0.97. Default
+    /// rows: bulk with 1 and 10 connections, and ping-pong, of muxgate-native on loopback and veth.
     #[arg(long, value_name = "MUXGATE", conflicts_with = "gate")]
     pub(crate) against: Option<PathBuf>,
     /// Number of rounds. Each round measures every system once in every cell [default: 5; with
@@ -82,10 +82,10 @@ pub(crate) struct RunArgs {
     /// Measured seconds of a run; at least 10 on paths that lose frames.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     seconds: u32,
-    /// Seconds of warm-up, which are not measured; at least 4 over the WAN.
+    /// Seconds of warm-up before the measured seconds; at least 4 over the WAN.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     warm_up_seconds: u32,
-    /// Seconds of full duplex; with --gate 60 in the first round.
+    /// Seconds of full duplex. With --gate, the first round takes 60 seconds instead.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     duplex_seconds: u32,
     /// Topologies to measure [default: all].
@@ -116,7 +116,8 @@ pub(crate) struct RunArgs {
     /// The iperf 3 program, searched on PATH.
     #[arg(long, default_value = "iperf3")]
     iperf3: PathBuf,
-    /// Exit with status 1 also if a target is missed, not only if a run fails.
+    /// Exit with status 1 if a target is missed. A failed run has this status even without this
+    /// flag.
     #[arg(long)]
     pub(crate) gate: bool,
     /// File for the JSON lines. The systems' logs go to the folder `logs` next to it [default:

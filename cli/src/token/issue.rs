@@ -108,9 +108,9 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
     };
     let warning = match bundle.address.as_deref() {
         Some(address) if is_of_a_cluster(address) => format!(
-            "Warning: {address} resolves only in the exit's cluster. For entries in other clusters set \
-             carrier.address of the exit, or exit.service.type, and issue the bundle again; or set carrier.address of \
-             the entry.\n"
+            "Warning: {address} resolves only in the exit's cluster. For entries in other clusters, set \
+             carrier.address or exit.service.type in the MuxTunnel of the exit, and issue the bundle again. Or set \
+             carrier.address in the MuxTunnel of the entry.\n"
         ),
         _ => String::new(),
     };
@@ -119,7 +119,7 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
          Exit:         {} at {}\n\
          Fingerprint:  {}\n\
          Expires:      {} ({})\n\
-         Every holder of the bundle can join the tunnel until it expires. Run in the entry's cluster:\n\n    \
+         Every holder of the bundle can join the tunnel until the bundle expires. Run in the entry's cluster:\n\n    \
          {program} token redeem {} --name {name} -n NAMESPACE --context CONTEXT\n",
         bundle.exit,
         bundle.address.as_deref().unwrap_or("a rendezvous"),

@@ -154,9 +154,9 @@ fn drain_seconds(tunnel: &Tunnel) -> u64 {
 
 fn confirmed(namespace: &str, name: &str, drain: u64) -> anyhow::Result<bool> {
     eprint!(
-        "This revokes every join bundle of {namespace}/{name} and replaces the exit's pods. Open carriers and \
-         their streams end at most {drain} s after the shutdown of their pod begins, or earlier, after the exit has read \
-         the changed Secret. Continue? [y/N] "
+        "This command revokes every join bundle of {namespace}/{name} and replaces the exit's pods. Open carriers and \
+         their streams end after the exit has read the changed Secret, and at the latest {drain} s after the shutdown of \
+         their pod begins. Continue? [y/N] "
     );
     let mut answer = String::new();
     std::io::stdin()
@@ -198,18 +198,18 @@ impl Document for Revoked {
                  a former bundle"
             }
             false => {
-                "When the operator has applied the generation, new pods of the exit refuse entries with a former bundle; --wait \
-                 waits for that"
+                "When the operator has applied the generation, new pods of the exit refuse entries with a former bundle. \
+                 The option --wait waits until the operator has published the bundle"
             }
         };
         let then = match published {
             true => "Issue the new bundle",
-            false => "Issue the new bundle when it is published",
+            false => "When the operator has published the new bundle, issue it",
         };
         format!(
             "{namespace}/{name}: join generation {generation}. {trust}.\n\
-             Open carriers end with their pod, at most {drain_seconds} s after its shutdown begins, or earlier, \
-             when the exit reads the changed Secret.\n\
+             Open carriers end when the exit reads the changed Secret, and at the latest {drain_seconds} s after the \
+             shutdown of their pod begins.\n\
              {then}:\n\n    {next}"
         )
     }

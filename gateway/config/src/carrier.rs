@@ -31,7 +31,7 @@ pub(crate) fn check_listen(config: &Config, listen: &str) -> Result<(), ConfigEr
             None | Some(1) => Ok(()),
             Some(_) => Err(ConfigError::field(
                 "workers",
-                "listen: stdio has a single carrier, so it supports only one worker",
+                "must be 1 with listen: stdio, because standard input and output are a single carrier",
             )),
         };
     }
@@ -48,7 +48,7 @@ pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
         return Ok(());
     }
     let problem = if config.role != Role::Entry {
-        "only an entry starts a command for its carriers".to_owned()
+        "only an entry starts a command for its carriers: remove the field".to_owned()
     } else if words[0].is_empty() {
         "has no program: its first word is empty".to_owned()
     } else if words.len() > COMMAND_WORDS_MAX {
@@ -61,7 +61,7 @@ pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
     } else if config.connect.is_some() || config.connect_fallback.is_some() {
         "replaces connect and connectFallback: remove them".to_owned()
     } else if config.rendezvous.is_some() {
-        "is not supported for a rendezvous".to_owned()
+        "is not supported with a rendezvous: remove the field".to_owned()
     } else {
         return Ok(());
     };

@@ -118,9 +118,9 @@ impl Config {
         let problem = if pool == Pool::ONE {
             return Ok(());
         } else if self.role != Role::Entry {
-            "only an entry dials carriers"
+            "only an entry dials carriers: remove the field"
         } else if !self.protocol.can().several_carriers {
-            "protocol Jmux has one carrier per session"
+            "protocol Jmux has one carrier per session: remove the field"
         } else if !self.resume && self.protocol.can().resume {
             "several carriers per session need resume: true"
         } else {
@@ -133,7 +133,7 @@ impl Config {
         let problem = match self.packet_bytes {
             None => return Ok(()),
             Some(_) if self.protocol != Protocol::Jmux || self.role != Role::Entry => {
-                "only an entry with protocol Jmux offers a packet size".to_owned()
+                "only an entry with protocol Jmux offers a packet size: remove the field".to_owned()
             }
             Some(bytes) if bytes < PACKET_BYTES_MIN => {
                 format!("{bytes} is less than the minimum of {PACKET_BYTES_MIN}")
@@ -157,7 +157,7 @@ impl Config {
             Some(index) if !self.protocol.can().source => Err(ConfigError::field(
                 format!("forwards[{index}].proxyProtocol.send"),
                 format!(
-                    "protocol {} cannot send the client's address to the exit",
+                    "protocol {} cannot send the client's address to the exit: remove the field",
                     self.protocol.can().name
                 ),
             )),
@@ -175,7 +175,7 @@ impl Config {
                 if self.listen.is_some() {
                     return Err(ConfigError::field(
                         "listen",
-                        "only an exit listens for carriers",
+                        "only an exit listens for carriers: remove the field",
                     ));
                 }
             }
@@ -185,7 +185,7 @@ impl Config {
                 })?;
                 check_host_port("connect", connect)?;
                 if self.listen.is_some() {
-                    let problem = "an exit behind a rendezvous does not listen for carriers";
+                    let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
                     return Err(ConfigError::field("listen", problem));
                 }
                 self.check_no_forwards()?;
@@ -213,7 +213,10 @@ impl Config {
                     ("connectFallback", &self.connect_fallback),
                 ];
                 if let Some((field, _)) = dials.iter().find(|(_, exit)| exit.is_some()) {
-                    return Err(ConfigError::field(*field, "only an entry dials a carrier"));
+                    return Err(ConfigError::field(
+                        *field,
+                        "only an entry dials a carrier: remove the field",
+                    ));
                 }
                 self.check_no_forwards()?;
             }
@@ -247,7 +250,7 @@ impl Config {
             true => Ok(()),
             false => Err(ConfigError::field(
                 "forwards",
-                "only an entry listens for streams",
+                "only an entry listens for streams: remove the field",
             )),
         }
     }

@@ -94,7 +94,7 @@ impl TryFrom<Fields> for Auth {
                 password_file: None,
                 users_file: Some(file),
             } => Ok(Self::UsersFile(file)),
-            _ => Err("auth has either a user and a passwordFile, or a usersFile"),
+            _ => Err("auth needs either a user and a passwordFile, or a usersFile"),
         }
     }
 }

@@ -165,7 +165,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         Err(ConfigError::field(field, problem))
     };
     if config.role == Role::Rendezvous {
-        return wrong("", "a rendezvous carries no IP packets".to_owned());
+        return wrong(
+            "",
+            "a rendezvous carries no IP packets: remove the field".to_owned(),
+        );
     }
     if !can.packets {
         let problem = format!(
@@ -200,7 +203,7 @@ fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     if config.workers.is_some_and(|workers| workers != queues) {
         let problem = format!(
-            "a gateway with a network must have as many workers as network.queues, which is {queues}, so that no flow is reordered"
+            "must equal network.queues, which is {queues}: each queue has its own worker, so that no flow is reordered"
         );
         return Err(ConfigError::field("workers", problem));
     }
@@ -256,7 +259,7 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         .iter()
         .find(|(_, is_there)| *is_there && config.role != Role::Exit)
     {
-        let problem = "only an exit has several entries";
+        let problem = "only an exit has several entries: remove the field";
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
     if network.peers.len() > NETWORK_PEERS_MAX {
@@ -300,7 +303,7 @@ fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
     for (field, rules) in [("allow", &network.allow), ("deny", &network.deny)] {
         let field = format!("network.{field}");
         if !rules.is_empty() && config.role != Role::Exit {
-            let problem = "only an exit has rules for packets";
+            let problem = "only an exit has rules for packets: remove the field";
             return Err(ConfigError::field(field, problem));
         }
         if rules.len() > RULES_MAX {

@@ -15,7 +15,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return Ok(());
     };
     let problem = if config.role != Role::Exit {
-        "only an exit has an offer".to_owned()
+        "only an exit has an offer: remove the field".to_owned()
     } else if !matches!(config.security, Security::MutualTls(_)) {
         "needs security.mode MutualTls, so that entries show a certificate".to_owned()
     } else if offer.is_empty() {

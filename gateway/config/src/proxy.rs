@@ -49,7 +49,9 @@ pub enum ProxyScheme {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     /// Unknown scheme.
-    #[error("not http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none")]
+    #[error(
+        "not a proxy: expected http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none"
+    )]
     Scheme,
     /// Invalid address.
     #[error("its address is not HOST:PORT, such as proxy.example.com:3128")]
@@ -190,9 +192,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     let exits = [&config.connect, &config.connect_fallback];
     let problem = if config.connect.is_none() {
-        "only a gateway with connect can use a proxy"
+        "only a gateway with connect can use a proxy: remove the field"
     } else if exits.into_iter().any(|exits| has_unix(exits.as_deref())) {
-        "a proxy cannot connect to a Unix socket"
+        "a proxy cannot connect to a Unix socket: remove the field, or set HOST:PORT in connect"
     } else {
         return Ok(());
     };

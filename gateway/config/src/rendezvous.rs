@@ -33,7 +33,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if is_rendezvous {
         return wrong(
             "rendezvous",
-            "a rendezvous cannot connect to another rendezvous",
+            "a rendezvous cannot connect to another rendezvous: remove the field",
         );
     }
     if config.connect_fallback.is_some() {
@@ -48,9 +48,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return wrong("rendezvous.name", problem);
     }
     match &config.connect {
-        Some(connect) if connect.contains(',') => {
-            wrong("connect", "a leaf connects to only one rendezvous")
-        }
+        Some(connect) if connect.contains(',') => wrong(
+            "connect",
+            "a leaf connects to only one rendezvous: set one address",
+        ),
         _ => Ok(()),
     }
 }

@@ -73,7 +73,7 @@ pub struct PublicKey(pub [u8; 32]);
 
 /// The text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a key: 32 bytes in base64, as `muxgate keygen` prints it")]
+#[error("not a key: expected 32 bytes in base64, as `muxgate keygen` prints it")]
 pub struct KeyError;
 
 /// Decodes the 32 bytes of a key from base64. White space around the text is ignored.

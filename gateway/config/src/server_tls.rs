@@ -54,9 +54,17 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ("serverName", tls.server_name.is_some(), false),
     ] {
         match (is_there, of_exit, is_exit) {
-            (true, true, false) => return wrong(field, "is a field of the exit in mode ServerTls"),
+            (true, true, false) => {
+                return wrong(
+                    field,
+                    "is only for the exit in mode ServerTls: remove the field",
+                );
+            }
             (true, false, true) => {
-                return wrong(field, "is a field of the entry in mode ServerTls");
+                return wrong(
+                    field,
+                    "is only for the entry in mode ServerTls: remove the field",
+                );
             }
             (false, true, true) if field == "allowAnonymous" => {
                 let problem = "must be true in mode ServerTls, which does not authenticate entries: confirm that every client that \
@@ -72,7 +80,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
     let has_host = config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX);
     if !is_exit && !has_host && tls.server_name.is_none() {
-        let problem = "is missing: connect does not contain the exit's host name";
+        let problem =
+            "is missing: the field is required if connect does not contain the exit's host name";
         return wrong("serverName", problem);
     }
     match &tls.server_name {

@@ -147,10 +147,14 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
     ] {
         match (is_there, of_exit, is_exit) {
-            (true, true, false) => return wrong(field, "is a field of the exit in mode SSH"),
-            (true, false, true) => return wrong(field, "is a field of the entry in mode SSH"),
+            (true, true, false) => {
+                return wrong(field, "is only for the exit in mode SSH: remove the field");
+            }
+            (true, false, true) => {
+                return wrong(field, "is only for the entry in mode SSH: remove the field");
+            }
             (false, false, false) if needed && field == "hostKeyAlias" => {
-                let problem = "is missing: connect does not contain the exit's host name";
+                let problem = "is missing: the field is required if connect does not contain the exit's host name";
                 return wrong(field, problem);
             }
             (false, false, false) if needed => {
@@ -181,11 +185,11 @@ fn has_host(config: &Config) -> bool {
 
 fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigError> {
     let problem = if config.role != Role::Exit {
-        "only an exit has a listener for SSH"
+        "only an exit has a listener for SSH: remove the field"
     } else if config.protocol == Protocol::Ssh {
         "with protocol SSH, listen already accepts SSH carriers: remove the field"
     } else if config.is_stdio() {
-        "is not supported with listen: stdio"
+        "is not supported with listen: stdio: remove the field"
     } else {
         check_addr_port("ssh.listen", &listener.listen)?;
         return listener.keys().check_exit("ssh");

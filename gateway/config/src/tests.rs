@@ -165,7 +165,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "listen: 0.0.0.0:1",
-            "listen: only an exit listens for carriers",
+            "listen: only an exit listens for carriers: remove the field",
         ),
         (
             "admin: 0.0.0.0:64001",
@@ -215,7 +215,7 @@ fn bad_fields_are_named_by_path() {
         (
             "listen: 0.0.0.0:8080",
             "listen: 0.0.0.0:8080\n  proxyProtocol: {send: true}",
-            "forwards[0].proxyProtocol.send: protocol Jmux cannot send the client's address to the exit",
+            "forwards[0].proxyProtocol.send: protocol Jmux cannot send the client's address to the exit: remove the field",
         ),
         (
             "listen: 0.0.0.0:8080",
@@ -629,7 +629,9 @@ fn origins_are_an_exits_and_written_as_browsers_send_them() {
     };
     let error = with(ENTRY, "'https://a.example.com'").unwrap_err();
     assert!(
-        error.to_string().contains("only an exit accepts carriers"),
+        error
+            .to_string()
+            .contains("only an exit accepts carriers: remove the field"),
         "{error}"
     );
     for origin in [
@@ -873,7 +875,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         ),
         (
             entry.replace("64000", "64000,other:1"),
-            "connect: a leaf connects to only one rendezvous",
+            "connect: a leaf connects to only one rendezvous: set one address",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -911,11 +913,11 @@ fn an_offer_that_cannot_be_made_says_why() {
     for (text, message) in [
         (
             ENTRY.replace("forwards:", &format!("{offer}forwards:")),
-            "offer: only an exit has an offer",
+            "offer: only an exit has an offer: remove the field",
         ),
         (
             EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n" + offer,
-            "offer: only an exit has an offer",
+            "offer: only an exit has an offer: remove the field",
         ),
         (
             format!("{EXIT}{offer}"),
@@ -999,11 +1001,11 @@ fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
     for (text, message) in [
         (
             with(ENTRY, "10.0.0.0/8"),
-            "trustedProxies: only an exit or a rendezvous accepts carriers",
+            "trustedProxies: only an exit or a rendezvous accepts carriers: remove the field",
         ),
         (
             with(leaf, "10.0.0.0/8"),
-            "trustedProxies: an exit behind a rendezvous does not listen for carriers",
+            "trustedProxies: an exit behind a rendezvous does not listen for carriers: remove the field",
         ),
         (
             with(&unix, "10.0.0.0/8"),

@@ -45,17 +45,17 @@ fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
     let (field, problem) = if config.web_socket.is_some() {
         (
             "webSocket",
-            "needs TCP, which transport Kcp does not use: remove webSocket or transport",
+            "needs TCP, but KCP runs on UDP: remove webSocket or transport",
         )
     } else if matches!(config.proxy, Some(Proxy::Server(_))) {
         (
             "proxy",
-            "forwards TCP connections, not the datagrams of transport Kcp",
+            "forwards only TCP connections, but KCP runs on UDP: remove proxy or transport",
         )
     } else if config.congestion_control != CongestionControl::Auto {
         (
             "congestionControl",
-            "applies to TCP only; transport Kcp has its own congestion control",
+            "applies only to TCP, and KCP has its own congestion control: remove congestionControl or transport",
         )
     } else {
         return None;

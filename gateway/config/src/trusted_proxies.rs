@@ -12,8 +12,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let networks = &config.trusted_proxies;
     let problem = match config.listen.as_deref() {
         _ if networks.is_empty() => return Ok(()),
-        _ if config.role == Role::Entry => "only an exit or a rendezvous accepts carriers",
-        None => "an exit behind a rendezvous does not listen for carriers",
+        _ if config.role == Role::Entry => {
+            "only an exit or a rendezvous accepts carriers: remove the field"
+        }
+        None => "an exit behind a rendezvous does not listen for carriers: remove the field",
         Some(listen) if config.is_stdio() || listen.starts_with(UNIX_PREFIX) => {
             "is only for listen: ADDRESS:PORT, because other carriers have no client address"
         }

@@ -44,7 +44,10 @@ impl WebSocket {
     fn check_origins(&self, role: Role) -> Result<(), ConfigError> {
         let field = "webSocket.origins";
         if role != Role::Exit && !self.origins.is_empty() {
-            return Err(ConfigError::field(field, "only an exit accepts carriers"));
+            return Err(ConfigError::field(
+                field,
+                "only an exit accepts carriers: remove the field",
+            ));
         }
         if self.origins.len() > ORIGINS_MAX {
             let problem = format!("has too many origins: at most {ORIGINS_MAX} are allowed");

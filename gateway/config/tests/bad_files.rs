@@ -118,13 +118,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         EXIT,
         "  peers: ['",
         "  peers: ['x",
-        "5:3: security: `peers`: \"xhPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=\" is not a key: 32 bytes in base64, as `muxgate keygen` prints it",
+        "5:3: security: `peers`: \"xhPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=\" is not a key: expected 32 bytes in base64, as `muxgate keygen` prints it",
     ),
     (
         ENTRY,
         "limits:",
         "proxy: ftp://alice:secret@proxy:3128\nlimits:",
-        "14:8: proxy: not http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none",
+        "14:8: proxy: not a proxy: expected http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none",
     ),
     // Unknown, missing and duplicate fields.
     (
@@ -240,7 +240,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         EXIT,
         "listen: 0.0.0.0:64000",
         "listen: stdio\nworkers: 2",
-        "7:10: workers: listen: stdio has a single carrier, so it supports only one worker",
+        "7:10: workers: must be 1 with listen: stdio, because standard input and output are a single carrier",
     ),
     (
         EXIT,
@@ -276,13 +276,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "transport: Kcp\nproxy: socks5h://proxy.example.com:1080\nlimits:",
-        "15:8: proxy: forwards TCP connections, not the datagrams of transport Kcp",
+        "15:8: proxy: forwards only TCP connections, but KCP runs on UDP: remove proxy or transport",
     ),
     (
         ENTRY,
         "{mode: None}",
         "{mode: ServerTls, certificate: /a}",
-        "2:42: security.certificate: is a field of the exit in mode ServerTls",
+        "2:42: security.certificate: is only for the exit in mode ServerTls: remove the field",
     ),
 ];
 

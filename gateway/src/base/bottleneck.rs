@@ -88,16 +88,16 @@ impl SampleInterval {
     pub(crate) fn advice(&self, limit: Limit) -> &'static str {
         match limit {
             Limit::Cpu => {
-                "The busiest worker of this gateway has no CPU time left: raise the CPU limit, and give it more \
-                 workers where the node has the cores"
+                "The busiest worker of this gateway has no CPU time left: raise the gateway's CPU limit, and set more \
+                 workers if the node has more cores"
             }
             Limit::Memory => {
-                "This gateway's receive budget is full: raise memory.receive (with the operator: the \
-                 container's memory limit), unless clients or targets of this gateway read slowly"
+                "This gateway's receive budget is full. If clients or targets of this gateway read slowly, change nothing. \
+                 Otherwise raise memory.receive (with the operator: the container's memory limit)"
             }
             Limit::ReceiveWindow => {
-                "The peer's kernel has no room for more received bytes: raise net.ipv4.tcp_rmem of the receiving \
-                 gateway (tuning.profile Wan, or tuning.sysctls for a larger value), unless that gateway is short of CPU time"
+                "The peer's kernel has no room for more received bytes. If the peer is short of CPU time, raise its CPU limit. \
+                 Otherwise raise net.ipv4.tcp_rmem of the peer (tuning.profile Wan, or tuning.sysctls for a larger value)"
             }
             Limit::SendBuffer => {
                 "The send buffer is smaller than the path's bandwidth-delay product: raise net.ipv4.tcp_wmem of the \

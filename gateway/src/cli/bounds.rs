@@ -18,8 +18,8 @@ pub(super) struct MemoryArgs {
     /// least 1Mi.
     #[arg(long, value_name = "SIZE", default_value_t = RETAIN_DEFAULT)]
     memory_retain: ByteSize,
-    /// With protocol native: when the receive memory is used up, reset a stream whose application
-    /// takes no data for this long; 0: never.
+    /// With protocol native: if the receive memory is used up, reset a stream whose client or
+    /// target takes no data for this number of seconds; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = STALL_SECONDS_DEFAULT)]
     memory_stall_seconds: u32,
 }
@@ -37,7 +37,8 @@ impl MemoryArgs {
 /// `limits.carriers` of an exit or a rendezvous.
 #[derive(Debug, Args)]
 pub(super) struct CarrierLimit {
-    /// Maximum number of concurrent carriers of an exit, or of visits of a rendezvous; 1..=1024.
+    /// Maximum number of carriers that an exit accepts, or that a rendezvous joins, at the same
+    /// time; 1..=1024.
     #[arg(long, value_name = "N", default_value_t = CARRIERS_DEFAULT)]
     limit_carriers: u32,
 }
@@ -55,10 +56,12 @@ impl CarrierLimit {
 /// `drain` of any gateway.
 #[derive(Debug, Args)]
 pub(super) struct DrainArgs {
-    /// After SIGTERM, accept new connections for this long; at most --drain-deadline-seconds.
+    /// After SIGTERM, accept new connections for this number of seconds; at most
+    /// --drain-deadline-seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_ACCEPT_SECONDS_DEFAULT)]
     drain_accept_seconds: u32,
-    /// Reset the streams that are still open this long after SIGTERM, then exit.
+    /// Number of seconds after SIGTERM. The gateway then resets the streams that are still open,
+    /// and exits.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_DEADLINE_SECONDS_DEFAULT)]
     drain_deadline_seconds: u32,
 }

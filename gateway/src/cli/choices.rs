@@ -9,13 +9,15 @@ pub(super) enum ProtocolArg {
     Jmux,
     /// The protocol between two muxgates.
     Native,
-    /// HTTP/2, a CONNECT for each stream; h2c with --security none.
+    /// HTTP/2 with a CONNECT request for each stream; with --security none, HTTP/2 without TLS
+    /// (h2c).
     Http2,
-    /// HBONE of Istio's proxies: HTTP/2 with --security mtls, plaintext with none.
+    /// HBONE, the tunnel protocol of Istio's proxies; with --security mtls, or with none as
+    /// plaintext.
     Hbone,
     /// QUIC, over UDP; with --security tls or mtls.
     Quic,
-    /// HTTP/3, a CONNECT for each stream; with --security tls or mtls.
+    /// HTTP/3 with a CONNECT request for each stream; with --security tls or mtls.
     Http3,
     /// SSH: an exit accepts ssh -L, -D and -R; an entry connects to an sshd.
     Ssh,
@@ -25,7 +27,8 @@ pub(super) enum ProtocolArg {
 pub(super) enum TransportArg {
     /// TCP; WebSocket or a Unix socket if --connect and --listen specify one.
     Tcp,
-    /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
+    /// KCP over UDP, for paths that lose packets. The port of --listen is then a UDP port. Needs
+    /// protocol native.
     Kcp,
     /// The fastest transport that the path permits: TCP, KCP or, if configured, WebSocket.
     Auto,
@@ -33,11 +36,12 @@ pub(super) enum TransportArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum CongestionControlArg {
-    /// Cubic with QUIC or if the round trip time is below 1 ms, otherwise the system's default.
+    /// Cubic with protocol QUIC, and on paths with a round-trip time below 1 ms; otherwise the
+    /// system's default.
     Auto,
-    /// Based on packet loss.
+    /// Reduces the rate after packet loss.
     Cubic,
-    /// Based on measured bandwidth and round trip time.
+    /// Based on measured bandwidth and round-trip time.
     Bbr,
 }
 

@@ -20,8 +20,8 @@ pub(super) struct ForwardArgs {
     /// --proxy-password-file.
     #[arg(long, value_name = "USER", requires = "proxy_password_file")]
     proxy_auth: Option<String>,
-    /// The file with the password, or with its bcrypt hash as `htpasswd -nB` prints it after the
-    /// colon.
+    /// The file with the password, or with the bcrypt hash of the password. `htpasswd -nB` prints
+    /// the hash after the colon.
     #[arg(long, value_name = "FILE", requires = "proxy_auth")]
     proxy_password_file: Option<String>,
     /// Require each client connection to begin with a PROXY protocol header, version 2, which
@@ -48,16 +48,16 @@ pub(super) struct ForwardArgs {
 #[derive(Debug, Args)]
 struct Ways {
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). unix:/PATH
-    /// can replace either address. PRIORITY orders forwards: auto (streams that send little go
-    /// first), interactive or bulk [default: auto].
+    /// can replace either address. PRIORITY decides which streams send first: auto (streams that
+    /// send little), interactive (before bulk) or bulk (last) [default: auto].
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
     forward: Vec<Typed>,
-    /// Listen for SOCKS5 clients, which specify their targets (repeatable), such as 1080. The exit
-    /// must allow these targets.
+    /// Listen on this port for SOCKS5 clients, such as 1080 (repeatable). Each client names its
+    /// target. The exit must allow the target.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     socks5: Vec<String>,
-    /// Listen as an HTTP proxy (repeatable), such as 3128. Accepts CONNECT, and plain requests for
-    /// http:// URLs.
+    /// Listen on this port as an HTTP proxy, such as 3128 (repeatable). The proxy accepts CONNECT,
+    /// and plain requests for http:// URLs.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     http_proxy: Vec<String>,
     /// Listen for clients of SOCKS5, SOCKS4, SOCKS4a and HTTP on one port (repeatable). With

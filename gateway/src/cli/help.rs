@@ -55,7 +55,7 @@ Examples:
   Encrypted: the exit verifies the public key of the entry:
     muxgate exit --security noise --noise-key exit.key --peer ENTRY= \\
       --listen 0.0.0.0:64000 --allow db.internal:5432
-  Over WebSocket, with a certificate for the exit only; it accepts every entry:
+  Over WebSocket, with a certificate for the exit only; the exit accepts every entry:
     muxgate exit --security tls --tls-certificate tls.crt --tls-key tls.key --allow-anonymous \\
       --listen wss://0.0.0.0:443/carrier --allow db.internal:5432
   Let entries listen on port 8080 of this host:
@@ -134,7 +134,7 @@ pub(super) const RENDEZVOUS: &str = "\
 Examples:
   A rendezvous with the names and secrets of a file:
     muxgate rendezvous --listen 0.0.0.0:64004 --secrets /etc/muxgate/secrets
-  An exit and an entry that connect to it:
+  An exit and an entry that connect to this rendezvous:
     muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
       --secret-file exit.secret --allow db.internal:5432
     muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\

@@ -47,11 +47,12 @@ impl Drop for MadeInterface {
 /// Flags of both roles.
 #[derive(Debug, Args)]
 pub(super) struct NetworkArgs {
-    /// A network on the entry's side, to carry IP packets through a TUN interface of this host
-    /// (docs/ip.md). Repeatable. Set the same networks on both sides.
+    /// A network on the entry's side (repeatable). The gateways carry IP packets between the
+    /// networks of both sides, through a TUN interface on each host (docs/ip.md). Set the same
+    /// networks on both sides.
     #[arg(long, value_name = "CIDR", requires = "exit_cidr")]
     entry_cidr: Vec<Cidr>,
-    /// A network on the exit's side. Repeatable. Set the same networks on both sides.
+    /// A network on the exit's side (repeatable). Set the same networks on both sides.
     #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
     exit_cidr: Vec<Cidr>,
     /// Name of the TUN interface.
@@ -70,14 +71,16 @@ pub(super) struct NetworkArgs {
     /// (entry only).
     #[arg(long, value_name = "FILE", requires = "entry_cidr")]
     dns_file: Option<PathBuf>,
-    /// MTU of the interface. The gateway lowers the maximum segment size of TCP to fit.
+    /// MTU of the interface. The gateway lowers the maximum segment size of TCP connections to fit
+    /// this MTU.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u16,
-    /// Let the kernel split TCP and UDP into packets of one MTU, to compare the performance.
+    /// Let the kernel split TCP and UDP data into packets of one MTU. Use this flag only to compare
+    /// the performance.
     #[arg(long)]
     no_offloads: bool,
-    /// Queues of the interface, each with its own worker and carriers. If you set more than one
-    /// queue, create the interface with the same `--queues`.
+    /// Queues of the interface, each with its own worker and carriers. If you create the interface
+    /// with `muxgate tun create`, use the same number of queues there.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
     queues: u16,
 }
@@ -99,7 +102,8 @@ pub(super) struct NetworkRules {
     /// Let entries reach one another (docs/ip.md).
     #[arg(long, requires = "entry_cidr")]
     peers_reach_each_other: bool,
-    /// Assign this host's DNS servers to entries, as far as --exit-cidr contains them.
+    /// Assign the DNS servers of this host to entries. A DNS server outside --exit-cidr is not
+    /// assigned.
     #[arg(long, requires = "entry_cidr")]
     dns: bool,
     /// Assign this DNS server to entries, instead of this host's DNS servers (repeatable).

@@ -8,8 +8,8 @@ use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, Serv
 /// The mode, and the files that the mode requires.
 #[derive(Debug, Args)]
 pub(super) struct SecurityArgs {
-    /// Carrier security; must be the same on both ends. [default: ssh with --protocol ssh;
-    /// none with --connect-command or --stdio; otherwise required]
+    /// Security of the carriers. Both ends must have the same mode. [default: ssh with --protocol
+    /// ssh; none with --connect-command or --stdio; otherwise required]
     #[arg(long = "security", value_enum)]
     mode: Option<Mode>,
     /// An identity that the peer may have (repeatable). With mtls, a name in the peer's
@@ -126,11 +126,14 @@ impl SecurityArgs {
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--security none|mtls|noise|tls is required; with none, anyone on the path can read and change the traffic".to_owned());
+                return Err("--security none|mtls|noise|tls is required. With none, anyone on the path can read and \
+                     change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
-            return Err("--security: an option does not belong to this mode; --tls-certificate, --tls-key and --tls-ca belong to mtls and tls, --noise-... to noise, --peer to mtls and noise, --tls-server-name and --allow-anonymous to tls, --ssh-... to ssh".to_owned());
+            return Err("--security: an option does not belong to this mode. Options of mtls: --tls-certificate, --tls-key, --tls-ca, --peer. \
+                 Options of tls: --tls-certificate, --tls-key, --tls-ca, --tls-server-name, --allow-anonymous. \
+                 Options of noise: --noise-..., --peer. Options of ssh: --ssh-...".to_owned());
         }
         Ok(match mode {
             Mode::Tls => {
@@ -142,7 +145,8 @@ impl SecurityArgs {
                     ),
                 };
                 if role == Role::Exit && !self.allow_anonymous {
-                    return Err("--security tls does not authenticate entries, so every client that reaches the port may use all allowed targets; add --allow-anonymous to confirm that".to_owned());
+                    return Err("--security tls does not authenticate entries, so every client that reaches the port \
+                         may use all allowed targets; to confirm this, add --allow-anonymous".to_owned());
                 }
                 Security::ServerTls(ServerTls {
                     certificate,

@@ -50,16 +50,16 @@ pub struct Create {
     /// The MTU of the interface, equal to the gateway's --mtu.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT, value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..))]
     mtu: u16,
-    /// The number of queues, equal to the gateway's --queues. A gateway with one queue cannot use
-    /// an interface with several queues, nor the reverse.
+    /// The number of queues, equal to the gateway's --queues. A gateway with one queue needs an
+    /// interface that was created for one queue.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
     queues: u16,
     /// Forward IP packets between the networks of this host (net.ipv4.ip_forward,
     /// net.ipv6.conf.all.forwarding).
     #[arg(long)]
     forward: bool,
-    /// Masquerade (source NAT) packets that this host forwards through the interface, in both
-    /// directions (an nftables table, requires `--forward`).
+    /// Translate the source address of packets that this host forwards through the interface, in
+    /// both directions. The command creates an nftables table. Requires `--forward`.
     #[arg(long, requires = "forward")]
     masquerade: bool,
 }

@@ -363,7 +363,9 @@ async fn log_in(
         }
     };
     let Some(key) = keys.private.first().cloned().map(Arc::new) else {
-        return Err(denied("no key to log in with is configured".to_owned()));
+        return Err(denied(
+            "no private key for the login is configured: set security.key (--ssh-key)".to_owned(),
+        ));
     };
     let user = keys.user.clone();
     let print = key.fingerprint(russh::keys::HashAlg::Sha256);
@@ -380,7 +382,7 @@ async fn log_in(
     };
     if !answer.map_err(failed)?.success() {
         let text = format!(
-            "the host refuses the user {:?} with the key {print}",
+            "the host refuses the user {:?} with the key {print}: check that the host lists the key for this user",
             keys.user
         );
         return Err(denied(text));

@@ -122,7 +122,7 @@ where
         .await
         .unwrap_or_else(|_| {
             let text = format!(
-                "{text}:{port} did not resolve and accept the connection within {} s",
+                "{text}:{port}: no connection within {} s, including the resolution of the name",
                 DIAL_TIMEOUT.as_secs()
             );
             Err(DialError::new(Code::OpenFailed, Reason::TimedOut, text))

@@ -155,7 +155,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_opens_retried",
-                "Opens retried on another session because the exit shut down without accepting them",
+                "Opens retried on another session, because the exit shut down before it accepted the opens",
             ),
             [counter(vec![], self.opens_retried)],
         )?;
@@ -163,7 +163,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_payload_bytes",
-                "Payload between local sockets and carriers",
+                "Payload bytes between local sockets and carriers",
             ),
             payload(streams, &[]),
         )
@@ -204,7 +204,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_forward_payload_bytes",
-                "Payload of a forward between clients and carriers",
+                "Payload bytes of a forward between clients and carriers",
             ),
             forwards().flat_map(|(labels, streams)| payload(streams, &labels)),
         )
@@ -306,14 +306,17 @@ impl Snapshot {
         let credit = &self.status.credit;
         family(
             encoder,
-            ("muxgate_credit_waits", "Waits of streams for credit"),
+            (
+                "muxgate_credit_waits",
+                "Number of times that a stream waited for credit",
+            ),
             [counter(vec![], credit.waits)],
         )?;
         family(
             encoder,
             (
                 "muxgate_credit_wait_seconds",
-                "Time that streams waited for credit, counted when a wait ends",
+                "Time that streams waited for credit, added when a wait ends",
             ),
             [(vec![], ConstCounter::new(credit.waited_seconds))],
         )
@@ -325,7 +328,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_spliced_bytes",
-                "Payload moved between local sockets and carriers without copying",
+                "Payload bytes moved between local sockets and carriers without copying",
             ),
             [
                 counter(vec![("direction", "sent")], splice.bytes_sent),
@@ -336,7 +339,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_splice_fallback_bytes",
-                "Payload from carriers that was copied, although the amount was large enough to splice",
+                "Payload bytes from carriers that the gateway copied, although the amount was large enough to splice",
             ),
             [counter(vec![], splice.bytes_fallen_back)],
         )?;
@@ -356,7 +359,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_retained_bytes",
-                "Payload that is retained for a retransmission",
+                "Payload bytes that are retained for a retransmission",
             ),
             [gauge(vec![], resume.bytes_retained as f64)],
         )?;
@@ -372,7 +375,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_sent_again_bytes",
-                "Payload sent again because a lost carrier had not delivered it",
+                "Payload bytes sent again because a lost carrier had not delivered them",
             ),
             [counter(vec![], resume.bytes_sent_again)],
         )

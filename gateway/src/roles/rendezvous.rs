@@ -301,7 +301,7 @@ impl Rendezvous {
             _ = ends(&tcp) => return Ok(()),
         };
         let Ok(Ok(attendant)) = met else {
-            let text = "the exit registered under the name did not connect within 5 s: see its log";
+            let text = "the exit registered under the name did not connect within 5 s: read the exit's log";
             self.report(peer, name, Code::MeetingRefused, text);
             refuse(&mut tcp, Reason::TimedOut, text).await;
             return Ok(());
@@ -356,7 +356,8 @@ impl Rendezvous {
     }
 }
 
-const NOT_PROVED: &str = "the name is unknown, or the secret for this role is wrong";
+const NOT_PROVED: &str = "the name is unknown, or the secret for this role is wrong: compare both with the secrets \
+     of the rendezvous";
 
 /// A leaf that failed to authenticate.
 struct HandshakeError {

@@ -294,7 +294,7 @@ impl Request {
             let frame = frames.next(receiver.stream()).await;
             let frame = frame.map_err(|cut| not_answered(cut, &shared.traffic))?;
             let frame = frame.ok_or_else(|| {
-                refused("the peer ended the stream of the request without a response".to_owned())
+                refused("the peer ended the request's stream without a response".to_owned())
             })?;
             if frame.kind != frame::HEADERS {
                 let broken =

@@ -105,7 +105,9 @@ impl Pipes {
                 Some(ends)
             }
             Err(error) => {
-                tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which takes more CPU time; raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this node");
+                tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which \
+                     takes more CPU time. Raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this \
+                     node");
                 self.left.set(0);
                 None
             }

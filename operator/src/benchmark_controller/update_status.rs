@@ -126,7 +126,7 @@ fn judge(summary: &Summary) -> (Code, String) {
     let reason = summary
         .first_reason
         .as_deref()
-        .unwrap_or("see the Job's log");
+        .unwrap_or("read the Job's log");
     (
         code,
         format!("{counts}; the first reason: {first_code} {reason}"),

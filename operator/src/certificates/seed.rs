@@ -103,8 +103,8 @@ impl SeedKeeper {
             if let Some(ByteString(bytes)) = secret.data.as_ref().and_then(|data| data.get(KEY)) {
                 return Seed::of(bytes).ok_or_else(|| {
                     self.unavailable(&format!(
-                        "has a key {KEY} that is not {SEED_BYTES} bytes long; remove the key, and the \
-                         operator issues all certificates again; every join bundle then becomes invalid"
+                        "has a key {KEY} that is not {SEED_BYTES} bytes long; remove the key. The \
+                         operator then issues all certificates again, and every join bundle becomes invalid"
                     ))
                 });
             }
@@ -128,13 +128,16 @@ impl SeedKeeper {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     return Err(self.unavailable(
-                        "has no seed, and the operator may not update it; install the chart again",
+                        "has no seed, and the operator may not update the Secret; install the chart again",
                     ));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(self.unavailable("was changed by another client at each attempt to store the seed; find the client that changes it"))
+        Err(self.unavailable(
+            "was changed by another client at each attempt to store the seed; find the client that \
+             changes the Secret",
+        ))
     }
 
     fn unavailable(&self, what: &str) -> SeedError {

@@ -137,7 +137,7 @@ fn what_cannot_be_run_is_refused_with_the_value() {
     );
     check(
         |m| m.warm_up_s = 5,
-        "warmUp 5s must be shorter than duration 5s, which includes it",
+        "warmUp 5s must be shorter than duration 5s, which includes the warm-up",
     );
     check(
         |m| {

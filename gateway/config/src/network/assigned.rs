@@ -23,8 +23,13 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
         ("dnsFile", network.dns_file.is_some()),
     ];
     let (fields, problem) = match config.role {
-        Role::Exit => (of_entries, "only an entry has assigned addresses"),
-        Role::Entry | Role::Rendezvous => (of_exits, "only an exit assigns addresses"),
+        Role::Exit => (
+            of_entries,
+            "only an entry has assigned addresses: remove the field",
+        ),
+        Role::Entry | Role::Rendezvous => {
+            (of_exits, "only an exit assigns addresses: remove the field")
+        }
     };
     if let Some((field, _)) = fields.iter().find(|(_, is_there)| *is_there) {
         return Err(ConfigError::field(format!("network.{field}"), problem));
@@ -65,7 +70,8 @@ pub fn check_network_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), Co
             other.is_some_and(|other| other.max_prefix_len() == prefix.max_prefix_len())
         };
         if pools[..index].iter().any(is_same) {
-            return wrong("is a second pool of the same IP version".to_owned());
+            return wrong("is a second pool of the same IP version: list at most one IPv4 network and one IPv6 \
+                 network".to_owned());
         }
         let most = prefix.max_prefix_len() - 2;
         if prefix.prefix_len() > most {
@@ -205,14 +211,14 @@ mod tests {
             assert_eq!(problem("Entry", rest), "", "{rest}");
             let refused = problem("Exit", rest);
             assert!(
-                refused.contains("only an entry has assigned addresses"),
+                refused.contains("only an entry has assigned addresses: remove the field"),
                 "{refused}"
             );
         }
         for rest in ["pool: [10.72.0.0/24]", "dns: {}"] {
             let refused = problem("Entry", rest);
             assert!(
-                refused.contains("only an exit assigns addresses"),
+                refused.contains("only an exit assigns addresses: remove the field"),
                 "{refused}"
             );
         }

@@ -45,7 +45,7 @@ impl JmuxSession {
             return Err(SessionError::Violation {
                 code: None,
                 problem: format!(
-                    "the peer sent more than {ORPHANS_MAX} frames that need an answer without reading the answers"
+                    "the peer sent more than {ORPHANS_MAX} frames that need an answer, and did not read the answers"
                 ),
             });
         }

@@ -66,7 +66,7 @@ impl NativeSession {
             if self.window.free() >= enough {
                 break;
             }
-            let reason = "the local socket took nothing while other streams waited for credit";
+            let reason = "the local socket took no bytes while other streams waited for credit";
             self.cut(stream, ResetCode::Stalled, reason);
             let cause = Outcome::Stalled;
             self.events.push_back(Event::Reset { stream, cause });

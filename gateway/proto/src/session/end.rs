@@ -186,7 +186,9 @@ pub enum OpenError {
         receive_budget: u64,
     },
     /// The peer does not support the announcement of clients to targets.
-    #[error("the peer does not announce clients to its targets")]
+    #[error(
+        "the peer cannot send the client's address to the target: update the peer, or remove proxyProtocol.send"
+    )]
     NoSources,
     /// The target does not fit an OPEN.
     #[error("the target has {length} bytes, expected at most {TARGET_LENGTH_MAX}")]
@@ -214,7 +216,7 @@ pub enum SessionError {
         problem: String,
     },
     /// No hello arrived in time.
-    #[error("the peer sent no hello in time; does it use the same protocol?")]
+    #[error("the peer sent no hello in time; does the peer use the same protocol?")]
     HelloTimeout,
     /// The session had no carrier for too long, or the peer did not report the bytes that it
     /// received on a lost carrier.

@@ -70,7 +70,7 @@ fn readiness(status: &Status) -> String {
         _ if status.ready => return "yes".to_owned(),
         _ if status.draining => "the gateway is draining and will exit",
         Role::Entry if status.carriers.is_empty() => {
-            "no carrier to an exit is up; the log names the reason"
+            "no carrier to an exit is up; the gateway's log names the reason"
         }
         Role::Entry => "a worker has no carrier or does not listen yet",
         Role::Exit | Role::Rendezvous => "a worker does not listen yet",
@@ -294,7 +294,7 @@ mod tests {
     fn the_summary_has_what_is_known_and_nothing_else() {
         let expected = "\
 muxgate 1.2.3: entry, protocol Native, up 1h1m
-Ready:    no: no carrier to an exit is up; the log names the reason
+Ready:    no: no carrier to an exit is up; the gateway's log names the reason
 Streams:  2 open, 9 opened; closed: completed 6, reset 1
 Payload:  2.0 KiB sent, 7 B received
 Refused:  MT0201 3

@@ -23,7 +23,7 @@ const TEXT_BYTES_MAX: usize = 255;
 pub(super) fn step(bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection> {
     if bytes.get(1).is_some_and(|command| *command != CONNECT) {
         let problem =
-            "requests another command than CONNECT, such as BIND: only CONNECT is supported";
+            "requests a command other than CONNECT, such as BIND: only CONNECT is supported";
         return Err(rejection(Code::ClientRequestInvalid, problem));
     }
     let Some(([_, _, high, low, address @ ..], rest)) = bytes.split_first_chunk::<8>() else {

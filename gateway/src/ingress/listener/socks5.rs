@@ -115,11 +115,11 @@ fn request(bytes: &[u8]) -> Result<Step, Rejection> {
     if bytes.first().is_some_and(|version| *version != VERSION) {
         return Err(invalid(
             refusal(GENERAL),
-            "uses another version of SOCKS than 5 in its request",
+            "uses a version of SOCKS other than 5 in its request",
         ));
     }
     if bytes.get(1).is_some_and(|command| *command != CONNECT) {
-        let problem = "requests another command than CONNECT, such as BIND or UDP ASSOCIATE: only CONNECT is supported";
+        let problem = "requests a command other than CONNECT, such as BIND or UDP ASSOCIATE: only CONNECT is supported";
         return Err(invalid(refusal(COMMAND_NOT_SUPPORTED), problem));
     }
     let [_, _, _, kind, rest @ ..] = bytes else {

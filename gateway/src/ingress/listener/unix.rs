@@ -103,12 +103,16 @@ fn unix_socket() -> Result<Socket> {
 fn check_stale(path: &str) -> Result<()> {
     let in_use = |text| Err(Error::new(ErrorKind::AddrInUse, text));
     if !Path::new(path).symlink_metadata()?.file_type().is_socket() {
-        return in_use("the path exists and is not a socket");
+        return in_use(
+            "the path exists and is not a socket: choose another path, or delete the file",
+        );
     }
     match unix_socket()?.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
         Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
-        _ => in_use("another process listens on this socket"),
+        _ => in_use(
+            "another process listens on this socket: choose another path, or end that process",
+        ),
     }
 }
 

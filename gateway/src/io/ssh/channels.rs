@@ -241,7 +241,7 @@ impl Shared {
         let count = refused.len();
         drop(refused);
         if count > REFUSED_MAX {
-            let text = "the peer opens channels without reading the answers";
+            let text = "the peer opens channels, and does not read the answers";
             self.end(End::Violation(text.to_owned()));
         }
     }

@@ -191,7 +191,7 @@ impl Keys {
             return wrong("is a host certificate");
         }
         if id.is_empty() || id.len() > KEY_ID_BYTES_MAX || !id.bytes().all(is_plain) {
-            return wrong("has no key id of 1 to 128 characters without spaces and commas");
+            return wrong("needs a key id of 1 to 128 characters, without spaces and commas");
         }
         if !certificate.valid_principals().iter().any(|one| one == user) {
             return wrong(&format!("is not for the user {user:?}"));
@@ -304,7 +304,7 @@ fn private_key(path: &Path) -> Result<PrivateKey, Unusable> {
     let key = decode_secret_key(&text, None).map_err(|error| {
         let problem = match error {
             russh::keys::Error::KeyIsEncrypted => {
-                "the private key has a passphrase, which is not supported".to_owned()
+                "the private key has a passphrase, which is not supported: remove it with `ssh-keygen -p`".to_owned()
             }
             _ => "not a private key: expected OpenSSH's format, or PKCS #8 in PEM".to_owned(),
         };

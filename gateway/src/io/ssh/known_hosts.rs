@@ -111,8 +111,14 @@ impl KnownHosts {
 fn unknown(name: &str, key: &PublicKey, has_others: bool) -> String {
     let print = key.fingerprint(HashAlg::Sha256);
     match has_others {
-        true => format!("{name} has the key {print}, but knownHosts has another key"),
-        false => format!("{name} is not in knownHosts; its key is {print}"),
+        true => format!(
+            "{name} has the key {print}, but knownHosts has another key: if the host's key was changed on purpose, \
+             update knownHosts"
+        ),
+        false => format!(
+            "{name} is not in knownHosts; its key is {print}: compare the key with the host's key, and add it to \
+             knownHosts"
+        ),
     }
 }
 

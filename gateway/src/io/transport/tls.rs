@@ -362,7 +362,7 @@ fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(Unusable::new(
             path,
-            "has no certificate in PEM, or a broken one",
+            "has no certificate in PEM, or a malformed certificate",
         )),
     }
 }

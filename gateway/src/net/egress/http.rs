@@ -76,7 +76,7 @@ fn judge(head: &[u8]) -> Result<()> {
     match status {
         200..=299 => Ok(()),
         407 => Err(refused(format!(
-            "the proxy requires valid credentials: {status} {reason}"
+            "the proxy requires valid credentials: {status} {reason}. Set USER:PASSWORD in the proxy's URL"
         ))),
         _ => Err(refused(format!("the proxy returned {status} {reason}"))),
     }
@@ -147,7 +147,7 @@ mod tests {
             ),
             (
                 b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
-                "the proxy requires valid credentials: 407 Proxy Authentication Required",
+                "the proxy requires valid credentials: 407 Proxy Authentication Required. Set USER:PASSWORD in the proxy's URL",
             ),
             (
                 b"SSH-2.0-OpenSSH\r\n\r\n",

@@ -33,7 +33,9 @@ pub(super) async fn connect(
         ([VERSION, NO_USER], None) => {}
         ([VERSION, USER], Some(user)) => log_in(tcp, user).await?,
         ([VERSION, NONE_OF_THESE], None) => {
-            return Err(refused("the proxy requires valid credentials"));
+            return Err(refused(
+                "the proxy requires valid credentials: set USER:PASSWORD in the proxy's URL",
+            ));
         }
         ([VERSION, NONE_OF_THESE], Some(_)) => {
             return Err(refused(
@@ -77,7 +79,9 @@ async fn log_in(tcp: &mut TcpStream, (name, password): &(String, String)) -> Res
     tcp.write_all(&words).await?;
     match exactly(tcp).await? {
         [_, 0] => Ok(()),
-        [_, _] => Err(refused("the proxy rejected the user name or the password")),
+        [_, _] => Err(refused(
+            "the proxy rejected the user name or the password: correct USER:PASSWORD in the proxy's URL",
+        )),
     }
 }
 
@@ -163,7 +167,7 @@ mod tests {
         for (answer, expected) in [
             (
                 &b"\x05\xff"[..],
-                Err("the proxy requires valid credentials"),
+                Err("the proxy requires valid credentials: set USER:PASSWORD in the proxy's URL"),
             ),
             (b"HTTP/1.1 400", Err("the proxy's response is not SOCKS5")),
             (

@@ -56,7 +56,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_congestion_control",
-                "1: this congestion control is in force",
+                "1: the carrier uses the congestion control that the label algorithm names",
             ),
             carriers.iter().filter(|c| has_path(c)).map(|c| {
                 let algorithm = ("algorithm", c.congestion_control.as_str());
@@ -102,7 +102,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_receive_budget_bytes",
-                "Granted credit plus buffered payload",
+                "Receive memory in use, in bytes: granted credit plus buffered payload",
             ),
             carriers.iter().map(|c| {
                 gauge(

@@ -127,7 +127,8 @@ impl Leaf {
         match read(tcp).await? {
             Word::Accepted(proof) if greeted.is_accepted_by(&secret, &proof) => Ok(()),
             Word::Accepted(_) => Err(Error::other(format!(
-                "the rendezvous did not prove that it has the secret of the name {:?}",
+                "the rendezvous did not prove that it has the secret of the name {:?}: check the address of the \
+                 rendezvous, and the secret",
                 greeted.name
             ))),
             word => Err(refused(word)),

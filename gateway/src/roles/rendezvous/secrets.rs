@@ -109,7 +109,7 @@ impl Secrets {
             };
             if roles.exit.is(&roles.entry) {
                 return Err(at(
-                    "both secrets are the same, so an entry could register the name".to_owned(),
+                    "both secrets are the same, so an entry could register the name: use two different secrets".to_owned(),
                 ));
             }
             if by_name.insert(name.to_owned(), roles).is_some() {

@@ -144,7 +144,7 @@ impl StreamIo {
     /// refuses the open instead.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
-            let text = "the exit shuts down, and the bytes sent to it were not retained";
+            let text = "the exit shuts down, and this gateway did not retain the bytes that it sent to the exit";
             return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
         }
         self.life.give_back();

@@ -296,7 +296,7 @@ fn unheard(connection: &Connection, cut: Cut) -> Unheard {
         Cut::Broken(broken) => broken.into(),
         Cut::TooLong => Unheard::Broken(Broken {
             code: code::EXCESSIVE_LOAD,
-            problem: "the peer sent a frame on its control stream that is too long",
+            problem: "the peer sent a frame that is too long on its control stream",
         }),
         Cut::Connection(error) => end_of(error).into(),
         Cut::Peer(_) => ended(connection),

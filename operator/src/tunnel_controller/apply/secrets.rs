@@ -123,7 +123,7 @@ async fn write(
         if due.is_of_lost_seed {
             warn!(
                 secret,
-                "the seed of the authorities was lost, and a new seed was generated: this tunnel's certificates are issued again, \
+                "the seed of the authorities was lost, and a new seed was generated: the operator issues this tunnel's certificates again, \
                  and every join bundle that the tunnel's operator published before is invalid"
             );
         }

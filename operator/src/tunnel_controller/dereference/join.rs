@@ -128,7 +128,7 @@ async fn kept(
     let seed = match access.certifier.seed().await {
         Ok(seed) => seed,
         Err(SeedError::Unavailable(detail)) => {
-            warn!(detail, "cannot read the kept newer join bundle");
+            warn!(detail, "cannot read the stored newer join bundle");
             return Ok(None);
         }
         Err(error) => return Err(error.into()),

@@ -50,8 +50,8 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
     {
         let why = certified.not_renewed.as_deref();
         let detail = format!(
-            "the join bundle expires at {}, and no newer bundle has arrived through the tunnel: {}; if this lasts, copy the newer \
-             bundle that the exit's operator has published",
+            "the join bundle expires at {}, and no newer bundle has arrived through the tunnel: {}. If no newer bundle \
+             arrives, copy the newer bundle that the exit's operator has published",
             date(until),
             why.unwrap_or("the exit offers no newer bundle yet")
         );

@@ -24,7 +24,7 @@ impl NativeSession {
         }
         if !self.ids.has_room_for_peer(self.streams.len()) {
             let text = format!(
-                "the peer opened more than the {} streams that were granted in all",
+                "the peer opened more streams than the {} that this side has granted",
                 self.ids.advertised()
             );
             return Err(violation(SessionCode::StreamLimitError, text));

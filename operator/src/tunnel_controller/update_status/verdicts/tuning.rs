@@ -70,7 +70,7 @@ fn held_sentence(end: End, held: &Held) -> String {
         Fallback::Stopped | Fallback::Nothing => "it has no gateways",
     };
     format!(
-        "{}: {}; {meanwhile} until the spec is tried again, within 10 minutes",
+        "{}: {}; {meanwhile} until the operator tries the spec again, within 10 minutes",
         end.component(),
         held.problem.detail
     )
