@@ -17,19 +17,19 @@ mod pool;
 mod prefixes;
 mod queues;
 mod resolvers;
+mod sessions;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
-use muxtunnel_proto::Assignment;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinError;
 
@@ -38,7 +38,7 @@ use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
 use crate::io::tun::{Tun, TunError};
 use crate::roles::worker::{Worker, WorkerError};
-use crate::session::mux::{Datagrams, Mux, Progress};
+use crate::session::mux::{Mux, Progress};
 use crate::stream::packet::{Packet, PacketPool};
 use addresses::{Addresses, Joined, Owner};
 use assign::Reassigns;
@@ -47,6 +47,7 @@ use judge::Judge;
 pub(crate) use queues::Queues;
 use queues::{Handed, HandedPackets, Links, SessionLink};
 use resolvers::Resolvers;
+use sessions::Attached;
 
 /// Maximum number of packets that a worker reads from the interface before carriers and streams
 /// run.
@@ -101,24 +102,6 @@ enum Sender<'a> {
     Host,
     /// The other end of a session.
     Peer(&'a Owner),
-}
-
-/// A session that carries packets.
-struct Attached {
-    mux: Weak<dyn Mux>,
-    /// The session as last published.
-    link: SessionLink,
-    /// Entry: the exit's assignment in this session.
-    assignment: Rc<OnceCell<Rc<Assignment>>>,
-}
-
-/// A session of this worker that has a carrier.
-struct Carried {
-    mux: Rc<dyn Mux>,
-    /// Verified identity of the peer.
-    identity: Option<Arc<str>>,
-    /// See [`Attached::answers`].
-    answers: bool,
 }
 
 /// Carries packets of the interface. Without a network, the function never returns.
@@ -368,20 +351,6 @@ impl Network {
         self.queues.hand(worker, handed)
     }
 
-    /// The session of `owner` on this worker that is preferred ([`preferred`]).
-    fn session_of(&self, owner: &Owner) -> Option<Carried> {
-        let sessions = self.sessions.borrow();
-        let of_owner = sessions
-            .iter()
-            .filter(|session| session.link.owner == *owner && session.carried().is_some());
-        let session = preferred(of_owner, |session| &session.link, Attached::answers)?;
-        Some(Carried {
-            mux: session.carried()?,
-            identity: session.link.identity.clone(),
-            answers: session.answers(),
-        })
-    }
-
     fn send_by(
         &self,
         mux: &dyn Mux,
@@ -448,64 +417,4 @@ impl Network {
             }
         }
     }
-
-    /// Checks that the entry with `identity` has the networks. If one entry at a time has all
-    /// networks, that entry is the entry of the oldest session that has a carrier.
-    fn has_networks(&self, identity: Option<&str>) -> Result<(), DropReason> {
-        if !self.addresses.has_one_entry() {
-            return Ok(());
-        }
-        let is_it = |first: &SessionLink| first.identity.as_deref() == identity;
-        let has = if self.is_alone() {
-            let sessions = self.sessions.borrow();
-            let first = sessions.iter().find(|session| session.carried().is_some());
-            first.is_none_or(|first| is_it(&first.link))
-        } else {
-            self.links().first().is_none_or(is_it)
-        };
-        if has {
-            return Ok(());
-        }
-        if !self.told.replace(true) {
-            tracing::warn!(code = %Code::NoPackets, peer = identity.unwrap_or_default(), "Dropped packets of this entry, because the networks belong to another entry with an earlier session: assign each entry its own networks (network.peers) or addresses (network.pool)");
-        }
-        Err(DropReason::SourceNotRemote)
-    }
-}
-
-impl Attached {
-    fn alive(&self) -> Option<Rc<dyn Mux>> {
-        self.mux.upgrade().filter(|mux| !mux.has_ended())
-    }
-
-    /// The session, if it has a carrier. Without a carrier, its peer may have begun a new session.
-    fn carried(&self) -> Option<Rc<dyn Mux>> {
-        self.alive().filter(|mux| !mux.waits())
-    }
-
-    /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]).
-    fn answers(&self) -> bool {
-        self.carried()
-            .is_some_and(|mux| mux.datagrams().is_some_and(Datagrams::answers))
-    }
-
-    fn is_alive(&self) -> bool {
-        self.alive().is_some()
-    }
-}
-
-/// The oldest of `sessions` that answers. If none answers, the oldest session. A session whose peer
-/// has another identity than the peer of the oldest session is not preferred.
-fn preferred<'a, T>(
-    mut sessions: impl Iterator<Item = &'a T>,
-    link: impl Fn(&T) -> &SessionLink,
-    answers: impl Fn(&T) -> bool,
-) -> Option<&'a T> {
-    let oldest = sessions.next()?;
-    if answers(oldest) {
-        return Some(oldest);
-    }
-    let identity = &link(oldest).identity;
-    let other = sessions.find(|other| link(other).identity == *identity && answers(other));
-    Some(other.unwrap_or(oldest))
 }

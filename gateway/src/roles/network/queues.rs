@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::addresses::Owner;
-use super::{Attached, Carried, Network, Sender, preferred};
+use super::sessions::{Attached, Carried, preferred};
+use super::{Network, Sender};
 use crate::io::tun::{self, Offloads};
 use crate::net::interface;
 use crate::roles::worker::WorkerError;

@@ -1,0 +1,108 @@
+//! The sessions of one worker that carry packets, and the choice among the sessions of one owner.
+
+use std::cell::OnceCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_packet::DropReason;
+use muxtunnel_proto::Assignment;
+
+use super::Network;
+use super::addresses::Owner;
+use super::queues::SessionLink;
+use crate::session::mux::{Datagrams, Mux};
+
+/// A session that carries packets.
+pub(super) struct Attached {
+    pub(super) mux: Weak<dyn Mux>,
+    /// The session as last published.
+    pub(super) link: SessionLink,
+    /// Entry: the exit's assignment in this session.
+    pub(super) assignment: Rc<OnceCell<Rc<Assignment>>>,
+}
+
+/// A session of this worker that has a carrier.
+pub(super) struct Carried {
+    pub(super) mux: Rc<dyn Mux>,
+    /// Verified identity of the peer.
+    pub(super) identity: Option<Arc<str>>,
+    /// See [`Attached::answers`].
+    pub(super) answers: bool,
+}
+
+impl Network {
+    /// The session of `owner` on this worker that is preferred ([`preferred`]).
+    pub(super) fn session_of(&self, owner: &Owner) -> Option<Carried> {
+        let sessions = self.sessions.borrow();
+        let of_owner = sessions
+            .iter()
+            .filter(|session| session.link.owner == *owner && session.carried().is_some());
+        let session = preferred(of_owner, |session| &session.link, Attached::answers)?;
+        Some(Carried {
+            mux: session.carried()?,
+            identity: session.link.identity.clone(),
+            answers: session.answers(),
+        })
+    }
+
+    /// Checks that the entry with `identity` has the networks. If one entry at a time has all
+    /// networks, that entry is the entry of the oldest session that has a carrier.
+    pub(super) fn has_networks(&self, identity: Option<&str>) -> Result<(), DropReason> {
+        if !self.addresses.has_one_entry() {
+            return Ok(());
+        }
+        let is_it = |first: &SessionLink| first.identity.as_deref() == identity;
+        let has = if self.is_alone() {
+            let sessions = self.sessions.borrow();
+            let first = sessions.iter().find(|session| session.carried().is_some());
+            first.is_none_or(|first| is_it(&first.link))
+        } else {
+            self.links().first().is_none_or(is_it)
+        };
+        if has {
+            return Ok(());
+        }
+        if !self.told.replace(true) {
+            tracing::warn!(code = %Code::NoPackets, peer = identity.unwrap_or_default(), "Dropped packets of this entry, because the networks belong to another entry with an earlier session: assign each entry its own networks (network.peers) or addresses (network.pool)");
+        }
+        Err(DropReason::SourceNotRemote)
+    }
+}
+
+impl Attached {
+    fn alive(&self) -> Option<Rc<dyn Mux>> {
+        self.mux.upgrade().filter(|mux| !mux.has_ended())
+    }
+
+    /// The session, if it has a carrier. Without a carrier, its peer may have begun a new session.
+    pub(super) fn carried(&self) -> Option<Rc<dyn Mux>> {
+        self.alive().filter(|mux| !mux.waits())
+    }
+
+    /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]).
+    pub(super) fn answers(&self) -> bool {
+        self.carried()
+            .is_some_and(|mux| mux.datagrams().is_some_and(Datagrams::answers))
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive().is_some()
+    }
+}
+
+/// The oldest of `sessions` that answers. If none answers, the oldest session. A session whose peer
+/// has another identity than the peer of the oldest session is not preferred.
+pub(super) fn preferred<'a, T>(
+    mut sessions: impl Iterator<Item = &'a T>,
+    link: impl Fn(&T) -> &SessionLink,
+    answers: impl Fn(&T) -> bool,
+) -> Option<&'a T> {
+    let oldest = sessions.next()?;
+    if answers(oldest) {
+        return Some(oldest);
+    }
+    let identity = &link(oldest).identity;
+    let other = sessions.find(|other| link(other).identity == *identity && answers(other));
+    Some(other.unwrap_or(oldest))
+}
