@@ -103,7 +103,7 @@ fn bulk_jmux() -> Vec<Target> {
 }
 
 /// The native protocol with its defaults: streams survive the loss of their carrier, so the gateway
-/// copies their bytes.
+/// retains their sent bytes until the peer has acknowledged them.
 fn bulk_native() -> Vec<Target> {
     let rates = |topology, to, least| rates(MuxgateNative, topology, to, least);
     [
@@ -116,7 +116,8 @@ fn bulk_native() -> Vec<Target> {
     .concat()
 }
 
-/// The native protocol without `resume`: streams end with their carrier, so bytes are not copied.
+/// The native protocol without `resume`: streams end with their carrier, so the gateway retains
+/// nothing.
 fn bulk_no_resume() -> Vec<Target> {
     let rates = |topology, to, least| rates(MuxgateNoResume, topology, to, least);
     let on_bbr = rates(Loopback, Jetsocat, [2.5, 3.5]).map(|target| Target {
