@@ -17,7 +17,8 @@ mod common;
 
 use std::net::UdpSocket;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use authority::{Authority, Files};
@@ -240,14 +241,27 @@ fn each_identity_has_its_own_addresses_also_behind_a_restart() {
 }
 
 /// A killed entry over QUIC does not close its connection, so the exit keeps its session until the
-/// idle timeout.
+/// idle timeout. Meanwhile the exit sends as many packets as the congestion window permits.
 #[test]
 fn a_restarted_entry_gets_packets_before_the_end_of_its_former_session() {
     let hosts = Hosts::with("QUIC");
     let exit = hosts.exit(&POOLS);
     let killed = hosts.auto(0, "laptop");
-    let far = hosts.exit.udp(EXIT);
+    let (far, flood) = (hosts.exit.udp(EXIT), hosts.exit.udp(EXIT));
     assert!(exchanged(&hosts.entries[0].udp(LAPTOP[0]), &far));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let until_over = Arc::clone(&is_over);
+    let flooding = std::thread::spawn(move || {
+        let mut sent = 0;
+        while !until_over.load(Relaxed) {
+            for _ in 0..20 {
+                // Errors are those of the queue and ICMP errors of the closed port.
+                sent += usize::from(flood.send_to(&[7; 1300], (LAPTOP[0], 9)).is_ok());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        sent
+    });
     killed.signal("KILL");
     drop(killed);
     let _laptop = hosts.auto(0, "laptop");
@@ -260,6 +274,12 @@ fn a_restarted_entry_gets_packets_before_the_end_of_its_former_session() {
     until("the exit answers", || exchanged(&near, &far));
     let sessions = &exit.status()["packets"]["sessions"];
     assert_eq!(sessions, 2, "the former session must not have ended");
+    is_over.store(true, Relaxed);
+    let sent = flooding.join().unwrap();
+    assert!(
+        sent > 1000,
+        "{sent} packets do not fill a congestion window"
+    );
 }
 
 #[test]

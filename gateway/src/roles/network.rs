@@ -332,15 +332,19 @@ impl Network {
         let own = self.session_of(to);
         let other = match &own {
             Some(own) if own.answers => None,
-            own => self.links().worker_of(to, self.index, own.as_ref()),
+            own => {
+                let links = self.links();
+                let other = links.other_session(to, self.index, own.as_ref());
+                other.map(|other| (other.worker, other.number))
+            }
         };
-        let worker = match (own, other) {
-            (_, Some(worker)) => worker,
+        let (worker, session) = match (own, other) {
+            (_, Some(other)) => other,
             (Some(own), None) => return self.send_by(&*own.mux, packet, bytes, sender),
             (None, None) => return Err(DropReason::NoSession),
         };
         let handed = Handed {
-            to: to.clone(),
+            session,
             packet: *packet,
             bytes: bytes.detach(),
             sender: match sender {

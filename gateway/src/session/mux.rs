@@ -320,9 +320,9 @@ pub(crate) trait Datagrams {
     /// Length of the longest packet that is not cut; `None`: there is no limit.
     fn limit(&self) -> Option<PacketLimit>;
 
-    /// Whether the peer has answered the packets of the last second, or no packet was sent. If it
-    /// has not, another session of the same peer is preferred. Carriers over TCP have no answers to
-    /// packets, but end at once when the peer's process ends.
+    /// Whether the peer answers packets, or was sent none. If the peer does not answer, an exit
+    /// prefers another session of the same peer. Only QUIC connections have answers to packets. A
+    /// carrier over TCP needs none: it ends at once when the process of the peer ends.
     fn answers(&self) -> bool {
         true
     }

@@ -286,7 +286,7 @@ impl Link for Quic {
         carried.then(|| quic.max_datagram_size()).flatten()
     }
 
-    fn answers_packets(&self) -> bool {
+    fn answers_packets(&self) -> Option<bool> {
         self.answers.arrive(&self.traffic)
     }
 

@@ -2,9 +2,12 @@
 //! worker's session.
 //!
 //! The kernel selects the queue of a packet by a hash of its flow ([`crate::io::tun`]), so one
-//! worker reads all packets of a flow. The worker sends the packets over its own session. If no
-//! session of the worker answers, the worker hands the packets to the worker with the oldest session
-//! that answers. So a flow keeps its session until a session begins, ends, or stops answering. The other end writes the packets of a session in the order in which they arrive.
+//! worker reads all packets of a flow. The worker sends the packets over its own session. If the
+//! worker has no session with a carrier, or if the peer of its session does not answer
+//! ([`Network::answers`]), the worker hands the packets to a session of another worker
+//! ([`Links::other_session`]). A flow therefore keeps its session until a session begins or ends,
+//! loses its carrier, or a peer begins or ceases to answer. The other end writes the packets of a
+//! session in the order in which they arrive.
 //!
 //! Bounds: at most [`HANDED_MAX`] packets with [`HANDED_BYTES_MAX`] bytes wait for a worker. The
 //! callers of [`Network::attach`] limit the sessions.
@@ -34,8 +37,9 @@ use crate::stream::packet::DetachedPacket;
 const HANDED_MAX: usize = 4096;
 /// Maximum memory of packets that wait for one worker, in bytes.
 const HANDED_BYTES_MAX: usize = 8 << 20;
-/// Interval at which a worker publishes which of its sessions have a carrier. If a session loses
-/// its carrier in between, the worker drops packets that other workers hand it for this session.
+/// Interval at which a worker publishes which of its sessions have a carrier, and which answer. If a
+/// session loses its carrier in between, the worker drops packets that other workers hand it for
+/// this session.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of remembered addresses at which carriers were dialled. The exits of a
@@ -87,14 +91,15 @@ pub(super) struct SessionLink {
     /// Owner of the addresses that the session serves.
     pub(super) owner: Owner,
     pub(super) has_carrier: bool,
-    /// Whether the session has a carrier and its peer answers.
+    /// See [`Network::answers`].
     pub(super) answers: bool,
 }
 
 /// A packet for a session of another worker.
 #[derive(Debug)]
 pub(super) struct Handed {
-    pub(super) to: Owner,
+    /// Number of the session.
+    pub(super) session: u64,
     pub(super) packet: packet::Packet,
     pub(super) bytes: DetachedPacket,
     /// The peer that sent the packet, or `None` if this host sent it.
@@ -215,24 +220,32 @@ impl HandedPackets {
     }
 }
 
+impl SessionLink {
+    /// Whether the peer has proved this identity. Peers that proved no identity may be different
+    /// peers.
+    pub(super) fn is_of(&self, identity: Option<&Arc<str>>) -> bool {
+        identity.is_some() && self.identity.as_ref() == identity
+    }
+}
+
 impl Links {
-    /// The worker, other than `own`, with the preferred session of `owner` ([`preferred`]). If `own`
-    /// has a session with the owner, `unanswered`, the other session must answer and have the same
-    /// identity.
-    pub(super) fn worker_of(
+    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. If `own` has a
+    /// session of the owner that does not answer, `unanswered`, the other session must answer, and its
+    /// peer must have proved the same identity.
+    pub(super) fn other_session(
         &self,
         owner: &Owner,
         own: usize,
         unanswered: Option<&Carried>,
-    ) -> Option<usize> {
+    ) -> Option<&SessionLink> {
         let sessions = self.sessions.iter().filter(|session| {
             session.has_carrier
                 && session.worker != own
                 && session.owner == *owner
-                && unanswered.is_none_or(|own| session.identity == own.identity)
+                && unanswered.is_none_or(|own| session.is_of(own.identity.as_ref()))
         });
-        let session = preferred(sessions, |session| session, |session| session.answers)?;
-        (session.answers || unanswered.is_none()).then_some(session.worker)
+        let (session, answers) = preferred(sessions, |session| session, |session| session.answers)?;
+        (answers || unanswered.is_none()).then_some(session)
     }
 
     /// The oldest session that has a carrier.
@@ -266,7 +279,7 @@ impl Network {
         }
         for session in &mut *sessions {
             session.link.has_carrier = session.carried().is_some();
-            session.link.answers = session.answers();
+            session.link.answers = self.answers(session);
         }
         let mut published = self.published.borrow_mut();
         if published
@@ -301,8 +314,8 @@ impl Network {
     pub(super) async fn take_over(&self, mut handed: HandedPackets) -> Infallible {
         while let Some(handed) = handed.next().await {
             let sender = handed.sender.as_ref().map_or(Sender::Host, Sender::Peer);
-            let sent = match self.session_of(&handed.to) {
-                Some(own) => self.send_by(&*own.mux, &handed.packet, handed.bytes.into(), &sender),
+            let sent = match self.session_with_number(handed.session) {
+                Some(mux) => self.send_by(&*mux, &handed.packet, handed.bytes.into(), &sender),
                 None => Err(DropReason::NoSession),
             };
             if let Err(reason) = sent {
@@ -336,25 +349,30 @@ mod tests {
         }
     }
 
+    fn worker_of(links: &Links, owner: &Owner, own: usize) -> Option<usize> {
+        let session = links.other_session(owner, own, None);
+        session.map(|session| session.worker)
+    }
+
     #[test]
     fn a_packet_goes_to_the_oldest_session_of_its_owner_that_has_a_carrier() {
         let mut links = Links::default();
         let owner = Owner::Peer(Arc::from("a"));
         links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
         links.update(2, &[session(2, 0, "a", true)]);
-        assert_eq!(links.worker_of(&owner, 0, None), Some(1));
-        assert_eq!(links.worker_of(&owner, 1, None), Some(2));
+        assert_eq!(worker_of(&links, &owner, 0), Some(1));
+        assert_eq!(worker_of(&links, &owner, 1), Some(2));
         links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", false)]);
-        assert_eq!(links.worker_of(&owner, 0, None), Some(2));
+        assert_eq!(worker_of(&links, &owner, 0), Some(2));
         links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
         assert_eq!(
-            links.worker_of(&owner, 0, None),
+            worker_of(&links, &owner, 0),
             Some(1),
             "the session has kept its place"
         );
         links.update(1, &[]);
         links.update(2, &[]);
-        assert_eq!(links.worker_of(&owner, 0, None), None);
+        assert_eq!(worker_of(&links, &owner, 0), None);
     }
 
     #[test]
@@ -366,11 +384,11 @@ mod tests {
         let mut links = Links::default();
         let owner = Owner::Peer(Arc::from("a"));
         links.update(1, &[silent(session(1, 0, "a", true))]);
-        assert_eq!(links.worker_of(&owner, 0, None), Some(1));
+        assert_eq!(worker_of(&links, &owner, 0), Some(1));
         links.update(2, &[session(2, 0, "a", true)]);
-        assert_eq!(links.worker_of(&owner, 0, None), Some(2));
+        assert_eq!(worker_of(&links, &owner, 0), Some(2));
         links.update(1, &[session(1, 0, "a", true)]);
-        assert_eq!(links.worker_of(&owner, 0, None), Some(1));
+        assert_eq!(worker_of(&links, &owner, 0), Some(1));
         // Without peers and pools, all entries have the same owner.
         let of = |worker, identity, answers| SessionLink {
             owner: Owner::Side,
@@ -379,7 +397,7 @@ mod tests {
         };
         links.update(1, &[of(1, "a", false)]);
         links.update(2, &[of(2, "b", true)]);
-        let worker = links.worker_of(&Owner::Side, 0, None);
+        let worker = worker_of(&links, &Owner::Side, 0);
         assert_eq!(worker, Some(1), "another entry does not get the packets");
     }
 
@@ -397,7 +415,7 @@ mod tests {
         Arc::get_mut(&mut queues).unwrap().workers.push(sender);
         let hand = || {
             let handed = Handed {
-                to: Owner::Side,
+                session: 0,
                 packet: checked,
                 bytes: Packet::from(&[0; 1 << 20][..]).detach(),
                 sender: None,

@@ -27,7 +27,7 @@ pub(super) struct Carried {
     pub(super) mux: Rc<dyn Mux>,
     /// Verified identity of the peer.
     pub(super) identity: Option<Arc<str>>,
-    /// See [`Attached::answers`].
+    /// See [`Network::answers`].
     pub(super) answers: bool,
 }
 
@@ -38,12 +38,32 @@ impl Network {
         let of_owner = sessions
             .iter()
             .filter(|session| session.link.owner == *owner && session.carried().is_some());
-        let session = preferred(of_owner, |session| &session.link, Attached::answers)?;
+        let answers = |session: &Attached| self.answers(session);
+        let (session, answers) = preferred(of_owner, |session| &session.link, answers)?;
         Some(Carried {
             mux: session.carried()?,
             identity: session.link.identity.clone(),
-            answers: session.answers(),
+            answers,
         })
+    }
+
+    /// The session with this number on this worker, if it has a carrier.
+    pub(super) fn session_with_number(&self, number: u64) -> Option<Rc<dyn Mux>> {
+        let sessions = self.sessions.borrow();
+        let mut sessions = sessions.iter();
+        sessions
+            .find(|session| session.link.number == number)?
+            .carried()
+    }
+
+    /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]). An entry
+    /// counts every session with a carrier as one that answers, because another session may belong
+    /// to another exit, which does not know the assigned addresses.
+    pub(super) fn answers(&self, session: &Attached) -> bool {
+        let is_entry = self.assigned.is_some();
+        session
+            .carried()
+            .is_some_and(|mux| is_entry || mux.datagrams().is_some_and(Datagrams::answers))
     }
 
     /// Checks that the entry with `identity` has the networks. If one entry at a time has all
@@ -80,29 +100,24 @@ impl Attached {
         self.alive().filter(|mux| !mux.waits())
     }
 
-    /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]).
-    pub(super) fn answers(&self) -> bool {
-        self.carried()
-            .is_some_and(|mux| mux.datagrams().is_some_and(Datagrams::answers))
-    }
-
     pub(super) fn is_alive(&self) -> bool {
         self.alive().is_some()
     }
 }
 
-/// The oldest of `sessions` that answers. If none answers, the oldest session. A session whose peer
-/// has another identity than the peer of the oldest session is not preferred.
+/// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer has
+/// proved the same identity, if there is one. Also returns whether the session answers. Without an
+/// identity, another client could get the packets.
 pub(super) fn preferred<'a, T>(
     mut sessions: impl Iterator<Item = &'a T>,
     link: impl Fn(&T) -> &SessionLink,
     answers: impl Fn(&T) -> bool,
-) -> Option<&'a T> {
+) -> Option<(&'a T, bool)> {
     let oldest = sessions.next()?;
     if answers(oldest) {
-        return Some(oldest);
+        return Some((oldest, true));
     }
-    let identity = &link(oldest).identity;
-    let other = sessions.find(|other| link(other).identity == *identity && answers(other));
-    Some(other.unwrap_or(oldest))
+    let is_same = |other: &T| link(other).is_of(link(oldest).identity.as_ref());
+    let other = sessions.find(|other| is_same(other) && answers(other));
+    Some(other.map_or((oldest, false), |other| (other, true)))
 }

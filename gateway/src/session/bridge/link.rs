@@ -59,9 +59,10 @@ pub(crate) trait Link: 'static {
     }
 
     /// Whether the peer answers packets, see
-    /// [`Datagrams::answers`](crate::session::mux::Datagrams::answers).
-    fn answers_packets(&self) -> bool {
-        true
+    /// [`Datagrams::answers`](crate::session::mux::Datagrams::answers); `None`: the link does not
+    /// send the session's packets.
+    fn answers_packets(&self) -> Option<bool> {
+        None
     }
 
     /// Tells the peer to open no further streams; open streams continue.

@@ -341,13 +341,13 @@ impl<L: Link> Bridge<L> {
         carrying.next()
     }
 
-    /// Whether the peer answers packets on a link that carries packets.
+    /// Whether the peer answers packets on the link that sends them.
     pub(super) fn answers_packets(&self) -> bool {
         let links = self.links.borrow();
-        let mut carrying = links
+        let mut answers = links
             .values()
-            .filter(|member| member.link.packet_bytes_max().is_some());
-        carrying.any(|member| member.link.answers_packets())
+            .filter_map(|member| member.link.answers_packets());
+        answers.next().unwrap_or(true)
     }
 
     pub(super) fn peer(&self) -> Rc<str> {

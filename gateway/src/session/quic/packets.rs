@@ -42,6 +42,7 @@ type Shared = (Rc<Traffic>, Rc<PacketQueue>);
 /// Sends waiting packets until the connection ends.
 pub(super) async fn send((traffic, packets): Shared, answers: Rc<Answers>) {
     let _turn = packets.turn().await;
+    answers.take_turn();
     let mut sharing = Sharing::new(&traffic);
     loop {
         let Some(packet) = packets.next(Instant::now().into_std()) else {
@@ -187,7 +188,7 @@ impl<'a> Sharing<'a> {
             self.begin();
             return;
         }
-        while self.unsent() > 0 && !self.has_ended() {
+        while unsent(self.traffic) > 0 && !self.has_ended() {
             tokio::time::sleep(TICK).await;
         }
         let took = self.since.elapsed();
@@ -214,18 +215,18 @@ impl<'a> Sharing<'a> {
         self.traffic.connection.quic().close_reason().is_some()
     }
 
-    /// Number of bytes of packets that the library has not sent.
-    fn unsent(&self) -> u64 {
-        let space = self.traffic.connection.quic().datagram_send_buffer_space();
-        let empty = PACKETS_UNSENT_MAX - size_of::<Bytes>();
-        empty.saturating_sub(space) as u64
-    }
-
     /// Number of sent bytes that do not belong to packets.
     fn others(&self) -> u64 {
         let all = self.traffic.connection.quic().stats().udp_tx.bytes;
-        all.saturating_sub(self.total - self.unsent().min(self.total))
+        all.saturating_sub(self.total - unsent(self.traffic).min(self.total))
     }
+}
+
+/// Number of bytes of packets that the library has not sent.
+fn unsent(traffic: &Traffic) -> u64 {
+    let space = traffic.connection.quic().datagram_send_buffer_space();
+    let empty = PACKETS_UNSENT_MAX - size_of::<Bytes>();
+    empty.saturating_sub(space) as u64
 }
 
 #[cfg(test)]
