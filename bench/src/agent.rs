@@ -9,6 +9,7 @@ mod info;
 mod iperf_client;
 mod iperf_server;
 mod lines;
+mod listening;
 mod process;
 mod rtt;
 

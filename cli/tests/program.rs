@@ -633,7 +633,7 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
             .contains("When the operator has applied the generation"),
         "{ran:?}"
     );
-    assert!(ran.out.contains("at most 25 s"), "{ran:?}");
+    assert!(ran.out.contains("at the latest 25 s after"), "{ran:?}");
     let tunnel = cluster.get(TUNNEL).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],

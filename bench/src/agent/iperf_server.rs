@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use muxtunnel_bench_api::agent::{ServerReport, ServerStart, ServerStop};
 use tokio::process::Child;
 use tokio::sync::watch;
 
 use super::lines::for_each_line;
-use super::process;
+use super::{listening, process};
 use crate::iperf::Receiver;
 
 /// Time-out for iperf to listen.
@@ -52,13 +52,21 @@ impl IperfServer {
         if let Some(error) = state.bind_error() {
             bail!("iperf -s -p {}: {error}", request.port);
         }
+        let too_late = || format!("did not listen within {} s", LISTEN_TIMEOUT.as_secs());
         if !state.is_listening() {
             let how = if in_time {
                 "ended at once".to_owned()
             } else {
-                format!("did not listen within {} s", LISTEN_TIMEOUT.as_secs())
+                too_late()
             };
             bail!("iperf -s -p {} {how}: {}", request.port, state.tail());
+        }
+        if !request.udp {
+            let listening = listening::until_listening(request.port);
+            let Ok(read) = tokio::time::timeout(LISTEN_TIMEOUT, listening).await else {
+                bail!("iperf -s -p {} {}", request.port, too_late());
+            };
+            read.context("the table of TCP sockets cannot be read")?;
         }
         Ok(Self { child, receiver })
     }

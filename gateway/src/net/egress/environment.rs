@@ -153,7 +153,10 @@ mod tests {
             "{:#}",
             proxy(&config(NONE, true, ""), variable).unwrap_err()
         );
-        assert!(error.contains("http_proxy: not http://"), "{error}");
+        assert!(
+            error.contains("http_proxy: not a proxy: expected http://"),
+            "{error}"
+        );
         assert!(!error.contains("secret"), "{error}");
     }
 
