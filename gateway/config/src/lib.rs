@@ -121,9 +121,9 @@ pub struct Config {
     /// The mux protocol on the carriers. Both ends must have the same protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Entry with protocol Jmux: the largest packet that the entry offers, header included,
-    /// [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer accepts. muxgate and
-    /// jetsocat 2024.3.2 and later accept 65,535.
+    /// Entry with protocol Jmux: the size in bytes of the largest packet, header included, that the
+    /// entry offers to accept: [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer
+    /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
@@ -168,7 +168,8 @@ pub struct Config {
     /// addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
-    /// Entry or exit: `connect` is a rendezvous, where entry and exit meet under this name.
+    /// Entry or exit: the name under which both meet at the rendezvous, and the secret. `connect`
+    /// is then the address of the rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Leaf>,
     /// Rendezvous: the file with the secrets of all names, one line `NAME EXIT-SECRET ENTRY-SECRET`
@@ -279,8 +280,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Memory bounds of one session. The process uses at most their sum times its number of sessions,
-/// plus fixed buffers.
+/// Memory bounds of one session. The process uses at most the sum of these bounds times its number
+/// of sessions, plus fixed buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
@@ -350,7 +351,7 @@ impl Default for Limits {
 pub struct Drain {
     /// Seconds, 0..=`deadline_seconds`.
     pub accept_seconds: u32,
-    /// Seconds since SIGTERM. Keep this value 5 s below the pod's grace period.
+    /// Seconds since SIGTERM. Keep this value at least 5 s below the pod's grace period.
     pub deadline_seconds: u32,
 }
 

@@ -207,7 +207,8 @@ pub struct Carrier {
 }
 
 /// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
-/// cover the receiving direction. If several variants apply, the status reports the first.
+/// cover the receiving direction. If several variants apply, the status reports the first of them
+/// in this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Limit {
     /// No data to send.
@@ -222,8 +223,8 @@ pub enum Limit {
     SendBuffer,
     /// The congestion window is full.
     CongestionWindow,
-    /// The carrier could send more. Clients and targets send or accept no more data, or streams
-    /// have no credit.
+    /// The carrier could send more, but clients and targets do not send or accept more data, or
+    /// streams have no credit.
     Application,
     /// A value that this version does not support.
     #[serde(other)]

@@ -1,7 +1,8 @@
 //! The gateway's state, which the workers' threads share with the admin thread.
 //!
-//! The workers write relaxed atomics on the data path, and use short mutexes elsewhere; the admin
-//! thread reads. The size is bounded by the number of carriers, forwards and workers.
+//! On the data path, the workers write relaxed atomics. Elsewhere they hold mutexes for a short
+//! time. The admin thread reads. The size is bounded by the number of carriers, forwards and
+//! workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

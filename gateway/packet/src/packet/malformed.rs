@@ -90,7 +90,8 @@ pub enum Malformed {
         /// Bytes after the transport header.
         payload: usize,
     },
-    /// The header length differs from the super-packet's, or is not 0 for a single packet.
+    /// The header length in the virtio header is not the length of the super-packet's headers, or
+    /// is not 0 for a single packet.
     #[error("the virtio header has a header length of {0}, which does not match the packet")]
     VirtioHeaderLength(u16),
     /// A TCP super-packet has SYN or RST.

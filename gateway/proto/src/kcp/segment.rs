@@ -49,14 +49,14 @@ pub struct Header {
     pub conversation: u32,
     /// The segment's purpose.
     pub command: Command,
-    /// Number of segments that the sender can receive.
+    /// Number of segments that the side that sends this header can receive.
     pub window: u16,
     /// Milliseconds of the sender's clock. In an [`Command::Ack`], the time of the acknowledged
     /// segment.
     pub time: u32,
     /// In a [`Command::Push`] or [`Command::Ack`]: the serial of the segment.
     pub serial: u32,
-    /// The sender has received all segments before this serial.
+    /// The side that sends this header has received all segments before this serial.
     pub next: u32,
 }
 

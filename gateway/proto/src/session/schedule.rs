@@ -38,7 +38,7 @@ const QUANTUM: u64 = 32 << 10;
 #[derive(Debug, Default)]
 struct Flow {
     priority: Priority,
-    /// Bytes of the waiting batch, and its carrier. Zero: no batch waits.
+    /// Bytes of the waiting batch, or 0 if no batch waits. `on`: the carrier of this batch.
     waiting: u64,
     on: Option<CarrierId>,
     deficit: u64,

@@ -78,8 +78,9 @@ struct Target {
     began: Instant,
     now: Instant,
     sockets: BTreeMap<StreamId, Local>,
-    /// Open listeners, and whether the session requests them.
+    /// Open listeners.
     listens: BTreeSet<ListenId>,
+    /// Whether the session requests the listeners, and its peer does not.
     asks: bool,
     /// The carriers, oldest first, each with its unread bytes.
     carriers: Vec<(CarrierId, Vec<u8>)>,
@@ -89,9 +90,9 @@ struct Target {
     /// Tokens of batches that the session may request again.
     retained: BTreeSet<u64>,
     next_token: u64,
-    /// The id of the peer's next stream, and the number of bytes that the peer has sent on each
-    /// stream.
+    /// The id of the peer's next stream.
     next_open: u64,
+    /// The number of bytes that the peer has sent on each stream.
     received: BTreeMap<u64, u64>,
 }
 
