@@ -180,7 +180,8 @@ pub struct Config {
     /// policy and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
-    /// Entry or exit: carries IP packets between the networks of both sides. Default: streams only.
+    /// Entry or exit: the gateway carries IP packets between the networks of both sides. Default:
+    /// streams only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// `addr:port` of the admin endpoint. Default: no admin endpoint.
@@ -383,8 +384,8 @@ impl Config {
         serde_yaml::to_string(self).map_err(|error| ConfigError::field("", error.to_string()))
     }
 
-    /// The configuration in force after a reload of `new`: its reloadable fields, and the static
-    /// fields of `self`.
+    /// The configuration in force after a reload of `new`: the reloadable fields of `new`, and the
+    /// static fields of `self`.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {

@@ -79,8 +79,8 @@ pub struct Network {
     /// Exit: DNS servers of the exit's side, which the exit assigns to its entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
-    /// Entry: whether the gateway sets the addresses that the exit assigns on the interface, and
-    /// removes all other addresses except those of scope link. The gateway then needs
+    /// Entry: whether the gateway sets the addresses of the interface: it adds the addresses that
+    /// the exit assigns, and removes all others except those of scope link. The gateway then needs
     /// CAP_NET_ADMIN.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub set_addresses: bool,

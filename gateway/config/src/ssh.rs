@@ -16,7 +16,7 @@ pub const HOST_KEYS_MAX: usize = 8;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ssh {
-    /// Exit: its private keys, Ed25519 or ECDSA, not encrypted, 1..=[`HOST_KEYS_MAX`].
+    /// Exit: its 1..=[`HOST_KEYS_MAX`] private keys, Ed25519 or ECDSA, not encrypted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<PathBuf>,
     /// Exit: the keys that may log in, as in sshd's `authorized_keys`. An exit needs this field or

@@ -113,7 +113,7 @@ pub struct Connection {
     keepalive: Keepalive,
     /// The time at which the last datagram of the peer arrived.
     heard: u64,
-    /// Window requests since the last datagram of the peer.
+    /// Number of window requests since the last datagram of the peer.
     questions: u32,
     asked: u64,
     ask: bool,

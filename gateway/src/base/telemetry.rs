@@ -228,7 +228,8 @@ impl Telemetry {
         *self.workers[worker].listened.lock() = listened;
     }
 
-    /// Sets whether the exit listens for a forward of this worker.
+    /// Sets why not every exit listens for a reverse forward of this worker. `None`: every exit
+    /// listens.
     pub(crate) fn set_listen_error(&self, worker: usize, forward: &str, error: Option<String>) {
         let mut listened = self.workers[worker].listened.lock();
         let listened = listened.iter_mut().find(|l| l.forward.name == forward);

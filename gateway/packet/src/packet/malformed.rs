@@ -63,7 +63,8 @@ pub enum Malformed {
     /// The virtio header has a flag other than NEEDS_CSUM.
     #[error("the virtio header has the flags {0:#04x}, expected only NEEDS_CSUM")]
     Flags(u8),
-    /// The virtio header places the incomplete checksum outside the transport header's field.
+    /// The virtio header places the incomplete checksum outside the checksum field of the transport
+    /// header.
     #[error(
         "the virtio header names the offset {start}+{offset}, where the packet has no checksum"
     )]

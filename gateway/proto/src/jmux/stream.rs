@@ -264,7 +264,7 @@ impl Stream {
         self.local == LocalEnd::Finishing
     }
 
-    /// Whether CLOSE has been or will be sent. After that, no payload is sent or delivered.
+    /// Whether CLOSE has been or will be sent. If so, no payload is sent or delivered any more.
     pub(super) fn closing(&self) -> bool {
         matches!(self.local, LocalEnd::Closing { .. } | LocalEnd::CloseSent)
     }

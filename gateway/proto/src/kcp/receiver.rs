@@ -54,7 +54,8 @@ impl Receiver {
         (free / PAYLOAD_BYTES_MAX) as u64
     }
 
-    /// The number of segments that fit into the buffer, as the window on the wire.
+    /// The number of segments that fit into the buffer, at most 65,535, for the window field on the
+    /// wire.
     pub(super) fn window(&self) -> u16 {
         u16::try_from(self.room()).unwrap_or(u16::MAX)
     }

@@ -29,8 +29,8 @@ const INITIAL_SHARE: u64 = 1024;
 const RETURN_SHARE: u64 = 8;
 /// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
-/// After this time without consumption, the window of a stream falls back to the first window. Only
-/// the buffered bytes of the stream then count in the sum of all windows.
+/// After this time without consumption, the window of a stream falls back to the size of a first
+/// window. Only the buffered bytes of the stream then count in the sum of all windows.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 
 /// A local socket makes progress when it takes this many bytes, or all waiting payload.
