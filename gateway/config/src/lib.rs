@@ -102,10 +102,10 @@ pub const STALL_SECONDS_DEFAULT: u32 = 60;
 pub const PACKET_BYTES_MIN: u16 = 1024;
 /// Maximum timeout of a stream: 30 days.
 pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
-/// Seconds after SIGTERM during which a gateway still accepts connections, so that load balancers
-/// can react.
+/// Default number of seconds after SIGTERM during which a gateway still accepts connections, so
+/// that load balancers can react.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
-/// Seconds after SIGTERM at which the gateway resets streams that are still open.
+/// Default time, in seconds after SIGTERM, at which the gateway resets streams that are still open.
 pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DRAIN_SECONDS;
 
 /// The whole configuration of one gateway.

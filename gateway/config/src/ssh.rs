@@ -177,7 +177,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether every address of `connect` has a host name.
+/// Whether every address of `connect` has a host that `known_hosts` can list. A Unix socket has no
+/// host, and the host of a rendezvous is not that of the exit.
 fn has_host(config: &Config) -> bool {
     let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
     config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX)

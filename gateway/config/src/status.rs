@@ -171,7 +171,8 @@ pub struct Carrier {
     pub uptime_seconds: f64,
     /// Smoothed round-trip time.
     pub rtt_milliseconds: f64,
-    /// Minimum round-trip time of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
+    /// Minimum round-trip time. For TCP, this is the minimum of the last five minutes, unless the
+    /// sysctl `net.ipv4.tcp_min_rtt_wlen` has another value.
     pub rtt_min_milliseconds: f64,
     /// Name of the congestion control: `cubic`, `bbr`, ...
     pub congestion_control: String,
@@ -259,7 +260,7 @@ impl Limit {
     }
 }
 
-/// Streams since the start, of all sessions or of one forward.
+/// Streams of all sessions or of one forward: those that are open now, and counts since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Streams {

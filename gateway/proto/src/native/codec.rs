@@ -135,14 +135,14 @@ pub enum Frame {
     },
     /// Acknowledges bytes received on this carrier. Needs the feature RESUME.
     Ack {
-        /// Number of bytes since the carrier's first byte, headers included.
+        /// Number of bytes received on the carrier after its hello, headers included.
         received: u64,
     },
     /// Reports that a carrier has ended. Needs the feature RESUME.
     CarrierLost {
         /// The carrier's number.
         carrier: u32,
-        /// Bytes received on the carrier.
+        /// Bytes received on the carrier after its hello.
         received: u64,
     },
     /// Number of carriers that the acceptor could use for the payload that it sends. Needs the

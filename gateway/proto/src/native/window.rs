@@ -292,8 +292,8 @@ impl StreamWindow {
     }
 
     /// Reduces the window to a first window after [`IDLE`] without consumption. Only the buffered
-    /// bytes of the stream then count in the sum of all windows. Otherwise returns the time of the
-    /// next check. Granted credit is not withdrawn.
+    /// bytes of the stream then count in the sum of all windows. Before that time, returns the time
+    /// of the next check. Granted credit is not withdrawn.
     pub(super) fn shrink(&mut self, now: Instant, session: &mut SessionWindow) -> Option<Instant> {
         let idle_at = self.progress + IDLE;
         if now < idle_at {

@@ -42,7 +42,7 @@ pub(crate) fn round_trip_max(rtt: Duration) -> Duration {
 pub(crate) struct BulkShare {
     least: u64,
     bytes: u64,
-    /// The carrier's round trip. `None`: bulk is not bounded.
+    /// The path's round trip. `None`: bulk is not bounded.
     rtt: Option<Duration>,
     stretch: u64,
     since: Option<Instant>,
