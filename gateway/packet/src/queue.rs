@@ -126,7 +126,8 @@ impl List {
 }
 
 impl<T> FqCodel<T> {
-    /// Creates an empty queue. Raises `flows`, `quantum` and `packets_max` of 0 to 1.
+    /// Creates an empty queue. Limits `flows` to 1..=65,536, and `quantum` and `packets_max` to
+    /// 1..=2^30.
     #[must_use]
     pub fn new(mut config: FqCodelConfig) -> Self {
         config.flows = config.flows.clamp(1, 1 << 16);

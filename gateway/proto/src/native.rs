@@ -338,7 +338,7 @@ impl NativeSession {
         self.retire_if_done(stream);
     }
 
-    /// Returns the session credit that a cut stream reserved for its unsent batch.
+    /// Gives back the session credit that a cut stream reserved for its unsent batch.
     fn give_back(&mut self, unsent: Unsent) {
         self.peer.data_queued -= unsent.bytes;
         if self.agreed.resume {
