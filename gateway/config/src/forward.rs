@@ -57,8 +57,8 @@ pub enum Priority {
     /// much data.
     #[default]
     Auto,
-    /// Streams of this forward take precedence over streams that send much data, regardless of
-    /// their own rate.
+    /// Streams of this forward take precedence over streams that send much data, even if they send
+    /// much data themselves.
     Interactive,
     /// All other streams take precedence over streams of this forward.
     Bulk,

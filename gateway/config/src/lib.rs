@@ -164,8 +164,8 @@ pub struct Config {
     pub listen: Option<String>,
     /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
-    /// header, version 1 or 2, which names its client. The gateway reads no header from other
-    /// addresses.
+    /// header, version 1 or 2, which names the client of the connection. The gateway reads no
+    /// header from other addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
     /// Entry or exit: the name under which both meet at the rendezvous, and the secret. `connect`

@@ -76,7 +76,7 @@ pub struct Network {
     /// address from each of these networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
-    /// Exit: DNS servers of the exit's side, which the exit assigns to its entries.
+    /// Exit: the DNS settings that the exit assigns to its entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
     /// Entry: whether the gateway sets the addresses of the interface: it adds the addresses that

@@ -151,7 +151,7 @@ pub fn check(framed: &[u8]) -> Result<Packet, Malformed> {
     Ok(checked(packet, &network, &transport, offload))
 }
 
-/// Checks a plain packet of a peer, which has complete checksums.
+/// Checks a plain packet of a peer. A plain packet has complete checksums.
 ///
 /// # Errors
 /// Why the packet must not reach the device.

@@ -210,9 +210,9 @@ pub trait Session: Debug {
         false
     }
 
-    /// The header for a datagram of `length` bytes, 1 to [`DATAGRAM_BYTES_MAX`], which leaves on
-    /// `carrier` next. The session does not retain datagrams, so they are lost with their carrier.
-    /// `None`: [`Self::takes_datagrams`] is false, or `length` is out of range.
+    /// The header for the datagram that leaves on `carrier` next. The datagram has `length` bytes,
+    /// 1 to [`DATAGRAM_BYTES_MAX`]. The session does not retain datagrams, so they are lost with
+    /// their carrier. `None`: [`Self::takes_datagrams`] is false, or `length` is out of range.
     fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
         let _ = (carrier, length);
         None

@@ -53,7 +53,8 @@ pub(crate) struct Telemetry {
     certificate: Mutex<Option<status::Certificate>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
-    /// The current second since the start, and the number of refusals logged in it.
+    /// The current second since the start, and the number of refusals that were logged in this
+    /// second.
     refusals_logged: Mutex<(u64, u32)>,
     draining: AtomicBool,
     carriers_lost: AtomicU64,

@@ -57,7 +57,7 @@ pub enum Malformed {
     /// Source and destination are the same.
     #[error("source and destination are both {0}")]
     SameAddress(IpAddr),
-    /// An ICMP redirect, or neighbour discovery, which is only for hosts of one link.
+    /// An ICMP message that is only for hosts of one link: a redirect, or neighbour discovery.
     #[error("ICMP type {0} is for hosts of one link and is not carried")]
     LinkMessage(u8),
     /// The virtio header has a flag other than NEEDS_CSUM.

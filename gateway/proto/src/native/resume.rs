@@ -66,7 +66,7 @@ impl NativeSession {
         }
     }
 
-    /// Handles the report that the peer received `received` bytes of its lost carrier `number`.
+    /// Handles the report that the peer received `received` bytes of the lost carrier `number`.
     pub(super) fn handle_lost(
         &mut self,
         now: Instant,

@@ -161,7 +161,7 @@ impl Schedule {
         queues.current.map(|(stream, _)| stream)
     }
 
-    /// Removes the batch of the stream in front, which has been sent.
+    /// Removes the batch of the stream in front, after the batch has been sent.
     pub(crate) fn pop(&mut self, carrier: CarrierId) {
         let Some(queues) = self.queues.get_mut(&carrier) else {
             return;

@@ -18,7 +18,8 @@ use super::super::{Choices, Protocol};
 
 const STREAMS_MAX: u32 = 4;
 /// The receive budget. In the native protocol, it is less than the sum of the first windows of all
-/// streams, which may overcommit. In JMUX, the smallest window of each stream is set aside.
+/// streams, because first windows may overcommit. In JMUX, the smallest window of each stream is
+/// set aside.
 const fn receive_budget(protocol: Protocol) -> u64 {
     match protocol {
         Protocol::Jmux => 1 << 20,
