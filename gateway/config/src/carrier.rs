@@ -4,10 +4,10 @@
 use crate::check::{check_addr_port, check_host_port};
 use crate::{Config, ConfigError, Role, UNIX_PREFIX, target};
 
-/// `listen` of an exit whose only carrier is its standard input and output.
+/// Value of `listen` for an exit whose only carrier is its standard input and output.
 pub const LISTEN_STDIO: &str = "stdio";
 
-/// Maximum number of elements of `connectCommand`: the program and its arguments.
+/// Maximum number of elements of `connectCommand`, which are the program and its arguments.
 pub const COMMAND_WORDS_MAX: usize = 256;
 
 /// Whether one of the comma-separated addresses in `field` is a Unix socket.
@@ -41,7 +41,8 @@ pub(crate) fn check_listen(config: &Config, listen: &str) -> Result<(), ConfigEr
     }
 }
 
-/// Checks `connectCommand`, which only an entry may have, instead of `connect`.
+/// Checks `connectCommand`. Only an entry may have this field, and only without `connect` and
+/// `connectFallback`.
 pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
     let words = &config.connect_command;
     if words.is_empty() {

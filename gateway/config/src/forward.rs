@@ -57,8 +57,8 @@ pub enum Priority {
     /// much data.
     #[default]
     Auto,
-    /// Streams of this forward take precedence over streams that send much data, regardless of
-    /// their own rate.
+    /// Streams of this forward take precedence over streams that send much data, even if they send
+    /// much data themselves.
     Interactive,
     /// All other streams take precedence over streams of this forward.
     Bulk,
@@ -71,7 +71,7 @@ impl Priority {
     }
 }
 
-/// The spelling of the command line: lower case.
+/// Parses a priority as the command line spells it, in lower case.
 impl FromStr for Priority {
     type Err = String;
 
@@ -91,15 +91,17 @@ impl FromStr for Priority {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForwardLimits {
-    /// Concurrent streams, 1..=[`FORWARD_LIMIT_MAX`]. Further connections are reset.
+    /// Maximum number of concurrent streams, 1..=[`FORWARD_LIMIT_MAX`]. Further connections are
+    /// reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
-    /// New connections per second, 1..=[`FORWARD_LIMIT_MAX`]. After one second without connections,
-    /// the same number may arrive at once. Further connections are reset.
+    /// Maximum number of new connections per second, 1..=[`FORWARD_LIMIT_MAX`]. Further connections
+    /// are reset. After one second without connections, this number of connections may arrive at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens_per_second: Option<u32>,
-    /// Payload rate in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. The gateway delays payload
-    /// above the rate.
+    /// Maximum payload rate in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. The gateway delays
+    /// payload above the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
 }

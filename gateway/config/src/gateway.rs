@@ -32,7 +32,7 @@ pub struct Entry {
     pub web_socket: Option<WebSocket>,
     /// The number of carriers of each session.
     pub pool: Pool,
-    /// IP packets between the networks of both sides.
+    /// If set, the gateway carries IP packets between the networks of both sides.
     pub network: Option<Network>,
 }
 
@@ -46,7 +46,7 @@ pub enum Exits {
         /// The value of [`Config::connect_fallback`].
         fallback: Option<String>,
     },
-    /// By a program and its arguments: [`Config::connect_command`].
+    /// Through a program, which the entry starts with its arguments: [`Config::connect_command`].
     Command(Vec<String>),
 }
 
@@ -62,9 +62,10 @@ pub struct Exit {
     pub web_socket: Option<WebSocket>,
     /// Maximum number of concurrent carriers.
     pub carriers_max: u32,
-    /// The second listener for SSH carriers: configuration of its sessions, and `addr:port`.
+    /// The second listener, for SSH carriers: the configuration of its sessions, and its
+    /// `addr:port`.
     pub ssh: Option<(SessionConfig, String)>,
-    /// IP packets between the networks of both sides.
+    /// If set, the gateway carries IP packets between the networks of both sides.
     pub network: Option<Network>,
 }
 
@@ -115,7 +116,8 @@ pub struct SessionConfig {
     pub streams_max: u32,
     /// Whether sessions carry IP packets in addition to streams.
     pub packets: bool,
-    /// Whether a command may ask a person for a password before the first byte of a carrier.
+    /// Whether carriers come from `connectCommand`, which may prompt a person for a password. The
+    /// hello of the peer then has more time to arrive.
     pub prompts: bool,
 }
 

@@ -102,10 +102,10 @@ pub const STALL_SECONDS_DEFAULT: u32 = 60;
 pub const PACKET_BYTES_MIN: u16 = 1024;
 /// Maximum timeout of a stream: 30 days.
 pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
-/// Seconds after SIGTERM during which a gateway still accepts connections, so that load balancers
-/// can react.
+/// Default number of seconds after SIGTERM during which a gateway still accepts connections, so
+/// that load balancers can react.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
-/// Seconds after SIGTERM at which the gateway resets streams that are still open.
+/// Default time, in seconds after SIGTERM, at which the gateway resets streams that are still open.
 pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DRAIN_SECONDS;
 
 /// The whole configuration of one gateway.
@@ -121,9 +121,9 @@ pub struct Config {
     /// The mux protocol on the carriers. Both ends must have the same protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Entry with protocol Jmux: the largest packet that the entry offers, header included,
-    /// [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer accepts. muxgate and
-    /// jetsocat 2024.3.2 and later accept 65,535.
+    /// Entry with protocol Jmux: the size in bytes of the largest packet, header included, that the
+    /// entry offers to accept: [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer
+    /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
@@ -164,11 +164,12 @@ pub struct Config {
     pub listen: Option<String>,
     /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
-    /// header, version 1 or 2, which names its client. The gateway reads no header from other
-    /// addresses.
+    /// header, version 1 or 2, which names the client of the connection. The gateway reads no
+    /// header from other addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
-    /// Entry or exit: `connect` is a rendezvous, where entry and exit meet under this name.
+    /// Entry or exit: the name under which both meet at the rendezvous, and the secret. `connect`
+    /// is then the address of the rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Leaf>,
     /// Rendezvous: the file with the secrets of all names, one line `NAME EXIT-SECRET ENTRY-SECRET`
@@ -179,7 +180,8 @@ pub struct Config {
     /// policy and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
-    /// Entry or exit: carries IP packets between the networks of both sides. Default: streams only.
+    /// Entry or exit: the gateway carries IP packets between the networks of both sides. Default:
+    /// streams only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// `addr:port` of the admin endpoint. Default: no admin endpoint.
@@ -279,8 +281,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Memory bounds of one session. The process uses at most their sum times its number of sessions,
-/// plus fixed buffers.
+/// Memory bounds of one session. The process uses at most the sum of these bounds times its number
+/// of sessions, plus fixed buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
@@ -350,7 +352,7 @@ impl Default for Limits {
 pub struct Drain {
     /// Seconds, 0..=`deadline_seconds`.
     pub accept_seconds: u32,
-    /// Seconds since SIGTERM. Keep this value 5 s below the pod's grace period.
+    /// Seconds since SIGTERM. Keep this value at least 5 s below the pod's grace period.
     pub deadline_seconds: u32,
 }
 
@@ -382,8 +384,8 @@ impl Config {
         serde_yaml::to_string(self).map_err(|error| ConfigError::field("", error.to_string()))
     }
 
-    /// The configuration in force after a reload of `new`: its reloadable fields, and the static
-    /// fields of `self`.
+    /// The configuration in force after a reload of `new`: the reloadable fields of `new`, and the
+    /// static fields of `self`.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {

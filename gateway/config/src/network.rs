@@ -56,7 +56,7 @@ pub struct Network {
     #[serde(rename = "exitCIDRs")]
     pub exit_cidrs: Vec<Cidr>,
     /// MTU of the interface in bytes, [`MTU_MIN`]..=65,535. The gateway lowers the maximum segment
-    /// size of TCP connections to this MTU.
+    /// size of TCP connections so that their packets fit this MTU.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
     /// Whether the gateway and the kernel exchange TCP segments and UDP datagrams as super-packets
@@ -76,11 +76,11 @@ pub struct Network {
     /// address from each of these networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
-    /// Exit: DNS servers of the exit's side, which the exit assigns to its entries.
+    /// Exit: the DNS settings that the exit assigns to its entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
-    /// Entry: whether the gateway sets the addresses that the exit assigns on the interface, and
-    /// removes all other addresses except those of scope link. The gateway then needs
+    /// Entry: whether the gateway sets the addresses of the interface: it adds the addresses that
+    /// the exit assigns, and removes all others except those of scope link. The gateway then needs
     /// CAP_NET_ADMIN.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub set_addresses: bool,
@@ -117,11 +117,11 @@ pub struct NetworkPeer {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkDns {
     /// Addresses of the servers within `exitCIDRs`, at most [`NETWORK_DNS_SERVERS_MAX`]. If empty,
-    /// the servers of the exit's /etc/resolv.conf that are within `exitCIDRs`.
+    /// the exit assigns the servers of its /etc/resolv.conf that are within `exitCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<IpAddr>,
     /// Search domains, at most [`NETWORK_DNS_DOMAINS_MAX`]. If this field and `servers` are empty,
-    /// the search domains of the exit's /etc/resolv.conf.
+    /// the exit assigns the search domains of its /etc/resolv.conf.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<String>,
 }

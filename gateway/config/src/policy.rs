@@ -32,8 +32,8 @@ pub struct Policy {
     /// Denied targets, at most [`RULES_MAX`] rules. These rules take precedence over `allow`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
-    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. To allow an address
-    /// of such a network, the network of a rule must lie within it.
+    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A rule allows such
+    /// an address only if the rule's own network lies within the protected network.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<Cidr>,
     /// NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at most

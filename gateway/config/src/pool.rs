@@ -26,7 +26,7 @@ impl Default for Pool {
 impl Pool {
     /// Always one carrier.
     pub const ONE: Self = Self { min: 1, max: 1 };
-    /// One to four carriers: the default of an entry if the protocol supports several. With the
+    /// One to four carriers: the default under the conditions that `Config::pool` lists. With the
     /// kernel's defaults and a round trip of 100 ms, four carriers transfer one stream at more than
     /// 3.5 times the rate of one carrier (docs/performance.md).
     pub const GROWING: Self = Self { min: 1, max: 4 };

@@ -26,8 +26,8 @@ impl BitRate {
     }
 }
 
-/// Prints the rate in the largest unit that divides it. A rate below 1 kbit has no text form and is
-/// printed in bits.
+/// Prints the rate as an integer in the largest unit of which the rate is a multiple. A rate below
+/// 1 kbit has no text form and is printed in bits.
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, factor) in UNITS {

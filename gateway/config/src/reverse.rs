@@ -55,8 +55,8 @@ impl ListenRule {
         ports.is_some_and(|ports| ports.contains(address.port()))
     }
 
-    /// The ports of `address` on which the peer may request listeners. `None`: no rule permits the
-    /// address.
+    /// The ports of `address` on which the peer may request listeners. `None`: this rule does not
+    /// permit the address or the peer.
     #[must_use]
     pub fn ports_for(&self, address: IpAddr, peer: Option<&str>) -> Option<Ports> {
         let asked = address.to_canonical();

@@ -16,7 +16,7 @@ pub const HOST_KEYS_MAX: usize = 8;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ssh {
-    /// Exit: its private keys, Ed25519 or ECDSA, not encrypted, 1..=[`HOST_KEYS_MAX`].
+    /// Exit: its 1..=[`HOST_KEYS_MAX`] private keys, Ed25519 or ECDSA, not encrypted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<PathBuf>,
     /// Exit: the keys that may log in, as in sshd's `authorized_keys`. An exit needs this field or
@@ -177,7 +177,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether every address of `connect` has a host name.
+/// Whether every address of `connect` has a host that `known_hosts` can list. A Unix socket has no
+/// host, and the host of a rendezvous is not that of the exit.
 fn has_host(config: &Config) -> bool {
     let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
     config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX)

@@ -171,7 +171,8 @@ pub struct Carrier {
     pub uptime_seconds: f64,
     /// Smoothed round-trip time.
     pub rtt_milliseconds: f64,
-    /// Minimum round-trip time of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
+    /// Minimum round-trip time. For TCP, this is the minimum of the last five minutes, unless the
+    /// sysctl `net.ipv4.tcp_min_rtt_wlen` has another value.
     pub rtt_min_milliseconds: f64,
     /// Name of the congestion control: `cubic`, `bbr`, ...
     pub congestion_control: String,
@@ -207,7 +208,8 @@ pub struct Carrier {
 }
 
 /// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
-/// cover the receiving direction. If several variants apply, the status reports the first.
+/// cover the receiving direction. If several variants apply, the status reports the first of them
+/// in this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Limit {
     /// No data to send.
@@ -222,8 +224,8 @@ pub enum Limit {
     SendBuffer,
     /// The congestion window is full.
     CongestionWindow,
-    /// The carrier could send more. Clients and targets send or accept no more data, or streams
-    /// have no credit.
+    /// The carrier could send more, but clients and targets do not send or accept more data, or
+    /// streams have no credit.
     Application,
     /// A value that this version does not support.
     #[serde(other)]
@@ -258,7 +260,7 @@ impl Limit {
     }
 }
 
-/// Streams since the start, of all sessions or of one forward.
+/// Streams of all sessions or of one forward: those that are open now, and counts since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Streams {

@@ -26,7 +26,7 @@ impl Transport {
     }
 }
 
-/// Checks that transports Kcp and Auto have protocol Native and addresses of HOST:PORT.
+/// Checks that transports Kcp and Auto have protocol Native and addresses of the form HOST:PORT.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.transport {
         Transport::Tcp => None,

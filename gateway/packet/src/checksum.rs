@@ -5,8 +5,8 @@
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds `bytes`, which must begin at an even offset of the summed data. The sum must have fewer
-    /// than 2^32 bytes in total.
+    /// Adds `bytes`, which must begin at an even offset of the summed data. All bytes of the sum
+    /// together must be fewer than 2^32.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         let mut sum = self.0;

@@ -37,7 +37,8 @@ pub struct Coalescer {
     /// buffers for later flows.
     flows: Vec<Held>,
     held: usize,
-    /// Buffer for a packet that stays alone, in which the packet gets its virtio header.
+    /// Buffer for a packet that is joined with no other packet. The packet gets its virtio header
+    /// in this buffer.
     alone: Vec<u8>,
 }
 

@@ -10,8 +10,8 @@ const IPV6_SHIFT: u32 = 4;
 
 /// Sets "congestion experienced" in a framed packet, if the packet is ECN-capable.
 ///
-/// Returns whether the packet is marked. Drop an unmarked packet instead. Updates the checksum of
-/// the IPv4 header (RFC 1624). Each segment of a super-packet inherits the mark.
+/// Returns whether the packet is marked. If the packet is not marked, the caller drops it. Updates
+/// the checksum of the IPv4 header (RFC 1624). Each segment of a super-packet inherits the mark.
 pub fn mark_congestion(framed: &mut [u8]) -> bool {
     let Some(packet) = framed.get_mut(VIRTIO_HEADER_BYTES..) else {
         return false;

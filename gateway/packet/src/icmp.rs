@@ -10,8 +10,8 @@ use crate::packet::{ICMPV4, ICMPV6};
 use crate::segment::DONT_FRAGMENT;
 use crate::{Fragment, Packet, VIRTIO_HEADER_BYTES, VirtioHeader, check};
 
-/// Bytes of the longest error (RFC 1812 4.3.2.3). The value for IPv6 is the minimum MTU (RFC 4443
-/// 2.4 (c)).
+/// Bytes of the longest ICMP error for IPv4 (RFC 1812 4.3.2.3). The value for IPv6 is the minimum
+/// MTU (RFC 4443 2.4 (c)).
 const ANSWER_BYTES_MAX_IPV4: usize = 576;
 const ANSWER_BYTES_MAX_IPV6: usize = 1280;
 const IPV4_HEADER_BYTES: usize = 20;

@@ -3,8 +3,8 @@
 //!
 //! Every packet of a peer passes [`check`] or [`check_plain`] before it reaches the device. Every
 //! packet of the device passes [`from_device`]. A valid packet has no more effect on the kernel
-//! than a packet from a neighbouring host: all lengths agree, the kernel completes the transport
-//! checksum only, and the kernel itself could have built each super-packet. The gateway checks
+//! than a packet from a neighbouring host: all lengths agree, the kernel completes only the
+//! transport checksum, and the kernel itself could have built each super-packet. The gateway checks
 //! whether source and destination belong to the tunnel (`gateway/src/roles/network/addresses.rs`).
 //!
 //! Read next: `packet/network.rs`, `packet/offload.rs`.
@@ -151,7 +151,7 @@ pub fn check(framed: &[u8]) -> Result<Packet, Malformed> {
     Ok(checked(packet, &network, &transport, offload))
 }
 
-/// Checks a plain packet of a peer, which has complete checksums.
+/// Checks a plain packet of a peer. A plain packet has complete checksums.
 ///
 /// # Errors
 /// Why the packet must not reach the device.
@@ -166,8 +166,7 @@ pub fn check_plain(packet: &[u8]) -> Result<Packet, Malformed> {
 /// two segments.
 ///
 /// # Errors
-/// The reason why the packet is not carried. For example, the kernel sends some packets for one
-/// link only.
+/// The reason why the packet is not carried, for example that it is for hosts of one link only.
 pub fn from_device(framed: &mut [u8]) -> Result<Packet, Malformed> {
     let length = framed.len();
     let (bytes, packet) = framed

@@ -29,11 +29,13 @@ pub struct FqCodelConfig {
     pub flows: usize,
     /// Bytes that a flow may send in its turn.
     ///
-    /// New flows go before old flows. A flow is new for its first quantum. The default of 16 KiB
-    /// holds an initial TCP window (10 segments, RFC 6928), or ten pings. A super-packet of 64 KiB
-    /// is sent as a whole, and its flow then waits for at most four quanta of each other flow. So a
-    /// packet of a new flow waits only for the packet that is being written. A packet of an old
-    /// flow waits for one super-packet of each other flow.
+    /// A flow is new for its first quantum, and new flows go before old flows. So a packet of a new
+    /// flow waits only for the packet that is being written. The default of 16 KiB holds an initial
+    /// TCP window (10 segments, RFC 6928), or ten pings.
+    ///
+    /// A super-packet of 64 KiB is sent as a whole, and its flow then waits for at most four quanta
+    /// of each other flow. So a packet of an old flow waits for one super-packet of each other
+    /// flow.
     pub quantum: usize,
     /// Acceptable standing delay of packets.
     pub target: Duration,
@@ -71,7 +73,7 @@ pub struct QueueCounters {
     pub marked: u64,
 }
 
-/// A queue of `T`, each with a length in bytes.
+/// A queue of items of type `T`. Each item has a length in bytes.
 #[derive(Debug)]
 pub struct FqCodel<T> {
     config: FqCodelConfig,
@@ -124,7 +126,8 @@ impl List {
 }
 
 impl<T> FqCodel<T> {
-    /// Creates an empty queue. Raises `flows`, `quantum` and `packets_max` of 0 to 1.
+    /// Creates an empty queue. Limits `flows` to 1..=65,536, and `quantum` and `packets_max` to
+    /// 1..=2^30.
     #[must_use]
     pub fn new(mut config: FqCodelConfig) -> Self {
         config.flows = config.flows.clamp(1, 1 << 16);

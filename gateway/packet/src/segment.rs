@@ -196,8 +196,8 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Writes the offset of a fragment. If the packet is itself a fragment, its own offset and
-    /// "more fragments" flag are kept.
+    /// Writes the offset of a fragment. If the packet is itself a fragment, the offset of the
+    /// packet is added, and its flag "more fragments" is kept.
     fn place(&self, fragment: &mut [u8], is_last: bool) {
         let passed = word((self.next - self.packet.header_length) / 8);
         let more = if is_last { 0 } else { MORE_FRAGMENTS };

@@ -51,7 +51,8 @@ pub struct JmuxConfig {
     /// Upper bound of granted credit plus buffered payload, in bytes. At least `streams_max` x
     /// [`WINDOW_BYTES_MIN`], so that every stream can have a window.
     pub receive_budget: u64,
-    /// Largest frame that this side offers and sends, header included: 9..=65,535 bytes.
+    /// Size in bytes of the largest frame that this side sends, and that it offers to receive. The
+    /// size includes the header: 9..=65,535.
     pub packet_max: u16,
     /// Maximum time until an open is answered. jetsocat does not answer an open with an unsupported
     /// scheme.

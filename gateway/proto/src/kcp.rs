@@ -113,7 +113,7 @@ pub struct Connection {
     keepalive: Keepalive,
     /// The time at which the last datagram of the peer arrived.
     heard: u64,
-    /// Window requests since the last datagram of the peer.
+    /// Number of window requests since the last datagram of the peer.
     questions: u32,
     asked: u64,
     ask: bool,
@@ -216,8 +216,8 @@ impl Connection {
                 Command::Tell => {}
             }
         }
-        // The cumulative acknowledgement comes last. This acknowledgement discards the times of
-        // segments, which the acknowledgements of single segments need.
+        // The cumulative acknowledgement is handled last, because it discards the times of
+        // segments. The acknowledgements of single segments need these times.
         if let Some((next, window)) = said {
             self.sender.peer_has(now, next, window);
         }

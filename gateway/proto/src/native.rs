@@ -162,8 +162,10 @@ pub struct NativeSession {
     state: State,
     carriers: BTreeMap<CarrierId, Carrier>,
     lost: LostCarriers,
-    /// The number of the next carrier, for this side and for the wire.
+    /// The [`CarrierId`] of the next carrier. Only this side uses it.
     next_carrier: u32,
+    /// The number of the next carrier on the wire. The dialler assigns these numbers. The acceptor
+    /// refuses lower numbers.
     next_number: u32,
     agreed: Agreed,
     listens: ListenTable,
@@ -336,7 +338,7 @@ impl NativeSession {
         self.retire_if_done(stream);
     }
 
-    /// Returns the session credit that a cut stream reserved for its unsent batch.
+    /// Gives back the session credit that a cut stream reserved for its unsent batch.
     fn give_back(&mut self, unsent: Unsent) {
         self.peer.data_queued -= unsent.bytes;
         if self.agreed.resume {
@@ -345,8 +347,8 @@ impl NativeSession {
         self.wake_blocked();
     }
 
-    /// Payload bytes that all streams together may queue now: the peer's limit, and the free part
-    /// of `retain`.
+    /// Payload bytes that all streams together may queue now: the unused part of the peer's limit.
+    /// If streams survive the loss of carriers, at most the free part of `retain`.
     fn session_credit(&self) -> u64 {
         let credit = self.peer.data.saturating_sub(self.peer.data_queued);
         if self.agreed.resume {

@@ -115,15 +115,15 @@ pub trait Session: Debug {
     /// bytes; the last frame may be shorter.
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token);
 
-    /// The local socket took `length` bytes of received payload. The session returns this credit to
-    /// the peer.
+    /// The local socket took `length` bytes of received payload. The session returns the credit for
+    /// these bytes to the peer.
     fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize);
 
     /// The local socket reached end of file.
     fn finish(&mut self, stream: StreamId);
 
     /// Cuts the stream in both directions because of `code`. The driver drops what it has buffered
-    /// for the stream. The peer sees a reset if its protocol has one.
+    /// for the stream. The peer sees a reset if the protocol has one.
     fn reset(&mut self, stream: StreamId, code: ResetCode);
 
     /// Stops accepting streams of the peer; open streams continue. The session informs the peer if
@@ -210,17 +210,17 @@ pub trait Session: Debug {
         false
     }
 
-    /// The header for a datagram of `length` bytes, 1 to [`DATAGRAM_BYTES_MAX`], which leaves on
-    /// `carrier` next. The session does not retain datagrams, so they are lost with their carrier.
-    /// `None`: [`Self::takes_datagrams`] is false, or `length` is out of range.
+    /// The header for the datagram that leaves on `carrier` next. The datagram has `length` bytes,
+    /// 1 to [`DATAGRAM_BYTES_MAX`]. The session does not retain datagrams, so they are lost with
+    /// their carrier. `None`: [`Self::takes_datagrams`] is false, or `length` is out of range.
     fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
         let _ = (carrier, length);
         None
     }
 
-    /// Sends the peer its addresses and DNS servers, which the peer reports as [`Event::Assigned`].
-    /// The acceptor can send an assignment once per session, if both ends agreed on assignments.
-    /// Returns whether the session sends the assignment.
+    /// Assigns addresses and DNS servers to the peer, whose session reports them as
+    /// [`Event::Assigned`]. The acceptor can send an assignment once per session, if both ends
+    /// agreed on assignments. Returns whether the session sends the assignment.
     fn assign(&mut self, assignment: &Assignment) -> bool {
         let _ = assignment;
         false

@@ -5,8 +5,8 @@
 //! - `rule-*`: one rule of interoperation with JMUX each
 //! - `native-*`: one rule of docs/protocol.md each
 //!
-//! The first line names the protocol and our side: `jmux`, `native dialler` or `native acceptor`,
-//! which may be `with sources` or `with datagrams`. The other lines are
+//! The first line names the protocol and our side: `jmux`, `native dialler` or `native acceptor`.
+//! The last two may be followed by `with sources` or `with datagrams`. The other lines are
 //! - `established`: the hello is complete (native, after the first line). `resumable`: with RESUME.
 //!   `listening`: with LISTEN. `sourced`: with SOURCE. `datagrams`: with RESUME and DATAGRAM.
 //!   `assigned`: with ASSIGN as well.

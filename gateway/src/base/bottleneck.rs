@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use muxtunnel_gateway_config::status::Limit;
 
-/// If a cause holds for at least this fraction of the interval, or at least this fraction of a
-/// resource is in use, the cause or the resource is the limit.
+/// If a cause holds for at least this fraction of the interval, the cause is the limit. If at least
+/// this fraction of the receive budget is in flight, the budget is the limit.
 const MOST: f64 = 0.5;
-/// If the busiest worker was running or ready to run for more than this fraction of the interval,
+/// If the busiest worker was running or ready to run for at least this fraction of the interval,
 /// the worker is short of CPU time.
 const CPU_FULL: f64 = 0.9;
-/// If more than this fraction of the receive budget is in use, the budget is full.
+/// If at least this fraction of the receive budget is in use, the budget is full.
 const BUDGET_FULL: f64 = 0.9;
-/// If more than this fraction of the congestion window is in flight, the window is a limit.
+/// If at least this fraction of the congestion window is in flight, the window is a limit.
 const WINDOW_FULL: f64 = 0.9;
-/// A carrier that moves fewer bytes per second, in both directions together, is idle. Keepalives
-/// send fewer bytes.
+/// A carrier that moves fewer bytes per second than this, in both directions together, is idle.
+/// Keepalives alone stay below this rate.
 const IDLE_RATE: f64 = 1000.0;
 
 /// The activity of one carrier in an interval of about one second.
@@ -280,7 +280,8 @@ mod tests {
     #[test]
     fn memory_limits_where_half_of_it_is_on_its_way() {
         let receiving = |received| SampleInterval { received, ..calm() };
-        // The peer receives a tenth of the budget in 100 ms.
+        // At a round trip of 100 ms, a tenth of these bytes is in flight: half of the budget of 256
+        // MiB.
         assert_eq!(receiving(1280 * MIB).limit(), Limit::Memory);
         assert_eq!(receiving(1279 * MIB).limit(), Limit::Application);
     }

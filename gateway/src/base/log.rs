@@ -114,8 +114,8 @@ impl Drop for Guard {
     }
 }
 
-/// Writes the fields of an event in one line, regardless of the foreign text in them. Any value but
-/// a single plain word is quoted. Otherwise a part of the value could look like a field.
+/// Writes the fields of an event in one line, even if the fields contain foreign text. Any value
+/// but a single plain word is quoted. Otherwise a part of the value could look like a field.
 struct Fields;
 
 impl<'writer> FormatFields<'writer> for Fields {

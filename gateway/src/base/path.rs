@@ -1,6 +1,6 @@
 //! The figures of a carrier's transport about its path, for any transport.
 //!
-//! The fields have the names of TCP_INFO (tcp(7)), since most paths are TCP connections. A
+//! The fields correspond to those of TCP_INFO (tcp(7)), since most paths are TCP connections. A
 //! transport that lacks a figure reports zero or `None` for the figure.
 
 use std::fmt::Debug;

@@ -310,8 +310,8 @@ fn request_interface(
     ok(result)
 }
 
-/// Sets which packets the kernel may pass to the reader of `tun` without segmentation, or with an
-/// incomplete checksum: TUN_F_* (TUNSETOFFLOAD).
+/// Sets the offloads of `tun`, as TUN_F_* (TUNSETOFFLOAD). The kernel may pass packets with these
+/// offloads to the reader of `tun` without segmentation, or with an incomplete checksum.
 ///
 /// # Errors
 /// The system call fails if the kernel does not support one of the offloads.

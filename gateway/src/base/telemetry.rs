@@ -1,7 +1,8 @@
 //! The gateway's state, which the workers' threads share with the admin thread.
 //!
-//! The workers write relaxed atomics on the data path, and use short mutexes elsewhere; the admin
-//! thread reads. The size is bounded by the number of carriers, forwards and workers.
+//! On the data path, the workers write relaxed atomics. Elsewhere they hold mutexes for a short
+//! time. The admin thread reads. The size is bounded by the number of carriers, forwards and
+//! workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub(crate) struct Telemetry {
     certificate: Mutex<Option<status::Certificate>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
-    /// The current second since the start, and the number of refusals logged in it.
+    /// The current second since the start, and the number of refusals that were logged in this
+    /// second.
     refusals_logged: Mutex<(u64, u32)>,
     draining: AtomicBool,
     carriers_lost: AtomicU64,
@@ -227,7 +229,8 @@ impl Telemetry {
         *self.workers[worker].listened.lock() = listened;
     }
 
-    /// Sets whether the exit listens for a forward of this worker.
+    /// Sets why not every exit listens for a reverse forward of this worker. `None`: every exit
+    /// listens.
     pub(crate) fn set_listen_error(&self, worker: usize, forward: &str, error: Option<String>) {
         let mut listened = self.workers[worker].listened.lock();
         let listened = listened.iter_mut().find(|l| l.forward.name == forward);

@@ -86,7 +86,8 @@ impl Candidate {
         tuple(self) == tuple(other)
     }
 
-    /// Whether the packet may belong to the same flow: it has the same ports, or no ports.
+    /// Whether `packet` may belong to the flow of this candidate: both have the same ports, or
+    /// `packet` has no ports.
     pub(super) fn may_be_flow_of(&self, packet: &Packet) -> bool {
         self.addresses == (packet.source, packet.destination)
             && self.protocol == packet.protocol

@@ -57,13 +57,14 @@ pub enum Malformed {
     /// Source and destination are the same.
     #[error("source and destination are both {0}")]
     SameAddress(IpAddr),
-    /// An ICMP redirect, or neighbour discovery, which is only for hosts of one link.
+    /// An ICMP message that is only for hosts of one link: a redirect, or neighbour discovery.
     #[error("ICMP type {0} is for hosts of one link and is not carried")]
     LinkMessage(u8),
     /// The virtio header has a flag other than NEEDS_CSUM.
     #[error("the virtio header has the flags {0:#04x}, expected only NEEDS_CSUM")]
     Flags(u8),
-    /// The virtio header places the incomplete checksum outside the transport header's field.
+    /// The virtio header places the incomplete checksum outside the checksum field of the transport
+    /// header.
     #[error(
         "the virtio header names the offset {start}+{offset}, where the packet has no checksum"
     )]
@@ -90,7 +91,8 @@ pub enum Malformed {
         /// Bytes after the transport header.
         payload: usize,
     },
-    /// The header length differs from the super-packet's, or is not 0 for a single packet.
+    /// The header length in the virtio header is not the length of the super-packet's headers, or
+    /// is not 0 for a single packet.
     #[error("the virtio header has a header length of {0}, which does not match the packet")]
     VirtioHeaderLength(u16),
     /// A TCP super-packet has SYN or RST.

@@ -6,8 +6,9 @@ use super::{Fragment, GSO_SIZE_MIN_TCP, Gso, Malformed, TCP, UDP, UDP_SEGMENTS_M
 use crate::VirtioHeader;
 use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 
-/// Offset of the checksum within a TCP header (RFC 9293) and a UDP header (RFC 768).
+/// Offset of the checksum within a TCP header (RFC 9293).
 pub(crate) const TCP_CHECKSUM_OFFSET: u16 = 16;
+/// Offset of the checksum within a UDP header (RFC 768).
 pub(crate) const UDP_CHECKSUM_OFFSET: u16 = 6;
 /// SYN and RST. Segmentation would copy them to each segment, so a super-packet must not have them.
 const TCP_SYN_RST: u8 = 0x02 | 0x04;

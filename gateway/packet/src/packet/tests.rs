@@ -112,8 +112,9 @@ fn what_no_router_forwards_is_refused() {
 fn a_virtio_header_has_to_fit_its_packet() {
     let good = super_packet(&Build::tcp4().payload(5000).bytes(), 1000);
     assert!(check(&good).is_ok());
-    // Offsets of flags, GSO type, header length, GSO size, checksum start and checksum offset,
-    // which are little endian.
+    // Each item is an offset and the byte to write there. The offsets are those of flags, GSO type,
+    // header length, GSO size, checksum start and checksum offset. Fields of two bytes are little
+    // endian.
     let changes: [(usize, u8); 12] = [
         (0, 0),
         (0, 3),

@@ -26,9 +26,9 @@ pub(super) struct Codel {
     dropping: bool,
     /// Time of the next drop in the dropping state.
     drop_next: Option<Instant>,
-    /// Number of drops in the dropping state. `last_count` is the number with which the state was
-    /// last entered.
+    /// Number of drops in the dropping state.
     count: u32,
+    /// The value of `count` when the dropping state was last entered.
     last_count: u32,
 }
 

@@ -12,7 +12,7 @@ use crate::session::TARGET_LENGTH_MAX;
 pub struct ChannelId(pub u32);
 
 /// A frame without payload. `recipient` is the receiver's number for the channel. `sender` is the
-/// sender's number.
+/// sender's number for the channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Requests a stream to `target`.
@@ -34,9 +34,9 @@ pub enum Control {
         recipient: ChannelId,
         /// The acceptor's number.
         sender: ChannelId,
-        /// Initial credit of both directions in bytes.
+        /// Initial credit in bytes, which applies to each direction.
         window: u32,
-        /// Largest frame of both directions, header included, in bytes.
+        /// Largest frame in bytes, header included, which applies to each direction.
         packet_max: u16,
         /// Agreed extension bits.
         extensions: u8,
@@ -129,7 +129,7 @@ pub enum DecodeError {
     /// The first byte is not a message type. The peer may not be a JMUX proxy.
     #[error("message type {0} is not JMUX (100 to 106); is the peer a JMUX proxy?")]
     UnknownType(u8),
-    /// The size is too small for the message, or differs from its fixed size.
+    /// The size is too small for the message, or differs from the fixed size of the message.
     #[error("message type {message_type} with a size of {size} bytes, expected {expected}")]
     BadSize {
         /// The message type.

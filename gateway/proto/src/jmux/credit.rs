@@ -18,8 +18,8 @@ pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
 /// Largest window of a stream in bytes. This is jetsocat's initial window, and suffices for 4
 /// Gbit/s at a round trip time (RTT) of 130 ms.
 pub const WINDOW_BYTES_MAX: u32 = 64 << 20;
-/// Credit is returned once the owed credit reaches the window divided by this number, or
-/// [`RETURN_BYTES_MAX`].
+/// Credit is returned once the owed credit reaches the window divided by this number, and at the
+/// latest once it reaches [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
 /// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
@@ -27,8 +27,8 @@ const RETURN_BYTES_MAX: u64 = 1 << 20;
 const INITIAL_SHARE: u64 = 8;
 
 /// Bytes that all bulk streams together may always have in flight: 200 Mbit/s at an RTT of 100 ms.
-/// The bound by measured RTT can be too small: if an intermediary terminates connections, the
-/// transport's RTT is shorter than the path's RTT.
+/// A bound from the measured RTT alone can be too small. If an intermediary terminates connections,
+/// the transport measures a shorter RTT than that of the whole path.
 pub(super) const BULK_BYTES_MIN: u64 = 5 << 19;
 
 /// The bytes of one session that may be granted as credit.
@@ -112,8 +112,8 @@ pub(super) struct RecvWindow {
     received: u64,
     buffered: u64,
     owed: u64,
-    /// The excess of the credit in our OPEN over the acceptor's smaller answer, in bytes. The peer
-    /// may still send these bytes.
+    /// Number of bytes by which the credit in our OPEN exceeds the smaller credit in the acceptor's
+    /// answer. The peer may still send these bytes.
     slack: u64,
     /// Bytes taken since the window last grew.
     taken: u64,
@@ -205,7 +205,7 @@ impl RecvWindow {
         self.owed += std::mem::take(&mut self.buffered);
     }
 
-    /// Whether enough credit is owed to send a credit frame.
+    /// Whether this side owes the peer enough credit to send a credit frame.
     pub(super) fn return_due(&self) -> bool {
         self.owed > 0 && self.owed >= (self.window() / RETURN_SHARE).min(RETURN_BYTES_MAX)
     }

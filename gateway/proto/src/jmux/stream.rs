@@ -75,7 +75,7 @@ pub(super) struct Stream {
     pub(super) recv: RecvWindow,
     /// The target of an OPEN that must be sent.
     target: Option<String>,
-    /// Window, packet size and extensions for OPEN or OPEN SUCCESS.
+    /// Window and packet size for OPEN or OPEN SUCCESS.
     offer: Offer,
     opened_due: bool,
     send_credit: u64,
@@ -86,7 +86,8 @@ pub(super) struct Stream {
     remote: RemoteEnd,
 }
 
-/// This side's number of a stream on the wire. [`super::ids`] assigns 32 bits.
+/// This side's number of a stream on the wire. The number fits 32 bits, because [`super::ids`]
+/// assigns only such numbers.
 fn channel(id: StreamId) -> ChannelId {
     ChannelId(id.0 as u32)
 }
@@ -263,7 +264,7 @@ impl Stream {
         self.local == LocalEnd::Finishing
     }
 
-    /// Whether CLOSE has been or will be sent. After that, no payload is sent or delivered.
+    /// Whether CLOSE has been or will be sent. If so, no payload is sent or delivered any more.
     pub(super) fn closing(&self) -> bool {
         matches!(self.local, LocalEnd::Closing { .. } | LocalEnd::CloseSent)
     }

@@ -30,9 +30,10 @@ const GAIN_WINDOW: u64 = 2000;
 const ROUNDS_FULL: u8 = 3;
 /// The window before any measurement: 32 segments, as in KCP. RFC 6928 has 10 segments.
 const WINDOW_FIRST: u64 = 32 * SEGMENT;
-/// Smallest window. One iteration of the event loop may have to send this many bytes at once.
+/// Smallest window after an acknowledgement. One iteration of the event loop may have to send this
+/// many bytes at once.
 const WINDOW_MIN: u64 = 64 * SEGMENT;
-/// The window after timeouts without an acknowledgement.
+/// The window after several timeouts without an acknowledgement, until the next acknowledgement.
 const WINDOW_LOST: u64 = 4 * SEGMENT;
 /// The delay of timers and two event loops, in microseconds. A measured round trip below this value
 /// shows this delay, not the path.
@@ -41,7 +42,8 @@ const RTT_MIN: u64 = 2_000;
 const RTT_EXPIRES: u64 = 10_000_000;
 /// How long the sending rate is reduced to measure the shortest round trip again, in microseconds.
 const RTT_PROBE: u64 = 200_000;
-/// Duration of a burst at the current rate after a pause, in microseconds: the precision of timers.
+/// Bytes that may be sent at once after a pause, as a duration at the current rate, in
+/// microseconds. The value is the precision of timers.
 const BURST: u64 = 2_000;
 const BURST_MIN: u64 = 16 * SEGMENT;
 
@@ -85,8 +87,9 @@ pub(super) struct Congestion {
     full_rate: u64,
     full_rounds: u8,
     filled: bool,
-    /// Bytes that arrived in this round trip. `round_lost` counts the lost bytes.
+    /// Bytes that arrived in this round trip.
     round_arrived: u64,
+    /// Bytes that were lost in this round trip.
     round_lost: u64,
     rtt_least: Option<u64>,
     rtt_least_at: u64,

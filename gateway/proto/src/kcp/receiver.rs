@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::segment::{PAYLOAD_BYTES_MAX, expand};
 
-/// Maximum number of queued acknowledgements. Beyond this number, the peer sends the segments
-/// again, or the next cumulative serial acknowledges them.
+/// Maximum number of queued acknowledgements. Further segments get no acknowledgement of their own.
+/// The peer sends them again, or the next cumulative serial acknowledges them.
 const ACKS_MAX: usize = 8192;
 
 /// The receiving half of a connection.
@@ -47,14 +47,15 @@ impl Receiver {
         self.next
     }
 
-    /// Number of segments that fit into the buffer. The sum of this number and [`Self::next`] never
-    /// decreases, because this calculation assumes the largest segment size.
+    /// Number of segments of the largest size that fit into the buffer. Smaller segments leave more
+    /// room, so the sum of this number and [`Self::next`] never decreases.
     fn room(&self) -> u64 {
         let free = self.limit.saturating_sub(self.ready.len());
         (free / PAYLOAD_BYTES_MAX) as u64
     }
 
-    /// The number of segments that fit into the buffer, as the window on the wire.
+    /// The number of segments that fit into the buffer, at most 65,535, for the window field on the
+    /// wire.
     pub(super) fn window(&self) -> u16 {
         u16::try_from(self.room()).unwrap_or(u16::MAX)
     }
@@ -155,7 +156,8 @@ impl Receiver {
         self.tell = true;
     }
 
-    /// Queues an acknowledgement. The sender of a challenge uses only `time`.
+    /// Queues an acknowledgement. If it answers a challenge, the sender of the challenge uses only
+    /// `time`.
     pub(super) fn acknowledge(&mut self, serial: u32, time: u32) {
         if self.acks.len() < ACKS_MAX {
             self.acks.push_back((serial, time));

@@ -3,8 +3,9 @@
 
 /// Size of a segment's header in bytes.
 pub const HEADER_BYTES: usize = 24;
-/// Largest accepted payload of a segment in bytes: the payload that fits into a datagram of 1,500
-/// bytes (Ethernet). The limit bounds the memory of a window of segments.
+/// Largest accepted payload of a segment in bytes: the payload that fits into an IP packet of 1,500
+/// bytes (Ethernet), after 28 bytes of IPv4 and UDP headers. The limit bounds the memory of a
+/// window of segments.
 pub const PAYLOAD_BYTES_MAX: usize = 1500 - 28 - HEADER_BYTES;
 
 /// The purpose of a segment.
@@ -49,14 +50,14 @@ pub struct Header {
     pub conversation: u32,
     /// The segment's purpose.
     pub command: Command,
-    /// Number of segments that the sender can receive.
+    /// Number of segments that the side that sends this header can receive.
     pub window: u16,
-    /// Milliseconds of the sender's clock. In an [`Command::Ack`], the time of the acknowledged
+    /// Milliseconds of the sender's clock. In a [`Command::Ack`], the time of the acknowledged
     /// segment.
     pub time: u32,
     /// In a [`Command::Push`] or [`Command::Ack`]: the serial of the segment.
     pub serial: u32,
-    /// The sender has received all segments before this serial.
+    /// The side that sends this header has received all segments before this serial.
     pub next: u32,
 }
 

@@ -9,7 +9,8 @@ use super::SEGMENT_PAYLOAD_BYTES;
 use super::congestion::{Congestion, Sent};
 use super::rtt::Rtt;
 
-/// A segment is considered lost once this many later segments have arrived (KCP's `resend = 2`).
+/// On a path that does not reorder segments, a segment is considered lost once this many later
+/// segments have arrived (KCP's `resend = 2`).
 const OVERTAKEN_FIRST: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! ASSIGN: the acceptor sends the dialler's addresses once per session.
+//! ASSIGN: once per session, the acceptor sends the dialler the addresses that the dialler may use.
 
 use super::input::violation;
 use super::{NativeSession, SessionCode, Side, State};

@@ -86,11 +86,12 @@ pub enum Frame {
     },
     /// Opens a stream. STREAM frames may follow at once.
     Open {
-        /// An id that was never used before, with the opener's low bit.
+        /// An id that was never used before. Ids of the dialler are even, ids of the acceptor are
+        /// odd.
         stream: StreamId,
         /// [`crate::Priority`] as a number. Unknown numbers mean 0.
         priority: u8,
-        /// The client that the acceptor announces to the target. Needs the feature SOURCE.
+        /// The client whose address the peer sends to the target. Needs the feature SOURCE.
         source: Option<Source>,
         /// URL, 1 to 1,024 bytes.
         target: String,
@@ -99,7 +100,8 @@ pub enum Frame {
     Opened {
         /// The stream.
         stream: StreamId,
-        /// The address that the acceptor connected to, for people and for SOCKS replies.
+        /// The address that the side that answers has connected to, for people and for SOCKS
+        /// replies.
         address: String,
     },
     /// The peer may send on the stream up to this offset.
@@ -109,7 +111,7 @@ pub enum Frame {
         /// Bytes from the stream's beginning.
         limit: u64,
     },
-    /// The peer may send up to this sum of the offsets of all streams.
+    /// The peer may send until the offsets of all streams add up to this number of bytes.
     MaxData(u64),
     /// The peer may open this many streams over the session's whole life.
     MaxStreams(u64),
@@ -133,14 +135,14 @@ pub enum Frame {
     },
     /// Acknowledges bytes received on this carrier. Needs the feature RESUME.
     Ack {
-        /// Number of bytes since the carrier's first byte, headers included.
+        /// Number of bytes received on the carrier after its hello, headers included.
         received: u64,
     },
     /// Reports that a carrier has ended. Needs the feature RESUME.
     CarrierLost {
         /// The carrier's number.
         carrier: u32,
-        /// Bytes received on the carrier.
+        /// Bytes received on the carrier after its hello.
         received: u64,
     },
     /// Number of carriers that the acceptor could use for the payload that it sends. Needs the
@@ -181,7 +183,7 @@ pub enum Frame {
         /// A text for people.
         reason: String,
     },
-    /// The acceptor tells the dialler its addresses, once a session. Needs the feature ASSIGN.
+    /// The acceptor assigns addresses to the dialler, once per session. Needs the feature ASSIGN.
     Assign(Assignment),
 }
 

@@ -54,7 +54,7 @@ pub struct NativeConfig {
     /// last batch may exceed the maximum: the session checks that the payload of the batch fits,
     /// but counts all memory of the batch.
     pub retain: u64,
-    /// Whether the dialling side announces clients to its targets, if the peer agrees.
+    /// Whether an OPEN may carry the address of the client, if the peer agrees.
     pub sources: bool,
     /// Whether the session carries IP packets and assigned addresses, if the peer agrees.
     pub datagrams: bool,

@@ -145,7 +145,8 @@ impl SendLog {
         for entry in self.entries {
             let before = std::mem::take(&mut begun);
             match entry {
-                // Such frames are not sent again, even if the peer received only a part of them.
+                // Frames that apply only to their own carrier are not sent again, even if the peer
+                // received only a part of them.
                 Entry::Passing(_) => {}
                 Entry::Control(bytes) if before == 0 => again.push_back(Again::Control(bytes)),
                 Entry::Payload(sent) if before == 0 => again.push_back(Again::Payload(sent)),

@@ -106,7 +106,7 @@ impl LostCarriers {
         self.tell.pop_front()
     }
 
-    /// Records that `frame` was sent on the carrier `on` and ends at its byte `end`.
+    /// Records that `frame` was sent on the carrier `on`, and ends at byte `end` of this carrier.
     pub(super) fn note_told(&mut self, on: CarrierId, end: u64, frame: Frame) {
         self.told.push(Told { on, end, frame });
     }

@@ -19,7 +19,7 @@ use crate::session::{CarrierId, Event, SessionError, Transmit};
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     count: u32,
-    /// Serial of the latest frame that was created or received.
+    /// Serial of the latest CARRIERS frame that this side created or received.
     serial: u64,
     due: bool,
 }
@@ -37,7 +37,8 @@ impl Wanted {
         })
     }
 
-    /// Sends the last frame again, because it may have been lost with its carrier.
+    /// Queues the last request for carriers again, because the frame may have been lost with its
+    /// carrier.
     pub(super) fn say_again(&mut self) {
         if self.serial > 0 {
             self.serial += 1;
@@ -130,8 +131,8 @@ impl NativeSession {
         Ok(())
     }
 
-    /// Whether frames on other carriers may overtake the frames of `id`. True if another carrier
-    /// has been the express carrier since `id` was established.
+    /// Whether frames on other carriers may overtake the frames of `id`. They may if another
+    /// carrier has been the express carrier since `id` was established.
     fn is_spare(&self, id: CarrierId) -> bool {
         let carrier = self.carriers.get(&id);
         carrier.is_some_and(|carrier| carrier.is_up() && carrier.again.is_empty())

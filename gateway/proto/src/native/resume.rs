@@ -24,8 +24,8 @@ impl NativeSession {
         if self.state != State::Ready || !self.agreed.resume {
             return self.end();
         }
-        // The carrier never joined the session. If this side dialled, the acceptor may have
-        // processed the hello although no answer arrived.
+        // A carrier without a number never joined the session. A dialled carrier always has a
+        // number, because the acceptor may have processed its hello although no answer arrived.
         let Some(number) = carrier.number else {
             return;
         };
@@ -66,7 +66,7 @@ impl NativeSession {
         }
     }
 
-    /// Handles the report that the peer received `received` bytes of its lost carrier `number`.
+    /// Handles the report that the peer received `received` bytes of the lost carrier `number`.
     pub(super) fn handle_lost(
         &mut self,
         now: Instant,

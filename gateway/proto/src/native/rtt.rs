@@ -151,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Answers of `answer` each for `time`, at most one every [`INTERVAL`]. Returns the path's
-    /// value.
+    /// Answers each PING after `answer`, for the duration `time`, with at most one answer every
+    /// [`INTERVAL`]. Returns the path's value.
     fn answers(rtt: &mut Rtt, now: &mut Instant, answer: Duration, time: Duration) -> Duration {
         let end = *now + time;
         while *now < end {

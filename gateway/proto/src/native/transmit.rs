@@ -303,9 +303,9 @@ impl NativeSession {
         }
     }
 
-    /// A waiting bulk stream that may send on `id`, because the kernel accepts no more bytes of the
-    /// stream's own carrier. While small streams send, the express carrier takes no bulk. Otherwise
-    /// small streams would wait behind the bulk.
+    /// A bulk stream that waits for another carrier and may send on `id` instead, because the
+    /// kernel accepts no more bytes of the stream's own carrier. While small streams send, the
+    /// express carrier takes no bulk. Otherwise small streams would wait behind the bulk.
     fn stealable(&self, id: CarrierId) -> Option<StreamId> {
         if self.carriers.len() == 1 {
             return None;

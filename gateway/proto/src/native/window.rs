@@ -24,13 +24,13 @@ const INITIAL_BYTES_MAX: u64 = 64 << 10;
 /// A first window is `receive` divided by this number, at least [`WINDOW_BYTES_MIN`] and at most
 /// [`INITIAL_BYTES_MAX`]. So only many stalled streams together can use up `receive`.
 const INITIAL_SHARE: u64 = 1024;
-/// Credit is returned once the owed credit reaches the window divided by this number, or
-/// [`RETURN_BYTES_MAX`].
+/// Credit is returned once the owed credit reaches the window divided by this number, and at the
+/// latest once it reaches [`RETURN_BYTES_MAX`].
 const RETURN_SHARE: u64 = 8;
 /// Credit of this many bytes is returned, even if the window is large.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
-/// After this time without consumption, the window of a stream falls back to the first window. Only
-/// the buffered bytes of the stream then count in the sum of all windows.
+/// After this time without consumption, the window of a stream falls back to the size of a first
+/// window. Only the buffered bytes of the stream then count in the sum of all windows.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 
 /// A local socket makes progress when it takes this many bytes, or all waiting payload.
@@ -110,9 +110,9 @@ impl SessionWindow {
         self.consumed += length.min(self.buffered());
     }
 
-    /// Whether enough was consumed to send a frame: an eighth of `receive`, or as much as the
-    /// peer's remaining credit. The second condition matters when streams stall and little credit
-    /// circulates.
+    /// Whether enough was consumed to send a frame: at least an eighth of `receive`, or at least as
+    /// much as the peer's remaining credit. The second condition matters when streams stall and
+    /// little credit circulates.
     pub(super) fn due(&self) -> bool {
         let owed = self.consumed + self.receive - self.advertised;
         let left = self.advertised - self.received;
@@ -142,8 +142,9 @@ pub(super) struct StreamWindow {
     advertised: u64,
     received: u64,
     consumed: u64,
-    /// The beginning of the current sample interval, and the number of bytes consumed before it.
+    /// The time since which the consumption of half a window is measured.
     since: Instant,
+    /// The value of `consumed` at `since`.
     consumed_before: u64,
     /// The time at which the socket last consumed [`PROGRESS_BYTES`] or all payload, or at which
     /// payload began to wait.
@@ -291,8 +292,8 @@ impl StreamWindow {
     }
 
     /// Reduces the window to a first window after [`IDLE`] without consumption. Only the buffered
-    /// bytes of the stream then count in the sum of all windows. Otherwise returns the time of the
-    /// next check. Granted credit is not withdrawn.
+    /// bytes of the stream then count in the sum of all windows. Before that time, returns the time
+    /// of the next check. Granted credit is not withdrawn.
     pub(super) fn shrink(&mut self, now: Instant, session: &mut SessionWindow) -> Option<Instant> {
         let idle_at = self.progress + IDLE;
         if now < idle_at {

@@ -172,7 +172,8 @@ impl ListenTable {
         Ok(listen)
     }
 
-    /// Requests a listener on `address` with a number that is greater than all earlier numbers.
+    /// Requests a listener on `address` with the number `listen`, which must be greater than all
+    /// earlier numbers.
     ///
     /// # Errors
     /// [`ListenError`]: no message is sent.

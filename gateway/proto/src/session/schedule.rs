@@ -38,7 +38,7 @@ const QUANTUM: u64 = 32 << 10;
 #[derive(Debug, Default)]
 struct Flow {
     priority: Priority,
-    /// Bytes of the waiting batch, and its carrier. Zero: no batch waits.
+    /// Bytes of the waiting batch, or 0 if no batch waits. `on`: the carrier of this batch.
     waiting: u64,
     on: Option<CarrierId>,
     deficit: u64,
@@ -161,7 +161,7 @@ impl Schedule {
         queues.current.map(|(stream, _)| stream)
     }
 
-    /// Removes the batch of the stream in front, which has been sent.
+    /// Removes the batch of the stream in front, after the batch has been sent.
     pub(crate) fn pop(&mut self, carrier: CarrierId) {
         let Some(queues) = self.queues.get_mut(&carrier) else {
             return;

@@ -9,8 +9,8 @@
 //! While small streams are active, the allowance for the gateways' own time is almost zero. Bulk
 //! streams then become slightly slower, and small streams wait for a much shorter time.
 //!
-//! The rate is measured where payload is consumed, over sample intervals of a quarter of the bound.
-//! The measurement needs no timer and no table.
+//! The rate is measured where payload is consumed. A measuring interval ends when a quarter of the
+//! bound has been consumed. The measurement needs no timer and no table.
 
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,11 @@ const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(30);
 /// Tolerance of [`round_trip_max`]: the path's round trip divided by this number, plus one more
 /// [`ALLOWANCE`]. Within the tolerance, the path is treated as unchanged.
 const SPREAD: u32 = 8;
-/// Number of sample intervals during which a small stream has an effect after it has ended.
+/// Number of measuring intervals during which a small stream has an effect after it has ended.
 const SMALL_STRETCHES: u64 = 64;
 /// The bound for all streams together before the first measurement.
 const INITIAL_BYTES: u64 = 1 << 20;
-/// A stream that consumes this many bytes in a sample interval is a bulk stream.
+/// A stream that consumes this many bytes in a measuring interval is a bulk stream.
 const BULK_BYTES: u64 = 1 << 10;
 
 /// The longest round trip that bulk can cause while it keeps its bound. `rtt` is the path's own
@@ -42,20 +42,20 @@ pub(crate) fn round_trip_max(rtt: Duration) -> Duration {
 pub(crate) struct BulkShare {
     least: u64,
     bytes: u64,
-    /// The carrier's round trip. `None`: bulk is not bounded.
+    /// The path's round trip. `None`: bulk is not bounded.
     rtt: Option<Duration>,
     stretch: u64,
     since: Option<Instant>,
     consumed: u64,
     streams: u64,
     streams_before: u64,
-    /// Number of streams, bulk or small, that consumed payload in this sample interval.
+    /// Number of streams, bulk or small, that consumed payload in this measuring interval.
     active: u64,
-    /// The last sample interval with a small stream.
+    /// The last measuring interval with a small stream.
     small_in: Option<u64>,
 }
 
-/// The consumption of one stream in the current sample interval.
+/// The consumption of one stream in the current measuring interval.
 #[derive(Debug, Default)]
 pub(crate) struct StreamShare {
     stretch: u64,
@@ -111,10 +111,10 @@ impl BulkShare {
         self.bytes / self.streams.max(self.streams_before).max(1)
     }
 
-    /// Updates the bound after a sample interval of `time`. The bound rises fast, because a window
-    /// that limits its stream must start well above the carrier's congestion window, and must grow
-    /// as fast as this congestion window. The bound falls slowly, because a process that waits for
-    /// a processor appears to have a lower rate.
+    /// Updates the bound after a measuring interval of `time`. The bound rises fast, because a
+    /// window that limits its stream must start well above the carrier's congestion window, and
+    /// must grow as fast as this congestion window. The bound falls slowly, because a process that
+    /// waits for a processor appears to have a lower rate.
     fn measured(&mut self, rtt: Duration, time: Duration) {
         if self.active > self.streams {
             self.small_in = Some(self.stretch);
@@ -234,8 +234,8 @@ mod tests {
         assert!(round_trip_max(ms(0)) < ms(5));
     }
 
-    /// Runs streams over a path of `rtt`, in sample intervals of a sixteenth of the window. Returns
-    /// the last rate in bytes per second.
+    /// Runs streams over a path of `rtt`, a sixteenth of the window at a time. Returns the last
+    /// rate in bytes per second.
     fn rate_over(share: &mut BulkShare, now: &mut Instant, rtt: Duration, rounds: u32) -> f64 {
         let mut stream = StreamShare::default();
         let mut most = share.consume(*now, &mut stream, 1);

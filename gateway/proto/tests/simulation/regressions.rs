@@ -127,8 +127,8 @@ fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
     world.settle();
     let mut before = 0;
     for round in 1..=3000 {
-        // The test sends a PING every few rounds. First, each side writes until its pipe is full,
-        // which takes one frame.
+        // The test sends a PING every few rounds. First, each side writes until its pipe is full.
+        // One frame fills a pipe.
         world.advance_to(world.now + Duration::from_millis(300));
         for side in [ENTRY, EXIT] {
             let ids: Vec<StreamId> = world.sides[side].sockets.keys().copied().collect();

@@ -103,7 +103,8 @@ fn a_session_says_when_what_it_may_keep_gets_scarce() {
     assert!(!session.send_capacity(stream).unwrap().retain_scarce);
 }
 
-/// Without this overhead, 64 MiB of payload in frames of one byte would need gigabytes of tables.
+/// If only the payload counted, 64 MiB of payload in frames of one byte would need gigabytes of
+/// tables.
 #[test]
 fn small_frames_count_with_what_they_take_beyond_their_payload() {
     let now = Instant::now();

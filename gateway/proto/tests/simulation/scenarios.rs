@@ -30,12 +30,13 @@ fn exchange(world: &mut World, bytes: usize) {
     }
 }
 
-/// Opens endless streams from the entry, which the exit accepts.
+/// Opens endless streams from the entry. The exit accepts the streams.
 fn open(world: &mut World, count: usize) -> Vec<StreamId> {
     open_as(world, &vec![Priority::Auto; count])
 }
 
-/// Opens endless streams from the entry, one with each of `priorities`, which the exit accepts.
+/// Opens endless streams from the entry, one with each of `priorities`. The exit accepts the
+/// streams.
 fn open_as(world: &mut World, priorities: &[Priority]) -> Vec<StreamId> {
     exchange(world, usize::MAX);
     let mut open = |priority| world.open_as(ENTRY, u64::MAX, Ending::Finish, priority);

@@ -86,7 +86,7 @@ struct Pending {
 struct Victim {
     number: u64,
     /// Whether, by chance, the failures of the new connection's source do not count while the
-    /// source has permits. Otherwise the connection that was just admitted would be evicted next.
+    /// source has permits. If they counted, the new connection would be evicted next.
     is_pardon: bool,
 }
 

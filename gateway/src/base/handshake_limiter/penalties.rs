@@ -24,7 +24,7 @@ pub(super) const SOURCES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
     until: BTreeMap<Source, Instant>,
-    /// The same entries, ordered by the end of the penalty.
+    /// The entries of `until`, ordered by the end of the penalty.
     order: BTreeSet<(Instant, Source)>,
 }
 

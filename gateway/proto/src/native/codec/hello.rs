@@ -20,7 +20,7 @@ pub const LISTEN_FEATURE: u32 = 2;
 pub const SOURCE: u32 = 4;
 /// Feature bit 3: the session carries IP packets.
 pub const DATAGRAM_FEATURE: u32 = 8;
-/// Feature bit 4: the acceptor may tell the dialler its addresses.
+/// Feature bit 4: the acceptor may assign addresses to the dialler.
 pub const ASSIGN_FEATURE: u32 = 16;
 
 /// Longest body of HELLO and HELLO_ACK, in bytes.
@@ -39,13 +39,14 @@ const FRAME_MAX: u16 = 4;
 /// The limits of one side. The names come from RFC 9000's transport parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
-    /// Bytes on all streams together; raised by MAX_DATA.
+    /// Bytes that the peer may send on all streams together. MAX_DATA raises this limit.
     pub initial_max_data: u64,
-    /// Bytes on each stream, at most 2^48 - 1; raised by MAX_STREAM_DATA.
+    /// Bytes that the peer may send on each stream, at most 2^48 - 1. MAX_STREAM_DATA raises this
+    /// limit.
     pub initial_max_stream_data: u64,
-    /// Streams that the peer may open; raised by MAX_STREAMS.
+    /// Number of streams that the peer may open. MAX_STREAMS raises this limit.
     pub initial_max_streams: u64,
-    /// Longest payload of a STREAM frame, 16 KiB to 1 MiB.
+    /// Longest payload of a STREAM frame that this side accepts, 16 KiB to 1 MiB.
     pub frame_max: u32,
 }
 

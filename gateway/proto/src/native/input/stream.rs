@@ -62,7 +62,8 @@ impl NativeSession {
             return Ok(());
         };
         state.learn_answer();
-        // The answer is too late: the stream was cut, and the peer learns it by RESET_STREAM.
+        // In any other phase, the answer is too late: the stream was cut, and RESET_STREAM informs
+        // the peer.
         if let Phase::Opening(deadline) = state.phase {
             state.phase = Phase::Open;
             self.deadlines.remove(&(deadline, stream));

@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Checks the sum of granted windows beyond the consumed bytes. The bound is three quarters of
-    /// the budget. Only first windows may overcommit it.
+    /// the budget. Only first windows may exceed it.
     fn check_windows(&self, side: usize) {
         let most = self.profile.ends[side].receive_budget / 4 * 3;
         let first = self.wire.first_window(side);

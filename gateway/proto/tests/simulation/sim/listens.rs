@@ -14,9 +14,9 @@ const LISTENS_MAX: usize = 6;
 /// The listeners of each side.
 #[derive(Debug, Default)]
 pub struct Listens {
-    /// The entry's listeners, and whether the exit listens.
+    /// The entry's listeners. The value: whether the exit listens.
     entry: BTreeMap<ListenId, bool>,
-    /// The exit's listeners, and whether it has answered.
+    /// The exit's listeners. The value: whether the exit has answered.
     exit: BTreeMap<ListenId, bool>,
     given_out: BTreeSet<ListenId>,
     arrived: BTreeSet<ListenId>,

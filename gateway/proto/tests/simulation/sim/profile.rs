@@ -25,7 +25,8 @@ pub struct Profile {
     pub protocol: Protocol,
     /// One-way delay of most carriers.
     pub delay: Duration,
-    /// One-way delays of each carrier, by the side that writes. Later carriers repeat the list.
+    /// One-way delays of each carrier, by the side that writes. If a run has more carriers, the
+    /// list is used again from its start.
     pub delays: [[Duration; 2]; DELAYS],
     /// The RTT that the transport reports: the RTT of most carriers, no RTT, or the RTT of a first
     /// hop.

@@ -33,8 +33,9 @@ pub struct Batch {
 pub struct Socket {
     pub label: u32,
     pub phase: Phase,
-    /// Number of bytes that the application sends, and how the direction ends.
+    /// Number of bytes that the application sends.
     pub plan: u64,
+    /// How the direction ends after these bytes.
     pub ending: Ending,
     pub sent: u64,
     /// Whether the session has been informed of the end of the direction.

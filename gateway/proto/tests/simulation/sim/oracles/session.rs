@@ -18,7 +18,8 @@ use super::super::{Choices, Protocol};
 
 const STREAMS_MAX: u32 = 4;
 /// The receive budget. In the native protocol, it is less than the sum of the first windows of all
-/// streams, which may overcommit. In JMUX, the smallest window of each stream is set aside.
+/// streams, because first windows may overcommit. In JMUX, the smallest window of each stream is
+/// set aside.
 const fn receive_budget(protocol: Protocol) -> u64 {
     match protocol {
         Protocol::Jmux => 1 << 20,
@@ -78,8 +79,9 @@ struct Target {
     began: Instant,
     now: Instant,
     sockets: BTreeMap<StreamId, Local>,
-    /// Open listeners, and whether the session requests them.
+    /// Open listeners.
     listens: BTreeSet<ListenId>,
+    /// Whether the session requests the listeners, and its peer does not.
     asks: bool,
     /// The carriers, oldest first, each with its unread bytes.
     carriers: Vec<(CarrierId, Vec<u8>)>,
@@ -89,9 +91,9 @@ struct Target {
     /// Tokens of batches that the session may request again.
     retained: BTreeSet<u64>,
     next_token: u64,
-    /// The id of the peer's next stream, and the number of bytes that the peer has sent on each
-    /// stream.
+    /// The id of the peer's next stream.
     next_open: u64,
+    /// The number of bytes that the peer has sent on each stream.
     received: BTreeMap<u64, u64>,
 }
 

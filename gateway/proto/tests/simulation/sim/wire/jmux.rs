@@ -10,7 +10,7 @@ use muxtunnel_proto::jmux::codec::{Control, Decoded, decode};
 struct Channel {
     /// The other side's number, once known.
     peer: Option<u32>,
-    /// Bytes that the other side may still send with the credit that has arrived at it.
+    /// Bytes that the other side may still send with the credit that it has received.
     credit: u64,
     /// The other side has sent EOF or CLOSE to the channel.
     ended: bool,
@@ -80,7 +80,8 @@ impl Books {
         }
     }
 
-    /// Records a number. It may be in use only until the other side's CLOSE has arrived.
+    /// Records a new channel of `owner`. The owner may use a number again only after the other
+    /// side's CLOSE for this number has arrived.
     fn begin(&mut self, owner: usize, number: u32, peer: Option<u32>) {
         let channel = Channel {
             peer,
