@@ -26,8 +26,9 @@ use crate::{JoinFrom, Security, rules};
 pub struct Carrier {
     /// The mux protocol on the carriers. Both sides must have the same value. Native: MuxTunnel's
     /// own protocol. Auto: Native, over the transport that the entry selects. QUIC: QUIC over UDP
-    /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream, also
-    /// with other proxies. HBONE: with a proxy of an Istio mesh. Jmux: with jetsocat.
+    /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream; the peer
+    /// can also be another proxy. HBONE: the protocol of the proxies in an Istio mesh. Jmux: the
+    /// protocol of jetsocat.
     #[serde(default)]
     pub protocol: Protocol,
     /// The transport below the mux protocol. Both sides must have the same value. Not permitted
@@ -54,9 +55,9 @@ pub struct Carrier {
     /// each other. This field replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
-    /// Makes carriers WebSocket connections, for networks that pass only HTTP. Both sides must have
-    /// the same `path`. Default: TCP connections. With protocol Auto, carriers use WebSocket only
-    /// if the network blocks the other transports.
+    /// With this field, carriers are WebSocket connections, for networks that pass only HTTP. Both
+    /// sides must have the same `path`. Default: TCP connections. With protocol Auto, carriers use
+    /// WebSocket only if the network blocks the other transports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the

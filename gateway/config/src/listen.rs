@@ -12,7 +12,8 @@ pub enum ListenProtocol {
     Tcp,
     /// SOCKS5 (RFC 1928), command CONNECT only. Each client names its target.
     Socks5,
-    /// An HTTP proxy: CONNECT (RFC 9110, section 9.3.6), or a single request for an absolute `http://` URL.
+    /// HTTP, as to a proxy. Each connection carries a CONNECT request (RFC 9110, section 9.3.6), or
+    /// one request for an absolute `http://` URL.
     HttpConnect,
     /// SOCKS5, SOCKS4, SOCKS4a or HTTP. If the forward has a target, other clients are forwarded to
     /// it.
