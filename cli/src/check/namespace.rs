@@ -32,7 +32,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         Err(error) if refusal(&error) == Some(404) => Vec::new(),
         answer => match readable(
             answer,
-            "the Pod Security levels that tunnels need can be read",
+            "the tunnels, which determine the Pod Security level, can be read",
             &right,
         )? {
             Ok(tunnels) => tunnels,

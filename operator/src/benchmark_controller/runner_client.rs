@@ -33,7 +33,9 @@ pub enum RunnerError {
     )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
     /// The runner's pod still has the key of another operator process.
-    #[error("the runner does not know this operator's key yet; the kubelet updates it within 90 s")]
+    #[error(
+        "the runner does not know this operator's key yet; the kubelet updates the key in the runner's pod within 90 s"
+    )]
     Unknown,
     /// The runner refused the request.
     #[error("the runner refused the request: {0}")]

@@ -127,7 +127,7 @@ const CLOSE: u8 = 106;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The first byte is not a message type. The peer may not be a JMUX proxy.
-    #[error("message type {0} is not JMUX (100 to 106); is the peer a JMUX proxy?")]
+    #[error("message type {0} does not exist in JMUX (100 to 106); is the peer a JMUX proxy?")]
     UnknownType(u8),
     /// The size is too small for the message, or differs from its fixed size.
     #[error("message type {message_type} with a size of {size} bytes, expected {expected}")]
