@@ -61,7 +61,8 @@ pub struct Carrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the
-    /// congestion. With other protocols, the kernel controls the congestion. Default: Auto.
+    /// congestion. Over TCP, the kernel controls the congestion. With transport KCP, only Auto is
+    /// permitted, because KCP has its own congestion control. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// The number of carriers of each session. Each worker of an entry has a session. Not permitted
@@ -185,17 +186,19 @@ pub enum Transport {
     Kcp,
 }
 
-/// Congestion control of carriers. Auto: the gateway selects the congestion control from
-/// measurements of the path. Cubic: reduces the rate after packet loss. Bbr: sets the rate by the
-/// measured bandwidth and round-trip time. The nodes' kernels must support Bbr. Default: Auto.
+/// Congestion control of carriers. Auto: Cubic with protocols QUIC and HTTP3, and on paths with a
+/// round-trip time below 1 ms; otherwise the default of the nodes' kernels. Cubic: reduces the rate
+/// after packet loss. Bbr: sets the rate by the measured bandwidth and round-trip time. For
+/// carriers over TCP, the nodes' kernels must support Bbr. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CongestionControl {
-    /// The gateway selects the congestion control from measurements of the path.
+    /// Cubic with protocols QUIC and HTTP3, and on paths with a round-trip time below 1 ms;
+    /// otherwise the default of the nodes' kernels.
     #[default]
     Auto,
     /// CUBIC, which reduces the rate after packet loss. The usual default of Linux.
     Cubic,
-    /// BBR, which sets the rate by the measured bandwidth and round-trip time. The nodes' kernels
-    /// must support it.
+    /// BBR, which sets the rate by the measured bandwidth and round-trip time. For carriers over
+    /// TCP, the nodes' kernels must support BBR.
     Bbr,
 }

@@ -29,7 +29,7 @@ pub enum RunnerError {
     TimedOut,
     /// The connection failed.
     #[error(
-        "cannot reach the runner: {0}; check that NetworkPolicies permit the operator port 64002"
+        "cannot reach the runner: {0}; check that NetworkPolicies permit connections from the operator to port 64002"
     )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
     /// The runner's pod still has the key of another operator process.
