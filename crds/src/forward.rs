@@ -48,8 +48,8 @@ pub struct Forward {
     /// Priority over streams of other forwards on the same carriers. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Limits for all streams of the forward together. Each entry gateway applies the limits to its
-    /// own streams. Default: no limit.
+    /// Limits of this forward. Each entry gateway applies a limit to the sum of its own streams of
+    /// this forward. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ForwardLimits>,
 }
@@ -83,8 +83,8 @@ pub enum Priority {
     Bulk,
 }
 
-/// Limits for all streams of a forward together. Each entry gateway applies the limits to its own
-/// streams.
+/// Limits of a forward. Each entry gateway applies a limit to the sum of its own streams of the
+/// forward.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardLimits {

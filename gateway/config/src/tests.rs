@@ -110,7 +110,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "connectFallback: exit.example.com:64000",
-            "connectFallback: an entry with protocol Jmux can have only one exit",
+            "connectFallback: an entry with protocol Jmux can have only one exit: remove the field",
         ),
         (
             "protocol: Jmux",

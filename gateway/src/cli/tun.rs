@@ -58,8 +58,8 @@ pub struct Create {
     /// net.ipv6.conf.all.forwarding).
     #[arg(long)]
     forward: bool,
-    /// Translate the source address of packets that this host forwards through the interface, in
-    /// both directions. The command creates an nftables table. Requires `--forward`.
+    /// Translate the source address of packets that this host forwards into the interface or out of
+    /// the interface. The command creates an nftables table. Requires `--forward`.
     #[arg(long, requires = "forward")]
     masquerade: bool,
 }
