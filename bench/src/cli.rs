@@ -76,7 +76,8 @@ pub struct RunArgs {
     /// Duration of a run in whole seconds, warm-up included.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub duration: Duration,
-    /// Warm-up at the start of a run, whose bytes are not counted; whole seconds.
+    /// Duration of the warm-up at the start of a run, in whole seconds. The bytes of the warm-up do
+    /// not count.
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub warm_up: Duration,
     /// Number of runs of each cell.
@@ -95,10 +96,10 @@ pub struct RunArgs {
     /// file at each request.
     #[arg(long)]
     pub operator_hash_file: PathBuf,
-    /// Greatest time to wait for each environment.
+    /// Longest time to wait until the operator has set up an environment.
     #[arg(long, default_value = "30m", value_parser = parse_duration)]
     pub environment_deadline: Duration,
-    /// Greatest time to wait, at the end, for the operator to fetch the results.
+    /// Longest time to wait, after the last run, until the operator has fetched the results.
     #[arg(long, default_value = "10m", value_parser = parse_duration)]
     pub linger: Duration,
     /// File for the summary at the end, for example /dev/termination-log.

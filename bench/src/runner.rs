@@ -164,7 +164,7 @@ impl Work {
                 None => unavailable("the benchmark ended before this environment".into()),
             },
             _ => unavailable(format!(
-                "the operator did not offer this environment within {}; check that the operator runs",
+                "the operator did not set up this environment within {}; check that the operator runs",
                 readable(deadline.as_secs_f64())
             )),
         }

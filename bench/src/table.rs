@@ -20,7 +20,7 @@ const HEAD: [&str; 3] = [
 ];
 const FOOT: [&str; 4] = [
     "Mbit/s: 10^6 bit/s of payload that the server received, median of the rounds.",
-    "x untuned direct: divided by the direct path with kernel defaults, same delay and connections.",
+    "x untuned direct: Mbit/s / direct Mbit/s with kernel defaults, at the same delay and connections.",
     "~: the rounds differ by more than a quarter of the median; another run can give another result.",
     "RTT: of the idle path. CPU s per GB: sum of all gateways. carr.: greatest number of carriers.",
 ];

@@ -146,8 +146,8 @@ pub struct CheckArgs {
     /// Check only this category; repeatable.
     #[arg(long, value_enum, value_name = "CATEGORY")]
     pub only: Vec<Category>,
-    /// Test which sysctls and devices work on the nodes, and whether WAN emulation works, on at
-    /// most 32 nodes. The test creates short-lived pods in the namespace.
+    /// On at most 32 nodes, test which sysctls and devices work, and whether WAN emulation works.
+    /// The test creates short-lived pods in the namespace.
     #[arg(long)]
     pub probe: bool,
     /// With --probe: the image of gateways [default: the image that the installed operator uses].

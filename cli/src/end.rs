@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub enum Ended {
     /// No findings. There may be warnings. Status 0.
     Good,
-    /// Nothing could be checked. The output has the reason. Status 1.
+    /// Nothing could be checked. The output names the reason. Status 1.
     Told,
     /// There are findings. Status 3.
     Findings,

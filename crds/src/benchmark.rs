@@ -87,8 +87,8 @@ pub struct MuxBenchmarkSpec {
     #[serde(default = "rounds")]
     #[schemars(range(min = 1, max = 9))]
     pub rounds: i32,
-    /// Settings of UDP datagrams. Needs Network in `paths`. Datagrams are measured on the paths
-    /// Network and Direct.
+    /// Settings of the measurement with UDP datagrams. Needs Network in `paths`. The benchmark
+    /// sends datagrams on the paths Network and Direct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<BenchmarkUdp>,
     /// Seconds after the end of the Job until the Job and its log are deleted. Default: never. The
@@ -201,9 +201,10 @@ pub enum Path {
     /// The client connects through the tunnel. The pods of client and server have the kernel's
     /// default sysctls.
     Tunnel,
-    /// As IP packets between the interface addresses of the entry and of the exit (`spec.network`
-    /// of a MuxTunnel). Client and server run in the pods of the gateways, because no other pod has
-    /// a route to the interfaces. So client and server have the gateways' sysctls.
+    /// The client reaches the server by IP packets between the interface addresses of the entry and
+    /// of the exit (`spec.network` of a MuxTunnel). Client and server run in the pods of the
+    /// gateways, because no other pod has a route to the interfaces. So client and server have the
+    /// gateways' sysctls.
     Network,
 }
 
@@ -253,12 +254,12 @@ pub struct BenchmarkSummary {
     /// Number of cells by outcome.
     #[serde(default)]
     pub cells: BenchmarkCells,
-    /// Highest ratio of the tunnel's throughput to the throughput of the direct path, of all cells.
-    /// A ratio of 1 means equal throughput.
+    /// Highest ratio in any cell: the throughput of the tunnel divided by the throughput of the
+    /// direct path. A ratio of 1 means equal throughput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_ratio: Option<f64>,
-    /// Lowest ratio of the tunnel's throughput to the throughput of the direct path, of all cells.
-    /// A ratio of 1 means equal throughput.
+    /// Lowest ratio in any cell: the throughput of the tunnel divided by the throughput of the
+    /// direct path. A ratio of 1 means equal throughput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_ratio: Option<f64>,
 }

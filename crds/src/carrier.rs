@@ -26,8 +26,9 @@ use crate::{JoinFrom, Security, rules};
 pub struct Carrier {
     /// The mux protocol on the carriers. Both sides must have the same value. Native: MuxTunnel's
     /// own protocol. Auto: Native, over the transport that the entry selects. QUIC: QUIC over UDP
-    /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream, also
-    /// with other proxies. HBONE: with a proxy of an Istio mesh. Jmux: with jetsocat.
+    /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream; the peer
+    /// can also be another proxy. HBONE: the protocol of the proxies in an Istio mesh. Jmux: the
+    /// protocol of jetsocat.
     #[serde(default)]
     pub protocol: Protocol,
     /// The transport below the mux protocol. Both sides must have the same value. Not permitted
@@ -54,13 +55,14 @@ pub struct Carrier {
     /// each other. This field replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
-    /// Makes carriers WebSocket connections, for networks that pass only HTTP. Both sides must have
-    /// the same `path`. Default: TCP connections. With protocol Auto, carriers use WebSocket only
-    /// if the network blocks the other transports.
+    /// With this field, carriers are WebSocket connections, for networks that pass only HTTP. Both
+    /// sides must have the same `path`. Default: TCP connections. With protocol Auto, carriers use
+    /// WebSocket only if the network blocks the other transports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the
-    /// congestion. With other protocols, the kernel controls the congestion. Default: Auto.
+    /// congestion. Over TCP, the kernel controls the congestion. With transport KCP, only Auto is
+    /// permitted, because KCP has its own congestion control. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// The number of carriers of each session. Each worker of an entry has a session. Not permitted
@@ -184,17 +186,19 @@ pub enum Transport {
     Kcp,
 }
 
-/// Congestion control of carriers. Auto: the gateway selects the congestion control from
-/// measurements of the path. Cubic: reduces the rate after packet loss. Bbr: sets the rate by the
-/// measured bandwidth and round-trip time. The nodes' kernels must support Bbr. Default: Auto.
+/// Congestion control of carriers. Auto: Cubic with protocols QUIC and HTTP3, and on paths with a
+/// round-trip time below 1 ms; otherwise the default of the nodes' kernels. Cubic: reduces the rate
+/// after packet loss. Bbr: sets the rate by the measured bandwidth and round-trip time. For
+/// carriers over TCP, the nodes' kernels must support Bbr. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CongestionControl {
-    /// The gateway selects the congestion control from measurements of the path.
+    /// Cubic with protocols QUIC and HTTP3, and on paths with a round-trip time below 1 ms;
+    /// otherwise the default of the nodes' kernels.
     #[default]
     Auto,
     /// CUBIC, which reduces the rate after packet loss. The usual default of Linux.
     Cubic,
-    /// BBR, which sets the rate by the measured bandwidth and round-trip time. The nodes' kernels
-    /// must support it.
+    /// BBR, which sets the rate by the measured bandwidth and round-trip time. For carriers over
+    /// TCP, the nodes' kernels must support BBR.
     Bbr,
 }

@@ -48,8 +48,8 @@ pub struct Forward {
     /// Priority over streams of other forwards on the same carriers. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Limits for all streams of the forward together. Each entry gateway applies the limits to its
-    /// own streams. Default: no limit.
+    /// Limits of this forward. Each entry gateway applies a limit to the sum of its own streams of
+    /// this forward. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ForwardLimits>,
 }
@@ -68,23 +68,23 @@ pub enum ForwardDirection {
 }
 
 /// The priority of streams that share carriers. Auto: new streams and streams that send little data
-/// go first. Interactive: streams go ahead of bulk streams, even if they send much data. Bulk:
-/// streams go last. Default: Auto.
+/// go first. Interactive: even with much data, streams go ahead of bulk streams. Bulk: streams go
+/// last. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
     /// New streams and streams that send little data go first. Examples are shells and the requests
     /// and responses of databases.
     #[default]
     Auto,
-    /// The streams of this forward go ahead of bulk streams, even if they send much data. Streams
-    /// that send little data still go first.
+    /// Even with much data, the streams of this forward go ahead of bulk streams. Streams that send
+    /// little data still go first, as with Auto.
     Interactive,
     /// The streams of this forward go last. Use this priority for backups and copies.
     Bulk,
 }
 
-/// Limits for all streams of a forward together. Each entry gateway applies the limits to its own
-/// streams.
+/// Limits of a forward. Each entry gateway applies a limit to the sum of its own streams of the
+/// forward.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardLimits {
@@ -118,8 +118,8 @@ pub struct Listen {
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// The protocol of clients. Tcp: each connection is one stream to the target. Socks5: SOCKS5
-    /// with the command CONNECT. HttpConnect: an HTTP proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP
-    /// on one port.
+    /// with the command CONNECT. HttpConnect: HTTP, as to a proxy. Auto: SOCKS5, SOCKS4, SOCKS4a
+    /// and HTTP on one port.
     #[serde(default)]
     pub protocol: ListenProtocol,
     /// The clients that the gateways' NetworkPolicy admits, if the cluster's network enforces
@@ -172,7 +172,8 @@ pub enum ListenProtocol {
     Tcp,
     /// SOCKS5 (RFC 1928) with the command CONNECT. Each client names its target.
     Socks5,
-    /// An HTTP proxy: CONNECT, or one request for an absolute `http://` URL.
+    /// HTTP, as to a proxy. Each connection carries a CONNECT request, or one request for an
+    /// absolute `http://` URL.
     HttpConnect,
     /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. If `target` is set, clients of other protocols
     /// reach this target.

@@ -63,7 +63,8 @@ pub struct MuxGrantFrom {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantTo {
-    /// API group of the objects: empty, the group of Services.
+    /// API group of the objects. Must be empty, because Services belong to the API group with the
+    /// empty name.
     #[schemars(extend("enum" = [""]))]
     pub group: String,
     /// Kind of the objects: Service.

@@ -113,7 +113,7 @@ pub struct Network {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPeer {
-    /// The name or public key that the entry's carriers prove.
+    /// The identity of the entry: a name in its certificate, or its public key.
     #[schemars(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$"))]
     pub identity: String,
     /// Networks within `entryCIDRs`.

@@ -34,8 +34,8 @@ pub struct Security {
     /// Keys of the exit gateways, and the entries that they accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<SecurityEnd>,
-    /// Mode Noise: whether both ends also need a shared secret. The key `psk` of both Secrets
-    /// contains the shared secret.
+    /// Mode Noise: whether both ends also need a shared secret. The key `psk` in the Secret of each
+    /// end contains the shared secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pre_shared_key: bool,
 }
@@ -57,9 +57,9 @@ pub enum SecurityMode {
 #[serde(rename_all = "camelCase")]
 pub struct SecurityEnd {
     /// The Secret with the keys, in the tunnel's namespace. MutualTls: `tls.crt`, `tls.key` and
-    /// `ca.crt`, as cert-manager writes them. Noise: `private-key`, and `psk` with a shared secret.
-    /// Changed keys apply to new carriers. Required without `issuerRef`, and not permitted with
-    /// `issuerRef`.
+    /// `ca.crt`, as cert-manager writes them. Noise: `private-key`, and also `psk` if
+    /// `preSharedKey` is true. Changed keys apply to new carriers. Required without `issuerRef`,
+    /// and not permitted with `issuerRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),

@@ -82,8 +82,8 @@ pub struct CarrierStatus {
     #[serde(default)]
     pub up: i32,
     /// Median of the carriers' recent minimum round-trip times, which exclude time in queues. The
-    /// operator rounds the median to two significant digits, and updates it if it changes by more
-    /// than 7 %.
+    /// operator rounds the median to two significant digits. The operator updates this field if the
+    /// median has changed by more than 7 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
     /// Transports of the carriers, separated by commas, such as TCP or KCP,TCP.
@@ -172,8 +172,8 @@ pub struct CertificateStatus {
     /// When the certificate was issued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Time>,
-    /// When the certificate expires. If the operator issued the certificate, it renews the
-    /// certificate after two thirds of the lifetime.
+    /// When the certificate expires. If the operator issued the certificate, the operator renews
+    /// the certificate after two thirds of its lifetime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
     /// SHA-256 of the certificate (DER), in hexadecimal digits.

@@ -295,12 +295,12 @@ impl ServiceType {
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
     /// A stream is reset if it transmits no byte in either direction for this time, in whole
-    /// seconds. Default: 0s.
+    /// seconds. 0s means no time-out. Default: 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::timeout_bounded("timeouts.idle"))]
     pub idle: Option<Duration>,
     /// A stream with one closed direction is reset if it transmits no byte for this time, in whole
-    /// seconds. Default: 1h.
+    /// seconds. 0s means no time-out. Default: 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::timeout_bounded("timeouts.halfOpen"))]
     pub half_open: Option<Duration>,

@@ -196,8 +196,8 @@ struct Common {
     #[arg(long, value_enum, default_value = "auto")]
     congestion_control: CongestionControlArg,
     /// Proxy to dial through: http:// or socks5h://, optionally with USER:PASSWORD@ before the
-    /// host. `none` ignores the environment [default: the proxy of the environment for ws:// and
-    /// wss://, otherwise none].
+    /// host. `none`: no proxy, whatever the environment variables name [default: for ws:// and
+    /// wss://, the proxy that the environment variables name; otherwise none].
     #[arg(long, value_name = "http://HOST:PORT|none")]
     proxy: Option<String>,
     /// Number of workers, 1..=64. Each worker is a thread with its own event loop, and the workers
@@ -211,8 +211,8 @@ struct Common {
     /// never.
     #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
     half_open_timeout: u32,
-    /// With protocol native: end streams with their carrier, and retain no sent payload. If one end
-    /// has this flag, the flag applies to both ends.
+    /// With protocol native: end each stream when its carrier ends, and retain no sent payload. If
+    /// one end has this flag, the flag applies to both ends.
     #[arg(long)]
     no_resume: bool,
     /// Copy payload even if the kernel could move it from socket to socket (splice). Use this flag
@@ -302,8 +302,8 @@ struct EntryArgs {
     leaf: LeafArgs,
     #[command(flatten)]
     forwards: ForwardArgs,
-    /// Maximum JMUX packet size to offer [default: 4096]. muxgate and jetsocat 2024.3.2 and later
-    /// accept up to 65535.
+    /// Maximum JMUX packet size to offer, in bytes [default: 4096]. muxgate and jetsocat 2024.3.2
+    /// and later accept up to 65535.
     #[arg(long, value_name = "BYTES")]
     packet_bytes: Option<u16>,
     /// Carriers of each session, 1 to 16, with protocol native [default: 1..4, and 1 with

@@ -75,7 +75,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub rate: Option<Rate>,
     /// With --rate: longest time that packets wait for the narrowest link, such as 500ms; at most
-    /// 10s. Packets that would wait longer are dropped [default: twice the delay, at least 50ms].
+    /// 10s. Packets that would wait longer are dropped [default: twice the delay, but at least
+    /// 50ms].
     #[arg(long, value_parser = duration::parse, requires = "rate")]
     pub buffer: Option<Duration>,
     /// A second one-way delay, for tests of a path that changes: SIGUSR1 sets this delay, SIGUSR2

@@ -102,7 +102,7 @@ impl Events {
             Step::Hold => {
                 debug!(
                     reason = condition.reason,
-                    "an Event is not written, because the object has had too many new Events, or its count was written recently"
+                    "an Event is not written, because the object has had too many new Events, or the count of an equal Event was written recently"
                 );
                 return Ok(());
             }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     // Makes the path absolute, because the gateways have their own working directory.
     let other = fs::canonicalize(other).with_context(|| {
         format!(
-            "cannot find the muxgate to compare with, {}",
+            "cannot find the other muxgate, the path in --against: {}",
             other.display()
         )
     })?;

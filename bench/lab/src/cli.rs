@@ -69,23 +69,27 @@ pub(crate) enum Part {
 /// Flags of the lab.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Compare with this other build of muxgate: both builds run in turn in every round. Prints,
-    /// for each row, the ratio of this build to the other build with a 95 % interval. Above 1, this
-    /// build is faster or costs less. The exit status is 1 if an interval ends below 0.97. Default
-    /// rows: bulk with 1 and 10 connections, and ping-pong, of muxgate-native on loopback and veth.
+    /// Compare the build of --muxgate with another build of muxgate, at this path. In each round,
+    /// both builds run, one after the other. For each row, muxlab prints a ratio with its 95 %
+    /// interval. A ratio above 1 means that the build of --muxgate is faster or costs less. The
+    /// exit status is 1 if an interval ends below 0.97. Default rows: bulk with 1 and 10
+    /// connections, and ping-pong, of muxgate-native on loopback and veth.
     #[arg(long, value_name = "MUXGATE", conflicts_with = "gate")]
     pub(crate) against: Option<PathBuf>,
-    /// Number of rounds. Each round measures every system once in every cell [default: 5; with
-    /// --against 9, the minimum].
+    /// Number of rounds. Each round measures every system once in every cell. With --against, at
+    /// least 9 rounds [default: 5, or 9 with --against].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=ROUNDS_MAX))]
     rounds: Option<u32>,
-    /// Measured seconds of a run; at least 10 on paths that lose frames.
+    /// Measured seconds of a run. On the topologies wan-loss-1, wan-loss-5, wan-changing and
+    /// wan-deep, bulk runs measure for at least 10 s.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     seconds: u32,
-    /// Seconds of warm-up before the measured seconds; at least 4 over the WAN.
+    /// Seconds of warm-up before the measured seconds. Bulk runs over an emulated WAN warm up for
+    /// at least 4 s, and on the topologies wan-changing and wan-deep for at least 25 s.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     warm_up_seconds: u32,
-    /// Seconds of full duplex. With --gate, the first round takes 60 seconds instead.
+    /// Seconds of the scenario full-duplex with streams in both directions. With --gate, at least
+    /// 60 s in the first round.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     duplex_seconds: u32,
     /// Topologies to measure [default: all].
@@ -116,12 +120,12 @@ pub(crate) struct RunArgs {
     /// The iperf 3 program, searched on PATH.
     #[arg(long, default_value = "iperf3")]
     iperf3: PathBuf,
-    /// Exit with status 1 if a target is missed. A failed run has this status even without this
+    /// Exit with status 1 if a target is missed. If a run fails, the status is 1 even without this
     /// flag.
     #[arg(long)]
     pub(crate) gate: bool,
     /// File for the JSON lines. The systems' logs go to the folder `logs` next to it [default:
-    /// target/bench/results.jsonl; with --against target/bench/against.jsonl].
+    /// target/bench/results.jsonl, or target/bench/against.jsonl with --against].
     #[arg(long)]
     output: Option<PathBuf>,
 }

@@ -29,7 +29,7 @@ impl Counters {
     /// If the kernel does not have the counter.
     pub(crate) fn get(&self, group: &str, name: &str) -> Result<u64> {
         let counter = self.find(group, name);
-        counter.with_context(|| format!("the kernel does not count {name} of {group}"))
+        counter.with_context(|| format!("the kernel has no counter {name} in the group {group}"))
     }
 
     /// Each group has two lines: names, and values in the same order.

@@ -379,7 +379,8 @@ impl System {
     ) -> Result<Running> {
         ensure!(
             !self.carries_packets() || network.topology != Topology::Loopback,
-            "IP packets go from one namespace to another; choose --topologies veth or one of wan"
+            "{} sends IP packets between two namespaces, but loopback has only one: use --topologies veth or a topology with wan in its name",
+            self.name()
         );
         network.tune(self == Self::Direct)?;
         let addresses = network.topology.addresses();

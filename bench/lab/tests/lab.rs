@@ -336,7 +336,7 @@ fn builds_are_compared_only_where_both_exist_and_the_system_is_made_of_them() {
     };
     let said = refused("--against /no/such/muxgate");
     assert!(
-        said.contains("cannot find the muxgate to compare with"),
+        said.contains("cannot find the other muxgate, the path in --against"),
         "{said}"
     );
     let said = refused("--against /bin/sh --muxgate /bin/sh --systems direct");

@@ -32,7 +32,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         Err(error) if refusal(&error) == Some(404) => Vec::new(),
         answer => match readable(
             answer,
-            "the Pod Security levels that tunnels need can be read",
+            "the tunnels, which determine the Pod Security level, can be read",
             &right,
         )? {
             Ok(tunnels) => tunnels,
@@ -82,11 +82,11 @@ fn description(namespace: &str) -> String {
 /// needs it. All other pods fit the level restricted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanting {
-    /// Tunnels with WAN emulation, which has NET_ADMIN.
+    /// Tunnels with WAN emulation, whose container has NET_ADMIN.
     wan: BTreeSet<String>,
     /// Tunnels with a network, whose init container has NET_ADMIN and MKNOD.
     network: BTreeSet<String>,
-    /// Tunnels with unsafe sysctls, which no other level allows.
+    /// Tunnels with unsafe sysctls, which only the level privileged allows.
     sysctls: BTreeSet<String>,
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<C
     let sysctls = tunnel.status.as_ref().map(|status| &status.sysctls);
     let sysctls = sysctls.unwrap_or(&no_sysctls);
     let (Some(receive), Some(send)) = (sysctls.get(RMEM_MAX), sysctls.get(WMEM_MAX)) else {
-        let why = "the gateways have not reported their buffers";
+        let why = "the gateways have not reported the sizes of their UDP buffers";
         return Ok(Some(Check::skipped(description, why)));
     };
     let short: BTreeSet<_> = [receive, send]

@@ -51,7 +51,8 @@ pub(super) async fn watch<D: Document>(
 struct Screen {
     format: Format,
     style: Style,
-    /// Whether a table replaces the previous table, so that the ages in it stay current.
+    /// Whether each table replaces the previous table. Tables are then printed at every read, so
+    /// their ages stay current.
     replaces: bool,
     shown: Option<Value>,
 }

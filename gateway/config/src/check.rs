@@ -145,7 +145,7 @@ impl Config {
 
     fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
         if !self.protocol.can().several_exits {
-            let problem = "an entry with protocol Jmux can have only one exit";
+            let problem = "an entry with protocol Jmux can have only one exit: remove the field";
             return Err(ConfigError::field("connectFallback", problem));
         }
         carrier::check_connect("connectFallback", fallback)

@@ -253,12 +253,14 @@ pub enum Role {
 /// The congestion control of carriers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CongestionControl {
-    /// The gateway chooses from its measurements of the path.
+    /// Cubic with protocols QUIC and HTTP3, and on paths with a round-trip time below 1 ms;
+    /// otherwise the system's default.
     #[default]
     Auto,
     /// Loss-based, the usual default of Linux.
     Cubic,
-    /// Based on measured bandwidth and round-trip time. The node's kernel must support BBR.
+    /// Based on measured bandwidth and round-trip time. For carriers over TCP, the node's kernel
+    /// must support BBR.
     Bbr,
 }
 

@@ -163,7 +163,7 @@ pub(crate) fn problem(forward: &Forward) -> Option<(&'static str, String)> {
     }
     let unix = forward.listen.starts_with(crate::UNIX_PREFIX);
     if protocol == Transparent && unix {
-        let problem = "only TCP connections can be redirected to a port";
+        let problem = "must be ADDRESS:PORT with protocol Transparent, because iptables redirects only TCP connections";
         return Some(("listen", problem.to_owned()));
     }
     let auth = forward.auth.as_ref()?;

@@ -84,7 +84,8 @@ pub struct Network {
     /// CAP_NET_ADMIN.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub set_addresses: bool,
-    /// Entry: the file for the DNS servers that the exit assigns, in the format of resolv.conf(5).
+    /// Entry: the file into which the gateway writes the DNS servers that the exit assigns, in the
+    /// format of resolv.conf(5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_file: Option<PathBuf>,
     /// Exit: whether entries may send packets to one another.

@@ -377,7 +377,7 @@ fn parse_name(text: &str) -> Result<String, &'static str> {
         return Err("the host is not a DNS name");
     }
     if ends_in_number(name) {
-        return Err("the host looks like an address but cannot be read as one");
+        return Err("the host ends in a number, but is not a valid IP address");
     }
     Ok(name.to_ascii_lowercase())
 }

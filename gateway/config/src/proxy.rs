@@ -54,11 +54,11 @@ pub enum ProxyError {
     )]
     Scheme,
     /// Invalid address.
-    #[error("its address is not HOST:PORT, such as proxy.example.com:3128")]
+    #[error("its address must be HOST:PORT, such as proxy.example.com:3128")]
     Address,
     /// Invalid user name or password.
     #[error(
-        "its user is not USER:PASSWORD of 1 to {WORD_BYTES_MAX} bytes each, with characters other than letters and digits percent-encoded"
+        "expected USER:PASSWORD before the @, each of 1 to {WORD_BYTES_MAX} bytes, with all characters except letters and digits percent-encoded"
     )]
     User,
 }

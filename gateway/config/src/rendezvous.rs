@@ -24,7 +24,11 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let is_rendezvous = config.role == Role::Rendezvous;
     let wrong = |field, problem: &str| Err(ConfigError::field(field, problem));
     if is_rendezvous != config.secrets_file.is_some() {
-        let problem = "a rendezvous needs this field, and other roles must not have it";
+        let problem = if is_rendezvous {
+            "a rendezvous needs this field: the file with the secrets of all names"
+        } else {
+            "only a rendezvous has this field: remove the field"
+        };
         return wrong("secretsFile", problem);
     }
     let Some(leaf) = &config.rendezvous else {

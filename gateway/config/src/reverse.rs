@@ -10,7 +10,7 @@ use crate::listen::ListenProtocol;
 use crate::policy::split_peer;
 use crate::protocol::cannot_listen;
 use crate::target::UNIX_PREFIX;
-use crate::{Config, ConfigError, Ports, Role};
+use crate::{Config, ConfigError, Forward, Ports, Role};
 
 /// Maximum number of rules in `allowListen`.
 pub const LISTEN_RULES_MAX: usize = 64;
@@ -140,6 +140,23 @@ impl<'de> Deserialize<'de> for ListenRule {
     }
 }
 
+/// The first field of `forward` that an exit does not support when it listens, and the problem.
+fn unsupported(forward: &Forward) -> Option<(&'static str, &'static str)> {
+    if forward.direction != Direction::ExitToEntry {
+        None
+    } else if forward.protocol != ListenProtocol::Tcp {
+        Some(("protocol", "must be Tcp with direction ExitToEntry"))
+    } else if forward.proxy_protocol.accept {
+        let problem = "is not supported with direction ExitToEntry: remove the field";
+        Some(("proxyProtocol.accept", problem))
+    } else if forward.listen.starts_with(UNIX_PREFIX) {
+        let problem = "must be ADDRESS:PORT with direction ExitToEntry, not a Unix socket";
+        Some(("listen", problem))
+    } else {
+        None
+    }
+}
+
 /// Checks that the protocol supports listeners, that only an exit has `allowListen`, and that the
 /// list is short enough.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
@@ -151,15 +168,11 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         let problem = cannot_listen(config.protocol);
         return Err(ConfigError::field(field, problem));
     }
-    let odd = config.forwards.iter().position(|forward| {
-        let plain = forward.protocol == ListenProtocol::Tcp && !forward.proxy_protocol.accept;
-        forward.direction == Direction::ExitToEntry
-            && (!plain || forward.listen.starts_with(UNIX_PREFIX))
-    });
-    if let Some(index) = odd {
-        let field = format!("forwards[{index}].direction");
-        let problem = "an exit listens on ADDRESS:PORT, for protocol Tcp without PROXY headers";
-        return Err(ConfigError::field(field, problem));
+    for (index, forward) in config.forwards.iter().enumerate() {
+        if let Some((field, problem)) = unsupported(forward) {
+            let field = format!("forwards[{index}].{field}");
+            return Err(ConfigError::field(field, problem));
+        }
     }
     let problem = match config.allow_listen.len() {
         0 => return Ok(()),

@@ -53,7 +53,7 @@ impl TryFrom<Fields> for Target {
                 port: None,
                 unix: Some(path),
             } => Ok(Self::Unix(path)),
-            _ => Err("a target has either a host and a port, or unix, the path of a socket"),
+            _ => Err("set either host and port, or unix (the path of a socket)"),
         }
     }
 }

@@ -110,7 +110,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "connectFallback: exit.example.com:64000",
-            "connectFallback: an entry with protocol Jmux can have only one exit",
+            "connectFallback: an entry with protocol Jmux can have only one exit: remove the field",
         ),
         (
             "protocol: Jmux",
@@ -240,7 +240,7 @@ fn bad_fields_are_named_by_path() {
         (
             "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
             "listen: unix:/run/a\n  protocol: Transparent",
-            "forwards[0].listen: only TCP connections can be redirected to a port",
+            "forwards[0].listen: must be ADDRESS:PORT with protocol Transparent",
         ),
         (
             "listen: 0.0.0.0:8080",
@@ -842,7 +842,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         (meet.clone(), "secretsFile: a rendezvous needs"),
         (
             format!("{EXIT}secretsFile: /s\n"),
-            "secretsFile: a rendezvous needs",
+            "secretsFile: only a rendezvous",
         ),
         (
             format!("{rendezvous}{leaf}"),

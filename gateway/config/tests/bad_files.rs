@@ -179,7 +179,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    port: 5432\n",
         "",
-        "12:5: forwards[1].target: a target has either a host and a port, or unix, the path of a socket",
+        "12:5: forwards[1].target: set either host and port, or unix (the path of a socket)",
     ),
     // Errors of the checks after parsing.
     (

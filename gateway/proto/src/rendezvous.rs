@@ -82,7 +82,7 @@ pub enum DecodeError {
     #[error("the peer uses version {0} of the rendezvous protocol, this side uses {VERSION}")]
     Version(u8),
     /// A field is malformed.
-    #[error("message type {0:#04x} with an invalid field")]
+    #[error("message type {0:#04x} has an invalid field")]
     BadField(u8),
 }
 

@@ -60,8 +60,7 @@ pub(super) struct DrainArgs {
     /// --drain-deadline-seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_ACCEPT_SECONDS_DEFAULT)]
     drain_accept_seconds: u32,
-    /// Number of seconds after SIGTERM. The gateway then resets the streams that are still open,
-    /// and exits.
+    /// This number of seconds after SIGTERM, reset the streams that are still open, and exit.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_DEADLINE_SECONDS_DEFAULT)]
     drain_deadline_seconds: u32,
 }

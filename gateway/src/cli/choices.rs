@@ -25,19 +25,20 @@ pub(super) enum ProtocolArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum TransportArg {
-    /// TCP; WebSocket or a Unix socket if --connect and --listen specify one.
+    /// TCP, or the WebSocket or Unix socket that --connect and --listen specify.
     Tcp,
     /// KCP over UDP, for paths that lose packets. The port of --listen is then a UDP port. Needs
     /// protocol native.
     Kcp,
-    /// The fastest transport that the path permits: TCP, KCP or, if configured, WebSocket.
+    /// The faster of TCP and KCP on the path. WebSocket, if configured, is used only on paths that
+    /// block both.
     Auto,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum CongestionControlArg {
-    /// Cubic with protocol QUIC, and on paths with a round-trip time below 1 ms; otherwise the
-    /// system's default.
+    /// Cubic with protocols QUIC and HTTP/3, and on paths with a round-trip time below 1 ms;
+    /// otherwise the system's default.
     Auto,
     /// Reduces the rate after packet loss.
     Cubic,

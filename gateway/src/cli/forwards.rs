@@ -52,11 +52,11 @@ struct Ways {
     /// send little), interactive (before bulk) or bulk (last) [default: auto].
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
     forward: Vec<Typed>,
-    /// Listen on this port for SOCKS5 clients, such as 1080 (repeatable). Each client names its
+    /// Listen on this port, such as 1080, for SOCKS5 clients (repeatable). Each client names its
     /// target. The exit must allow the target.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     socks5: Vec<String>,
-    /// Listen on this port as an HTTP proxy, such as 3128 (repeatable). The proxy accepts CONNECT,
+    /// Listen on this port, such as 3128, as an HTTP proxy (repeatable). The proxy accepts CONNECT,
     /// and plain requests for http:// URLs.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     http_proxy: Vec<String>,

@@ -67,8 +67,8 @@ pub(super) struct NetworkArgs {
     /// `muxgate tun create`.
     #[arg(long, value_name = "CIDR|auto", requires = "entry_cidr", value_parser = parse_device_address)]
     device_address: Vec<DeviceAddress>,
-    /// Write the DNS servers that the exit assigns to this file, in the format of resolv.conf(5)
-    /// (entry only).
+    /// The file into which the gateway writes the DNS servers that the exit assigns, in the format
+    /// of resolv.conf(5) (entry only).
     #[arg(long, value_name = "FILE", requires = "entry_cidr")]
     dns_file: Option<PathBuf>,
     /// MTU of the interface. The gateway lowers the maximum segment size of TCP connections to fit

@@ -44,7 +44,7 @@ pub struct Create {
     #[arg(long, value_name = "CIDR")]
     route: Vec<Cidr>,
     /// The address of the other gateway (repeatable). No route may contain this address, because
-    /// the carrier would run inside itself.
+    /// the interface would then carry the carrier's own packets.
     #[arg(long, value_name = "IP")]
     peer: Vec<IpAddr>,
     /// The MTU of the interface, equal to the gateway's --mtu.
@@ -58,8 +58,8 @@ pub struct Create {
     /// net.ipv6.conf.all.forwarding).
     #[arg(long)]
     forward: bool,
-    /// Translate the source address of packets that this host forwards through the interface, in
-    /// both directions. The command creates an nftables table. Requires `--forward`.
+    /// Translate the source address of packets that this host forwards into the interface or out of
+    /// the interface. The command creates an nftables table. Requires `--forward`.
     #[arg(long, requires = "forward")]
     masquerade: bool,
 }
@@ -93,7 +93,7 @@ impl Create {
         for peer in &self.peer {
             if let Some(route) = interface::carrier_loop(&self.route, *peer) {
                 anyhow::bail!(
-                    "--route {route} contains the carrier's peer {peer}, so the carrier would run inside itself"
+                    "--route {route} contains the carrier's peer {peer}, so the interface would carry the carrier's own packets: use smaller networks"
                 );
             }
         }

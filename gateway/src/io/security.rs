@@ -271,7 +271,9 @@ fn read_again(
 ) -> Option<Arc<Credentials>> {
     match Credentials::load(security) {
         Ok(new) => {
-            tracing::info!("New credentials loaded; the carriers' proofs are verified again");
+            tracing::info!(
+                "New credentials loaded; the gateway verifies the peers of its carriers again"
+            );
             let new = Arc::new(new);
             credentials.send_replace(Arc::clone(&new));
             Some(new)

@@ -347,7 +347,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_splice_pipes_lacking",
-                "Number of times that no pipe was free to splice",
+                "Number of times that no pipe was free for a splice",
             ),
             [counter(vec![], splice.pipes_lacking)],
         )

@@ -19,7 +19,7 @@ pub(crate) enum Malformed {
     TooShort(u8),
     #[error("a text in a message is not UTF-8")]
     Text,
-    #[error("ASSIGN with malformed or too many addresses or domains")]
+    #[error("ASSIGN has malformed or too many addresses or domains")]
     Assignment,
     #[error(
         "a message names a listener without a number, or with an address of more than {LISTEN_ADDRESS_LENGTH_MAX} bytes"

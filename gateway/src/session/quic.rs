@@ -195,7 +195,7 @@ impl Quic {
     fn heard_assignment(&self, assignment: Assignment) -> Result<(), SessionEnd> {
         if self.side == Side::Accepts || self.has_assigned.replace(true) {
             return Err(violation(
-                "the peer may not assign addresses, or assigned addresses twice",
+                "only the acceptor may assign addresses, and only once",
             ));
         }
         if let Some(packets) = &self.packets {

@@ -29,11 +29,13 @@ pub enum RunnerError {
     TimedOut,
     /// The connection failed.
     #[error(
-        "cannot reach the runner: {0}; check that NetworkPolicies permit the operator port 64002"
+        "cannot reach the runner: {0}; check that NetworkPolicies permit connections from the operator to port 64002"
     )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
     /// The runner's pod still has the key of another operator process.
-    #[error("the runner does not know this operator's key yet; the kubelet updates it within 90 s")]
+    #[error(
+        "the runner does not know this operator's key yet; the kubelet updates the key in the runner's pod within 90 s"
+    )]
     Unknown,
     /// The runner refused the request.
     #[error("the runner refused the request: {0}")]

@@ -97,7 +97,9 @@ pub fn accept(offer: &str, own: &Bundle) -> Result<Option<Bundle>, String> {
     let mut sealed = sealed.into_iter().take(HOLDERS_MAX);
     let ours = sealed.find(|one| one.holder == authority.fingerprint);
     let Some(ours) = ours else {
-        return Err("the exit's offer has no bundle for holders of this bundle".to_owned());
+        return Err(
+            "the exit's offer has no bundle for entries that joined with this bundle".to_owned(),
+        );
     };
     if !is_by_an_exit(&ours, own) {
         return Err(

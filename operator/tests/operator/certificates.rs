@@ -607,19 +607,22 @@ fn an_offer_is_taken_from_the_own_exit_alone_by_holders_of_a_bundle_that_is_good
             "[".repeat(OFFER_BYTES_MAX + 1),
             "cannot parse the exit's offer",
         ),
-        ("[]".to_owned(), "no bundle for holders of this bundle"),
+        (
+            "[]".to_owned(),
+            "no bundle for entries that joined with this bundle",
+        ),
         (
             offered(&revoked, late),
-            "no bundle for holders of this bundle",
+            "no bundle for entries that joined with this bundle",
         ),
         (
             offered(&other, late),
-            "no bundle for holders of this bundle",
+            "no bundle for entries that joined with this bundle",
         ),
         // Two years later, the previous bundle has expired.
         (
             offered(&subject(), MADE + 2 * YEAR),
-            "no bundle for holders of this bundle",
+            "no bundle for entries that joined with this bundle",
         ),
     ] {
         let error = accept(&offer, &own).unwrap_err();

@@ -78,7 +78,7 @@ impl Run<'_> {
 /// If iperf is not installed or is not version 2.
 pub(crate) fn version(iperf: &Path) -> Result<String> {
     let output = Command::new(iperf).arg("-v").output();
-    let output = output.context("cannot start `iperf` (Debian: iperf, version 2)")?;
+    let output = output.context("cannot start `iperf`: install iperf 2 (Debian package iperf)")?;
     // iperf 2.1.8 prints the version to standard output, older versions to standard error.
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     parse_version(&text).with_context(|| format!("not iperf 2: {}", text.trim()))

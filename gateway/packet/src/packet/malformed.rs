@@ -38,7 +38,9 @@ pub enum Malformed {
     #[error("the packet has a source route, which hides its final destination")]
     SourceRoute,
     /// An IPv6 extension header is truncated or misplaced, or the packet has too many of them.
-    #[error("an IPv6 extension header is truncated, misplaced, or one of more than {0}")]
+    #[error(
+        "an IPv6 extension header is truncated or misplaced, or the packet has more than {0} of these headers"
+    )]
     Extension(usize),
     /// A fragment that no correct sender produces.
     #[error(

@@ -127,10 +127,10 @@ const CLOSE: u8 = 106;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The first byte is not a message type. The peer may not be a JMUX proxy.
-    #[error("message type {0} is not JMUX (100 to 106); is the peer a JMUX proxy?")]
+    #[error("message type {0} does not exist in JMUX (100 to 106); is the peer a JMUX proxy?")]
     UnknownType(u8),
     /// The size is too small for the message, or differs from the fixed size of the message.
-    #[error("message type {message_type} with a size of {size} bytes, expected {expected}")]
+    #[error("message type {message_type} has a size of {size} bytes, expected {expected}")]
     BadSize {
         /// The message type.
         message_type: u8,
@@ -140,7 +140,7 @@ pub enum DecodeError {
         expected: &'static str,
     },
     /// The message contains a text that is not UTF-8.
-    #[error("message type {0} with a text that is not UTF-8")]
+    #[error("message type {0} has a text that is not UTF-8")]
     NotUtf8(u8),
 }
 

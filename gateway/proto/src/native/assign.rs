@@ -52,7 +52,7 @@ impl NativeSession {
             self.events.push_back(Event::Assigned(assignment));
             return Ok(());
         }
-        let text = "ASSIGN from the dialler, or a second ASSIGN";
+        let text = "only the acceptor may send ASSIGN, and only once";
         Err(violation(SessionCode::ProtocolViolation, text))
     }
 }

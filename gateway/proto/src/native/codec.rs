@@ -242,7 +242,7 @@ pub enum DecodeError {
     #[error("unknown frame type {0:#04x}")]
     UnknownType(u8),
     /// This frame type cannot have this length.
-    #[error("frame type {frame_type:#04x} with an invalid length of {length} bytes")]
+    #[error("frame type {frame_type:#04x} has an invalid length of {length} bytes")]
     BadLength {
         /// The frame's type.
         frame_type: u8,
@@ -250,13 +250,13 @@ pub enum DecodeError {
         length: u32,
     },
     /// An unused field is not zero, or a required field is zero.
-    #[error("frame type {0:#04x} with an invalid field")]
+    #[error("frame type {0:#04x} has an invalid field")]
     BadField(u8),
     /// A text of the frame is not UTF-8.
-    #[error("frame type {0:#04x} with a text that is not UTF-8")]
+    #[error("frame type {0:#04x} has a text that is not UTF-8")]
     NotUtf8(u8),
     /// Addresses or domains of an ASSIGN are malformed, or there are too many.
-    #[error("ASSIGN with malformed or too many addresses or domains")]
+    #[error("ASSIGN has malformed or too many addresses or domains")]
     BadAssignment,
     /// A parameter of the hello occurs twice, is too short, or has an invalid value.
     #[error("parameter {0} of the hello is malformed")]

@@ -30,7 +30,7 @@ pub(super) fn step(bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection>
         return Ok(Step::Incomplete);
     };
     if must_be_known {
-        let problem = "uses SOCKS4, which has no passwords, but the forward requires one";
+        let problem = "uses SOCKS4, which has no passwords, but the forward requires a password";
         return Err(rejection(Code::ClientUnknown, problem));
     }
     let Some((_, rest)) = text(rest) else {

@@ -420,7 +420,7 @@ fn alone(text: &str) -> Result<(), String> {
     let behind = text.split_once(':').map(|(_, hash)| Hash::parse(hash));
     match behind {
         Some(Ok(Some(_))) => Err(
-            "has a name before the hash: `auth.user` is the name, so keep only the hash after the colon"
+            "has a name before the hash, but the field `auth.user` sets the name: remove the name and the colon"
                 .to_owned(),
         ),
         _ => Ok(()),

@@ -150,7 +150,7 @@ async fn forward(
     let encoding = response.headers_mut().remove(header::TRANSFER_ENCODING);
     let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
     if response.status().is_informational() || !encoding.iter().all(is_chunked) {
-        let text = "The target switched protocols, or used a transfer coding other than chunked.\n";
+        let text = "The gateway does not support the response: the target switched protocols, or used a transfer coding other than chunked.\n";
         return failure(text);
     }
     let is_framed = encoding.is_some() || response.headers().contains_key(header::CONTENT_LENGTH);

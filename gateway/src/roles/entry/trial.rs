@@ -206,7 +206,7 @@ async fn compare(
         return None;
     }
     let why = format!(
-        "the tried transport carried {by_other} Mbit/s, the other carriers {present} Mbit/s"
+        "the tried transport carried {by_other} Mbit/s, and the session's other carriers {present} Mbit/s"
     );
     ways.carried_more(other, &why);
     ways.tried(true, Instant::now());

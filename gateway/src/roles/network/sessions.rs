@@ -84,7 +84,7 @@ impl Network {
             return Ok(());
         }
         if !self.told.replace(true) {
-            tracing::warn!(code = %Code::NoPackets, peer = identity.unwrap_or_default(), "Dropped packets of this entry, because the networks belong to another entry with an earlier session: assign each entry its own networks (network.peers) or addresses (network.pool)");
+            tracing::warn!(code = %Code::NoPackets, peer = identity.unwrap_or_default(), "Dropped packets of this entry, because another entry with an earlier session has the networks: assign each entry its own networks (network.peers) or addresses (network.pool)");
         }
         Err(DropReason::SourceNotRemote)
     }

@@ -76,7 +76,7 @@ pub(super) enum VisitRefused {
     #[error("the rendezvous is at its limit of visits: raise limits.carriers of the rendezvous")]
     TooMany,
     #[error(
-        "the exit has not connected for earlier visitors: check that the exit reaches this rendezvous"
+        "{INVITATIONS_MAX} earlier visits wait until the rendezvous can send them to the exit: check the network to the exit, and the exit's log"
     )]
     NotComing,
 }

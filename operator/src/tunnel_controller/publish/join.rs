@@ -98,7 +98,7 @@ pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<Stri
         let port = match (is_address(advertised), is_node_port) {
             (true, _) => return Ok(Some(advertised.clone())),
             (false, true) => node_port().ok_or_else(|| {
-                format!("Service {name} has no node port yet, which the join bundle needs: wait")
+                format!("Service {name} has no node port yet: wait, because the join bundle needs the node port")
             })?,
             (false, false) => CARRIER_PORT.into(),
         };

@@ -161,7 +161,7 @@ fn not_started(tunnel: &ValidatedTunnel, end: End, seen: &Seen) -> Option<String
     let secrets: Vec<_> = end.secrets(tunnel).into_iter().collect();
     (!secrets.is_empty()).then(|| {
         format!(
-            "pod {} has not started; check that its Secrets exist with all keys: {}",
+            "pod {} has not started; check that these Secrets exist with all keys: {}",
             pod.name,
             secrets.join(", ")
         )

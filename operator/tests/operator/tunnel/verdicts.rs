@@ -233,7 +233,7 @@ carrier:
     let entry = |deployment: &&mut Deployment| deployment.name_any() == "office-entry";
     let deployment = case.applied.deployments.iter_mut().find(entry).unwrap();
     deployment.status.as_mut().unwrap().ready_replicas = None;
-    let detail = "entry: 0 of 1 gateways ready: pod office-entry-0 has not started; check that its Secrets \
+    let detail = "entry: 0 of 1 gateways ready: pod office-entry-0 has not started; check that these Secrets \
                   exist with all keys: keys, people";
     case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
 }
@@ -262,7 +262,7 @@ fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
     let exit = |deployment: &&mut Deployment| deployment.name_any() == "office-exit";
     let deployment = case.applied.deployments.iter_mut().find(exit).unwrap();
     deployment.status.as_mut().unwrap().ready_replicas = None;
-    let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; check that its Secrets exist \
+    let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; check that these Secrets exist \
                   with all keys: people";
     case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
 }

@@ -87,7 +87,7 @@ impl NativeSession {
         };
         if !self.agreed.resume && offset != state.window.received() {
             let text = format!(
-                "stream {} continues at offset {offset}, expected {}, since one carrier leaves no gaps",
+                "stream {} continues at offset {offset}, expected {}: without resume, payload arrives in order",
                 stream.0,
                 state.window.received()
             );

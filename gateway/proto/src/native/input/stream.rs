@@ -55,7 +55,10 @@ impl NativeSession {
         address: String,
     ) -> Result<(), SessionError> {
         if !self.ids.is_ours(stream) {
-            let text = format!("OPENED for stream {}, which the peer opened", stream.0);
+            let text = format!(
+                "the peer sent OPENED for stream {}, which the peer itself opened",
+                stream.0
+            );
             return Err(violation(SessionCode::StreamStateError, text));
         }
         let Some(state) = self.known(stream)? else {

@@ -46,7 +46,7 @@ impl ResetSecret {
         let address = address.to_string();
         let place = [host, b"\n", address.as_bytes()];
         let key = self.0.expand(&place, HMAC_SHA256).map(Key::from);
-        key.map_err(|Unspecified| Error::other("no key of stateless resets can be derived"))
+        key.map_err(|Unspecified| Error::other("cannot derive the key of stateless resets"))
     }
 }
 
