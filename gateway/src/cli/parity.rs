@@ -66,7 +66,7 @@ const FIELDS: &[(&str, On)] = &[
     ("connect", Flag("connect")),
     (
         "connectFallback",
-        File("for names with several exits, which the operator writes"),
+        File("the operator writes this field, for names with several exits"),
     ),
     ("connectCommand", Flag("connect-command")),
     ("proxy", Flag("proxy")),
@@ -78,7 +78,7 @@ const FIELDS: &[(&str, On)] = &[
     ("allowListen", Flag("allow-listen")),
     (
         "offer",
-        File("a text of up to 64 KiB, which the operator writes"),
+        File("the operator writes this text of up to 64 KiB"),
     ),
     ("workers", Flag("workers")),
     ("resume", Flag("no-resume")),
@@ -132,7 +132,7 @@ const FIELDS: &[(&str, On)] = &[
     ("policy.deny", Flag("deny")),
     (
         "policy.protected",
-        File("addresses of the cluster, which the operator writes"),
+        File("the operator writes the cluster's addresses into this field"),
     ),
     ("policy.nat64Prefixes", Flag("nat64-prefix")),
     ("pool.min", Flag("carriers")),
