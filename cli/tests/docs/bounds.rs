@@ -92,7 +92,7 @@ const BOUNDS: &[Bound] = &[
     ("packets that a QUIC", "64 KiB", "src/io/quic/settings.rs", "PACKETS_UNSENT_MAX"),
     ("packets that arrived on", "2 MiB", "src/io/quic/settings.rs", "PACKETS_RECEIVED_MAX"),
     ("remembered addresses that carriers", "64", "src/roles/network/queues.rs", "DIALLED_MAX"),
-    ("verdicts on flows", "4,096", "src/roles/network/judge.rs", "VERDICTS"),
+    ("stored decisions on flows", "4,096", "src/roles/network/judge.rs", "VERDICTS"),
     ("names", "4,096", "src/roles/rendezvous/secrets.rs", "NAMES_MAX"),
     ("names", "64", "src/roles/rendezvous/meeting.rs", "INVITATIONS_MAX"),
     ("visits", "1 MiB", "src/io/relay.rs", "PIPE_BYTES"),

@@ -78,7 +78,7 @@ const FIELDS: &[(&str, On)] = &[
     ("allowListen", Flag("allow-listen")),
     (
         "offer",
-        File("the operator writes this field, a text of up to 64 KiB"),
+        File("the operator writes this text of up to 64 KiB"),
     ),
     ("workers", Flag("workers")),
     ("resume", Flag("no-resume")),
@@ -132,7 +132,7 @@ const FIELDS: &[(&str, On)] = &[
     ("policy.deny", Flag("deny")),
     (
         "policy.protected",
-        File("the operator writes this field, with addresses of the cluster"),
+        File("the operator writes the cluster's addresses into this field"),
     ),
     ("policy.nat64Prefixes", Flag("nat64-prefix")),
     ("pool.min", Flag("carriers")),
