@@ -419,7 +419,7 @@ const NOTHING_ENTERS: &str = "an entry needs a listener or a network: give --for
 #[derive(Debug, Clone)]
 struct Words(Vec<String>);
 
-/// Splits `text` as a shell would, but without variables or patterns.
+/// Splits `text` into words as a shell would, but expands neither variables nor patterns.
 fn parse_command(text: &str) -> Result<Words, String> {
     match shlex::split(text) {
         Some(words) if words.is_empty() => Err("the command is empty".to_owned()),

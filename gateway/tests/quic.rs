@@ -35,7 +35,8 @@ fn network(address: &str) -> String {
     format!("{address}/24")
 }
 
-/// An entry in its own network, with the exit outside. Returns both ends of its streams.
+/// An entry in a network namespace of its own, and an exit outside this namespace. Returns the
+/// namespace, both gateways, and the two ends of each stream.
 fn entry_elsewhere(
     streams: usize,
 ) -> (

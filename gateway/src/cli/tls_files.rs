@@ -97,7 +97,8 @@ fn end(names: &[String], purpose: ExtendedKeyUsagePurpose) -> anyhow::Result<Cer
     Ok(params)
 }
 
-/// Sets the validity, which begins one day ago for hosts with slow clocks.
+/// Sets the validity: from one day before now, for hosts whose clocks are slow, to `days` days
+/// after now.
 fn last(params: &mut CertificateParams, days: u32) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);

@@ -32,8 +32,8 @@ use detect::Detected;
 pub(crate) use unix::UnixListeners;
 pub(crate) use users::{Users, UsersError};
 
-/// Maximum number of bytes that are buffered until a client has specified its target: the head of
-/// an HTTP request, with the bytes that follow it.
+/// Maximum number of bytes that are buffered until a client has specified its target. The limit
+/// applies to the head of an HTTP request and the bytes after the head together.
 const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// Verifies passwords.
@@ -59,7 +59,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Request {
     /// The URL of the target, for the exit.
     pub(crate) url: Rc<str>,
-    /// Bytes for the target, sent before the client's own bytes.
+    /// Bytes that the gateway sends to the target before the client's other bytes.
     pub(crate) head: Vec<u8>,
     /// How the client is notified of the result.
     pub(crate) answer: Answer,
@@ -169,8 +169,8 @@ impl Dialogue {
                         Detected::Http => Self::Http(http::Head::default()),
                         Detected::Other => match target.take() {
                             Some(url) => Self::None { url },
-                            // Without a default target, HTTP rejects the bytes. If the client uses
-                            // HTTP, it receives the reason.
+                            // Without a default target, the HTTP parser rejects the bytes. A client
+                            // that uses HTTP then receives the reason.
                             None => Self::Http(http::Head::default()),
                         },
                     };

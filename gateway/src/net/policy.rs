@@ -18,9 +18,9 @@ use muxtunnel_gateway_config::{Cidr, HostPattern, Policy, Rule, ends_in_number};
 use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
 
 /// Metadata services of large clouds whose addresses are not link-local: networks with prefix
-/// lengths. AWS uses the first IPv6 network for services of an instance (254: metadata, 23:
-/// credentials of pods, 253: DNS), and Google the second network. Oracle and Scaleway use one
-/// address each.
+/// lengths. AWS uses the first IPv6 network for services of an instance (`fd00:ec2::254` is
+/// metadata, `::23` credentials of pods, `::253` DNS). Google uses the second IPv6 network. Oracle
+/// and Scaleway use one address each.
 const METADATA: [(IpAddr, u8); 7] = [
     (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
     (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
@@ -203,8 +203,8 @@ impl<'a> Authorizer<'a> {
         }
     }
 
-    /// Whether a network that ends with `end` may permit `address`. Both addresses must have the
-    /// same protections.
+    /// Whether a network may permit `address` if its first or last address is `end`. Each
+    /// protection of `address` must also apply to `end`.
     fn is_literal(&self, address: IpAddr, end: IpAddr) -> bool {
         let mut protected = self.protected();
         self.guards_of(address).is_within(self.guards_of(end))

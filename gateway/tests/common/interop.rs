@@ -82,9 +82,9 @@ pub fn entry(
     (gate.until_ready(), forward)
 }
 
-/// Transfers bulk data over the streams from `stream`. The directions follow one another, because
-/// some peers end a stream when the target ends first. Asserts that resets arrive as resets, except
-/// behind a peer that does not support resets.
+/// Transfers bulk data over streams. The function `stream` creates each stream. The directions
+/// follow one another, because some peers end a stream when the target ends first. Asserts that
+/// resets arrive as resets, except on the side `knows_none`, whose program does not forward resets.
 pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListener) -> Ends) {
     let (listener, _) = target();
     let mut ends = stream(&listener);

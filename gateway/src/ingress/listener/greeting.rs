@@ -63,7 +63,7 @@ impl IngressProtocol {
         })
     }
 
-    /// Whether clients must authenticate as the users of `forward`.
+    /// Whether this protocol authenticates clients with the same `auth` as `forward`.
     pub(crate) fn asks_for(&self, forward: &Forward) -> bool {
         let asked = self.users.as_ref().map(|users| users.auth());
         asked == forward.auth.as_ref()
@@ -243,8 +243,8 @@ mod tests {
         (client, accepted.into())
     }
 
-    /// Connects a client that sends `said` to a port with `protocol`. Returns the result and the
-    /// elapsed time.
+    /// Connects a client to a port with `protocol`. The client sends `said`. Returns the result and
+    /// the elapsed time.
     async fn hear(
         protocol: ListenProtocol,
         target: Option<&str>,

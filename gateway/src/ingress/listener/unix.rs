@@ -30,7 +30,8 @@ pub(crate) struct UnixListeners(Mutex<BTreeMap<String, Weak<Bound>>>);
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: String,
-    /// Device and inode, which show at the end whether the file at the path is still this socket.
+    /// Device and inode. When the socket closes, they show whether the file at the path is still
+    /// this socket.
     file: (u64, u64),
     listener: UnixListener,
 }

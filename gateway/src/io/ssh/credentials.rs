@@ -126,8 +126,8 @@ impl Keys {
         known_hosts.is_some_and(|known_hosts| known_hosts.has_authorities(name))
     }
 
-    /// Whether certificates may be used to log in. The keys of certificates are unknown before the
-    /// login.
+    /// Whether users may log in with certificates. This side learns the key of a user's certificate
+    /// only at the login.
     pub(super) fn has_authorities(&self) -> bool {
         !self.authorities.is_empty()
     }

@@ -1,9 +1,9 @@
 //! A carrier over the standard input and output of a command: the module starts the command, logs
 //! its standard error, and ends the command.
 //!
-//! The command runs without a shell, in the gateway's own session, so that ssh can request a
-//! password at the terminal. Each line of its standard error is logged, up to [`LINE_BYTES_MAX`]
-//! bytes. After its input is closed, the command has [`END_TIME`] to exit.
+//! The command runs without a shell. The command shares the gateway's terminal (setsid(2) is not
+//! called), so ssh can request a password there. Each line of its standard error is logged, up to
+//! [`LINE_BYTES_MAX`] bytes. After its input is closed, the command has [`END_TIME`] to exit.
 
 use std::io::{Error, Result};
 use std::path::Path;

@@ -62,7 +62,8 @@ fn accept_value(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
 
-/// The host in a request: the peer, if the peer is an address.
+/// The value of `Host` in a request: the address of the peer, or `localhost` for a peer without a
+/// network address.
 fn host_of(below: &dyn Transport) -> String {
     match below.peer() {
         peer if below.path().is_some() => peer,

@@ -1,6 +1,6 @@
-//! Reads the proxy from the environment as curl does. Only WebSocket carriers use this proxy, since
-//! the variables are meant for web traffic. With transport Auto, the proxy applies to the WebSocket
-//! carriers.
+//! Reads the proxy from the environment as curl does. The variables are meant for web traffic, so
+//! the proxy applies only if the configuration has `webSocket`. With transport Auto, only the
+//! WebSocket carriers use the proxy.
 //!
 //! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and `http_proxy` to other carriers.
 //! `all_proxy` or `ALL_PROXY` applies if none of these variables is set. `HTTP_PROXY` is ignored,

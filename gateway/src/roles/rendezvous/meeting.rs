@@ -44,7 +44,7 @@ struct State {
     met: u64,
 }
 
-/// A visitor that waits for the leaf of a name.
+/// A visitor that waits for the leaf that is registered under a name.
 #[derive(Debug)]
 struct Waiting {
     name: String,

@@ -28,8 +28,8 @@ pub(super) const UNPROVED: Keepalive = Keepalive {
     interval: Duration::from_secs(5),
     retries: 2,
 };
-/// Maximum number of accepted connections that wait for the next call, and of stray datagrams on
-/// their sockets.
+/// Maximum number of accepted connections that wait for the next call of `accept`. Also bounds the
+/// reads from the socket of a new connection, and the stray datagrams that these sockets receive.
 const WAITING_MAX: usize = 64;
 
 /// A datagram with its source and destination addresses.
@@ -99,7 +99,8 @@ impl KcpListener {
                 .receive(|from, to, bytes| datagrams.push_back(datagram(from, to, bytes)));
             match received {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                    // The error concerns a peer that was answered earlier.
+                    // The error belongs to an earlier answer to some peer, so the listener
+                    // continues.
                     tracing::trace!(%error, "Receiving datagrams failed");
                 }
                 _ => {}
