@@ -71,8 +71,8 @@ impl Keygen {
     }
 }
 
-/// Writes a file that only its owner may read. The file is written completely or not at all.
-/// `force`: whether to replace an existing file.
+/// Writes a file that only its owner may read. `force`: whether to replace an existing file. The
+/// replacement is atomic.
 ///
 /// # Errors
 /// The file exists, or cannot be written.

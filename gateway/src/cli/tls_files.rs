@@ -2,8 +2,8 @@
 //! mtls`.
 //!
 //! The authority signs both certificates, and may not sign other authorities. Its key is also
-//! written, for certificates of further gateways. Existing files are overwritten only on request,
-//! and only if all files can be written.
+//! written, for certificates of further gateways. Existing files are overwritten only on request:
+//! otherwise, if one of the files exists, no file is written.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

@@ -271,7 +271,7 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
     Ok(Begun { mux, asked, route })
 }
 
-/// The session configuration with `1 / exits` of the worker's memory.
+/// The session configuration with `1 / exits` of the worker's memory, but at least [`MEMORY_MIN`].
 fn share(config: &SessionConfig, exits: usize) -> SessionConfig {
     let mut config = config.clone();
     for memory in [&mut config.memory.receive, &mut config.memory.retain] {

@@ -45,7 +45,7 @@ use proof::Greeted;
 use secrets::Secrets;
 use wire::{read, write};
 
-/// Maximum time for a proof, and for the wait for the other leaf.
+/// Maximum time for a proof, and again for the wait for the other leaf.
 const MEET_MAX: Duration = Duration::from_secs(5);
 
 /// The rendezvous settings of a process.

@@ -61,7 +61,7 @@ pub(crate) struct Worker {
 
 #[cfg(test)]
 impl Worker {
-    /// Creates the only worker of a running gateway without an API server.
+    /// For tests: creates the only worker of a gateway that runs outside of a cluster.
     pub(crate) fn of(yaml: &str) -> Self {
         let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
         let credentials = Credentials::load(&config.security).unwrap();

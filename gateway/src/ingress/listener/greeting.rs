@@ -47,7 +47,7 @@ pub(crate) struct Heard {
     pub(crate) request: Request,
     /// The bytes after the request.
     pub(crate) rest: Vec<u8>,
-    /// The client's address from the PROXY header, if the client sent a header.
+    /// The client's address, if a PROXY header contains it.
     pub(crate) source: Option<Source>,
 }
 

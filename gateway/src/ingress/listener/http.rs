@@ -223,7 +223,8 @@ fn authority(text: &str, default_port: Option<u16>) -> Option<Rc<str>> {
     }
 }
 
-/// The verdict on `Proxy-Authorization: Basic` (RFC 7617); `None`: the field is missing.
+/// The verdict on `Proxy-Authorization: Basic` (RFC 7617); `None`: the request has no such field,
+/// or its credentials cannot be parsed.
 fn verdict(fields: &[Header<'_>], authenticator: &dyn Authenticator) -> Option<Verdict> {
     let is_authorization =
         |field: &&Header<'_>| field.name.eq_ignore_ascii_case("Proxy-Authorization");

@@ -181,7 +181,7 @@ pub(super) struct Authentication<'a> {
     users: &'a Users,
     /// The user name and password that have to be verified.
     pending: RefCell<Option<Claim>>,
-    /// The result of a failed verification.
+    /// The result of the last verification, until `authenticate` has returned it.
     decided: Cell<Option<(Digest, Verdict)>>,
 }
 

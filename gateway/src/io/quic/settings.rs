@@ -9,7 +9,8 @@ use quinn::{IdleTimeout, TransportConfig, VarInt};
 
 /// A peer that sends nothing for this long counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// After this time without a packet, a keepalive packet is sent. Three such packets may be lost.
+/// After this time without a packet, a keepalive packet is sent. Three such packets in a row may be
+/// lost before the peer counts as dead.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(4);
 /// Maximum window of a stream. 16 MiB fill 1 Gbit/s at a round trip time of 134 ms.
 const STREAM_WINDOW_MAX: u64 = 16 << 20;

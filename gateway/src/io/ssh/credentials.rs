@@ -19,7 +19,7 @@ use super::lines::{lines, public_key};
 use crate::base::files::{self, Unusable};
 use crate::io::transport::{Proof, Standing};
 
-/// Maximum length of a certificate's key id that can serve as an identity.
+/// Maximum length, in bytes, of a certificate's key id. The identity of a user contains the key id.
 const KEY_ID_BYTES_MAX: usize = 128;
 
 /// This side's keys, and the rules for the peer's keys.

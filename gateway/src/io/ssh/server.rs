@@ -103,7 +103,8 @@ impl Handler for Server {
             );
             return Ok(self.refuse_login(problem));
         }
-        // At this point only the certificate's key is known, not the certificate.
+        // The key may be the key of a certificate, which the client sends only with the login. So
+        // the check follows at the login.
         if self.keys.has_authorities() {
             return Ok(Auth::Accept);
         }

@@ -13,8 +13,8 @@ use russh::{
 const ID: &str = concat!("SSH-2.0-muxgate_", env!("CARGO_PKG_VERSION"));
 /// The prefix of MuxTunnel's identification strings.
 pub(super) const OWN_ID_PREFIX: &[u8] = b"SSH-2.0-muxgate_";
-/// The window of a channel is a quarter of the session's receive memory. So four channels may fill
-/// the memory.
+/// The window of a channel is a quarter of `held_max`, within `WINDOW_MIN` and `WINDOW_MAX`. So
+/// four channels may fill the memory.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 64 << 20;

@@ -2,8 +2,9 @@
 //! its standard error, and ends the command.
 //!
 //! The command runs without a shell. The command shares the gateway's terminal (setsid(2) is not
-//! called), so ssh can request a password there. Each line of its standard error is logged, up to
-//! [`LINE_BYTES_MAX`] bytes. After its input is closed, the command has [`END_TIME`] to exit.
+//! called), so ssh can request a password there. Each line of the command's standard error becomes
+//! a line of the log. A line of more than [`LINE_BYTES_MAX`] bytes becomes several lines. After the
+//! command's input is closed, the command has [`END_TIME`] to exit.
 
 use std::io::{Error, Result};
 use std::path::Path;

@@ -39,7 +39,7 @@ const OVERHEAD_BYTES: usize = LENGTH_BYTES + TAG_BYTES;
 /// Maximum number of plain bytes in a message that this side sends. This side accepts up to 65,519
 /// bytes.
 const PLAIN_BYTES_MAX: usize = 32 << 10;
-/// An upper bound for the size of any message of these handshakes.
+/// An upper bound for the size of a message of the IK or XX handshake.
 const HANDSHAKE_MESSAGE_MAX: usize = 256;
 /// Number of plain bytes that are sealed with one key. AES-GCM permits far more; this limit bounds
 /// the bytes that a leaked key decrypts.
@@ -260,7 +260,7 @@ async fn read_exact(below: &dyn Transport, bytes: &mut [u8]) -> Result<()> {
 /// The key of one direction (section 5.1: CipherState).
 struct Key {
     key: LessSafeKey,
-    /// Number of messages under this key so far.
+    /// Number of messages so far. A change of the key does not reset it.
     nonce: u64,
     /// Number of plain bytes since the last change of the key.
     bytes: u64,

@@ -89,8 +89,8 @@ impl KcpListener {
             if let Some(accepted) = self.accepted.borrow_mut().pop_front() {
                 return Ok(accepted);
             }
-            // In each turn of the event loop, one call receives datagrams of unknown peers, even
-            // during a flood. A carrier also gets one call in each turn.
+            // In each turn of the event loop, only one call receives datagrams of unknown peers, so
+            // the carriers get their turns even during a flood.
             tokio::task::yield_now().await;
             self.socket.readable().await?;
             let mut datagrams = VecDeque::new();
