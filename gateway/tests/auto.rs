@@ -93,7 +93,8 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     }
 }
 
-/// The connections that a [`Middle`] forwards, and their destination.
+/// Where a [`Middle`] forwards WebSocket requests, and where all other connections. With `None`, it
+/// closes the other connections.
 #[derive(Clone, Copy)]
 struct Passes {
     requests: SocketAddr,

@@ -62,7 +62,8 @@ fn entry_elsewhere(
         format!("{HERE}:{carrier}"),
         "--allow".to_owned(),
         target.to_string(),
-        // The kernel passes packets from another address to the socket of another worker.
+        // With several workers, the kernel by default passes packets from a changed address to the
+        // socket of another worker.
         "--workers".to_owned(),
         "4".to_owned(),
     ]);

@@ -200,7 +200,8 @@ fn assert_half_closes(client: &TcpStream, server: &TcpStream) {
     sends.join().unwrap();
 }
 
-/// Asserts an end of file, because OpenSSH forwards a reset as an end of file.
+/// Asserts that the connection ends, not necessarily by a reset: OpenSSH forwards a reset as an end
+/// of file.
 fn assert_ends(tcp: &TcpStream) {
     let mut tcp = tcp;
     assert!(matches!(tcp.read(&mut [0]), Ok(0) | Err(_)));

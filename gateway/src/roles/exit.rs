@@ -175,7 +175,7 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
 fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
     let code = Code::CarrierLost;
     match reason {
-        // A connection that closes before it sends anything is a probe.
+        // Only bytes that are no hello get advice: a connection that only closes is a probe.
         SessionEnd::Protocol(_) if !ready => {
             tracing::info!(%code, peer, %reason, advice = hello::advice(protocol), "Carrier ended before its hello");
         }

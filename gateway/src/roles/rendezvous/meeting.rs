@@ -55,7 +55,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Attendant {
     pub(super) tcp: TcpStream,
-    /// The message to send once the connections are joined.
+    /// The rendezvous's proof, which the leaf receives when the connections are joined.
     pub(super) accepted: [u8; 32],
     pub(super) peer: String,
 }
