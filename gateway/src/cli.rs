@@ -1,4 +1,4 @@
-//! The command line: parses it and converts it to a configuration.
+//! Parses the command line, and converts it to a configuration.
 
 mod address;
 mod bounds;
@@ -431,7 +431,8 @@ fn parse_command(text: &str) -> Result<Words, String> {
     }
 }
 
-/// Parses the number of carriers. [`Config::check`] decides whether the protocol permits it.
+/// Parses the number of carriers. [`Config::check`] decides whether the protocol permits this
+/// number.
 fn parse_pool(text: &str) -> Result<Pool, String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     match (min.parse(), max.parse()) {

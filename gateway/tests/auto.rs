@@ -93,8 +93,8 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     }
 }
 
-/// Where a [`Middle`] forwards WebSocket requests, and where all other connections. With `None`, it
-/// closes the other connections.
+/// Where a [`Middle`] forwards connections: WebSocket requests to `requests`, other connections to
+/// `others`. With `others: None`, it closes the other connections.
 #[derive(Clone, Copy)]
 struct Passes {
     requests: SocketAddr,

@@ -366,8 +366,8 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
     // entry must translate the source.
     let seen = bulk(&client, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
-    // Packets that the entry itself sends keep their source at the entry. Only the exit translates
-    // it.
+    // The entry does not translate the source of packets that it sends itself. Only the exit
+    // translates this source.
     let seen = bulk(&hosts.entry.namespace, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
     let seen = bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);

@@ -281,7 +281,7 @@ fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
                 .unwrap();
             connecting.spawn(async move {
                 if let Ok(connection) = client.await {
-                    // The client's side of the handshake completes, and the exit then refuses it.
+                    // The handshake completes at the client, and the exit then refuses the client.
                     connection.closed().await;
                 }
             });

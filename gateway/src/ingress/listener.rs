@@ -182,8 +182,8 @@ impl Dialogue {
         }
     }
 
-    /// Handles a client that sends no more bytes. If the forward has a default target, returns the
-    /// request for it.
+    /// Handles a client that sends no more bytes. If the forward has a default target, returns a
+    /// request for this target.
     fn give_up(&mut self) -> Option<Request> {
         match self {
             Self::Auto { target } => target.take().map(|url| Request::raw(&url)),

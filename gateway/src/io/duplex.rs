@@ -1,6 +1,6 @@
 //! A non-blocking duplex byte stream: the base of carriers, and the interface of local ends.
 //!
-//! The holder waits for readiness ([`readable`], [`writable`]), then reads or writes.
+//! The user of a duplex waits for readiness ([`readable`], [`writable`]), then reads or writes.
 //! [`ByteStream`] implements tokio's traits for libraries that need them. Each call moves many
 //! bytes, so the cost of `dyn` is negligible.
 

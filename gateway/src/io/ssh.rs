@@ -174,8 +174,8 @@ impl Connection {
         self.0.wire.shut();
     }
 
-    /// Opens a channel to `host`. The message has 127.0.0.1 and port 0 as the originator, so it
-    /// does not reveal the client.
+    /// Opens a channel to `host`. The message names 127.0.0.1 and port 0 as the originator, and so
+    /// hides the client's address.
     ///
     /// # Errors
     /// [`NoChannel`].

@@ -133,7 +133,8 @@ pub(crate) fn url_of(target: &Target) -> Rc<str> {
     }
 }
 
-/// Runs `dialogue` until the request is complete. Returns the request and the bytes after it.
+/// Runs `dialogue` until the request is complete. Returns the request, and the bytes after the
+/// request.
 async fn converse(
     socket: &LocalSocket,
     mut dialogue: Dialogue,

@@ -187,8 +187,8 @@ pub(super) struct Authentication<'a> {
 
 impl Authentication<'_> {
     /// Verifies the user name and password for which the authenticator returned
-    /// [`Verdict::Pending`], until the time `until` at the latest. Afterwards the authenticator has
-    /// a verdict for them.
+    /// [`Verdict::Pending`], until the time `until` at the latest. Afterwards, `authenticate`
+    /// returns the verdict for them.
     pub(super) async fn verify(&self, until: Instant) {
         let Some(claim) = self.pending.take() else {
             return;

@@ -167,7 +167,7 @@ fn apply(authorized: &mut Authorized, name: &str, value: Option<&str>) -> Result
     match (name.to_ascii_lowercase().as_str(), value) {
         ("restrict" | "no-port-forwarding", None) => grant.forwards = false,
         ("port-forwarding", None) => grant.forwards = true,
-        // The gateway never opens an SSH session, so these options have no effect.
+        // The gateway accepts no shells or commands, so these options have no effect.
         (
             "no-pty"
             | "pty"

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::events::Event;
 
-/// How long a channel may take nothing while it blocks the other channels.
+/// How long the local end of a channel may take no payload while the connection is blocked.
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// Pieces of payload are joined up to this length, so that many small pieces cost little more than
 /// a few large pieces.

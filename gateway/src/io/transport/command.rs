@@ -94,8 +94,8 @@ async fn pass_on(words: ChildStderr, command: String) {
     }
 }
 
-/// Waits for the end of the command. Kills the command if its leash is dropped and it does not exit
-/// in time.
+/// Waits for the end of the command. Kills the command if the command's leash is dropped, and the
+/// command does not exit within [`END_TIME`].
 async fn attend(mut child: Child, mut released: Released, command: String) {
     let status = tokio::select! {
         status = child.wait() => status,

@@ -260,7 +260,7 @@ async fn read_exact(below: &dyn Transport, bytes: &mut [u8]) -> Result<()> {
 /// The key of one direction (section 5.1: CipherState).
 struct Key {
     key: LessSafeKey,
-    /// Number of messages so far. A change of the key does not reset it.
+    /// Number of messages so far. A change of the key does not reset this number.
     nonce: u64,
     /// Number of plain bytes since the last change of the key.
     bytes: u64,

@@ -40,7 +40,7 @@ const PONG: u8 = 10;
 /// Upgrades `below`.
 ///
 /// # Errors
-/// The peer does not use WebSocket, or does not use it at this path.
+/// The peer does not use WebSocket, or the sides have different paths.
 pub(crate) async fn upgrade(
     below: Box<dyn Transport>,
     side: Side,

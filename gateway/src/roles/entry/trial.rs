@@ -43,7 +43,8 @@ const BETTER: (u64, u64) = (5, 4);
 pub(super) enum Trial {
     /// Compare the throughput of this transport with the present transport.
     Compare(CarrierTransport),
-    /// Return to the first available one of these transports. The list is in order of preference.
+    /// Return to the first of these transports that is available. The list is in order of
+    /// preference.
     Return(Vec<CarrierTransport>),
 }
 

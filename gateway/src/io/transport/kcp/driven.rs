@@ -116,7 +116,7 @@ impl State {
             }
             let (connection, peer) = (&mut self.connection, self.peer);
             let received = self.socket.receive(|from, _, datagram| {
-                // Other senders may have reached the socket before it was connected.
+                // Datagrams of other senders may have arrived before the socket was connected.
                 if from == peer {
                     connection.handle(now, datagram);
                 }
