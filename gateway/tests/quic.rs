@@ -235,8 +235,8 @@ fn first_words(count: usize) -> Vec<Vec<u8>> {
     })
 }
 
-/// A client with a forged address does not occupy a permit. Above a number of handshakes, the exit
-/// keeps no state for a client that has not answered (RFC 9000, section 8.1.2).
+/// A client with a forged address does not occupy a permit. Above 32 concurrent handshakes, the
+/// exit keeps no state for a client that has not answered (RFC 9000, section 8.1.2).
 #[test]
 fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {
     let carrier = free_port();

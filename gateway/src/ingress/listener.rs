@@ -38,7 +38,8 @@ const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// Verifies passwords.
 pub(crate) trait Authenticator {
-    /// An implementation takes the same time for an unknown user and for every wrong password.
+    /// Verifies the password of `user`. An implementation takes the same time for an unknown user
+    /// and for every wrong password.
     fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict;
 }
 

@@ -12,8 +12,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Number of bytes that are initialised for one read: four TLS records with their content types. A
-/// library may lend a buffer of one megabyte, but one read fills only a small part of the buffer.
+/// Number of bytes that are initialised for one read: four TLS records of 16 KiB, each with its
+/// byte of content type. A library may lend a buffer of one megabyte, but one read fills only a
+/// small part of the buffer.
 const INITIALIZED_MAX: usize = 4 * ((16 << 10) + 1);
 
 /// Both directions of a connection. At most one task waits for each direction.

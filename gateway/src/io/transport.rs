@@ -59,8 +59,8 @@ pub(crate) struct Proof {
     /// A name in the peer's certificate, or the peer's public key. With SSH, fingerprints identify
     /// keys.
     pub(crate) identity: String,
-    /// The peer's certificate and the intermediate certificates, for another verification. Empty if
-    /// only `identity` is verified again, as for a key.
+    /// The peer's certificate and the intermediate certificates, which the gateway verifies again
+    /// later. Empty if the gateway verifies only `identity` again, as for a key.
     pub(crate) chain: Vec<CertificateDer<'static>>,
     /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
     /// the proof does not expire.

@@ -25,7 +25,7 @@ const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for the PROXY header.
 const PROXY_TIME: Duration = Duration::from_secs(3);
 /// How long the listener waits for the first bytes of a client if the forward has a default target.
-/// If the target sends the first bytes, its clients always wait this long.
+/// Clients of a target that sends first always wait this long.
 const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of clients of one worker that have not completed their request or are being
 /// rejected.
@@ -75,8 +75,8 @@ impl IngressProtocol {
         self.target.as_ref().filter(|_| !asks)
     }
 
-    /// The source address for the target: the address in the PROXY header, otherwise the address of
-    /// the socket.
+    /// The source address in the PROXY header to the target: the address in the client's PROXY
+    /// header, otherwise the address of the socket. `None`: the listener sends no header.
     pub(crate) fn tells(&self, said: Option<Source>, socket: &LocalSocket) -> Option<Source> {
         let send = self.proxy.send;
         send.then(|| said.unwrap_or_else(|| socket.source()))
@@ -230,7 +230,7 @@ fn gone() -> Rejection {
     )
 }
 
-/// A paused clock: time advances only through the waits of the code under test.
+/// The tests use a paused clock: time advances only through the waits of the code under test.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::socket;

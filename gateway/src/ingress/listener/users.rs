@@ -340,7 +340,7 @@ fn shared() -> MutexGuard<'static, Shared> {
     SHARED.lock()
 }
 
-/// The last valid version, which may have been read by another worker.
+/// The users of the last valid version of the file, which another worker may have read.
 fn newest(auth: &Auth) -> Option<Arc<Known>> {
     shared().get(&key(auth)).and_then(Weak::upgrade)
 }

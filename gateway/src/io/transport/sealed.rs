@@ -274,7 +274,7 @@ impl Incoming {
         length
     }
 
-    /// Opens complete records that fit into `to`. Returns the number of bytes.
+    /// Opens complete records that fit into `to`. Returns the number of plain bytes.
     fn open(&mut self, records: &mut dyn Records, to: &mut [u8]) -> Result<usize> {
         let mut moved = self.pass_on(to);
         self.more = true;

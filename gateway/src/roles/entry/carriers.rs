@@ -80,7 +80,7 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
     }
 }
 
-/// The number of carriers to maintain: the number that the peer requests, within the configured
+/// The number of carriers to maintain: the number that the session could use, within the configured
 /// bounds.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())

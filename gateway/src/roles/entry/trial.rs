@@ -41,7 +41,7 @@ const BETTER: (u64, u64) = (5, 4);
 /// A trial of other transports.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Trial {
-    /// Compare the throughput of this transport with the present transport.
+    /// Compare the throughput of this transport and of the present transport.
     Compare(CarrierTransport),
     /// Return to the first of these transports that is available. The list is in order of
     /// preference.

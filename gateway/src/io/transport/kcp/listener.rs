@@ -158,7 +158,8 @@ impl KcpListener {
         let Some(known) = self.peers.admit(first.from, conversation) else {
             return Ok(Vec::new());
         };
-        // The address to which the datagram was sent, so that answers have the expected source.
+        // Uses the address to which the datagram was sent, so that answers have the expected
+        // source.
         let own = match first.to {
             Some(to) if to.is_ipv4() == self.address.is_ipv4() => to,
             _ => self.address.ip(),
