@@ -426,7 +426,8 @@ fn certificates_log_in_for_as_long_as_they_are_good() {
         (&["-n", "else"][..], "is not for the user"),
         (
             &["-n", "somebody", "-V", "20200101:20210101"],
-            // While the client may still try other keys, the SSH library does not report a refusal.
+            // The SSH library refuses an expired certificate without a call of the gateway. So the
+            // log reports only the refusal of the plain key.
             "is not in authorizedKeys",
         ),
         (
