@@ -1,4 +1,4 @@
-//! The command line: parses it and converts it to a configuration.
+//! Parses the command line, and converts it to a configuration.
 
 mod address;
 mod bounds;
@@ -419,7 +419,7 @@ const NOTHING_ENTERS: &str = "an entry needs a listener or a network: give --for
 #[derive(Debug, Clone)]
 struct Words(Vec<String>);
 
-/// Splits `text` as a shell would, but without variables or patterns.
+/// Splits `text` into words as a shell would, but expands neither variables nor patterns.
 fn parse_command(text: &str) -> Result<Words, String> {
     match shlex::split(text) {
         Some(words) if words.is_empty() => Err("the command is empty".to_owned()),
@@ -431,7 +431,8 @@ fn parse_command(text: &str) -> Result<Words, String> {
     }
 }
 
-/// Parses the number of carriers. [`Config::check`] decides whether the protocol permits it.
+/// Parses the number of carriers. [`Config::check`] decides whether the protocol permits this
+/// number.
 fn parse_pool(text: &str) -> Result<Pool, String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     match (min.parse(), max.parse()) {

@@ -1,5 +1,5 @@
-//! The addresses on which the gateway listens and that it dials: ports, names, proxies, and the
-//! target policy.
+//! The network around the gateway: listening ports, look-ups of names, dials, proxies, the policy
+//! for targets, and the TUN interface.
 
 pub(crate) mod bind;
 pub(crate) mod datagrams;

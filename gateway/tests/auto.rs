@@ -27,7 +27,8 @@ use ends::{Ends, MIB, assert_exact, carrier_address};
 
 const HERE: &str = "10.211.0.1";
 const ENTRY: &str = "10.211.0.2";
-/// Maximum time for a change of the transport: one observation of the losses, and one trial.
+/// Maximum time for a change of the transport, which takes one observation of the losses and one
+/// trial.
 const SWITCHED_WITHIN: Duration = Duration::from_secs(60);
 const WEB_SOCKET: &str = "webSocket: {path: /carrier}\n";
 
@@ -92,7 +93,8 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     }
 }
 
-/// The connections that a [`Middle`] forwards, and their destination.
+/// Where a [`Middle`] forwards connections: WebSocket requests to `requests`, other connections to
+/// `others`. With `others: None`, it closes the other connections.
 #[derive(Clone, Copy)]
 struct Passes {
     requests: SocketAddr,

@@ -476,7 +476,8 @@ impl Vanishing {
         }
     }
 
-    /// Blocks all traffic between the entry and the first exit, or restores it.
+    /// With `cut`, blocks all traffic between the entry and the first exit. Otherwise ends this
+    /// block.
     fn cut(&self, cut: bool) {
         let rule = if cut { "-A" } else { "-D" };
         for (chain, side) in [("INPUT", "-s"), ("OUTPUT", "-d")] {

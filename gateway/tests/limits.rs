@@ -28,7 +28,8 @@ struct Tunnel {
     head: String,
 }
 
-/// `head` has YAML lines of both configurations. `limits` are the limits of the forward.
+/// `head` has YAML lines for the configurations of both gateways. `limits` are the limits of the
+/// forward.
 fn tunnel(protocol: &str, head: &str, limits: &str) -> Tunnel {
     tunnel_to(target().0, protocol, head, limits)
 }

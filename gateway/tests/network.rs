@@ -366,8 +366,8 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
     // entry must translate the source.
     let seen = bulk(&client, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
-    // Packets that the entry itself sends keep their source at the entry. Only the exit translates
-    // it.
+    // The entry does not translate the source of packets that it sends itself. Only the exit
+    // translates this source.
     let seen = bulk(&hosts.entry.namespace, &server, "10.20.0.2");
     assert_eq!(seen.to_string(), "10.20.0.1");
     let seen = bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
@@ -384,7 +384,8 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
         let exit = hosts.exit(&NETWORKS);
-        // The entry has a larger network of the entry's side than the exit has.
+        // The entry's configuration has a larger network for the entry's side than the exit's
+        // configuration.
         let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
         for address in ["10.72.0.9", "10.72.0.200"] {
             let line = format!("ip addr add {address}/32 dev mux0");

@@ -55,7 +55,7 @@ fn tinyproxy(folder: &Path, to: u16) -> (Running, u16) {
     (listening(&mut command, "tinyproxy", port), port)
 }
 
-/// An exit, and the address of its carrier port.
+/// An exit, and the number of its carrier port.
 fn exit(scheme: &str, target: SocketAddr) -> (Gate, u16) {
     let port = free_port();
     let listen = format!("{scheme}127.0.0.1:{port}");

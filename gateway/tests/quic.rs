@@ -35,7 +35,8 @@ fn network(address: &str) -> String {
     format!("{address}/24")
 }
 
-/// An entry in its own network, with the exit outside. Returns both ends of its streams.
+/// An entry in a network namespace of its own, and an exit outside this namespace. Returns the
+/// namespace, both gateways, and the two ends of each stream.
 fn entry_elsewhere(
     streams: usize,
 ) -> (
@@ -61,7 +62,8 @@ fn entry_elsewhere(
         format!("{HERE}:{carrier}"),
         "--allow".to_owned(),
         target.to_string(),
-        // The kernel passes packets from another address to the socket of another worker.
+        // With several workers, the kernel by default passes packets from a changed address to the
+        // socket of another worker.
         "--workers".to_owned(),
         "4".to_owned(),
     ]);
@@ -233,8 +235,8 @@ fn first_words(count: usize) -> Vec<Vec<u8>> {
     })
 }
 
-/// A client with a forged address does not occupy a permit. Above a number of handshakes, the exit
-/// keeps no state for a client that has not answered (RFC 9000, section 8.1.2).
+/// A client with a forged address does not occupy a permit. Above 32 concurrent handshakes, the
+/// exit keeps no state for a client that has not answered (RFC 9000, section 8.1.2).
 #[test]
 fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {
     let carrier = free_port();
@@ -279,7 +281,7 @@ fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
                 .unwrap();
             connecting.spawn(async move {
                 if let Ok(connection) = client.await {
-                    // The client's side of the handshake completes, and the exit then refuses it.
+                    // The handshake completes at the client, and the exit then refuses the client.
                     connection.closed().await;
                 }
             });

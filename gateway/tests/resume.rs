@@ -220,7 +220,7 @@ async fn exchange(
     let mut stream = tokio::net::TcpStream::connect(forward).await?;
     let block = pattern(number as u64, 16 << 10);
     let (mut back, mut exchanged) = (vec![0; block.len()], 0);
-    // Each stream has blocks of a different length.
+    // The lengths of a stream's blocks vary, and streams begin with different lengths.
     for length in (1 + number % 61..block.len()).step_by(977).cycle() {
         if stop.load(Ordering::Relaxed) {
             break;

@@ -70,7 +70,7 @@ fn certificates_of_keygen_and_the_command_lines_that_it_prints_make_a_tunnel() {
     let exit = Gate::with_flags(&words(0));
     let _entry = Gate::with_flags(&words(1)).until_ready();
     assert_exact(&connect(([127, 0, 0, 1], port).into()), &listener);
-    // Without the flag, existing files are not overwritten.
+    // Without `--force`, existing files are not overwritten.
     let again = keygen(&[]);
     assert_eq!(again.status.code(), Some(1));
     assert!(

@@ -200,7 +200,8 @@ fn assert_half_closes(client: &TcpStream, server: &TcpStream) {
     sends.join().unwrap();
 }
 
-/// Asserts an end of file, because OpenSSH forwards a reset as an end of file.
+/// Asserts that the connection ends, not necessarily by a reset: OpenSSH forwards a reset as an end
+/// of file.
 fn assert_ends(tcp: &TcpStream) {
     let mut tcp = tcp;
     assert!(matches!(tcp.read(&mut [0]), Ok(0) | Err(_)));
@@ -425,7 +426,8 @@ fn certificates_log_in_for_as_long_as_they_are_good() {
         (&["-n", "else"][..], "is not for the user"),
         (
             &["-n", "somebody", "-V", "20200101:20210101"],
-            // While the client may still try other keys, the SSH library does not report a refusal.
+            // The SSH library refuses an expired certificate without a call of the gateway. So the
+            // log reports only the refusal of the plain key.
             "is not in authorizedKeys",
         ),
         (

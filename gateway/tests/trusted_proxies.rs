@@ -52,8 +52,8 @@ fn dial_with(to: SocketAddr, bytes: &[u8]) -> TcpStream {
 }
 
 /// Starts a load balancer that sends `header` on each connection and then forwards the connection
-/// to `to`. With `in_pieces`, it sends the header byte by byte. Returns the load balancer's
-/// address.
+/// to `to`. With `in_pieces`, the load balancer sends the header byte by byte. Returns the load
+/// balancer's address.
 fn balancer(to: SocketAddr, header: Vec<u8>, in_pieces: bool) -> SocketAddr {
     let (listener, address) = target();
     std::thread::spawn(move || {

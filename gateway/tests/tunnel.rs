@@ -226,8 +226,8 @@ fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &st
     targets.iter().for_each(assert_reset);
 }
 
-/// A cut ends the server's half after the client's end of file. Plain JMUX cannot report such a
-/// cut.
+/// The server resets its connection within its answer, after the client has ended its half. Plain
+/// JMUX cannot report such a cut.
 fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
     let (_pair, mut client, mut server) = stream(protocol);
     client.write_all(b"request").unwrap();

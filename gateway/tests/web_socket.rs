@@ -187,7 +187,7 @@ fn a_web_page_opens_no_carrier_unless_its_origin_is_configured() {
     assert_eq!(status_for(&[page, other], &permitted), 403);
 }
 
-/// A client at `wss://` without a certificate.
+/// An exit at `wss://`, and its answer to a client without a certificate.
 fn secured(more: &[&str], ca: &std::path::Path) -> (Gate, std::io::Result<Frame>) {
     let (exit, port) = exit("wss", more);
     let mut roots = RootCertStore::empty();

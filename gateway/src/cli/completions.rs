@@ -24,7 +24,7 @@ impl Completions {
     /// Returns the script.
     ///
     /// # Errors
-    /// The script is not UTF-8, which does not happen.
+    /// Never in practice: the call fails only if the script is not UTF-8.
     pub fn script(&self) -> anyhow::Result<String> {
         let shell = match self.shell {
             ShellArg::Bash => Shell::Bash,

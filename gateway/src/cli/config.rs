@@ -1,4 +1,4 @@
-//! Converts the flags that both roles share to a configuration.
+//! Converts the flags that an entry and an exit share into a configuration.
 
 use muxtunnel_gateway_config::{
     Config, CongestionControl, Drain, Limits, Memory, Policy, Protocol, ProxyError, Role, Security,
@@ -63,8 +63,8 @@ pub(super) fn base(
             let is_ssh = matches!(common.protocol, ProtocolArg::Ssh);
             common.security.security(role, is_piped, is_ssh)?
         },
-        // The proxy is parsed here, because clap prints text that it cannot parse, and the text may
-        // contain a password.
+        // The proxy is parsed here, because clap's errors print a value that clap cannot parse, and
+        // this value may contain a password.
         proxy: common
             .proxy
             .map(|text| text.parse())

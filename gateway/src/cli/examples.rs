@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use super::{Cli, Task};
 use crate::process::Source;
 
-/// A public key that replaces the names of keys in commands.
+/// A public key. It replaces placeholders such as `ENTRY` in the commands.
 const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
 
 /// The command lines of `text`, each as its words. A command line is indented, or is in backticks

@@ -160,8 +160,7 @@ impl ForwardArgs {
     }
 }
 
-/// Parses from the right, since only the parts on the right are always present: PORT, HOST, PORT,
-/// BIND.
+/// Parses `[BIND:]PORT:HOST:PORT[,PRIORITY]` from the right, since BIND may be missing.
 fn parse_forward(text: &str) -> Result<Typed, String> {
     let (text, priority) = match text.rsplit_once(',') {
         Some((text, priority)) => (text, priority.parse()?),

@@ -71,8 +71,8 @@ impl Keygen {
     }
 }
 
-/// Writes a file that only its owner may read. The file is written completely or not at all.
-/// `force`: whether to replace an existing file.
+/// Writes a file that only its owner may read. `force`: whether to replace an existing file. The
+/// replacement is atomic.
 ///
 /// # Errors
 /// The file exists, or cannot be written.
@@ -91,7 +91,8 @@ pub(super) fn write_secret(file: &Path, text: &str, force: bool) -> anyhow::Resu
         })?;
         return written.write_all(text.as_bytes()).with_context(wrong);
     }
-    // A new file replaces the old one, so the old file's mode and readers have no effect.
+    // A new file replaces the old file. So the new file does not get the old file's mode, and a
+    // process that has the old file open cannot read the secret.
     let staged = file.with_extension(format!("{}.new", std::process::id()));
     let written = options
         .open(&staged)

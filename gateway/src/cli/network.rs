@@ -165,7 +165,8 @@ impl NetworkArgs {
         }))
     }
 
-    /// The addresses that the gateway sets before the exit assigns addresses.
+    /// The addresses that the gateway sets on the interface at its start. `auto` sets none: the
+    /// exit assigns them later.
     fn addresses(&self) -> Vec<Cidr> {
         let addresses = self.device_address.iter();
         let known = addresses.filter_map(|address| match address {

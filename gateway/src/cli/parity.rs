@@ -98,7 +98,7 @@ const FIELDS: &[(&str, On)] = &[
     ("security.user", Flag("ssh-user")),
     ("security.knownHosts", Flag("ssh-known-hosts")),
     ("security.hostKeyAlias", Flag("ssh-host-key-alias")),
-    // The address ws://HOST:PORT/PATH sets both fields.
+    // An address `ws://HOST:PORT/PATH` sets both `webSocket.path` and `webSocket.host`.
     ("webSocket.path", Flag("connect")),
     ("webSocket.host", Flag("connect")),
     ("webSocket.origins", Flag("allow-origin")),

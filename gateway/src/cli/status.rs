@@ -21,8 +21,8 @@ use tokio::time::timeout;
 
 /// Maximum time for the whole exchange.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a status document, in bytes: several times 1,024 carriers of 1 KiB and 64
-/// forwards.
+/// Maximum size of a status document, in bytes. A document with 1,024 carriers of 1 KiB each and 64
+/// forwards has only a fraction of this size.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Arguments of `muxgate status`.
@@ -100,7 +100,8 @@ async fn fetch(admin: &str) -> anyhow::Result<Bytes> {
         .header(header::HOST, admin)
         .body(Empty::<Bytes>::new())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(tcp)).await?;
-    // The future owns the sender, which would keep the connection of another server open.
+    // The future owns the sender, so the sender is dropped after the response. A sender that is
+    // still alive would keep the connection open, if the server does not close it.
     let response = async move {
         let response = sender.send_request(request).await?;
         let status = response.status();

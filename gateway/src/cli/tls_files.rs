@@ -2,8 +2,8 @@
 //! mtls`.
 //!
 //! The authority signs both certificates, and may not sign other authorities. Its key is also
-//! written, for certificates of further gateways. Existing files are overwritten only on request,
-//! and only if all files can be written.
+//! written, for certificates of further gateways. Existing files are overwritten only on request:
+//! otherwise, if one of the files exists, no file is written.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -97,7 +97,8 @@ fn end(names: &[String], purpose: ExtendedKeyUsagePurpose) -> anyhow::Result<Cer
     Ok(params)
 }
 
-/// Sets the validity, which begins one day ago for hosts with slow clocks.
+/// Sets the validity: from one day before now, for hosts whose clocks are slow, to `days` days
+/// after now.
 fn last(params: &mut CertificateParams, days: u32) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);

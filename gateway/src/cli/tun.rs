@@ -1,5 +1,5 @@
 //! `muxgate tun`: creates the interface of a gateway that carries IP packets. The command requires
-//! CAP_NET_ADMIN: an administrator runs it, or the init container of a gateway's pod.
+//! CAP_NET_ADMIN. An administrator or the init container of a gateway's pod runs it.
 
 use std::net::IpAddr;
 
@@ -119,8 +119,8 @@ impl Create {
     }
 }
 
-/// Parses a name of characters that need no quoting, which the kernel uses unchanged (it would
-/// replace `%d`).
+/// Parses the name of an interface. Accepts only characters that need no quoting in a shell, and no
+/// `%`, because the kernel replaces `%d` by a number.
 fn parse_device(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = (1..=DEVICE_BYTES_MAX).contains(&text.len())

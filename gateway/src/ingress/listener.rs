@@ -32,13 +32,14 @@ use detect::Detected;
 pub(crate) use unix::UnixListeners;
 pub(crate) use users::{Users, UsersError};
 
-/// Maximum number of bytes that are buffered until a client has specified its target: the head of
-/// an HTTP request, with the bytes that follow it.
+/// Maximum number of bytes that are buffered until a client has specified its target. The limit
+/// applies to the head of an HTTP request and the bytes after the head together.
 const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// Verifies passwords.
 pub(crate) trait Authenticator {
-    /// An implementation takes the same time for an unknown user and for every wrong password.
+    /// Verifies the password of `user`. An implementation takes the same time for an unknown user
+    /// and for every wrong password.
     fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict;
 }
 
@@ -59,7 +60,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Request {
     /// The URL of the target, for the exit.
     pub(crate) url: Rc<str>,
-    /// Bytes for the target, sent before the client's own bytes.
+    /// Bytes that the gateway sends to the target before the client's other bytes.
     pub(crate) head: Vec<u8>,
     /// How the client is notified of the result.
     pub(crate) answer: Answer,
@@ -169,8 +170,8 @@ impl Dialogue {
                         Detected::Http => Self::Http(http::Head::default()),
                         Detected::Other => match target.take() {
                             Some(url) => Self::None { url },
-                            // Without a default target, HTTP rejects the bytes. If the client uses
-                            // HTTP, it receives the reason.
+                            // Without a default target, the HTTP parser rejects the bytes. A client
+                            // that uses HTTP then receives the reason.
                             None => Self::Http(http::Head::default()),
                         },
                     };
@@ -182,8 +183,8 @@ impl Dialogue {
         }
     }
 
-    /// Handles a client that sends no more bytes. If the forward has a default target, returns the
-    /// request for it.
+    /// Handles a client that sends no more bytes. If the forward has a default target, returns a
+    /// request for this target.
     fn give_up(&mut self) -> Option<Request> {
         match self {
             Self::Auto { target } => target.take().map(|url| Request::raw(&url)),

@@ -27,7 +27,7 @@ impl Carrier {
     /// Returns the carrier as an ordered byte stream.
     ///
     /// # Errors
-    /// A carrier of another kind, unchanged.
+    /// The unchanged carrier, if it is of another kind.
     pub(crate) fn into_bytes(self) -> Result<Box<dyn Transport>, Self> {
         match self {
             Self::Bytes(transport) => Ok(transport),

@@ -1,6 +1,6 @@
 //! A non-blocking duplex byte stream: the base of carriers, and the interface of local ends.
 //!
-//! The holder waits for readiness ([`readable`], [`writable`]), then reads or writes.
+//! The user of a duplex waits for readiness ([`readable`], [`writable`]), then reads or writes.
 //! [`ByteStream`] implements tokio's traits for libraries that need them. Each call moves many
 //! bytes, so the cost of `dyn` is negligible.
 
@@ -12,8 +12,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Number of bytes that are initialised for one read: four TLS records with their content types. A
-/// library may lend a buffer of one megabyte, but one read fills only a small part of the buffer.
+/// Number of bytes that are initialised for one read: four TLS records of 16 KiB, each with its
+/// byte of content type. A library may lend a buffer of one megabyte, but one read fills only a
+/// small part of the buffer.
 const INITIALIZED_MAX: usize = 4 * ((16 << 10) + 1);
 
 /// Both directions of a connection. At most one task waits for each direction.

@@ -119,7 +119,8 @@ impl<M: NetlinkSerializable + NetlinkDeserializable> Netlink<M> {
         bytes
     }
 
-    /// Returns the kernel's answers to the last transmission, which consisted of `number` parts.
+    /// Returns the kernel's answers to the last transmission, once all answers to its `number`
+    /// messages have arrived.
     fn answers(&self, number: usize) -> io::Result<Vec<M>> {
         let (mut answers, mut ended) = (Vec::new(), 0);
         while ended < number {
@@ -128,7 +129,8 @@ impl<M: NetlinkSerializable + NetlinkDeserializable> Netlink<M> {
         Ok(answers)
     }
 
-    /// Receives one datagram. Returns the number of answers that end in the datagram.
+    /// Receives one datagram, and appends its content to `answers`. Returns for how many messages
+    /// of the transmission the datagram completes the answer.
     fn receive(&self, answers: &mut Vec<M>) -> io::Result<usize> {
         let mut bytes = Vec::with_capacity(DATAGRAM_BYTES);
         self.socket.recv(&mut bytes, 0)?;

@@ -184,7 +184,8 @@ pub(crate) fn header(source: Source) -> Vec<u8> {
     bytes
 }
 
-/// Checks any input of a sender: the bounds hold, and a parsed header equals the encoded header.
+/// Checks any input of a sender: the bounds hold, and a parsed source stays the same when it is
+/// encoded and parsed again.
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) fn oracle(input: &[u8]) {
     oracle_of_pieces(input);

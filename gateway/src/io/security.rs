@@ -65,15 +65,16 @@ impl Credentials {
             Self::Tls(tls) => tls.standing(proof, side),
             Self::Noise(noise) => noise.standing(proof),
             Self::Ssh(keys) => keys.standing(proof),
-            // The dialled name is not part of a list that can change.
+            // With `ServerTls`, the proof is the dialled name. No list of permitted names could
+            // change.
             Self::None | Self::ServerTls(_) => Standing::Good,
         }
     }
 
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
-    /// decides about WebSocket. TLS runs below WebSocket, and Noise runs above WebSocket.
-    /// `protocol` is the protocol on top. `host` is the dialled host, or empty on the accepting
-    /// side. `within` is the time limit.
+    /// decides whether the carrier uses WebSocket. TLS runs below WebSocket, and Noise runs above
+    /// WebSocket. `protocol` is the protocol of the session. `host` is the dialled host, or empty
+    /// on the accepting side. `within` is the time limit.
     ///
     /// # Errors
     /// The peer did not prove its identity in time.
@@ -227,7 +228,7 @@ pub(crate) async fn follow(
     let mut security = reloadable.borrow_and_update().security.clone();
     loop {
         let read_again = || take_over(&security, credentials, telemetry);
-        // A change of the file names requires a restart; a change of the peers does not.
+        // Only the peers can differ here, since a change of the file names requires a restart.
         let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
             () = files.follow(read_again) => return,

@@ -73,8 +73,8 @@ pub(crate) fn write(
     written(socket, total, socket.try_write_vectored(slices))
 }
 
-/// Works like [`write()`] if another write follows. The kernel delays a short segment until that
-/// write.
+/// Works like [`write()`], for a caller that writes again soon: the kernel holds back a short
+/// segment until the next write.
 ///
 /// # Errors
 /// The error of sendmsg(2).

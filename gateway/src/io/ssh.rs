@@ -174,7 +174,8 @@ impl Connection {
         self.0.wire.shut();
     }
 
-    /// Opens a channel to `host`, without an originator address.
+    /// Opens a channel to `host`. The message names 127.0.0.1 and port 0 as the originator, and so
+    /// hides the client's address.
     ///
     /// # Errors
     /// [`NoChannel`].
@@ -323,7 +324,7 @@ pub(crate) async fn accept(
 /// Logs in on `transport`, which is connected to `host`. `limit` is the time limit.
 ///
 /// # Errors
-/// The host is not permitted, or it refused the login.
+/// The host is not permitted, refused the login, or did not answer in time.
 pub(crate) async fn dial(
     transport: Box<dyn Transport>,
     (host, port): (&str, Option<u16>),

@@ -56,19 +56,21 @@ pub(crate) enum Side {
 /// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// A name in the peer's certificate, or its public key.
+    /// A name in the peer's certificate, or the peer's public key. With SSH, fingerprints identify
+    /// keys.
     pub(crate) identity: String,
-    /// The peer's certificate and the intermediate certificates; empty: the peer has proved a key.
+    /// The peer's certificate and the intermediate certificates, which the gateway verifies again
+    /// later. Empty if the gateway verifies only `identity` again, as for a key.
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// The last second at which the certificate is valid, in seconds since 1970; `None`: keys do
-    /// not expire.
+    /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
+    /// the proof does not expire.
     pub(crate) not_after: Option<u64>,
     /// For SSH: everything that the peer presented, so that it can be verified again.
     pub(crate) shown: Option<Arc<ssh::Shown>>,
 }
 
 impl Proof {
-    /// Creates a proof without a certificate. The gateway does not verify such a proof again.
+    /// Creates a proof that has only an identity, and does not expire.
     pub(crate) const fn of(identity: String) -> Self {
         Self {
             identity,
@@ -78,7 +80,7 @@ impl Proof {
         }
     }
 
-    /// Whether the certificate has expired at `now`, in seconds since 1970.
+    /// Whether the certificate or the key has expired at `now`, in seconds since 1970.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
         self.not_after.is_some_and(|not_after| not_after < now)
     }
@@ -88,7 +90,8 @@ impl Proof {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Good,
-    /// The certificate has expired. The gateway verifies no other property of the proof.
+    /// The certificate or the key has expired. The gateway verifies no other property of an expired
+    /// proof.
     Expired,
     /// The authorities in force do not accept the certificate, for the contained reason. The peer
     /// may have another certificate that is valid.

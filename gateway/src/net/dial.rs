@@ -63,7 +63,7 @@ pub(crate) struct Dialled {
     pub(crate) address: LocalAddress,
     /// The stream's admission to a forward, if the forward is on this side.
     pub(crate) admission: Option<Admission>,
-    /// The dialled URL, if the peer specified a listener instead.
+    /// The dialled URL, if the peer specified a listener instead of a URL.
     pub(crate) url: Option<Rc<str>>,
 }
 

@@ -75,7 +75,8 @@ impl Egress {
     }
 
     /// Resolves all names in `exits`. Ignores names that do not resolve, as long as another name
-    /// resolves. With a proxy, the function resolves no names, because the proxy resolves them.
+    /// resolves. With a proxy for all carriers, the function resolves no names, because the proxy
+    /// resolves them.
     ///
     /// # Errors
     /// No name resolves.
@@ -301,7 +302,8 @@ mod tests {
         assert_eq!(firsts.len(), 4);
     }
 
-    /// Starts a proxy that connects only to `known`. Returns the requested targets.
+    /// Dials `of` through a proxy that connects only to `known`. Returns the targets that the proxy
+    /// was requested to connect to.
     async fn asked(known: &str, of: &Address) -> Vec<String> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ProxyServer {

@@ -200,7 +200,8 @@ impl Interface {
                 continue;
             }
             let path = format!("/proc/sys/{key}");
-            // A pod usually inherits the value of its node, and cannot write it.
+            // A pod usually inherits the node's value of the sysctl, and cannot write the sysctl.
+            // So a value of 1 is not written again.
             if std::fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1") {
                 continue;
             }

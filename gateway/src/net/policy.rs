@@ -18,9 +18,9 @@ use muxtunnel_gateway_config::{Cidr, HostPattern, Policy, Rule, ends_in_number};
 use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
 
 /// Metadata services of large clouds whose addresses are not link-local: networks with prefix
-/// lengths. AWS uses the first IPv6 network for services of an instance (254: metadata, 23:
-/// credentials of pods, 253: DNS), and Google the second network. Oracle and Scaleway use one
-/// address each.
+/// lengths. AWS uses the first IPv6 network for services of an instance: `fd00:ec2::254` for
+/// metadata, `fd00:ec2::23` for credentials of pods, and `fd00:ec2::253` for DNS. Google uses the
+/// second IPv6 network. Oracle and Scaleway use one address each.
 const METADATA: [(IpAddr, u8); 7] = [
     (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
     (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
@@ -120,8 +120,8 @@ impl<'a> Authorizer<'a> {
             && !denied.any(|rule| by_name(rule).unwrap_or(false))
     }
 
-    /// Whether every rule that matches the name of `host` has an absolute name, so that the
-    /// resolver must not apply its search list.
+    /// Whether at least one rule matches the name of `host`, and all of these rules have an
+    /// absolute name, so that the resolver must not apply its search list.
     pub(crate) fn is_whole(&self, host: Host<'_>, port: u16) -> bool {
         let by_name = self.allowing(port).filter(|rule| names(rule, host));
         let mut by_name = by_name.filter_map(|rule| match &rule.host {
@@ -133,8 +133,8 @@ impl<'a> Authorizer<'a> {
             .is_some_and(|first| first && by_name.all(|is_whole| is_whole))
     }
 
-    /// Whether the Unix socket at `path` is permitted, that is, a rule contains the path and no
-    /// rule denies it.
+    /// Whether the Unix socket at `path` is permitted, that is, an allow rule names the path and no
+    /// deny rule names it.
     pub(crate) fn permits_unix(&self, path: &str) -> bool {
         let mut allowing = self.allow.iter();
         allowing.any(|rule| self.names_unix(rule, path)) && !self.denies_unix(path)
@@ -203,8 +203,8 @@ impl<'a> Authorizer<'a> {
         }
     }
 
-    /// Whether a network that ends with `end` may permit `address`. Both addresses must have the
-    /// same protections.
+    /// Whether a network may permit `address` if its first or last address is `end`. Each
+    /// protection of `address` must also apply to `end`.
     fn is_literal(&self, address: IpAddr, end: IpAddr) -> bool {
         let mut protected = self.protected();
         self.guards_of(address).is_within(self.guards_of(end))
@@ -234,7 +234,8 @@ impl<'a> Authorizer<'a> {
         all.any(|address| ends(cidr, address).is_some())
     }
 
-    /// Whether a rule with the API server's name matches, which permits the API server's address.
+    /// Whether `host` is the name of the API server, if the gateway knows the API server by its
+    /// name.
     fn names_api_server(&self, host: Host<'_>) -> bool {
         match (&self.protected.api_server, host) {
             (Some(ApiServer::Name(name)), Host::Name(host)) => name.eq_ignore_ascii_case(host),
@@ -281,8 +282,8 @@ fn names(rule: &Rule, host: Host<'_>) -> bool {
     }
 }
 
-/// Whether a rule for localhost matches. Of the protected addresses, such a rule permits only
-/// loopback addresses.
+/// Whether `host` is `localhost`, and `address` is a loopback address. Of the protected addresses,
+/// a rule for `localhost` permits only loopback addresses.
 fn is_localhost(host: Host<'_>, address: IpAddr) -> bool {
     matches!(host, Host::Name(name) if name.eq_ignore_ascii_case("localhost"))
         && canonical(address).is_loopback()
@@ -350,7 +351,7 @@ fn is_metadata(address: IpAddr) -> bool {
 
 /// Converts an address to the IPv4 address that it reaches. This applies to IPv4-mapped addresses
 /// (RFC 4291), which the kernel dials as IPv4, and to addresses in the well-known NAT64 prefix (RFC
-/// 6052).
+/// 6052). Other addresses remain unchanged.
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => match v6.segments() {

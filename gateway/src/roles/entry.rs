@@ -1,7 +1,7 @@
 //! The entry keeps a session with each exit, and listens for the forwards.
 //!
-//! Once a session is ready, the entry opens streams on it, adapts the number of its carriers and
-//! redials lost carriers. If an exit shuts down, its session keeps its streams while the entry
+//! Once a session is ready, the entry opens streams on it, adapts the session's number of carriers,
+//! and redials lost carriers. If an exit shuts down, its session keeps its streams while the entry
 //! starts another session. Without a session, new connections wait in the backlog.
 
 mod carriers;
@@ -260,7 +260,7 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
     if let Some(carriers) = mux.carriers() {
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
-    // If the address of the exit changes, its name finds it again only if the name has one exit.
+    // A name finds an exit at a changed address only if the name has no other exit.
     let exit = match &entry.dial_context.exits {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
             Address::unresolved(connect)
@@ -271,7 +271,7 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
     Ok(Begun { mux, asked, route })
 }
 
-/// The session configuration with `1 / exits` of the worker's memory.
+/// The session configuration with `1 / exits` of the worker's memory, but at least [`MEMORY_MIN`].
 fn share(config: &SessionConfig, exits: usize) -> SessionConfig {
     let mut config = config.clone();
     for memory in [&mut config.memory.receive, &mut config.memory.retain] {
@@ -401,7 +401,7 @@ impl Entry {
         .await;
     }
 
-    /// Excludes the session from new connections while it lacks a carrier for long. Never returns.
+    /// Excludes the session from new connections after [`CARRIERLESS_MAX`] without a carrier.
     async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: usize) -> Infallible {
         let Some(carriers) = mux.carriers() else {
             return std::future::pending().await;

@@ -117,7 +117,7 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     exit.reverse.stop();
-    // GOAWAY is sent only now: until now, load balancers may send redialling entries to this exit.
+    // Earlier, a load balancer could still send the dial that follows a GOAWAY to this exit.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
@@ -175,7 +175,7 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
 fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
     let code = Code::CarrierLost;
     match reason {
-        // A connection that closes before it sends anything is a probe.
+        // Only bytes that are no hello get advice: a connection that only closes is a probe.
         SessionEnd::Protocol(_) if !ready => {
             tracing::info!(%code, peer, %reason, advice = hello::advice(protocol), "Carrier ended before its hello");
         }
@@ -379,8 +379,8 @@ impl Exit {
     fn session(self: &Rc<Self>, of_ssh: bool) -> (Rc<dyn Mux>, [u8; 16]) {
         let ssh = self.ssh.as_ref().filter(|_| of_ssh);
         let config = ssh.map_or(&self.session, |ssh| &ssh.session).clone();
-        // If the protocol has GOAWAY, the exit answers each open, even during the shutdown: the
-        // peer sent the open before it received the GOAWAY, and expects an answer.
+        // With GOAWAY, the exit dials for each open, even during the shutdown: the peer sent the
+        // open before it received the GOAWAY.
         let says_when_over = config.protocol.can().go_away;
         let exit = Rc::downgrade(self);
         let lookups = Rc::new(Lookups::default());

@@ -9,9 +9,9 @@
 //! file (`secrets.rs`). Changes of the file apply to new proofs within a second.
 //!
 //! Bounds: the [handshake limiter](crate::base::handshake_limiter) bounds the connections that have
-//! not authenticated. Each of these connections may take [`MEET_MAX`] and two messages. Each name
-//! has at most one registration, and there are at most 4,096 names. `limits.carriers` bounds the
-//! visits, including visits that wait up to [`MEET_MAX`] for the exit.
+//! not authenticated. Each of these connections may take at most [`MEET_MAX`], and send at most two
+//! messages. Each name has at most one registration, and there are at most 4,096 names.
+//! `limits.carriers` bounds the visits, including visits that wait up to [`MEET_MAX`] for the exit.
 
 pub(crate) mod leaf;
 mod meeting;
@@ -45,7 +45,7 @@ use proof::Greeted;
 use secrets::Secrets;
 use wire::{read, write};
 
-/// Maximum time for a proof, and for the wait for the other leaf.
+/// Maximum time for a proof, and again for the wait for the other leaf.
 const MEET_MAX: Duration = Duration::from_secs(5);
 
 /// The rendezvous settings of a process.

@@ -1,8 +1,9 @@
 //! Ends sessions and streams that the configuration or the credentials no longer permit.
 //!
-//! The session of a revoked peer and a stream that a deny rule forbids end at once. If a forward or
-//! an allow rule is removed, the streams that it admitted continue. The operator derives allow
-//! rules from forwards, so otherwise an edit of a forward would cut streams.
+//! If a peer is revoked, its session ends at once. If a deny rule now forbids the target of a
+//! stream, the stream ends at once. If a forward or an allow rule is removed, the streams that it
+//! admitted continue. The operator derives allow rules from forwards, so otherwise an edit of a
+//! forward would cut streams.
 
 use std::rc::Rc;
 use std::sync::Arc;

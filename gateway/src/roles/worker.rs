@@ -61,7 +61,7 @@ pub(crate) struct Worker {
 
 #[cfg(test)]
 impl Worker {
-    /// Creates the only worker of a running gateway without an API server.
+    /// For tests: creates the only worker of a gateway that runs outside of a cluster.
     pub(crate) fn of(yaml: &str) -> Self {
         let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
         let credentials = Credentials::load(&config.security).unwrap();
@@ -128,10 +128,10 @@ pub(crate) enum WorkerError {
     },
 }
 
-/// Runs a loop that accepts connections as a separate task, which ends with this future. The
-/// runtime polls the worker's own future only after some tasks of its connections. If the own
-/// future accepted connections, it would create tasks faster than they run during a flood, without
-/// a bound.
+/// Runs `accept`, a loop that accepts connections, as a separate task. The task ends when this
+/// future is dropped. As a task, the loop takes turns with the tasks of its connections. In the
+/// worker's main future, the loop would create tasks during a flood faster than the tasks run,
+/// without a bound.
 pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
     let mut task = JoinSet::new();
     task.spawn_local(accept);

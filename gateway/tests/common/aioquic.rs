@@ -42,7 +42,7 @@ impl Aioquic {
         Self::entry_that_may_fail(exit, target, files, name).until_ready()
     }
 
-    /// Starts an entry like [`Self::entry`] that may fail to start.
+    /// Works like [`Self::entry`], but does not require that the entry starts.
     pub fn entry_that_may_fail(
         exit: SocketAddr,
         target: SocketAddr,

@@ -50,7 +50,7 @@ impl Authority {
         self.issue_until(dir, name, rcgen::date_time_ymd(year, 1, 1))
     }
 
-    /// Issues a certificate like [`Self::issue`] that is valid until `end`.
+    /// Works like [`Self::issue`], for a certificate that is valid until `end`.
     pub fn issue_until(&self, dir: &Path, name: &str, end: time::OffsetDateTime) -> Files {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

@@ -113,7 +113,8 @@ pub struct Restless {
 }
 
 impl Restless {
-    /// New connections per second over the next three seconds.
+    /// Waits 3 s. Returns how many evicted connections the thread has replaced per second since its
+    /// start.
     pub fn rate(&self) -> f64 {
         std::thread::sleep(3 * PAUSE);
         self.again.load(Relaxed) as f64 / self.since.elapsed().as_secs_f64()

@@ -82,9 +82,10 @@ pub fn entry(
     (gate.until_ready(), forward)
 }
 
-/// Transfers bulk data over the streams from `stream`. The directions follow one another, because
-/// some peers end a stream when the target ends first. Asserts that resets arrive as resets, except
-/// behind a peer that does not support resets.
+/// Transfers bulk data over streams. The function `stream` creates each stream. The directions
+/// follow one another, because some peers end a stream when the target ends first. Asserts that
+/// resets arrive as resets. A reset on the side `knows_none` may also arrive as an end of file,
+/// because the third-party program does not forward it.
 pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListener) -> Ends) {
     let (listener, _) = target();
     let mut ends = stream(&listener);

@@ -18,7 +18,7 @@ pub const TOKEN: [u8; 32] = [9; 32];
 pub struct Carrier {
     pub tcp: TcpStream,
     unread: Vec<u8>,
-    /// Bytes of complete frames after the hello.
+    /// Number of bytes of the complete frames after the hello.
     pub received: u64,
     /// Payload of all streams.
     pub payload: Vec<u8>,

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use super::tools::{run, stdout};
 
-/// The `security` of tests whose protocol determines it.
+/// The `security` that tests write in their YAML. [`filled_in`] replaces it if the protocol needs
+/// other settings.
 const NONE: &str = "security: {mode: None}";
 /// The protocols whose carriers need certificates.
 const ON_QUIC: [&str; 2] = ["QUIC", "HTTP3"];

@@ -137,7 +137,8 @@ fn packet_lines(packets: &Packets) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Each list that the exit has assigned, unless it is empty.
+/// The addresses, DNS servers and DNS domains that the exit has assigned, each with a label. Omits
+/// empty lists.
 fn assigned_lines(assigned: &Assigned) -> impl Iterator<Item = (&'static str, String)> {
     let Assigned {
         addresses,

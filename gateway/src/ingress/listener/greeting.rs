@@ -25,7 +25,7 @@ const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for the PROXY header.
 const PROXY_TIME: Duration = Duration::from_secs(3);
 /// How long the listener waits for the first bytes of a client if the forward has a default target.
-/// If the target sends the first bytes, its clients always wait this long.
+/// Clients of a target that sends first always wait this long.
 const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of clients of one worker that have not completed their request or are being
 /// rejected.
@@ -47,7 +47,7 @@ pub(crate) struct Heard {
     pub(crate) request: Request,
     /// The bytes after the request.
     pub(crate) rest: Vec<u8>,
-    /// The client's address from the PROXY header, if the client sent a header.
+    /// The client's address, if a PROXY header contains it.
     pub(crate) source: Option<Source>,
 }
 
@@ -63,7 +63,7 @@ impl IngressProtocol {
         })
     }
 
-    /// Whether clients must authenticate as the users of `forward`.
+    /// Whether this protocol authenticates clients with the same `auth` as `forward`.
     pub(crate) fn asks_for(&self, forward: &Forward) -> bool {
         let asked = self.users.as_ref().map(|users| users.auth());
         asked == forward.auth.as_ref()
@@ -75,8 +75,8 @@ impl IngressProtocol {
         self.target.as_ref().filter(|_| !asks)
     }
 
-    /// The source address for the target: the address in the PROXY header, otherwise the address of
-    /// the socket.
+    /// The source address in the PROXY header to the target: the address in the client's PROXY
+    /// header, otherwise the address of the socket. `None`: the listener sends no header.
     pub(crate) fn tells(&self, said: Option<Source>, socket: &LocalSocket) -> Option<Source> {
         let send = self.proxy.send;
         send.then(|| said.unwrap_or_else(|| socket.source()))
@@ -133,7 +133,8 @@ pub(crate) fn url_of(target: &Target) -> Rc<str> {
     }
 }
 
-/// Runs `dialogue` until the request is complete. Returns the request and the bytes after it.
+/// Runs `dialogue` until the request is complete. Returns the request, and the bytes after the
+/// request.
 async fn converse(
     socket: &LocalSocket,
     mut dialogue: Dialogue,
@@ -229,7 +230,7 @@ fn gone() -> Rejection {
     )
 }
 
-/// A paused clock: time advances only through the waits of the code under test.
+/// The tests use a paused clock: time advances only through the waits of the code under test.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::socket;
@@ -243,8 +244,8 @@ mod tests {
         (client, accepted.into())
     }
 
-    /// Connects a client that sends `said` to a port with `protocol`. Returns the result and the
-    /// elapsed time.
+    /// Connects a client to a port with `protocol`. The client sends `said`. Returns the result and
+    /// the elapsed time.
     async fn hear(
         protocol: ListenProtocol,
         target: Option<&str>,

@@ -1,5 +1,6 @@
 //! Requests to an HTTP proxy: CONNECT (RFC 9110, section 9.3.6), and requests for an absolute
-//! `http://` URL (RFC 9112, section 3.2.2). The gateway forwards requests for a URL in origin form.
+//! `http://` URL (RFC 9112, section 3.2.2). The gateway rewrites a request for a URL to origin form
+//! (`GET /path`) before it forwards the request.
 //!
 //! This module reads the head of one request, authenticates the user, extracts the target, checks
 //! the framing and rewrites the fields for the target. `entry/http.rs` then forwards the request. A
@@ -108,7 +109,7 @@ fn connect(target: &str) -> Result<Request, Rejection> {
     })
 }
 
-/// Rewrites a request to a proxy for the target.
+/// Rewrites a request for an absolute URL to the form that the target expects.
 fn forward(
     method: &str,
     target: &str,
@@ -222,7 +223,8 @@ fn authority(text: &str, default_port: Option<u16>) -> Option<Rc<str>> {
     }
 }
 
-/// The verdict on `Proxy-Authorization: Basic` (RFC 7617); `None`: the field is missing.
+/// The verdict on `Proxy-Authorization: Basic` (RFC 7617); `None`: the request has no such field,
+/// or its credentials cannot be parsed.
 fn verdict(fields: &[Header<'_>], authenticator: &dyn Authenticator) -> Option<Verdict> {
     let is_authorization =
         |field: &&Header<'_>| field.name.eq_ignore_ascii_case("Proxy-Authorization");

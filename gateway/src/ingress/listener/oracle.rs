@@ -20,7 +20,7 @@ impl Authenticator for Alice {
     }
 }
 
-/// An authenticator with the same user, which returns Pending first.
+/// An authenticator with the user of [`Alice`]. Every first call for a password returns Pending.
 #[derive(Default)]
 struct Slow {
     was_asked: Cell<bool>,
@@ -49,7 +49,8 @@ pub(super) enum End {
     Rejected { reply: Vec<u8>, code: Code },
 }
 
-/// Feeds `pieces` one after another. The bytes that remain at the end follow the request.
+/// Feeds `pieces` to the dialogue one after another. The outcome of a request includes the bytes
+/// after the request.
 pub(super) fn converse<'a>(
     mut dialogue: Dialogue,
     authenticator: Option<&dyn Authenticator>,

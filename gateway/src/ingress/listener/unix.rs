@@ -1,9 +1,9 @@
 //! Listening Unix sockets. All workers of the process share one socket per path, since a path can
 //! have only one socket.
 //!
-//! A socket has mode 0600. The process removes its sockets when it closes them. If no process
-//! listens on an existing socket, the new socket replaces it. If a process listens on it, binding
-//! fails.
+//! A socket has mode 0600. The process removes the file of a socket when the process closes the
+//! socket. If the path already has a socket on which no process listens, the new socket replaces
+//! that socket. If a process listens on that socket, binding fails.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -30,7 +30,8 @@ pub(crate) struct UnixListeners(Mutex<BTreeMap<String, Weak<Bound>>>);
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: String,
-    /// Device and inode, which show at the end whether the file at the path is still this socket.
+    /// Device and inode. When the socket closes, they show whether the file at the path is still
+    /// this socket.
     file: (u64, u64),
     listener: UnixListener,
 }

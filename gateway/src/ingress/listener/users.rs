@@ -181,14 +181,14 @@ pub(super) struct Authentication<'a> {
     users: &'a Users,
     /// The user name and password that have to be verified.
     pending: RefCell<Option<Claim>>,
-    /// The result of a failed verification.
+    /// The result of the last verification, until `authenticate` has returned it.
     decided: Cell<Option<(Digest, Verdict)>>,
 }
 
 impl Authentication<'_> {
     /// Verifies the user name and password for which the authenticator returned
-    /// [`Verdict::Pending`], until the time `until` at the latest. Afterwards the authenticator has
-    /// a verdict for them.
+    /// [`Verdict::Pending`], until the time `until` at the latest. Afterwards, `authenticate`
+    /// returns the verdict for them.
     pub(super) async fn verify(&self, until: Instant) {
         let Some(claim) = self.pending.take() else {
             return;
@@ -340,7 +340,7 @@ fn shared() -> MutexGuard<'static, Shared> {
     SHARED.lock()
 }
 
-/// The last valid version, which may have been read by another worker.
+/// The users of the last valid version of the file, which another worker may have read.
 fn newest(auth: &Auth) -> Option<Arc<Known>> {
     shared().get(&key(auth)).and_then(Weak::upgrade)
 }

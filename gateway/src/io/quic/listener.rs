@@ -73,7 +73,8 @@ impl Listener {
         loop {
             let incoming = self.endpoint.accept().await?;
             if self.endpoint.open_connections() >= self.connections_max {
-                // The client repeats its first packet soon.
+                // The client soon sends its first packet again, and a connection may have ended by
+                // then.
                 incoming.ignore();
                 continue;
             }
@@ -137,7 +138,8 @@ fn server(credentials: &Credentials, settings: &Settings) -> Result<ServerConfig
         .map_err(invalid)?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     let mut tokens = ValidationTokenConfig::default();
-    // Each connection proves its address by its handshake or by a retry.
+    // No tokens for later connections: each connection proves its address by its own handshake or
+    // by a retry.
     tokens.sent(0);
     server
         .transport_config(settings.transport())

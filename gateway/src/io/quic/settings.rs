@@ -9,11 +9,12 @@ use quinn::{IdleTimeout, TransportConfig, VarInt};
 
 /// A peer that sends nothing for this long counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// After this time without a packet, a keepalive packet is sent. Three such packets may be lost.
+/// After this time without a packet, a keepalive packet is sent. Three such packets in a row may be
+/// lost before the peer counts as dead.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(4);
 /// Maximum window of a stream. 16 MiB fill 1 Gbit/s at a round trip time of 134 ms.
 const STREAM_WINDOW_MAX: u64 = 16 << 20;
-/// A stalled stream holds at most this fraction (1/8) of the session's receive memory.
+/// A stalled stream holds at most an eighth of the session's receive memory.
 const STREAM_SHARE: u64 = 8;
 /// Maximum number of bytes that a peer may send before its session exists.
 const WINDOW_FIRST: u32 = 1 << 20;

@@ -31,7 +31,8 @@ pub(super) struct From {
 }
 
 impl From {
-    /// Parses a list of addresses and networks. Elements that begin with `!` are excluded.
+    /// Parses a list of addresses and networks. An element that begins with `!` excludes its
+    /// addresses.
     ///
     /// # Errors
     /// An element is not an address or a network, for example a name.
@@ -45,7 +46,8 @@ impl From {
             let cidr = address.parse().map_err(|_| {
                 format!("{one:?} is not an address or a network; names are not looked up")
             })?;
-            // The author of such a text may intend a single address. sshd also refuses the text.
+            // The author of an element such as `192.0.2.1/24` may intend a single address. sshd
+            // also refuses the element.
             if (address.parse::<IpNet>()).is_ok_and(|network| network.trunc() != network) {
                 return Err(format!("{one:?} has bits after its prefix"));
             }
@@ -165,7 +167,7 @@ fn apply(authorized: &mut Authorized, name: &str, value: Option<&str>) -> Result
     match (name.to_ascii_lowercase().as_str(), value) {
         ("restrict" | "no-port-forwarding", None) => grant.forwards = false,
         ("port-forwarding", None) => grant.forwards = true,
-        // The gateway never opens an SSH session, so these options have no effect.
+        // The gateway accepts no shells or commands, so these options have no effect.
         (
             "no-pty"
             | "pty"

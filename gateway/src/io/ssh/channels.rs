@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::events::Event;
 
-/// How long a channel may take nothing while it blocks the other channels.
+/// How long the local end of a channel may take no payload while the connection is blocked.
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// Pieces of payload are joined up to this length, so that many small pieces cost little more than
 /// a few large pieces.
@@ -50,7 +50,8 @@ pub(crate) struct Shared {
     unqueued: Notify,
     /// Orders the tasks that wait to queue payload: each gets its turn in the order of arrival.
     turn: tokio::sync::Mutex<()>,
-    /// Refusals that were not sent, as far as this is known.
+    /// Refusals that wait in the library. A sent refusal stays in this queue until the next call of
+    /// `refuse`.
     refused: Mutex<VecDeque<ChannelReadHalf>>,
     closed_first: AtomicUsize,
     /// Why the connection has ended.
@@ -230,7 +231,7 @@ impl Shared {
     /// Counts a refusal that waits in the library. Too many waiting refusals end the connection.
     pub(super) fn refuse(&self, half: ChannelReadHalf) {
         let mut refused = self.refused.lock();
-        // The library drops the other half once it has sent the refusal.
+        // Removes refusals that were sent: the library then drops the other half of the channel.
         while let Some(first) = refused.front_mut() {
             match super::at_once(first.wait()) {
                 Some(None) => drop(refused.pop_front()),
@@ -427,7 +428,7 @@ impl Chan {
         self.shared.let_go(taken);
     }
 
-    /// Stops receiving. If the stream has no reason for its end yet, `cut` becomes the reason.
+    /// Stops receiving. If the channel was not cut before, `cut` becomes the reason.
     pub(crate) fn stop(&self, cut: Option<Cut>) {
         let mut state = self.state.lock();
         let dropped = state.discard();

@@ -12,7 +12,7 @@ use super::credentials::Keys;
 use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
 use crate::io::transport::Proof;
 
-/// Results of the key exchange about the host.
+/// What the key exchange reveals about the host.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     pub(super) proof: Option<Proof>,

@@ -19,7 +19,7 @@ use super::lines::{lines, public_key};
 use crate::base::files::{self, Unusable};
 use crate::io::transport::{Proof, Standing};
 
-/// Maximum length of a certificate's key id that can serve as an identity.
+/// Maximum length, in bytes, of a certificate's key id. The identity of a user contains the key id.
 const KEY_ID_BYTES_MAX: usize = 128;
 
 /// This side's keys, and the rules for the peer's keys.
@@ -126,8 +126,8 @@ impl Keys {
         known_hosts.is_some_and(|known_hosts| known_hosts.has_authorities(name))
     }
 
-    /// Whether certificates may be used to log in. The keys of certificates are unknown before the
-    /// login.
+    /// Whether users may log in with certificates. This side learns the key of a user's certificate
+    /// only at the login.
     pub(super) fn has_authorities(&self) -> bool {
         !self.authorities.is_empty()
     }

@@ -17,7 +17,8 @@ pub(crate) enum Event {
     /// The peer requests a channel.
     Asked(Box<Asked>),
     /// The peer requests that this side listens on `address`, in the form in which the peer wrote
-    /// the address. Port 0 means any free port. The answer is the port.
+    /// the address. Port 0 means any free port. The answer is the port, or `None` if this side does
+    /// not listen.
     Listen {
         address: String,
         port: u16,

@@ -20,7 +20,7 @@ const OTHER: &str = "other.host.of.the.oracle";
 /// Patterns and names up to this length are also compared by brute force.
 const GLOB_BYTES_MAX: usize = 64;
 
-/// Panics if a property does not hold for the input as a file.
+/// Panics if a property does not hold for a file with the content `input`.
 pub(crate) fn authorized_keys(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
@@ -97,7 +97,8 @@ fn behind_options(line: &str) -> &str {
     line[at..].trim_start_matches([' ', '\t'])
 }
 
-/// Panics if a property does not hold for the input as a file, or as a pattern and a name.
+/// Panics if a property does not hold for a file with the content `input`, or for a pattern and a
+/// name from `input`.
 pub(crate) fn known_hosts(input: &[u8]) {
     let parts: Vec<_> = input.splitn(3, |byte| *byte == b'\n').collect();
     if let [pattern, name, ..] = parts[..] {

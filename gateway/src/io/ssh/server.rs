@@ -20,7 +20,7 @@ use crate::io::transport::Proof;
 
 /// Maximum number of keys that a client may offer, including permitted keys.
 const OFFERS_MAX: usize = 16;
-/// Maximum time for the session to listen. The library waits in the meantime.
+/// Maximum time for the session to open a requested listener. The library waits in the meantime.
 const LISTEN_MAX: Duration = Duration::from_secs(5);
 /// Maximum length of the name of a host to which a channel may connect.
 const HOST_BYTES_MAX: usize = 255;
@@ -103,7 +103,8 @@ impl Handler for Server {
             );
             return Ok(self.refuse_login(problem));
         }
-        // At this point only the certificate's key is known, not the certificate.
+        // The key may be the key of a certificate, which the client sends only with the login. So
+        // the check follows at the login.
         if self.keys.has_authorities() {
             return Ok(Auth::Accept);
         }
@@ -291,8 +292,8 @@ impl Handler for Server {
                     address,
                     port: asked,
                 };
-                // The session may have started to listen in the meantime, so it has to receive the
-                // end.
+                // The session may have opened the listener in the meantime, so it has to receive
+                // the request to close the listener.
                 let _ = self.shared.events.try_send(event);
                 Ok(false)
             }

@@ -13,8 +13,8 @@ use russh::{
 const ID: &str = concat!("SSH-2.0-muxgate_", env!("CARGO_PKG_VERSION"));
 /// The prefix of MuxTunnel's identification strings.
 pub(super) const OWN_ID_PREFIX: &[u8] = b"SSH-2.0-muxgate_";
-/// Fraction (1/4) of a session's receive memory that is one channel's window. Four channels may
-/// fill the memory.
+/// The window of a channel is a quarter of `held_max`, within `WINDOW_MIN` and `WINDOW_MAX`. So
+/// four channels may fill the memory.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 64 << 20;
@@ -25,8 +25,8 @@ const PACKET_BYTES: u32 = 65_535;
 const MARGIN_BYTES: u64 = 1 << 20;
 /// Maximum number of messages that wait for the library.
 const MESSAGES_MAX: usize = 16;
-/// Duration of a refused login. The client's first request, which no server grants, takes the same
-/// time.
+/// Time that a refusal of a login takes. The client's first request, which no server grants, also
+/// takes this time.
 const REJECTION: Duration = Duration::from_millis(50);
 /// Maximum number of login attempts: six keys, as in sshd, plus the client's first request.
 const ATTEMPTS_MAX: usize = 7;

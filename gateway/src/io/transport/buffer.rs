@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 
-/// Size of a buffer in bytes: the records that one write or read of a sealed transport moves.
+/// Size of a buffer in bytes. A buffer holds all records that one write or read of a sealed
+/// transport moves.
 pub(super) const BUFFER_BYTES: usize = 272 << 10;
 /// Maximum number of idle buffers that a thread keeps.
 const IDLE_MAX: usize = 4;

@@ -1,9 +1,10 @@
 //! A carrier over the standard input and output of a command: the module starts the command, logs
 //! its standard error, and ends the command.
 //!
-//! The command runs without a shell, in the gateway's own session, so that ssh can request a
-//! password at the terminal. Each line of its standard error is logged, up to [`LINE_BYTES_MAX`]
-//! bytes. After its input is closed, the command has [`END_TIME`] to exit.
+//! The command runs without a shell. The command shares the gateway's terminal (setsid(2) is not
+//! called), so ssh can request a password there. Each line of the command's standard error becomes
+//! a line of the log. A line of more than [`LINE_BYTES_MAX`] bytes becomes several lines. After the
+//! command's input is closed, the command has [`END_TIME`] to exit.
 
 use std::io::{Error, Result};
 use std::path::Path;
@@ -93,8 +94,8 @@ async fn pass_on(words: ChildStderr, command: String) {
     }
 }
 
-/// Waits for the end of the command. Kills the command if its leash is dropped and it does not exit
-/// in time.
+/// Waits for the end of the command. Kills the command if the command's leash is dropped, and the
+/// command does not exit within [`END_TIME`].
 async fn attend(mut child: Child, mut released: Released, command: String) {
     let status = tokio::select! {
         status = child.wait() => status,

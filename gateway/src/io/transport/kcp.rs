@@ -56,8 +56,9 @@ pub(crate) struct KcpWindows {
 }
 
 impl KcpWindows {
-    /// Returns half of a session's retransmit buffer, and an eighth of its receive memory. With the
-    /// defaults each is 32 MiB, which is twice the bytes in flight at 1 Gbit/s and 100 ms.
+    /// Returns half of a session's retransmit buffer for sending, and an eighth of its receive
+    /// memory for receiving, within the bounds. With the defaults each window is 32 MiB, which is
+    /// more than twice the bytes in flight at 1 Gbit/s and a round trip of 100 ms.
     pub(crate) fn of(memory: &Memory) -> Self {
         let bytes = |of: u64| of.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as usize;
         Self {

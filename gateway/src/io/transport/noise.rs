@@ -1,9 +1,9 @@
 //! Noise (revision 34) with static keys: 25519, AES-256-GCM, BLAKE2s.
 //!
 //! The dialler first sends [`PREAMBLE`] and one byte for the pattern; both sides bind these bytes
-//! into the handshake. The pattern is IK if the dialler has the key of its only peer, which hides
-//! the dialler's own key from other parties. Otherwise the pattern is XX. With a shared secret the
-//! patterns are IKpsk2 and XXpsk3.
+//! into the handshake. If the dialler permits exactly one peer key, the pattern is IK: only that
+//! peer can read the dialler's key. Otherwise the pattern is XX. With a shared secret the patterns
+//! are IKpsk2 and XXpsk3.
 //!
 //! Messages follow, each after its length in 2 bytes, big endian. Messages of the handshake have an
 //! empty payload. Later messages carry bytes, and an empty message is the end. Each direction
@@ -39,7 +39,7 @@ const OVERHEAD_BYTES: usize = LENGTH_BYTES + TAG_BYTES;
 /// Maximum number of plain bytes in a message that this side sends. This side accepts up to 65,519
 /// bytes.
 const PLAIN_BYTES_MAX: usize = 32 << 10;
-/// An upper bound for the size of any message of these handshakes.
+/// An upper bound for the size of a message of the IK or XX handshake.
 const HANDSHAKE_MESSAGE_MAX: usize = 256;
 /// Number of plain bytes that are sealed with one key. AES-GCM permits far more; this limit bounds
 /// the bytes that a leaked key decrypts.
@@ -88,7 +88,7 @@ impl Noise {
             Side::Accepts => self.accept(&*below).await?,
         };
         let mut records = NoiseRecords::new(&mut state, side)?;
-        // With XX, the third message of the handshake has confirmed the keys.
+        // With XX, the third message of the handshake has already confirmed the keys.
         match side {
             Side::Dials if pattern == IK => records.confirm(&*below).await?,
             Side::Accepts if pattern == IK => records.await_confirmation(&*below).await?,
@@ -153,7 +153,7 @@ impl Noise {
         let builder = self.builder(pattern, &prologue)?;
         let mut state = builder.build_responder().map_err(invalid)?;
         first.judge(&mut state)?;
-        // With IK the peer has named its key. A peer that is not permitted gets no answer.
+        // With IK, the first message has the peer's key. Other peers get no answer.
         if pattern == IK {
             self.judge(&state)?;
         }
@@ -260,7 +260,7 @@ async fn read_exact(below: &dyn Transport, bytes: &mut [u8]) -> Result<()> {
 /// The key of one direction (section 5.1: CipherState).
 struct Key {
     key: LessSafeKey,
-    /// Number of messages under this key so far.
+    /// Number of messages so far. A change of the key does not reset this number.
     nonce: u64,
     /// Number of plain bytes since the last change of the key.
     bytes: u64,

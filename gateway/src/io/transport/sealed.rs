@@ -29,15 +29,15 @@ pub(super) enum Opened {
 
 /// Seals and opens records. An implementation has keys and counters, but no socket.
 pub(super) trait Records: Debug + Send {
-    /// Seals as many bytes as fit into `out`, and at least one record if `out` is empty. Returns
-    /// the number of sealed bytes.
+    /// Seals as many bytes as fit into `out`, which has the size of a buffer and therefore room for
+    /// a record. Returns the number of sealed bytes.
     ///
     /// # Errors
     /// No further bytes can be sealed.
     fn seal(&mut self, plain: &mut Gather<'_>, out: &mut [u8]) -> Result<usize>;
 
-    /// Opens the first record of `sealed` into `plain`. The call may overwrite bytes of `plain`
-    /// after the result.
+    /// Opens the first record of `sealed` into `plain`. The call may also overwrite the bytes of
+    /// `plain` after the opened bytes.
     ///
     /// # Errors
     /// The peer did not seal the record, or the record was modified in transit.
@@ -274,7 +274,7 @@ impl Incoming {
         length
     }
 
-    /// Opens complete records that fit into `to`. Returns the number of bytes.
+    /// Opens complete records that fit into `to`. Returns the number of plain bytes.
     fn open(&mut self, records: &mut dyn Records, to: &mut [u8]) -> Result<usize> {
         let mut moved = self.pass_on(to);
         self.more = true;
@@ -362,7 +362,8 @@ impl<R: Records + 'static> Duplex for Sealed<R> {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut plain = Gather::new(slices);
-        // A full buffer does not imply that the kernel's buffer is full.
+        // If the buffer was too small for all bytes, the transport below may still accept more, so
+        // the loop continues.
         loop {
             let mut buffer = buffer::take();
             outgoing.filled = self.records.borrow_mut().seal(&mut plain, &mut buffer)?;

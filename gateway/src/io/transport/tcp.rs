@@ -48,9 +48,9 @@ impl Duplex for Tcp {
         self.socket.poll_write_ready(context)
     }
 
-    /// A read that returns fewer bytes than its buffer holds has emptied the socket. So the caller
-    /// waits for the next readiness without another system call. A local socket differs: its read
-    /// may end early, before a byte that a client marks as urgent.
+    /// A read that does not fill its buffer has emptied the socket. So the caller waits for the
+    /// next readiness without another system call. A local socket differs: its read may end early,
+    /// before a byte that a client marks as urgent.
     fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
         let length = self.socket.try_read(bytes)?;
         if length < bytes.len() {

@@ -12,7 +12,8 @@ use tokio::net::UnixStream;
 use super::{Detached, Transport};
 use crate::io::duplex::Duplex;
 
-/// A connected socket, and its path: the path it connected to, or the path of the listening socket.
+/// A connected socket, and its path: the path to which this side connected, or the path on which it
+/// listens.
 #[derive(Debug)]
 pub(crate) struct Unix {
     socket: UnixStream,

@@ -13,8 +13,8 @@ pub(crate) enum Upgrade<'a> {
     Never,
     /// The carrier is a WebSocket connection.
     Always(&'a WebSocket),
-    /// For the accepting side: the peer chooses by ALPN in its TLS handshake. Without ALPN, a first
-    /// byte `G`, as in GET, selects WebSocket.
+    /// For the accepting side: the peer chooses. With TLS, the peer chooses by ALPN. Without TLS, a
+    /// first byte `G`, as in GET, selects WebSocket.
     Asked(&'a WebSocket),
 }
 
@@ -29,7 +29,7 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// The choice without an agreement.
+    /// The choice without TLS, for [`Self::Asked`] by the peer's first byte.
     ///
     /// # Errors
     /// The connection failed.

@@ -40,7 +40,7 @@ const PONG: u8 = 10;
 /// Upgrades `below`.
 ///
 /// # Errors
-/// The peer does not use WebSocket, or does not use it at this path.
+/// The peer does not use WebSocket, or the sides have different paths.
 pub(crate) async fn upgrade(
     below: Box<dyn Transport>,
     side: Side,
@@ -62,7 +62,8 @@ fn accept_value(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
 
-/// The host in a request: the peer, if the peer is an address.
+/// The value of `Host` in a request: the address of the peer, or `localhost` for a peer without a
+/// network address.
 fn host_of(below: &dyn Transport) -> String {
     match below.peer() {
         peer if below.path().is_some() => peer,

@@ -1,12 +1,12 @@
-//! Reads the proxy from the environment as curl does. Only WebSocket carriers use this proxy, since
-//! the variables are meant for web traffic. With transport Auto, the proxy applies to the WebSocket
-//! carriers.
+//! Reads the proxy from the environment as curl does. The variables are meant for web traffic, so
+//! the proxy applies only if the configuration has `webSocket`. With transport Auto, only the
+//! WebSocket carriers use the proxy.
 //!
 //! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and `http_proxy` to other carriers.
-//! `all_proxy` or `ALL_PROXY` applies if none of these variables is set. `HTTP_PROXY` is ignored,
-//! because a client of a CGI program could set it by a header. `no_proxy` or `NO_PROXY` lists exits
-//! that are dialled directly: `*`, names including their subdomains, addresses and networks, each
-//! with or without a port.
+//! `all_proxy` or `ALL_PROXY` applies to carriers for which neither of their variables is set.
+//! `HTTP_PROXY` is ignored, because a client of a CGI program could set it by a header. `no_proxy`
+//! or `NO_PROXY` lists exits that are dialled directly: `*`, names including their subdomains,
+//! addresses and networks, each with or without a port.
 
 use std::net::IpAddr;
 

@@ -97,7 +97,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a response in these parts. Returns the result, and the bytes that remain to be read.
+    /// Sends a response in the pieces `parts`. Returns the result, and the bytes that remain to be
+    /// read.
     async fn answered(parts: &[&[u8]]) -> (Result<()>, Vec<u8>) {
         let (mut near, mut far) = pair().await;
         let user = ("alice".to_owned(), "secret".to_owned());

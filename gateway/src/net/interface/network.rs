@@ -1,5 +1,5 @@
 //! Sets the addresses and routes of an interface: adds the missing addresses and routes, and
-//! removes all others.
+//! removes others. Addresses of scope link, and routes of another protocol than `static`, remain.
 
 use std::io;
 use std::net::IpAddr;

@@ -80,7 +80,7 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
     }
 }
 
-/// The number of carriers to maintain: the number that the peer requests, within the configured
+/// The number of carriers to maintain: the number that the session could use, within the configured
 /// bounds.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
@@ -200,8 +200,9 @@ async fn add(
     failures: u32,
 ) -> Result<bool, NoCarrier> {
     let ways = &dial_context.ways;
-    // If a name resolves to several exits, the session belongs to one exit, whose address may
-    // change.
+    // A session belongs to one exit, so the entry first dials the last address of this exit (`at`).
+    // The address may have changed, so after two failures without a carrier the entry dials `exit`,
+    // which may be a name.
     let at_peer = carriers.numbers().up > 0 || failures <= 1;
     let to = if at_peer { &route.at } else { &route.exit };
     let (by, carrier) = dial(carriers, route.by, to, least, dial_context, failures).await?;
@@ -242,8 +243,8 @@ async fn add(
     Ok(true)
 }
 
-/// Connects to `to` over the transport of the other carriers. If no carrier is left, or too few
-/// carriers are left, any transport may be used.
+/// Connects to `to` over the transport of the other carriers. Any transport may be used if no
+/// carrier is left, if the previous dial failed, or if fewer than `least` carriers are left.
 async fn dial(
     carriers: &dyn CarrierPool,
     by: CarrierTransport,

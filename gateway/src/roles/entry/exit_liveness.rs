@@ -48,9 +48,9 @@ pub(super) async fn until_gone(
     }
 }
 
-/// Whether the session has no carrier and redialling failed. If an exit shuts down in order, its
-/// name also no longer resolves to it. Its session still does not count as lost, because the
-/// streams may be alive.
+/// Whether the session has no carrier, redialling failed, and the exit has not shut down in order.
+/// After an orderly shutdown, the name also no longer resolves to the exit. But the session does
+/// not count as lost, because its streams may be alive.
 fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
     *failures.borrow() > 0 && mux.waits() && mux.progress() == Progress::Ready
 }

@@ -2,9 +2,9 @@
 //!
 //! `connect` may contain several names, and a name may have several addresses, each of which is an
 //! exit. A worker of an entry has sessions with up to [`EXITS_MAX`] exits, one session with each
-//! exit. Each session occupies one of [`EXITS_MAX`] places. The first place is always filled.
-//! Another place is filled only with an address that no other place uses. A new stream goes to the
-//! session with the fewest streams.
+//! exit. Each session occupies one of [`EXITS_MAX`] places. The entry always tries to fill the
+//! first place. Another place is filled only with an address that no other place uses. A new stream
+//! goes to the session with the fewest streams.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
 /// The state of the session in a place.
 #[derive(Clone)]
 pub(super) enum Link {
-    /// The session has been without a carrier for a while.
+    /// The session has had no carrier for `CARRIERLESS_MAX`.
     Down,
     /// The exit has shut down, and another exit is being dialled.
     Replacing,

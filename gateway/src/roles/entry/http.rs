@@ -61,7 +61,7 @@ impl Exchange {
     }
 
     /// Returns the client's socket once the whole response is written. If the exchange was cut,
-    /// drops the socket, which resets it, and returns `None`.
+    /// drops the socket, which resets the connection, and returns `None`.
     async fn serve(self) -> Option<Box<dyn LocalEnd>> {
         let Self {
             client,

@@ -106,8 +106,9 @@ impl Entry {
         let ingress_protocol = match IngressProtocol::of(wanted) {
             Ok(ingress_protocol) => ingress_protocol,
             Err(source) => {
-                // If the users file is invalid, a listener with other users must close. A listener
-                // remains only if it has the configured users.
+                // The users file is invalid. An existing listener on this port continues only if it
+                // authenticates the users of the same `auth`. Otherwise the listener closes, since
+                // it would accept other users.
                 let asks =
                     |listener: &Listener| listener.route.borrow().ingress_protocol.asks_for(wanted);
                 if !listeners.get(&wanted.listen).is_some_and(asks)

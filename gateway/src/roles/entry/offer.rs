@@ -206,7 +206,7 @@ mod tests {
         let (offers, mut asked) = Offers::new(3);
         let mut last = asked.pop().unwrap();
         let mut second = asked.pop().unwrap();
-        // The first request has ended.
+        // The first worker has ended.
         drop(asked);
         let answer = async {
             let asker = second.recv().await.unwrap();

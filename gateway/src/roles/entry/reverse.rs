@@ -211,7 +211,8 @@ impl Entry {
                         self.not_listening(mux, asked, paused, name, refusal.description);
                     }
                 }
-                // This listener belongs to a forward that was removed and then declared again.
+                // The link of this listener has ended, and no other link has taken the listener.
+                // The entry requests the listener again.
                 ListenEvent::GivenUp { listen } => {
                     asked.by_id.borrow_mut().remove(&listen);
                 }

@@ -25,7 +25,7 @@ const BULK_BYTES: u64 = 256 << 10;
 /// Minimum number of lost TCP segments in an interval for a trial.
 const LOST_MIN: u64 = 10;
 /// Minimum share of lost segments for a trial: one lost segment in this number of segments. At this
-/// share Cubic reaches a few Mbit/s over 50 ms.
+/// share, Cubic reaches a few Mbit/s with a round trip of 50 ms.
 const LOST_PART: u64 = 1000;
 /// Payload of a segment on a path with an MTU of 1,500 bytes.
 const SEGMENT_BYTES: u64 = 1448;
@@ -41,9 +41,10 @@ const BETTER: (u64, u64) = (5, 4);
 /// A trial of other transports.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Trial {
-    /// Compare the throughput of this transport with the present transport.
+    /// Compare the throughput of this transport and of the present transport.
     Compare(CarrierTransport),
-    /// Return to the first available one of these transports. The list is in order of preference.
+    /// Return to the first of these transports that is available. The list is in order of
+    /// preference.
     Return(Vec<CarrierTransport>),
 }
 
@@ -104,8 +105,8 @@ impl Look {
         })
     }
 
-    /// The loss that KCP measures does not predict the throughput of TCP. So any bulk transfer over
-    /// KCP is a reason for a trial.
+    /// Whether the carriers transferred bulk data and lost segments. Over KCP, bulk data alone is a
+    /// reason for a trial, since the loss that KCP measures does not predict the throughput of TCP.
     fn gives_reason(&self) -> bool {
         let loses = self.lost >= LOST_MIN && self.lost * LOST_PART >= self.bytes / SEGMENT_BYTES;
         self.bytes >= BULK_BYTES && (loses || self.transport == CarrierTransport::Kcp)
@@ -116,7 +117,8 @@ fn bytes(carrier: &CarrierFigures) -> u64 {
     carrier.sent + carrier.received
 }
 
-/// Segments that either side retransmitted, as far as this side can observe it.
+/// Number of segments that either side retransmitted. For the peer's segments, this side counts
+/// segments that arrived out of order.
 fn lost(carrier: &CarrierFigures) -> u64 {
     let path = carrier.path.unwrap_or_default();
     path.retransmits + path.out_of_order
@@ -225,9 +227,10 @@ struct Compared {
 }
 
 impl Compared {
-    /// If both transports share a bottleneck, one transport gains the throughput that the other
-    /// loses, and the sum of both does not grow. Without growth of the sum, the gain is at the
-    /// expense of other traffic and is no reason to change.
+    /// Whether the session should change to the other transport. If both transports share a
+    /// bottleneck, one transport gains the throughput that the other loses, and the sum of both
+    /// does not grow. Without growth of the sum, the gain is at the expense of other traffic and is
+    /// no reason to change.
     const fn is_better(self) -> bool {
         let (parts, of) = BETTER;
         self.other * of > self.present * parts
@@ -252,7 +255,8 @@ async fn compared(
     })
 }
 
-/// Adds a carrier over `other`. That transport may reach another exit than the exit of the session.
+/// Adds a carrier over `other`. If that transport reaches another exit than the session's exit,
+/// this is an error.
 async fn join(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,

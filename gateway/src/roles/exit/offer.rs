@@ -1,9 +1,10 @@
 //! Sends the exit's `offer` to entries that request it, as the payload of a stream.
 //!
 //! The session treats the offer as an ordinary target: a pair of Unix sockets. This module serves
-//! one end of the pair. The module evaluates no rule and does not resolve the name in `.invalid`,
-//! because the resolver's search list could complete it to an existing name. Bounds: one text of at
-//! most `OFFER_BYTES_MAX` per stream. `limits.streams` bounds the number of streams.
+//! one end of the pair. The module evaluates no rule. The module does not resolve the offer's name,
+//! which ends in `.invalid`, because the resolver's search list could complete the name to an
+//! existing name. Bounds: one text of at most `OFFER_BYTES_MAX` per stream. `limits.streams` bounds
+//! the number of streams.
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::OFFER_TARGET;

@@ -2,9 +2,9 @@
 //!
 //! Each worker keeps the carriers of its socket, so no carrier is passed to another worker. The
 //! source address of a datagram can be forged. So failures of a connection count against the
-//! address only after its client has validated the address. Once [`UNVALIDATED_MAX`] handshakes are
-//! in progress, the exit stores no state for a client before the client has validated its address
-//! (Retry, RFC 9000, section 8.1.2).
+//! address only after the client has proved that the address is its own. Once [`UNVALIDATED_MAX`]
+//! handshakes are in progress, the exit stores no state for a client before the client has proved
+//! its address (Retry, RFC 9000, section 8.1.2).
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -41,8 +41,8 @@ pub(super) fn listen(
     listener.map_err(|source| ListenError::new(address, source).into())
 }
 
-/// Accepts carriers. After the exit stops accepting sessions, directs new carriers to another exit.
-/// Never returns.
+/// Accepts carriers. After the exit stops accepting sessions, refuses new carriers, so that entries
+/// dial another exit. Never returns.
 pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
     while let Some(attempt) = listener.next().await {
         let is_new = exit.handover.limiter.taken() >= UNVALIDATED_MAX && !attempt.is_validated();

@@ -195,8 +195,8 @@ impl Reverse {
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
             peer,
-            // The exit knows no forward of this name: the entry has the configuration and the
-            // limits of the forward.
+            // At the exit, the listen address is the name of the forward. There are no limits here:
+            // the entry has the configuration and the limits of the forward.
             forward: self
                 .telemetry
                 .forwards

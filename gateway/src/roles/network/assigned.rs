@@ -1,5 +1,6 @@
 //! How an entry applies the addresses and resolvers that its exit assigns. The entry accepts only
-//! values within its own networks, and writes these values to the interface and to a file.
+//! addresses in the networks of the entry's side, and only resolvers on the exit's side. The entry
+//! writes the addresses to the interface, and the resolvers to a file.
 
 use std::cell::RefCell;
 use std::fs::{self, Permissions};
@@ -79,7 +80,8 @@ impl Assigned {
         Some(assigned)
     }
 
-    /// The part of `assignment` that is within this entry's networks.
+    /// The part of `assignment` that this entry accepts: addresses in the networks of the entry's
+    /// side, resolvers on the exit's side, and the domains if a resolver is accepted.
     fn taken(&self, assignment: &Assignment, addresses: &Addresses) -> Assignment {
         let is_own = |address: &IpAddr| self.own.iter().any(|own| own.contains(address));
         let assigned = assignment.addresses.iter().copied();

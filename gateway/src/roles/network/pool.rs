@@ -20,9 +20,11 @@ use sha2::{Digest, Sha256};
 
 use super::addresses::Owner;
 
-/// Maximum number of addresses of a pool: the first addresses of its network.
+/// Maximum number of addresses of a pool. A pool of a larger network has only the network's first
+/// addresses.
 const POOL_ADDRESSES_MAX: u32 = 65_536;
-/// Offsets that are never assigned: the network's address, and the first host address (the exit's).
+/// Number of offsets at the start of a pool that are never assigned: the network's address, and the
+/// first host address, which is for the exit.
 const RESERVED: u32 = 2;
 
 /// The pools of an exit.
@@ -149,8 +151,9 @@ impl Pool {
         Some(at(self.network, offset))
     }
 
-    /// Returns the first free offset from the place of `owner` on. In a full pool, takes the offset
-    /// of the owner whose last session ended first.
+    /// Returns the first free offset from the place of `owner` on. The search wraps around at the
+    /// end of the pool. In a full pool, takes the offset of the owner whose last session ended
+    /// first.
     fn unowned(&mut self, owner: &Owner) -> Option<u32> {
         if self.leases.len() < self.count {
             let size = self.free.len() as u64;

@@ -44,7 +44,7 @@ struct State {
     met: u64,
 }
 
-/// A visitor that waits for the leaf of a name.
+/// A visitor that waits for the leaf that is registered under a name.
 #[derive(Debug)]
 struct Waiting {
     name: String,
@@ -55,7 +55,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Attendant {
     pub(super) tcp: TcpStream,
-    /// The message to send once the connections are joined.
+    /// The rendezvous's proof, which the leaf receives when the connections are joined.
     pub(super) accepted: [u8; 32],
     pub(super) peer: String,
 }

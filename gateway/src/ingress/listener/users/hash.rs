@@ -94,8 +94,9 @@ pub(super) fn may_be_hashed(password: &[u8]) -> bool {
 /// cost `highest`. `own` is `None` if the user has no hash or does not exist.
 pub(super) fn rest(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
-        // The sum of one hash of each cost from `own` to `highest - 1`, plus the first hash of cost
-        // `own`, takes as long as one hash of cost `highest`.
+        // Each step of the cost doubles the time. So the check of the user's hash, and one hash of
+        // each cost from `own` to `highest - 1`, together take as long as one hash of cost
+        // `highest`.
         Some(own) => own..highest,
         None => highest..highest + 1,
     }

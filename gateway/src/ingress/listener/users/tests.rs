@@ -70,7 +70,7 @@ async fn a_user_is_known_by_the_password_of_its_hash_alone() {
         ("alice", "wrong"),
         ("alice", "correct-horse"),
         ("bob", "secret"),
-        // An unknown user takes the same time, and so does a wrong plain text password.
+        // An unknown user and a wrong plain text password also take the time of a verification.
         ("nobody", "secret"),
         ("", "secret"),
         ("carol", "wrong"),

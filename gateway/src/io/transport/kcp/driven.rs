@@ -22,12 +22,13 @@ use crate::base::path::PathInfo;
 
 /// Maximum number of calls of recvmmsg(2) in one turn.
 const RECEIVES_MAX: usize = 4;
-/// Maximum number of datagrams that are created in one turn, and in one round of a turn.
+/// Maximum number of datagrams that one turn creates (`DATAGRAMS_MAX`), and that one round of a
+/// turn creates (`ROUND_MAX`).
 const DATAGRAMS_MAX: usize = 512;
 const ROUND_MAX: usize = 128;
 /// How long a dropped connection continues, so that written bytes arrive.
 const LINGER: Duration = Duration::from_secs(3);
-/// Interval of the checks while the kernel accepts nothing.
+/// Minimum pause before the next timer while the kernel accepts no datagrams.
 const PAUSE_FULL: Duration = Duration::from_millis(10);
 /// Interval at which the state of the path is published to other threads.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -115,7 +116,7 @@ impl State {
             }
             let (connection, peer) = (&mut self.connection, self.peer);
             let received = self.socket.receive(|from, _, datagram| {
-                // Other senders may have reached the socket before it was connected.
+                // Datagrams of other senders may have arrived before the socket was connected.
                 if from == peer {
                     connection.handle(now, datagram);
                 }
@@ -370,7 +371,8 @@ impl Driven {
         let Some(at) = at.into_iter().flatten().min() else {
             return Poll::Pending;
         };
-        // Timers cannot be served while the kernel accepts nothing.
+        // While the kernel accepts no datagrams, a due timer cannot send, so the task must not run
+        // in a tight loop.
         let at = match state.socket.is_full() {
             true => at.max(now() + PAUSE_FULL),
             false => at,

@@ -28,8 +28,8 @@ pub(super) const UNPROVED: Keepalive = Keepalive {
     interval: Duration::from_secs(5),
     retries: 2,
 };
-/// Maximum number of accepted connections that wait for the next call, and of stray datagrams on
-/// their sockets.
+/// Maximum number of accepted connections that wait for the next call of `accept`. Also bounds the
+/// reads from the socket of a new connection, and the stray datagrams that these sockets receive.
 const WAITING_MAX: usize = 64;
 
 /// A datagram with its source and destination addresses.
@@ -89,8 +89,8 @@ impl KcpListener {
             if let Some(accepted) = self.accepted.borrow_mut().pop_front() {
                 return Ok(accepted);
             }
-            // In each turn of the event loop, one call receives datagrams of unknown peers, even
-            // during a flood. A carrier also gets one call in each turn.
+            // In each turn of the event loop, only one call receives datagrams of unknown peers, so
+            // the carriers get their turns even during a flood.
             tokio::task::yield_now().await;
             self.socket.readable().await?;
             let mut datagrams = VecDeque::new();
@@ -99,7 +99,8 @@ impl KcpListener {
                 .receive(|from, to, bytes| datagrams.push_back(datagram(from, to, bytes)));
             match received {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                    // The error concerns a peer that was answered earlier.
+                    // The error belongs to an earlier answer to some peer, so the listener
+                    // continues.
                     tracing::trace!(%error, "Receiving datagrams failed");
                 }
                 _ => {}
@@ -157,7 +158,8 @@ impl KcpListener {
         let Some(known) = self.peers.admit(first.from, conversation) else {
             return Ok(Vec::new());
         };
-        // The address to which the datagram was sent, so that answers have the expected source.
+        // Uses the address to which the datagram was sent, so that answers have the expected
+        // source.
         let own = match first.to {
             Some(to) if to.is_ipv4() == self.address.is_ipv4() => to,
             _ => self.address.ip(),

@@ -80,8 +80,8 @@ pub(super) enum Whose {
 }
 
 impl KcpPeers {
-    /// Creates a table with room for twice the number of carriers, since dropped connections
-    /// linger, and for twice the number of unproved peers.
+    /// Creates a table with room for twice the maximum number of carriers plus twice the maximum
+    /// number of unproved peers, since dropped connections linger.
     pub(crate) fn of(config: &Config) -> Arc<Self> {
         Self::at_most(2 * config.limits.carriers as usize + 2 * PERMITS_MAX)
     }

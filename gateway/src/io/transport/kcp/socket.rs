@@ -18,7 +18,7 @@ use crate::base::socket_buffers::{Buffers, enlarge};
 
 /// Maximum size of a buffer that the kernel fills with joined datagrams.
 const GATHERED_BYTES: usize = 64 << 10;
-/// Number of such buffers that one call receives.
+/// Number of buffers of this size that one call may fill.
 const GATHERED_MAX: usize = 8;
 const _: () = assert!(GATHERED_MAX <= BATCH_SIZE);
 /// Maximum number of bytes in one call of sendmsg(2), below the maximum of UDP's length field.

@@ -172,7 +172,7 @@ async fn there_are_no_more_connections_than_the_bound() {
             let accepted = tokio::time::timeout(Duration::from_millis(500), listener.accept());
             assert!(accepted.await.is_err());
         };
-        // A challenge, which stores no state, answers the dialler.
+        // The listener answers the dialler with a challenge, and stores no state.
         let (near, ()) = tokio::join!(Kcp::connect(address, WINDOWS), accepting);
         let near = near.unwrap();
         held.pop();

@@ -2,9 +2,9 @@
 //!
 //! The dialled host has no influence on the result: an address proves no identity.
 //!
-//! An authority is valid until it expires. WebPKI does not check the dates of a trust anchor, and
-//! a party with the key of an expired anchor can issue certificates with any dates. So the
-//! verifier tries each anchor separately, as long as the anchor is valid.
+//! An authority is valid until it expires. WebPKI does not check the dates of a trust anchor, and a
+//! party with the key of an expired anchor can issue certificates with any dates. So this verifier
+//! skips expired anchors itself, and tries each of the other anchors separately.
 
 use std::sync::Arc;
 

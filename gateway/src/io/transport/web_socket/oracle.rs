@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Checks that a request is the same regardless of the bytes after it. Bytes after the request are
-/// read identically in pieces of any size, and the answer to a ping is a frame. The first byte of
-/// `input` chooses the side that reads and the length of the pieces.
+/// Checks that the parser finds the same request regardless of the bytes after the request. Bytes
+/// after the request are read identically in pieces of any size, and the answer to a ping is a
+/// frame. The first byte of `input` chooses the side that reads and the length of the pieces.
 pub(crate) fn web_socket(input: &[u8]) {
     let Some((flags, bytes)) = input.split_first() else {
         return;
