@@ -1,7 +1,8 @@
 //! Bounds the unsent bytes of a carrier to about one millisecond of its measured rate.
 //!
-//! A small stream cannot overtake bytes in the kernel's queue ([`Path::bound_queue`]) or in the
-//! carrier's own queue. A write samples the rate at most every [`SAMPLE_EVERY`]; no timer runs.
+//! The bound is needed because a small stream cannot overtake bytes in the kernel's queue
+//! ([`Path::bound_queue`]) or in the carrier's own queue. A write samples the rate at most every
+//! [`SAMPLE_EVERY`]; no timer runs.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
 /// Maximum bound on unsent bytes in the kernel: more than one millisecond of any measured rate.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
-/// Maximum bytes in the carrier's own queue. The writer adds frames while the queue holds fewer
-/// bytes, so two full batches fit into one write.
+/// Maximum of [`Backlog::queued_max`]. The writer adds frames while the queue holds fewer bytes, so
+/// that one write can take two full batches.
 const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
 #[derive(Debug)]
@@ -44,7 +45,8 @@ impl Backlog {
         })
     }
 
-    /// Bound on the carrier's own queue, in bytes.
+    /// Bound on the carrier's own queue, in bytes. The writer adds no frame once the queue holds
+    /// this number of bytes.
     pub(crate) fn queued_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, QUEUED_BYTES_MAX)
     }

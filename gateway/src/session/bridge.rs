@@ -55,7 +55,7 @@ const LAST_WORD_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the session publishes its links' figures while streams are open.
 const FIGURES_EVERY: Duration = Duration::from_millis(200);
 /// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
-/// kills the process 5 s later.
+/// kills the process 5 s after the end of the drain time, so this time is shorter.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) type MakeLink<L> = Box<dyn Fn(Below, &SessionConfig) -> std::io::Result<L>>;
@@ -66,7 +66,8 @@ pub(crate) struct Bridge<L: Link> {
     latest: RefCell<links::Latest>,
     numbers: watch::Sender<PoolState>,
     streams: RefCell<BTreeMap<u64, Rc<Joined>>>,
-    /// Unanswered opens of this side, and the dials for the peer's opens.
+    /// Unanswered opens of both sides, by number. The handle stops the dial for an open of the
+    /// peer; `None`: an open of this side.
     asking: RefCell<BTreeMap<u64, Option<AbortHandle>>>,
     /// The next number for a link, a stream or an open.
     next: Cell<u64>,
@@ -195,8 +196,8 @@ impl<L: Link> Bridge<L> {
         for dial in dials.into_values().flatten() {
             dial.abort();
         }
-        // If this side gives no reason, each stream first delivers the received bytes, and then
-        // gets its end from the link.
+        // Without a reason of this side, nothing is cut here. Each stream first delivers the
+        // received bytes, and then its link reports the end.
         if let Some(reason) = reason {
             let streams = self.all_streams();
             streams.iter().for_each(|io| io.abandon(reason, None));

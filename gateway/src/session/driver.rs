@@ -319,7 +319,7 @@ fn now() -> Instant {
 }
 
 /// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
-/// kills the process 5 s later.
+/// kills the process 5 s after the end of the drain time, so this time is shorter.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

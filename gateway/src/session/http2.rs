@@ -49,8 +49,8 @@ use windows::{Trip, Windows};
 
 /// The connection preface (section 3.4), which a client sends first.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// An empty SETTINGS frame, and a GOAWAY frame with NO_ERROR and last stream 0 (sections 6.5 and
-/// 6.8). This side accepts no streams.
+/// Tells the peer that this side accepts no streams: an empty SETTINGS frame, then a GOAWAY frame
+/// with NO_ERROR and last stream 0 (sections 6.5 and 6.8).
 pub(crate) const GOES_AWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,

@@ -48,7 +48,7 @@ use frame::{Budget, Cut, Frames};
 /// Maximum size of the header fields of one request or answer in bytes, both encoded and as counted
 /// by RFC 9114 (section 4.2.2).
 const FIELD_BYTES_MAX: usize = 16 << 10;
-/// No GOAWAY was received: the peer takes requests of any number.
+/// The peer has sent no GOAWAY, so it takes requests with any number.
 const ALL_TAKEN: u64 = u64::MAX;
 /// Difference between the numbers of two successive requests (RFC 9000, section 2.1).
 const NUMBER_STEP: u64 = 4;

@@ -320,9 +320,10 @@ pub(crate) trait Datagrams {
     /// Length of the longest packet that is not cut; `None`: there is no limit.
     fn limit(&self) -> Option<PacketLimit>;
 
-    /// Whether the peer has answered the packets of the last second, or no packet was sent. If it
-    /// has not, another session of the same peer is preferred. Carriers over TCP have no answers to
-    /// packets, but end at once when the peer's process ends.
+    /// Whether packets are likely to reach the peer: no packet waits for an answer, or the answer
+    /// is not overdue. If this is `false`, another session of the same peer is preferred. Carriers
+    /// over TCP have no answers to packets and always return `true`, since such a carrier ends at
+    /// once when the peer's process ends.
     fn answers(&self) -> bool {
         true
     }

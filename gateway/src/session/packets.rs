@@ -20,14 +20,16 @@ use crate::io::tun::Offloads;
 use crate::session::mux::{HearsAssignment, HearsPacket};
 use crate::stream::packet::Packet;
 
-/// Memory for the waiting packets of all sessions in bytes, shared equally. Linux's `fq_codel` has
-/// the same limit (`memory_limit`, tc-fq_codel(8)). Ten TCP connections over veth overflowed 8 MiB
-/// (docs/performance.md, "IP packets").
+/// Memory for the waiting packets of all sessions in bytes. Each session gets an equal share, but
+/// at least [`QUEUE_BYTES_MIN`]. Linux's `fq_codel` has the same limit (`memory_limit`,
+/// tc-fq_codel(8)). Ten TCP connections over veth overflowed 8 MiB (docs/performance.md, "IP
+/// packets").
 const QUEUES_BYTES_MAX: usize = 32 << 20;
-/// Minimum share of a session, in bytes: the bytes of 5 ms, CoDel's target, at 13 Gbit/s.
+/// Minimum share of a session, in bytes. At 13 Gbit/s, these bytes take 5 ms, which is CoDel's
+/// target.
 const QUEUE_BYTES_MIN: usize = 8 << 20;
-/// A session's share is at most its receive memory divided by this number, so that a gateway with a
-/// small memory limit stays within that limit.
+/// A session's share is at most its receive memory divided by this number, but at least
+/// [`QUEUE_BYTES_MIN`]. So the share is smaller on a gateway with a small memory limit.
 const RECEIVE_PART: u64 = 4;
 /// Maximum recorded lead, in bytes, of packets over streams or of streams over packets.
 const LEAD_MAX: i64 = 256 << 10;

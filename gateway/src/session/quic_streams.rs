@@ -40,8 +40,8 @@ pub(crate) trait Framing: Default + 'static {
     /// Encodes the code of a cut.
     fn code(code: ResetCode) -> VarInt;
 
-    /// Decodes a received code; `None`: the code does not report a cut. The peer needs no further
-    /// bytes.
+    /// Decodes a received code. `None`: the code reports no cut, only that the peer needs no
+    /// further bytes.
     fn reset_code(code: VarInt) -> Option<ResetCode>;
 
     /// Extracts the payload from received bytes. `overhead` counts the connection's frames without

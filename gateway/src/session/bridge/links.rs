@@ -221,7 +221,8 @@ impl<L: Link> Bridge<L> {
         self.link_ended(member, end);
     }
 
-    /// Ends the link's streams, and ends the session with its last link.
+    /// Handles the end of a link. The link's streams end. If this was the session's last link, the
+    /// session also ends.
     fn link_ended(&self, member: &Member<L>, end: SessionEnd) {
         member.state.send_replace(State::Gone);
         if matches!(end, SessionEnd::Revoked(_)) {
@@ -230,7 +231,8 @@ impl<L: Link> Bridge<L> {
                 io.abandon(Reason::Revoked, None);
             }
         }
-        // The other streams get the end from their link, after the received bytes.
+        // If the peer is not revoked, each stream first delivers the received bytes, and then the
+        // link reports the end to the stream.
         let text = end.to_string();
         self.remove(member);
         let is_last = self.links.borrow().is_empty();

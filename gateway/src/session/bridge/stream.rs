@@ -189,7 +189,8 @@ impl<L: Link> Bridge<L> {
     }
 }
 
-/// Waits until a cut stream has delivered all of its bytes.
+/// Waits until the stream is cut and has no more time to deliver its received bytes:
+/// [`CUT_DELIVERY_MAX`] after the cut, or at once if the cut forbids delivery.
 async fn overdue(io: &Joined) {
     io.is_cut().await;
     if io.delivers() {

@@ -59,8 +59,8 @@ struct Unread {
 /// the latest. So the payload after this header stays in the kernel and can be spliced.
 #[derive(Debug, Default, Clone, Copy)]
 struct Aim {
-    /// Number of short frames that may precede the next long frame. At 0, a read takes as many
-    /// bytes as it can.
+    /// After this number of further short frames, the reader no longer expects a long frame. At 0,
+    /// a read takes as many bytes as it can.
     patience: u8,
     /// Length of the incomplete frame as far as it is known, in bytes.
     needed: usize,
@@ -82,8 +82,9 @@ impl Aim {
         self.patience = self.patience.saturating_sub(1);
     }
 
-    /// Number of bytes to read after the first `filled` bytes. `payload` is the number of announced
-    /// payload bytes.
+    /// Maximum number of bytes of the next read. The buffer already has `filled` bytes. `payload`
+    /// is the number of payload bytes that the last header announced and that have not been read;
+    /// `None`: a header comes next.
     fn bytes(self, filled: usize, payload: Option<usize>) -> usize {
         match payload {
             _ if self.patience == 0 => usize::MAX,
@@ -249,9 +250,9 @@ impl Driver {
         Ok(reading.position)
     }
 
-    /// Processes frames and payload up to and including the next control frame, whose events the
-    /// caller has to handle first. Returns whether there was a control frame. The caller passes on
-    /// the remaining run.
+    /// Processes frames and payload up to and including the next control frame. Returns whether
+    /// there was a control frame: then the caller handles its events before the next call. The
+    /// caller also passes on the remaining run.
     fn parse(
         &self,
         session: &mut dyn Session,

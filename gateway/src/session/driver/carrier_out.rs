@@ -41,7 +41,8 @@ enum Chunk {
     Kept {
         batch: Rc<Batch>,
         range: Range<usize>,
-        /// The batch's permit, until the bytes are written.
+        /// The permit of the batch's buffer ([`Permit`]), which is released once the bytes are
+        /// written.
         _permit: Option<Permit>,
     },
     /// Payload in a pipe; its header precedes it.
@@ -300,7 +301,8 @@ impl Driver {
             Some(Ready::Pipe(mut pipe, twin)) => {
                 io.note_transmitted(None, length);
                 queue.push_control(header);
-                // The pipe was filled for a carrier that can splice.
+                // The pipe was filled for a carrier that can splice. This carrier may be another
+                // carrier that cannot.
                 queue.push(match carrier.plain() {
                     Some(_) => Chunk::Pipe(pipe),
                     None => Chunk::Control(pipe.read_all(0)?),

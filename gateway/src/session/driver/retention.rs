@@ -10,7 +10,8 @@ use crate::base::telemetry::Telemetry;
 use crate::stream::batch::Batch;
 use crate::stream::pipe::Pipe;
 
-/// A retained batch, which exists in addition to its copy on the way to the kernel.
+/// A retained batch. The queue of a carrier refers to the same payload until the payload is
+/// written.
 pub(super) enum Retained {
     Batch(Rc<Batch>),
     /// One packet of payload.

@@ -49,7 +49,7 @@ pub(super) struct StreamIo {
     refused: Cell<Option<Refused>>,
     /// How the client is told the outcome of the open.
     answer: Cell<Answer>,
-    /// Data about the client, for another open.
+    /// Data about the client, which another session needs if the open is returned.
     source: Option<Source>,
     life: Life,
     pub(super) account: Account,

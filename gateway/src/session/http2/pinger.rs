@@ -20,7 +20,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Minimum received payload for which a PING is sent.
 const WORTH_BYTES: u64 = 128 << 10;
-/// Minimum time between two PINGs, for peers that limit their rate.
+/// Minimum time between two PINGs, since some peers limit the rate of PINGs.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// An answer of the peer.

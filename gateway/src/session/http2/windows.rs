@@ -5,10 +5,10 @@
 //! gRPC (grpc.io, "gRPC-Go performance improvements"). The window grows up to half of the memory
 //! that other streams do not hold. So any number of stalled streams leaves memory for the others.
 //!
-//! Bytes in flight that exceed the capacity of the path queue in front of small streams. A round
-//! trip through that queue takes longer and would justify a still larger window. So the busy
-//! streams together get twice the capacity of the path in its shortest round trip plus [`QUEUE`].
-//! The busy streams share these bytes equally, as in the native protocol
+//! If the bytes in flight exceed the capacity of the path, the excess waits in a queue, and small
+//! streams wait behind it. A round trip through that queue takes longer and would justify a still
+//! larger window. So the busy streams together get twice the capacity of the path in its shortest
+//! round trip plus [`QUEUE`]. The busy streams share these bytes equally, as in the native protocol
 //! (`gateway/proto/src/session/share.rs`).
 
 use std::time::Duration;

@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn fields_are_bounded_together() {
-        // Each field takes one byte of the section, but its size is more than 18 bytes.
+        // Each field (`:path: /`) takes one byte of the section, but counts as 6 bytes plus
+        // [`FIELD_OVERHEAD`].
         let mut section = vec![0, 0];
         section.resize(2 + 1000, 0xc1);
         assert_eq!(decode(&section), Err(Unreadable::TooLarge));

@@ -143,7 +143,7 @@ impl Joining {
 /// of packets are longer, and turns of streams have the minimum length.
 struct Sharing<'a> {
     traffic: &'a Traffic,
-    /// Number of bytes in a turn of packets before streams get theirs.
+    /// Number of bytes of packets after which the turn of packets ends.
     turn: u64,
     /// Whether streams used their last turn.
     is_used: bool,
@@ -171,7 +171,7 @@ impl<'a> Sharing<'a> {
         self.since = Instant::now();
     }
 
-    /// Counts bytes of packets that the library received.
+    /// Counts bytes of packets that the library took to send.
     fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
         self.total += bytes;

@@ -40,12 +40,12 @@ pub(super) struct Profile {
     pub(super) streams: usize,
     /// Maximum number of bytes that an application sends.
     pub(super) plan_bytes_max: usize,
-    /// Time after which the world injects no faults and no pauses.
+    /// Time from the start of the run after which the world injects no faults and no pauses.
     pub(super) fair_after: Duration,
     pub(super) budgets: [u64; 2],
     pub(super) frame_max: [u32; 2],
     pub(super) retain: [u64; 2],
-    /// How often carriers are cut.
+    /// Number of cuts of carriers in the run.
     pub(super) cuts: usize,
     /// Whether applications reset their connections.
     pub(super) aborts: bool,

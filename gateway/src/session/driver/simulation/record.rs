@@ -99,8 +99,9 @@ pub(super) struct Record {
     pub(super) early: usize,
     pub(super) opens_after: Duration,
     pub(super) open: Open,
-    /// The number of all dials of the exit; the next field counts the dials in progress.
+    /// Number of dials of the stream's target so far.
     pub(super) dials: usize,
+    /// Number of these dials that are in progress.
     pub(super) dialling: usize,
     pub(super) dial_takes: Duration,
     /// Whether the target refuses.

@@ -124,8 +124,8 @@ impl Frames {
         Ok(self.place())
     }
 
-    /// Total length of the header or control frame that has begun. A complete header or frame is
-    /// dropped.
+    /// Total number of bytes of the header or control frame that has begun, as far as it is known.
+    /// If it is complete, drops it and returns 0.
     fn needed(&mut self) -> std::result::Result<usize, String> {
         let payload = if self.native {
             match native::codec::decode(&self.begun).map_err(|error| error.to_string())? {
@@ -356,7 +356,8 @@ impl Pipe {
             rest -= bytes.len();
         }
         self.flying.retain(|(_, bytes)| !bytes.is_empty());
-        // Bytes stay read even if their piece is now shorter.
+        // The reader may have read all bytes of the first piece that are left. This piece then has
+        // to go, since it is never read to its end.
         if self
             .flying
             .front()

@@ -44,11 +44,12 @@ const TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(50);
 /// The longest tick if the kernel has timers, which use another clock.
 const IDLE_TICK_KERNEL: Duration = Duration::from_millis(5);
-/// Real time for the kernel during such a tick.
+/// Pause in real time during such a tick, so that the kernel's timers can expire.
 const KERNEL_PAUSE: Duration = Duration::from_micros(300);
 /// Time within which everything must end after the faults; it exceeds every timeout of a session.
 const END_MAX: Duration = Duration::from_secs(90);
-/// Time within which nothing may remain after the last stream.
+/// Time after the end of the last stream within which the sessions must release everything that
+/// they held for streams.
 const REST_MAX: Duration = Duration::from_secs(10);
 /// Number of events after which the world injects no more faults.
 const ACTIVITY_MAX: usize = 1000;
@@ -665,7 +666,8 @@ impl World {
     }
 }
 
-/// Offsets of local connections among the numbers of [`Whose::Stream`].
+/// Added to the label of a stream, gives the number ([`Whose::Stream`]) for the choices about its
+/// client's connection (`NEAR`) or its target's connection (`FAR`).
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 

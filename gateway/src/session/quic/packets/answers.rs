@@ -1,7 +1,8 @@
 //! Whether the peer answers packets.
 //!
 //! A peer whose process was killed sends nothing, not even a close. The connection ends only after
-//! the idle timeout, so other sessions of the same peer are preferred before.
+//! the idle timeout. Until then, packets should take another session of the same peer, if there is
+//! one.
 
 use std::cell::Cell;
 use std::time::Duration;
