@@ -291,7 +291,7 @@ impl Driver {
         bytes.max().unwrap_or(SMALL_BYTES)
     }
 
-    /// Takes one of `pipes`, if it has at least `count`; `None`: the caller has to copy the
+    /// Takes one of `pipes`, if at least `count` pipes are free. `None`: the caller has to copy the
     /// payload.
     fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
         let pipe = if pipes.has(count) { pipes.take() } else { None };

@@ -64,7 +64,8 @@ pub(crate) struct Greeting {
 /// Reads the hello.
 ///
 /// # Errors
-/// The carrier ended, or sent no hello in time and was refused.
+/// The carrier ended, or sent no hello in time. With the native protocol, the peer is told about
+/// the timeout.
 pub(crate) async fn read(
     carrier: &dyn Transport,
     protocol: Protocol,

@@ -58,8 +58,8 @@ pub(crate) const GOES_AWAY: [u8; 26] = [
 /// Maximum length of a frame that this side accepts. The value is large, so that a peer may send in
 /// one frame all bytes that it has read at once.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Payload of one stream that waits in the library: two batches, so that one batch is read while
-/// the other is sent.
+/// Maximum payload of one stream that waits in the library, in bytes: two batches, so that the
+/// stream can read one batch while the library sends the other.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 /// Maximum size of the header fields of one request or answer.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
@@ -114,7 +114,7 @@ impl Http2 {
     /// Creates a link. `side` tells whether this side dialled or accepted the connection.
     ///
     /// # Errors
-    /// The system call fails.
+    /// `below` is not a byte stream, or a system call fails.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
         let Under::Bytes(transport) = below.under else {
             let text = "HTTP/2 requires a byte stream as its transport";

@@ -86,7 +86,7 @@ pub(crate) enum NoCarrier {
     Io(#[from] std::io::Error),
 }
 
-/// The number of carriers of a session.
+/// The current and the requested number of a session's carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolState {
     /// Number of carriers that are up and remain in the session.
@@ -95,7 +95,7 @@ pub(crate) struct PoolState {
     pub(crate) outdated: usize,
     /// Number of carriers that this side could use for the bytes that it sends.
     pub(super) sends: usize,
-    /// Number of carriers that the peer could use, as it reports.
+    /// Number of carriers that the peer could use for the bytes that it sends, as it reports.
     pub(super) peer_sends: usize,
 }
 
@@ -268,8 +268,8 @@ pub(crate) trait CarrierPool {
         self.add(carrier, Vec::new(), None)
     }
 
-    /// Starts to retire one carrier in order: a carrier marked for replacement, otherwise the
-    /// newest. Returns whether a carrier could be retired.
+    /// Starts the orderly retirement of one carrier: of a carrier marked for replacement, otherwise
+    /// of the newest carrier. Returns whether a carrier could be retired.
     fn retire_one(&self) -> bool;
 
     /// Figures of the carriers that are up.

@@ -189,8 +189,8 @@ impl PacketQueue {
         self.wake.notify_one();
     }
 
-    /// Waits for a new packet, for one carrier at a time. A caller may drop the future and call
-    /// again.
+    /// Waits until a packet is queued. Only the carrier that has the right to take packets may
+    /// wait. A caller may drop the future and call again.
     pub(super) async fn pushed(&self) {
         self.wake.notified().await;
     }

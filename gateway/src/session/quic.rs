@@ -166,7 +166,8 @@ impl Quic {
 }
 
 impl Quic {
-    /// The next message of the control stream, if there is one.
+    /// The next message to send on the control stream, if there is one. `has_left` records whether
+    /// the GOAWAY was already returned.
     fn next_message(&self, has_left: &mut bool) -> Option<Message> {
         if let Some(word) = self.listens.borrow_mut().take() {
             return Some(Message::Listen(word));

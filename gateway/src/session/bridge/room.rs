@@ -137,7 +137,8 @@ impl<L: Link> Bridge<L> {
         self.turns(target).try_lock().is_err()
     }
 
-    /// Waits until a link has room. Only the first open in the queue tries to begin.
+    /// Waits until a link has room, then opens the stream. Opens wait in a queue, and only the
+    /// first open in the queue tries to begin.
     ///
     /// # Errors
     /// The session takes no further streams.

@@ -242,7 +242,8 @@ impl Driver {
         while goes_on && carrier.is_running() {
             goes_on = self.try_update(|session| {
                 let parsed = self.parse(session, &mut reading);
-                // The payload that precedes the end of the stream must be delivered first.
+                // The control frame may end a stream. The payload that precedes it must be
+                // delivered before the event of the end is handled.
                 self.pass_on(session, &mut reading);
                 parsed
             })?;

@@ -157,7 +157,7 @@ impl Queue {
         (count, total)
     }
 
-    /// Removes `length` written bytes of memory.
+    /// Removes the oldest `length` bytes, which are written and were in memory, not in a pipe.
     fn advance(&mut self, length: usize) {
         self.bytes -= length;
         self.written += length;

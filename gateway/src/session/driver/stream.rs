@@ -140,8 +140,8 @@ impl StreamIo {
         });
     }
 
-    /// Returns the connection, since no peer took the open. If bytes of the connection are lost,
-    /// refuses the open instead.
+    /// Returns the connection, since no peer took the open. If some bytes of the client were sent
+    /// and not retained, refuses the open instead.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
             let text = "the exit shuts down, and this gateway did not retain the bytes that it sent to the exit";

@@ -25,7 +25,8 @@ struct Application {
     label: usize,
     side: usize,
     socket: Box<dyn LocalEnd>,
-    /// Number of bytes sent and read after which the application resets its connection.
+    /// Total number of bytes sent and read after which the application resets its connection;
+    /// `None`: it does not reset the connection.
     aborts: Option<u64>,
     abort: Notify,
 }

@@ -56,7 +56,8 @@ pub(super) enum End {
 pub(super) struct Half {
     /// Number of bytes that the application sends.
     pub(super) plan: u64,
-    /// Number of bytes sent and read after which the application resets its connection.
+    /// Total number of bytes sent and read after which the application resets its connection;
+    /// `None`: it does not reset the connection.
     pub(super) aborts: Option<u64>,
     pub(super) sent: u64,
     /// Whether the application has ended its half.
@@ -351,7 +352,7 @@ impl Record {
     }
 }
 
-/// The address at which the target of `label` is reported.
+/// The address that the exit reports for the target of stream `label`.
 pub(super) fn address(label: usize) -> String {
     format!("127.0.0.1:{}", label + 1)
 }

@@ -131,7 +131,7 @@ struct World {
     carriers: Cell<u64>,
     /// The sides on which a session runs.
     runs: [Cell<bool>; 2],
-    /// Why streams may end uncleanly that were open when this excuse was set.
+    /// Why the streams that were open when this field was set may end uncleanly.
     excuse: Cell<Option<&'static str>>,
     /// Whether the session may continue after a cut of its carrier.
     may_go_on: Cell<bool>,
@@ -502,8 +502,9 @@ impl World {
                     }
                     world.elsewhere(&record, connection);
                 }
-                // Only sessions that resume retain sent bytes, and JMUX cannot announce its
-                // shutdown.
+                // An exit that goes away may cause a refusal if the session does not resume. Such a
+                // session does not retain the sent bytes that another exit would need, and JMUX
+                // cannot announce its shutdown.
                 OpenEnd::Refused(_) if world.goes_away.get() && !stage.profile.resume => {
                     record.borrow_mut().excuse("the exit goes away");
                 }
