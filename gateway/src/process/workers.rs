@@ -24,12 +24,13 @@ const EVENT_INTERVAL: u32 = 8;
 /// keeps the worker's own tasks busy.
 const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 
-/// Number of workers. The default is one per core. A JMUX entry has one worker, since each worker
-/// has its own carrier and a jetsocat accepts a single carrier. A gateway also has one worker if
-/// its carrier is standard input and output, or a command, which may request a password.
+/// Number of workers. The default is one per core, or one per queue of the network interface if the
+/// gateway has one. A JMUX entry has one worker, since each worker has its own carrier and a
+/// jetsocat accepts a single carrier. A gateway also has one worker if its carrier is standard
+/// input and output, or a command, which may request a password.
 pub(super) fn count(config: &Config) -> usize {
-    // If the network interface has several queues, each queue has its own event loop. The loop
-    // keeps the packets of each flow of its queue in order.
+    // Each queue of the network interface has its own event loop, so that the packets of each flow
+    // stay in order.
     let configured = config
         .workers
         .or(config.network.as_ref().map(|network| network.queues));

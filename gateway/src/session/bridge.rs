@@ -236,7 +236,7 @@ impl<L: Link> Bridge<L> {
     }
 
     /// Waits until no stream is open and the kernel holds all bytes to send, or until the session
-    /// takes no further stream.
+    /// has ended.
     async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();

@@ -219,7 +219,8 @@ impl Driver {
         self.session.view().stream_count()
     }
 
-    /// Waits until no stream is open and the kernel holds all bytes to send.
+    /// Waits until no stream is open and the kernel holds all bytes to send, or until the session
+    /// has ended.
     pub(crate) async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();

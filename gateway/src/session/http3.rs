@@ -251,7 +251,8 @@ impl Link for Http3 {
         })
     }
 
-    /// Returns no limit, since QUIC's library applies the peer's limit.
+    /// Returns this gateway's own limit of streams. QUIC's library applies the peer's limit, but
+    /// does not report it.
     fn streams_max(&self) -> usize {
         self.streams_max
     }

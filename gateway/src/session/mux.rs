@@ -167,7 +167,8 @@ pub(crate) trait Mux {
     /// Number of streams that are open or being opened.
     fn stream_count(&self) -> usize;
 
-    /// Waits until no stream is open and the kernel holds all bytes to send.
+    /// Waits until no stream is open and the kernel holds all bytes to send, or until the mux has
+    /// ended.
     fn idle(&self) -> Local<'_, ()>;
 
     /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and

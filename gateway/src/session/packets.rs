@@ -55,7 +55,8 @@ pub(crate) struct PacketQueue {
     wake: Notify,
     /// Held by the carrier that has the right to take packets (`Self::turn`).
     turn: Mutex<()>,
-    /// Bytes of packets sent minus bytes of streams sent, while both had something to send.
+    /// Bytes of packets sent minus bytes of streams sent, since no packet last waited; from
+    /// -[`LEAD_MAX`] to [`LEAD_MAX`].
     lead: Cell<i64>,
     /// Receive memory of the session, bytes.
     receive: u64,

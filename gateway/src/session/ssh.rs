@@ -246,7 +246,7 @@ impl Link for Ssh {
         self.traffic.connection.shared().held() as u64
     }
 
-    /// Does nothing, since SSH has no such message.
+    /// Does nothing, since SSH has no message that announces a shutdown.
     fn go_away(&self) {}
 
     fn shut_down(&self) {

@@ -25,14 +25,14 @@ pub(crate) const LARGE_BYTES: usize = 256 << 10;
 pub(crate) const SMALL_MAX: usize = 64;
 /// Number of large buffers for the sources of a session, per carrier: 2 MiB.
 pub(crate) const LARGE_MAX: usize = 8;
-/// Number of further buffers of a session for streams with a rate limit: 1.25 MiB. These buffers
-/// are separate, because a stream with a rate limit holds the turn among all sessions while it
-/// takes a buffer. While it holds the turn, the stream must not wait for the buffer of another
-/// stream.
+/// Numbers of further small and large buffers of a session, for streams with a rate limit: together
+/// 1.25 MiB. These buffers are separate, because a stream with a rate limit holds the turn among
+/// all sessions while it takes a buffer. While it holds the turn, the stream must not wait for the
+/// buffer of another stream.
 const PACED_SMALL_MAX: usize = 16;
 const PACED_LARGE_MAX: usize = 4;
-/// A kept buffer is cut if the used part is smaller than the buffer's size divided by this number.
-/// For a larger part, copying costs more than it saves.
+/// If the used part of a kept buffer is smaller than the buffer's size divided by this number, the
+/// part is copied to a buffer of its own size. For a larger part, copying costs more than it saves.
 pub(crate) const FITTED_SHARE: usize = 4;
 /// Number of small idle buffers that a worker keeps: 1 MiB.
 const SMALL_IDLE_MAX: usize = 64;
@@ -214,13 +214,15 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes the permit out. From now on, something other than the share bounds the buffer.
+    /// Takes the permit out, so that the caller can release the permit before the buffer. The
+    /// caller then has to bound the buffer in another way.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }
 
     /// Prepares the buffer to be kept. If the first `used` bytes are less than one part in `share`
-    /// of the buffer, the function cuts the buffer after these bytes. The buffer keeps its permit.
+    /// of the buffer, the function copies these bytes to a buffer of their size. The buffer keeps
+    /// its permit.
     pub(crate) fn fitted(mut self, used: usize, share: usize) -> Self {
         if used >= self.bytes.len() / share {
             return self;

@@ -1,9 +1,9 @@
-//! IP packets between the device and a carrier. Each packet has one buffer, with room for a frame's
-//! header in front.
+//! IP packets between the network interface and a carrier. Each packet has one buffer, with room
+//! for a frame's header in front.
 //!
 //! A long packet keeps the buffer into which it was read. A shorter packet is copied to a smaller
 //! buffer, so that waiting packets take at most [`FITTED_SHARE`] times their bytes. The queues
-//! bound the number of packets.
+//! bound the memory of waiting packets.
 
 use std::cell::RefCell;
 use std::io::Result;
@@ -67,8 +67,8 @@ impl PacketPool {
     }
 }
 
-/// The unit that a device and a session exchange: a virtio-net header, and one IP packet or
-/// super-packet.
+/// The unit that the network interface and a session exchange: a virtio-net header, and one IP
+/// packet or super-packet.
 #[derive(Debug)]
 pub(crate) struct Packet {
     /// Room for a frame's header, followed by the bytes up to `end`.

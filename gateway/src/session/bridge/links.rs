@@ -346,7 +346,7 @@ impl<L: Link> Bridge<L> {
         carrying.next()
     }
 
-    /// Whether the peer answers packets on a link that carries packets.
+    /// Whether the peer answers packets on at least one link that carries packets.
     pub(super) fn answers_packets(&self) -> bool {
         let links = self.links.borrow();
         let mut carrying = links

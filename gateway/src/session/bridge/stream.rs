@@ -1,5 +1,5 @@
-//! One stream: a local end that is joined to a link's stream, with one task for each direction
-//! ([`source`], [`sink`]).
+//! One stream: a local end that is joined to a link's stream. One task runs both directions
+//! ([`source`] and [`sink`]).
 //!
 //! A cut stream delivers the received bytes and then resets its local end, so that no application
 //! mistakes the cut for an end of file.

@@ -3,8 +3,8 @@
 //! The loop runs after the tasks that make frames ready, and stops when no frame is ready. So the
 //! loop flushes without a timer. Other frames cannot overtake a queued frame. So the loop takes
 //! frames from the session only while the kernel has room, and within the bounds of
-//! [`crate::session::backlog`]. The queue retains a batch that the session may have to retransmit,
-//! until the session releases the batch.
+//! [`crate::session::backlog`]. If the session may have to retransmit a batch, [`super::retention`]
+//! keeps the batch until the session releases it.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};

@@ -62,7 +62,7 @@ pub(super) struct StreamIo {
     sink_wake: Notify,
 }
 
-/// A batch that waits for a turn on a carrier.
+/// A batch that waits until a carrier takes it.
 pub(super) enum Ready {
     /// In memory, with room for its headers.
     Buffer(Batch),
@@ -241,8 +241,8 @@ impl StreamIo {
         });
     }
 
-    /// Cuts the stream from this side since no more bytes can be delivered, and reports the cut to
-    /// the peer. `error` is the failure of the local socket, if any.
+    /// Cuts the stream from this side, drops the received bytes that the socket has not taken, and
+    /// reports the cut to the peer. `error` is the failure of the local socket, if any.
     pub(super) fn abandon(&self, driver: &Rc<Driver>, reason: Reason, error: Option<ErrorKind>) {
         self.end(Cut {
             error,
@@ -452,8 +452,8 @@ fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
     End::Cut
 }
 
-/// Waits until the other end of the local socket has received the written bytes, if they have to be
-/// delivered. The reset that follows discards the send buffer.
+/// If the cut permits delivery, waits until the other end of the local socket has received the
+/// written bytes. Otherwise the reset that follows would discard the send buffer.
 async fn delivered(io: &StreamIo) {
     if io.delivers() {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;

@@ -135,7 +135,8 @@ impl<F: Framing> Sending<F> {
     /// credit.
     pub(crate) fn say_soon(&mut self, message: Vec<u8>) {
         self.set_rest(message.into());
-        // Without credit, or on a cut stream, the next send or wait reports the failure.
+        // Without credit, the message waits in the rest. If the stream was cut, the next send or
+        // wait reports the failure.
         let _ = self.poll_rest(&mut Context::from_waker(Waker::noop()));
     }
 

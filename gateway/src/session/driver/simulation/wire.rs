@@ -356,8 +356,7 @@ impl Pipe {
             rest -= bytes.len();
         }
         self.flying.retain(|(_, bytes)| !bytes.is_empty());
-        // The reader may have read all bytes of the first piece that are left. This piece then has
-        // to go, since it is never read to its end.
+        // The reader has already read all bytes that are left of the first piece.
         if self
             .flying
             .front()
