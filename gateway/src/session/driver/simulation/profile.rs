@@ -25,7 +25,8 @@ pub(super) struct Profile {
     pub(super) locals: Locals,
     /// Buffer size of a local Unix socket in bytes; `None`: the system's default.
     pub(super) local_bytes: Option<usize>,
-    /// One-way delay of a carrier; each carrier has its own delay.
+    /// One-way delay of carriers in memory. Each direction has this delay, or three times this
+    /// delay.
     pub(super) delay: Duration,
     /// Number of bytes that a carrier holds before its writer waits.
     pub(super) carrier_bytes: usize,
@@ -45,7 +46,7 @@ pub(super) struct Profile {
     pub(super) budgets: [u64; 2],
     pub(super) frame_max: [u32; 2],
     pub(super) retain: [u64; 2],
-    /// Number of cuts of carriers in the run.
+    /// Number of faults that cut one carrier or all carriers.
     pub(super) cuts: usize,
     /// Whether applications reset their connections.
     pub(super) aborts: bool,

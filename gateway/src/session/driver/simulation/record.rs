@@ -16,7 +16,7 @@ use crate::base::closing::Reason;
 use crate::ingress::listener::answer::Answer;
 use crate::session::mux::OpenEnd;
 
-/// The applications of a stream.
+/// The indexes of a stream's two applications.
 pub(super) const CLIENT: usize = 0;
 pub(super) const TARGET: usize = 1;
 

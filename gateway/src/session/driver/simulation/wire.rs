@@ -429,7 +429,7 @@ impl Transport for End {
     fn shut(&self) {
         self.out.borrow_mut().end(Behind::End);
         self.out.borrow_mut().break_writer();
-        // A writer that continues receives a reset.
+        // If the other end continues to write, its writes fail.
         self.into.borrow_mut().break_writer();
     }
 
@@ -491,8 +491,8 @@ impl Cable {
         }
     }
 
-    /// Cuts one direction. Only the reader of this direction detects the cut, and bytes that the
-    /// other end writes are discarded.
+    /// Cuts one direction. Its reader detects the cut. Its writer does not, and the written bytes
+    /// are discarded.
     pub(super) fn cut_half(&self, stage: &Stage, direction: usize) {
         stage.see(Seen::HalfCut);
         self.pipes[direction].borrow_mut().lose();

@@ -39,21 +39,24 @@ pub(super) const EXIT: usize = 1;
 const QUIET_ROUNDS: usize = 8;
 /// If the clock does not advance for this number of rounds, the run fails as a busy loop.
 const ROUNDS_MAX: usize = 200_000;
-/// The tick while there is activity, and the longest tick without activity.
+/// The tick while there is activity. Without activity, the tick doubles up to [`World::idle_tick`].
 const TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(50);
-/// The longest tick if the kernel has timers, which use another clock.
+/// The longest tick if carriers are TCP sockets. The kernel's timers of such sockets use the real
+/// clock.
 const IDLE_TICK_KERNEL: Duration = Duration::from_millis(5);
-/// Pause in real time during such a tick, so that the kernel's timers can expire.
+/// Pause in real time before each longest tick of a run that uses kernel timers, so that these
+/// timers can expire.
 const KERNEL_PAUSE: Duration = Duration::from_micros(300);
 /// Time within which everything must end after the faults; it exceeds every timeout of a session.
 const END_MAX: Duration = Duration::from_secs(90);
 /// Time after the end of the last stream within which the sessions must release everything that
 /// they held for streams.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// Number of events after which the world injects no more faults.
+/// Maximum number of events for which a fault waits, without [`HELLO_ACTIVITY`].
 const ACTIVITY_MAX: usize = 1000;
-/// Number of events of a session's hello and of its first streams.
+/// Number of events of a session's hello and of its first streams. Most faults wait for this number
+/// of further events.
 const HELLO_ACTIVITY: u64 = 40;
 /// Pause before a retry of an open that found no room.
 const OPEN_AGAIN: Duration = Duration::from_millis(5);
@@ -136,7 +139,7 @@ struct World {
     /// Whether the session may continue after a cut of its carrier.
     may_go_on: Cell<bool>,
     goes_away: Cell<bool>,
-    /// The faults, each with the number of events at which it is injected.
+    /// The faults that wait for a number of events, with this number. Other faults wait for a time.
     plan: RefCell<Vec<(u64, Mischief)>>,
     /// Whether the world injects no more faults.
     stopped: Cell<bool>,
@@ -265,7 +268,8 @@ impl World {
         }
     }
 
-    /// Advances the clock until `is_over` returns true, at the latest until the time `until`.
+    /// Advances the clock until `is_over` returns true. Fails if this has not happened at the time
+    /// `until`.
     async fn until(
         &self,
         until: Duration,
