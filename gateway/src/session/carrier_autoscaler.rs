@@ -84,7 +84,7 @@ struct Trial {
     lasted: Duration,
     /// Rate in the second half of the trial.
     late: Meter,
-    /// Rate during the current interval of [`HELD_MIN`].
+    /// Rate during the current interval, which is at least [`HELD_MIN`] long.
     second: Meter,
 }
 
@@ -123,8 +123,8 @@ pub(crate) struct CarrierAutoscaler {
     trial: Option<Trial>,
     /// Mean bytes per second of one bulk carrier while the network holds up all bulk carriers.
     each: f64,
-    /// A trial with more than this number of carriers failed. The second value is the earliest time
-    /// of the next trial.
+    /// After a failed trial: the number of carriers without the carrier on trial, and the earliest
+    /// time of the next trial with more carriers.
     ceiling: Option<(usize, Instant)>,
     pause: Duration,
     /// When the session last needed all carriers.

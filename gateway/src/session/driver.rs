@@ -1,12 +1,13 @@
 //! The driver: moves bytes between a session's carriers, its state machine and the local sockets.
 //!
 //! Single-threaded: every part of a session runs on its worker's `LocalRuntime`, shares [`Driver`]
-//! by `Rc`, and borrows its cells only between awaits. A session has four loops: its deadlines,
-//! [`idle`] streams, [`autoscale`] (which samples its carriers) and [`liveness`]. Each [`carrier`]
-//! has one task with two loops ([`carrier_in`] and [`carrier_out`]). Each dial of a target has one
-//! task ([`incoming`]), and each [`stream`] has one task. A carrier's reader never waits for a
-//! writer, so full duplex cannot deadlock. Bytes that a stalled local socket does not take remain
-//! in the stream's inbox, which the stream's credit bounds.
+//! by `Rc`, and borrows its cells only between awaits. A session has four loops, which handle its
+//! deadlines ([`deadlines`]), end idle streams ([`idle`]), sample its carriers ([`autoscale`]) and
+//! probe its carriers ([`liveness`]). Each [`carrier`] has one task with two loops ([`carrier_in`]
+//! and [`carrier_out`]). Each dial of a target has one task ([`incoming`]), and each [`stream`] has
+//! one task. A carrier's reader never waits for a writer, so full duplex cannot deadlock. Bytes
+//! that a stalled local socket does not take remain in the stream's inbox, which the stream's
+//! credit bounds.
 //!
 //! Payload passes through no channel: the tasks share cells and wake each other by `Notify`. If the
 //! forward of a stream has a rate limit, the stream waits for a turn. Turns use a timer, and a lock

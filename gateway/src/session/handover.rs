@@ -133,7 +133,8 @@ impl Handover {
         })
     }
 
-    /// Returns a place for a peer whose identity is not known yet.
+    /// Returns a permit for a peer that comes through a rendezvous and has not proved its identity
+    /// yet.
     ///
     /// # Errors
     /// [`TooMany`].

@@ -84,7 +84,8 @@ pub(crate) struct Http2 {
     requests: RefCell<Option<SendRequest<Payload>>>,
     traffic: Rc<Traffic>,
     listeners: Rc<Listeners>,
-    /// Number of connections that the listeners may open at once.
+    /// Maximum number of concurrent streams that this side opens for its listeners; 0 on the side
+    /// that dialled.
     accepts_max: usize,
     windows: RefCell<Windows>,
     /// The shortest round trip time of a PING.

@@ -8,7 +8,7 @@
 //!
 //! Memory: the windows limit a peer's unread bytes to `memory.receive` in total. Fields are limited
 //! to [`FIELD_BYTES_MAX`] per message and to [`frame::READING_MAX`] in total; see docs/limits.md.
-//! CPU time: frames without payload are counted ([`quic_streams::Overhead`]).
+//! CPU time: [`quic_streams::Overhead`] limits frames without payload.
 
 mod ask;
 mod code;

@@ -3,8 +3,8 @@
 //!
 //! Packets wait in fair queues ([`FqCodel`], RFC 8290) with at most [`queue_bytes_max`] bytes in
 //! total, and share a carrier with streams. While both packets and streams have bytes to send, each
-//! gets half of the sent bytes. This module divides the bytes for the driver, and `quic/packets.rs`
-//! for QUIC.
+//! gets half of the sent bytes. This module divides the bytes for sessions of the driver. For QUIC,
+//! `quic/packets.rs` divides them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -34,8 +34,8 @@ const RECEIVE_PART: u64 = 4;
 /// Maximum recorded lead, in bytes, of packets over streams or of streams over packets.
 const LEAD_MAX: i64 = 256 << 10;
 
-/// Memory for the waiting packets of one of `sessions`, which has `receive` bytes of receive
-/// memory.
+/// Memory for the waiting packets of one session, in bytes. There are `sessions` sessions, and this
+/// session has `receive` bytes of receive memory.
 fn queue_bytes_max(sessions: u32, receive: u64) -> usize {
     let part = usize::try_from(receive / RECEIVE_PART).unwrap_or(usize::MAX);
     let share = QUEUES_BYTES_MAX / sessions.max(1) as usize;

@@ -28,7 +28,7 @@ use room::Room;
 pub(crate) use sending::Sending;
 use taken_back::TakenBack;
 
-/// Time for the library's task to send the last packet.
+/// How long this side waits after a close, so that the library's task can send the last packet.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
 /// How a protocol encodes a stream's bytes and codes. Each stream has a value of this type, which

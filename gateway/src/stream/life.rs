@@ -36,8 +36,8 @@ enum Phase {
     Opening,
     /// Both sides have accepted the stream.
     Open,
-    /// No peer took the open, so the client's connection goes to the callback of its open, for
-    /// another session.
+    /// No peer took the open, so the client's connection goes to the callback of the open. Another
+    /// session may take the connection.
     Returned,
     /// The stream was cut: both of its halves ended early. `opened`: whether both sides have
     /// accepted the stream.

@@ -17,7 +17,7 @@ use super::buffers::FITTED_SHARE;
 const _: () = assert!(DATAGRAM_BYTES_MAX == VIRTIO_HEADER_BYTES + PACKET_BYTES_MAX);
 /// Size of a buffer that fits any packet, in bytes.
 const BUFFER_BYTES: usize = HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX;
-/// Number of idle buffers that a worker keeps: 4 MiB.
+/// Maximum number of idle buffers that a worker keeps. Together they have 4 MiB.
 const IDLE_MAX: usize = 64;
 
 /// The idle buffers of one worker.

@@ -84,7 +84,8 @@ impl<L: Link> Member<L> {
         self.distrusted_wake.notify_one();
     }
 
-    /// Records that the peer has opened a stream or a listener.
+    /// Records that the peer has opened a stream or a listener, so the link is not silent
+    /// ([`Place::heard`]).
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
             place.heard();

@@ -101,7 +101,7 @@ pub(crate) fn nowhere() -> Dialler {
     Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) })
 }
 
-/// A dialler that reaches every target at `address`.
+/// A dialler that reaches the targets of host `web` at `address`, and refuses all other targets.
 pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
     Box::new(move |target, _, _| -> Dial {
         Box::pin(async move {

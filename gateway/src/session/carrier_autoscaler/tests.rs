@@ -11,8 +11,9 @@ struct Model {
     autoscaler: CarrierAutoscaler,
     now: Instant,
     rtt: Duration,
-    /// Bytes per second that one carrier's window permits, and the capacity of the path.
+    /// Bytes per second that one carrier's window permits.
     window: f64,
+    /// Capacity of the path, in bytes per second.
     path: f64,
     /// Bytes per second that a worker can move if the network does not limit it.
     cpu: f64,
@@ -212,7 +213,8 @@ fn a_load_that_comes_and_goes_makes_few_changes() {
         model.run(MINUTE, ALL);
         model.run(2 * MINUTE, 0.0);
     }
-    // The number rises and falls twice; then the quiet time is longer than the pauses.
+    // The number rises and falls twice. After that, the quiet time is longer than the pauses of the
+    // load, so the number no longer falls.
     assert!(model.changes <= 50, "{}", model.changes);
     assert_eq!(model.up, 8);
 }

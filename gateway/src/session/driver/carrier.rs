@@ -167,7 +167,8 @@ impl Carrier {
         }
     }
 
-    /// Records that the peer has opened a stream or a listener.
+    /// Records that the peer has opened a stream or a listener, so the carrier is not silent
+    /// ([`Place::heard`]).
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
             place.heard();

@@ -20,9 +20,9 @@ use crate::io::duplex;
 use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
 use crate::stream::pipe::SPLICE_BYTES_MIN;
 
-/// The read buffer has room for a control frame after another control frame.
+/// The read buffer has room for two control frames.
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
-/// The read buffer has room for a packet after another packet.
+/// The read buffer has room for two packets with their headers.
 const _: () = assert!(LARGE_BYTES >= 2 * (HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX));
 /// Maximum number of payload frames of one stream in one write. A full buffer of the smallest bulk
 /// packets has fewer.

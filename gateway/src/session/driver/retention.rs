@@ -23,7 +23,7 @@ pub(super) enum Retained {
 #[derive(Default)]
 pub(super) struct Retention {
     by_token: RefCell<BTreeMap<u64, Retained>>,
-    /// Number of bytes that the telemetry counts.
+    /// Number of retained bytes of this session that the telemetry includes now.
     counted: Cell<u64>,
     named: Cell<u64>,
 }

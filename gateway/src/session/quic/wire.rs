@@ -62,7 +62,8 @@ pub(super) enum Message {
     Refused(Refusal),
     /// On a control stream: a message about a listener.
     Listen(ListenWord),
-    /// On the exit's control stream: the addresses and DNS servers of the entry.
+    /// On the exit's control stream: the addresses and DNS servers that the exit assigns to the
+    /// entry.
     Assign(Assignment),
     /// A message kind of a later version.
     Unknown,

@@ -36,7 +36,7 @@ pub(super) struct Profile {
     pub(super) agains: bool,
     /// Whether streams outlive their carrier.
     pub(super) resume: bool,
-    /// Concurrent carriers that the entry dials.
+    /// Number of carriers that the entry keeps up.
     pub(super) carriers: usize,
     pub(super) streams: usize,
     /// Maximum number of bytes that an application sends.

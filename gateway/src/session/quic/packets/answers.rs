@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::session::quic_streams::Traffic;
 
-/// A peer that sends nothing for this long after a packet, and for [`ROUND_TRIPS_MAX`] round trips,
-/// does not answer.
+/// A peer does not answer if it sends nothing after a packet, for both this time and
+/// [`ROUND_TRIPS_MAX`] round trips.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 /// See [`ANSWER_MAX`]. The library sends a probe after about three round trips (RFC 9002, section
 /// 6.2), so two probes may be lost.
