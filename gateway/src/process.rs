@@ -228,7 +228,7 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
 }
 
 /// Raises the soft limit of open files to the hard limit, since each connection needs an open file.
-/// The low soft limit exists for programs that use select(2), and muxgate does not use it.
+/// The soft limit is low for programs that use select(2). muxgate does not use select(2).
 fn raise_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {

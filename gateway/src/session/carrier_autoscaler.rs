@@ -84,7 +84,7 @@ struct Trial {
     lasted: Duration,
     /// Rate in the second half of the trial.
     late: Meter,
-    /// Rate during the current interval, which is at least [`HELD_MIN`] long.
+    /// Rate during the current interval. An interval ends once it is [`HELD_MIN`] long.
     second: Meter,
 }
 

@@ -273,13 +273,13 @@ impl Driver {
         lost && self.ending.reason() != Some(Reason::Drained)
     }
 
-    /// Maximum number of bytes that one stream sends in one turn.
+    /// Maximum number of bytes that one stream sends before other streams may send.
     fn batch_max(&self) -> usize {
         self.most(|carrier| carrier.backlog.batch_max())
     }
 
-    /// Maximum number of bytes that one stream splices in one turn; 0 if no carrier permits
-    /// splicing.
+    /// Maximum number of bytes that one stream splices before other streams may send; 0 if no
+    /// carrier permits splicing.
     fn splice_max(&self) -> usize {
         self.most(|carrier| match carrier.plain() {
             Some(_) => carrier.backlog.splice_max(),

@@ -19,7 +19,7 @@ use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
 
-/// Maximum time for the hello.
+/// Maximum time until the hello is complete.
 pub(crate) const HELLO_MAX: Duration = Duration::from_secs(5);
 /// Maximum length of a hello; a longer hello is invalid.
 const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;

@@ -107,7 +107,7 @@ pub(super) struct Traffic {
 /// The bytes that the peer sends on one stream.
 struct Flow {
     credit: FlowControl,
-    /// Payload received since the last PONG, bytes.
+    /// Payload received since the last PONG, in bytes.
     came: u64,
 }
 

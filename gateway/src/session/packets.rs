@@ -55,7 +55,7 @@ pub(crate) struct PacketQueue {
     wake: Notify,
     /// Held by the carrier that has the right to take packets (`Self::turn`).
     turn: Mutex<()>,
-    /// Bytes of packets sent minus bytes of streams sent, since no packet last waited; from
+    /// Bytes of packets sent minus bytes of streams sent, since the queue was last empty; from
     /// -[`LEAD_MAX`] to [`LEAD_MAX`].
     lead: Cell<i64>,
     /// Receive memory of the session, bytes.
@@ -162,7 +162,7 @@ impl PacketQueue {
         }
     }
 
-    /// Which packets the receiver accepts as super-packets. `None`: there is no receiver yet.
+    /// Which super-packets the receiver accepts. `None`: there is no receiver yet.
     pub(super) fn offloads(&self) -> Option<Offloads> {
         self.hears.get().map(|(_, offloads)| *offloads)
     }

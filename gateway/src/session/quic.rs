@@ -8,7 +8,7 @@
 //! codes, never an end of the stream.
 //!
 //! Memory: the windows limit a peer's unread bytes to `memory.receive` in total plus one batch for
-//! each local end that has not taken it. `memory.retain` bounds sent bytes that are not
+//! each local end that has not taken its batch. `memory.retain` bounds sent bytes that are not
 //! acknowledged. See docs/limits.md.
 
 mod ask;

@@ -34,7 +34,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(20);
 /// How a protocol encodes a stream's bytes and codes. Each stream has a value of this type, which
 /// tracks the peer's frames.
 pub(crate) trait Framing: Default + 'static {
-    /// Appends the bytes that precede `bytes` of payload.
+    /// Appends to `head` the bytes that precede payload of `bytes` bytes.
     fn begin(bytes: usize, head: &mut Vec<u8>);
 
     /// Encodes the code of a cut.

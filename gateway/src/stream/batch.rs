@@ -74,7 +74,7 @@ impl Layout {
     }
 }
 
-/// Payload in a buffer, whose headers are written later.
+/// Payload in a buffer. The headers of its packets are written later.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) buffer: Buffer,

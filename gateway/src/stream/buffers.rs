@@ -36,8 +36,8 @@ const PACED_LARGE_MAX: usize = 4;
 pub(crate) const FITTED_SHARE: usize = 4;
 /// Maximum number of small idle buffers that a worker keeps. Together they have 1 MiB.
 const SMALL_IDLE_MAX: usize = 64;
-/// Maximum number of large idle buffers that a worker keeps. Together they have 8 MiB. This number
-/// of buffers is in use while bytes in flight wait for the peer's acknowledgement.
+/// Maximum number of large idle buffers that a worker keeps. Together they have 8 MiB. As many
+/// buffers are in use while batches in flight wait for the peer's acknowledgement.
 const LARGE_IDLE_MAX: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! unanswered. The stream's credit bounds the inbox. Spliced payload stays in a few pipes. Other
 //! payload is in the worker's buffers: first in small buffers, then in large buffers once the inbox
 //! holds as much as a large buffer. So the allocated bytes exceed the held bytes by at most one
-//! small buffer, or by a factor of two.
+//! small buffer, or are at most twice the held bytes.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};

@@ -1,7 +1,7 @@
 //! Determines when a quiet stream times out, and how often streams are checked.
 //!
 //! The checks are not on the data path. Streams count their bytes anyway, and a periodic check
-//! compares the counts. A stream is reset at most two pauses between checks after its timeout has
+//! compares the counts. A stream is reset at the latest two check intervals after its timeout has
 //! expired. A changed timeout also applies to open streams.
 
 use std::convert::Infallible;

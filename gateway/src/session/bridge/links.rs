@@ -31,8 +31,8 @@ pub(super) enum State {
     /// The peer has not answered.
     Hello,
     Up,
-    /// The link takes no further streams. If this side has retired it, it ends with its last open
-    /// stream.
+    /// The link takes no further streams. If this side has retired the link, the link ends with its
+    /// last open stream.
     Leaving,
     Gone,
 }

@@ -5,8 +5,8 @@ use super::*;
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const MBIT: f64 = 1e6 / 8.0;
 
-/// A path, and an entry that follows the requested number within its bounds, one carrier per
-/// sample.
+/// A path and an entry. After each sample, the entry adds or removes at most one carrier, until it
+/// has the requested number within `bounds`.
 struct Model {
     autoscaler: CarrierAutoscaler,
     now: Instant,
@@ -28,7 +28,8 @@ struct Model {
 }
 
 impl Model {
-    /// 100 ms and 200 Mbit/s per carrier; the path and the CPU permit much more.
+    /// A round trip takes 100 ms, and a carrier's window permits 200 Mbit/s. The path and the CPU
+    /// permit much more.
     fn new() -> Self {
         Self {
             autoscaler: CarrierAutoscaler::default(),
@@ -59,7 +60,7 @@ impl Model {
         self.up - kept
     }
 
-    /// Offers `offered` bytes per second for `seconds`.
+    /// Runs the model for `seconds`, while applications offer `offered` bytes per second.
     fn run(&mut self, seconds: u64, offered: f64) {
         for _ in 0..2 * seconds {
             let bulk = self.bulk();

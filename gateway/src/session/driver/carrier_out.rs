@@ -157,7 +157,8 @@ impl Queue {
         (count, total)
     }
 
-    /// Removes the oldest `length` bytes, which are written and were in memory, not in a pipe.
+    /// Removes the oldest `length` bytes, which were written. These bytes must be in memory, not in
+    /// a pipe.
     fn advance(&mut self, length: usize) {
         self.bytes -= length;
         self.written += length;
@@ -301,8 +302,8 @@ impl Driver {
             Some(Ready::Pipe(mut pipe, twin)) => {
                 io.note_transmitted(None, length);
                 queue.push_control(header);
-                // The pipe was filled for a carrier that can splice. This carrier may be another
-                // carrier that cannot.
+                // The pipe was filled because a carrier of the session can splice. If this carrier
+                // cannot, the payload is copied.
                 queue.push(match carrier.plain() {
                     Some(_) => Chunk::Pipe(pipe),
                     None => Chunk::Control(pipe.read_all(0)?),
@@ -340,7 +341,7 @@ impl Driver {
     }
 
     /// Queues a part of a retained batch that another carrier did not deliver. Payload in a pipe is
-    /// copied here, since the session may request it in parts and repeatedly.
+    /// copied here, since the session may request the payload in parts and repeatedly.
     ///
     /// # Errors
     /// The batch is not retained; the carrier has to end.

@@ -54,7 +54,7 @@ pub(super) struct StreamIo {
     life: Life,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
-    /// Bytes that were sent before the open was answered.
+    /// The client's bytes that were read or sent before the open was answered.
     early: Early,
     inbox: RefCell<Inbox>,
     reassembly: RefCell<Reassembly>,

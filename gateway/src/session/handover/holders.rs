@@ -1,11 +1,11 @@
 //! Counts the carriers that each peer holds at an exit, and chooses the carrier to evict at the
 //! limit.
 //!
-//! A single peer may hold all places. A carrier is *silent* while the peer has opened nothing on
-//! it, if the peer had nothing to send before: a JMUX carrier, or a QUIC connection without a proof
-//! of identity. The peer of a silent carrier may be idle or dead. A silent carrier keeps its place
-//! while places are free. When the exit evicts a carrier of a peer, silent carriers go first. The
-//! number of places bounds this table.
+//! A single peer may hold all places. Two kinds of carriers can be *silent*: a JMUX carrier, and a
+//! QUIC connection whose peer has proved no identity. Such a carrier is silent until the peer opens
+//! a stream or a listener on it. The peer of a silent carrier may be idle or dead. A silent carrier
+//! keeps its place while places are free. When the exit evicts a carrier of a peer, silent carriers
+//! go first. The number of places bounds this table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

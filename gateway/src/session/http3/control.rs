@@ -248,7 +248,7 @@ impl Hearing {
         }
         if self.has_settings {
             // After the settings, a peer has reason to send only a few frames, and none of them
-            // carries payload.
+            // carries payload. So each frame counts as a frame without payload.
             self.overhead.count()?;
         }
         match frame.kind {

@@ -237,8 +237,8 @@ impl Frames {
         }
     }
 
-    /// Creates a reader for the control stream, on which a client may send the priority of each
-    /// request (RFC 9218, section 7.2).
+    /// Creates a reader for the control stream. This stream has no separate limit of unknown
+    /// frames, since a client may send the priority of each request on it (RFC 9218, section 7.2).
     pub(super) fn of_control(budget: &Rc<Budget>) -> Self {
         let mut frames = Self::new(budget);
         frames.overhead = None;

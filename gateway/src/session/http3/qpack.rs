@@ -18,8 +18,8 @@ pub(super) type Field = (Cow<'static, [u8]>, Cow<'static, [u8]>);
 /// Number of bytes that are added to the size of each field's name and value (RFC 9114, section
 /// 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Number of prefix bits of an index into the static table: the bits of the first byte that belong
-/// to the integer (RFC 7541, section 5.1).
+/// Number of prefix bits of an index into the static table. Prefix bits are the bits of the first
+/// byte that belong to the integer (RFC 7541, section 5.1).
 const INDEXED_BITS: u32 = 6;
 /// Number of prefix bits of the index of a name.
 const NAMED_BITS: u32 = 4;

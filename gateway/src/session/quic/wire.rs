@@ -25,7 +25,7 @@ const HELLO_BYTES: usize = 5;
 /// The protocol's version, in HELLO.
 pub(super) const VERSION: u8 = 1;
 
-/// Bit in the features of HELLO: IP packets in datagrams.
+/// Bit of the features in HELLO: the sender accepts IP packets in datagrams.
 const PACKETS: u8 = 1;
 
 const HELLO: u8 = 1;

@@ -73,7 +73,7 @@ impl AsRef<[u8]> for Batch {
     }
 }
 
-/// How many bytes bulk may have sent without an acknowledgement, if `retain` is the limit for all
+/// Maximum number of unacknowledged bytes of all bulk streams, if `retain` is the maximum for all
 /// streams.
 pub(super) fn bulk_share(retain: u64) -> usize {
     usize::try_from(retain / 8 * 7)
@@ -188,7 +188,7 @@ impl<F: Framing> Sending<F> {
         }
     }
 
-    /// Number of bytes that may be read now.
+    /// Maximum number of bytes of the next batch.
     fn offer(&self) -> usize {
         let free = RESTS_MAX.saturating_sub(self.traffic.rests.get());
         self.offer.min(free).max(OFFER_MIN)

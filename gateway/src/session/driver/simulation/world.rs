@@ -53,7 +53,7 @@ const END_MAX: Duration = Duration::from_secs(90);
 /// Time after the end of the last stream within which the sessions must release everything that
 /// they held for streams.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of events for which a fault waits, without [`HELLO_ACTIVITY`].
+/// Maximum number of events for which a fault waits, not counting [`HELLO_ACTIVITY`].
 const ACTIVITY_MAX: usize = 1000;
 /// Number of events of a session's hello and of its first streams. Most faults wait for this number
 /// of further events.

@@ -227,8 +227,8 @@ fn splice(
     appetite: Appetite,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
-    // Bytes sent before the answer may have to be returned. Bytes that were read early precede the
-    // bytes of the socket.
+    // Before the answer, payload is copied, since it may have to be returned. Early data is copied,
+    // since it is in memory and precedes the bytes of the socket.
     if appetite.size() == Size::Small || !io.is_open() || io.early.is_there() {
         return None;
     }

@@ -89,7 +89,7 @@ async fn a_super_packet_is_cut_to_the_path_and_joined_again() {
             // super-packet is in flight.
             until(|| in_order(&heard.borrow()) == 50_000 * (index as usize + 1)).await;
         }
-        // The path carried 500 packets, so fewer packets were joined from several.
+        // The path carried 500 packets. A smaller number shows that packets were joined.
         let joined = heard.borrow().len();
         assert!(joined < 400, "{joined} packets");
     })
