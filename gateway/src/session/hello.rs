@@ -154,7 +154,7 @@ pub(crate) async fn refuse_unknown(carrier: Carrier) {
     }
 }
 
-/// Refuses a carrier since this exit is shutting down.
+/// Refuses a carrier because this exit is shutting down.
 pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
     match (carrier, protocol) {

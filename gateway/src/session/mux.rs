@@ -2,9 +2,9 @@
 //!
 //! The roles use only this trait. [`Driver`](super::driver::Driver) is the mux of the protocols
 //! with MuxTunnel's own framing, over one or more carriers. Protocols with their own framing and
-//! flow control (HTTP/2, QUIC, SSH) use another mux. Optional features have separate traits.
-//! [`CarrierPool`] adds and removes carriers. [`Listeners`] are requested by one side from the
-//! other. [`Datagrams`] carry IP packets.
+//! flow control (HTTP/2, HTTP/3, QUIC, SSH) use the mux [`Bridge`](super::bridge::Bridge). Optional
+//! features have separate traits. [`CarrierPool`] adds and removes carriers. [`Listeners`] are
+//! requested by one side from the other. [`Datagrams`] carry IP packets.
 
 #[cfg(test)]
 pub(crate) mod memory;

@@ -71,7 +71,8 @@ impl Joined {
         }
     }
 
-    /// Cuts the stream since the peer cut it or its link ended. Received bytes are still delivered.
+    /// Cuts the stream because the peer cut it or its link ended. Received bytes are still
+    /// delivered.
     pub(super) fn cut(&self, outcome: Outcome) {
         tracing::debug!(stream = self.id, ?outcome, "Stream was cut");
         self.end(Cut {

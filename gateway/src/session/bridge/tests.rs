@@ -296,8 +296,9 @@ async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more(protocol: &st
     exit.idle().await;
 }
 
-/// This case runs only on QUIC, since HTTP/2 would refuse the open. Its library resets a dropped
-/// stream with CANCEL, which does not tell whether the peer processed the request.
+/// This case runs only with the protocols on QUIC, since HTTP/2 would refuse the open. The library
+/// of HTTP/2 resets a dropped stream with CANCEL, which does not tell whether the peer processed
+/// the request.
 async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was(protocol: &str) {
     let (entry, exit) = sessions_of(protocol, nowhere(), nowhere()).await;
     let (_client, end) = open(&entry, "tcp://web:80").await;

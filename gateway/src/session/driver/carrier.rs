@@ -50,7 +50,7 @@ pub(crate) struct Carrier {
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
-    /// Whether the session may have new frames to transmit since the writer last checked.
+    /// Whether the session may have got new frames to transmit after the writer's last check.
     transmits: Cell<bool>,
     transmit_wake: Notify,
     close_wake: Notify,

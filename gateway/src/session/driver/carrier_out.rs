@@ -45,7 +45,7 @@ enum Chunk {
         /// written.
         _permit: Option<Permit>,
     },
-    /// Payload in a pipe; its header precedes it.
+    /// Payload in a pipe. The chunk before this chunk contains the header.
     Pipe(Pipe),
     /// A frame with an IP packet.
     Packet(Framed),
@@ -211,9 +211,9 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     }
 }
 
-/// Ends a carrier that the session no longer needs. The function writes the queue and a close
-/// frame, and waits until the peer has read them. Closing a socket with unread bytes would reset
-/// the connection, and the peer would lose the close frame.
+/// Ends a carrier that the session no longer needs. The function writes the queue, ends this side's
+/// half of the connection, and waits until the peer ends its half. Closing a socket with unread
+/// bytes would reset the connection, and the peer would lose the close frame.
 pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<()> {
     let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {

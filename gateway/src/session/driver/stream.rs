@@ -1,9 +1,9 @@
 //! One stream's local socket: its [`source`] (socket to carrier) and its sink (carrier to socket).
 //!
-//! The sink writes payload that [`super::carrier_in`] could not pass on at once. Either the local
-//! socket was full, or the open was unanswered, or earlier payload was still missing. A cut stream
-//! delivers the received bytes and then resets the socket, so that the application never mistakes
-//! the cut for an end of file.
+//! The sink writes payload that [`super::carrier_in`] could not pass on at once. There are four
+//! reasons: a full local socket, an unanswered open, missing earlier payload, or a rate limit of
+//! the forward. A cut stream delivers the received bytes and then resets the socket, so that the
+//! application never mistakes the cut for an end of file.
 
 mod sink;
 mod source;
@@ -212,7 +212,7 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// Cuts the stream since the peer cut it or the carrier ended.
+    /// Cuts the stream because the peer cut it or the carrier ended.
     pub(super) fn cut(&self, reason: Reason) {
         if self.life.is_over() {
             return;

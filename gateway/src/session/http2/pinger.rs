@@ -18,8 +18,8 @@ use crate::session::end::SessionEnd;
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Maximum time until the peer answers a PING.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// After more than this number of payload bytes since the last PING, the next PING does not wait
-/// for [`SILENCE_MAX`].
+/// If more than this number of payload bytes has arrived since the last PING, the next PING does
+/// not wait for [`SILENCE_MAX`].
 const WORTH_BYTES: u64 = 128 << 10;
 /// Minimum time between two PINGs, since some peers limit the rate of PINGs.
 const PAUSE_MIN: Duration = Duration::from_millis(10);

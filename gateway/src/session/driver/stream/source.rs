@@ -168,7 +168,8 @@ async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
         // The wait for credit reports the failure.
         _ = duplex::readable(&*io.socket) => {}
     }
-    // Credit that arrived before the request wakes no stream.
+    // Credit that arrived before the request wakes no stream, so the function checks the credit
+    // first.
     let capacity = driver.session.view().send_capacity(io.id);
     let asks = capacity.is_some_and(|capacity| capacity.bytes == 0);
     if asks {
