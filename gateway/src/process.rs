@@ -205,9 +205,9 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
     let here = |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
     let forwards = config.forwards.iter().filter(here);
     let ports = forwards.map(|forward| &forward.listen);
-    // All workers share one Unix socket, so no other process can share it.
+    // Unix sockets need no check: all workers use one socket, which no other process can share.
     let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
-    // A UDP port cannot be shared with another process.
+    // The UDP port of QUIC or HTTP/3 needs no check here: `datagram_sockets` checks it.
     let carriers = config.listen.iter().filter(|_| config.protocol.can().bytes);
     let carriers = carriers.filter(|listen| listen.parse::<SocketAddr>().is_ok());
     let check_kcp = |address: &str| {
@@ -227,8 +227,8 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
         .try_for_each(|address| check_free(address))
 }
 
-/// Raises the soft limit of open files, since most of them are sockets. The soft limit exists for
-/// programs that use select(2).
+/// Raises the soft limit of open files to the hard limit, since each connection needs an open file.
+/// The soft limit is low for programs that use select(2). muxgate does not use select(2).
 fn raise_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,5 +1,5 @@
-//! Runs one session over its carriers (the driver), and assigns each carrier to its session's
-//! worker.
+//! Runs each session over its carriers (by the driver or the bridge), and assigns each carrier to
+//! the worker of its session.
 
 pub(crate) mod backlog;
 pub(crate) mod bridge;

@@ -1,8 +1,9 @@
 //! The admin port: `/healthz`, `/readyz`, `/metrics`, `/status`, and on an entry `/offer`.
 //!
 //! The port has its own thread and runtime. So a busy worker does not delay a probe, and a slow
-//! scraper does not delay payload. No request changes the gateway. Only `/offer` uses a worker: it
-//! opens a stream, one at a time and of bounded length ([`crate::roles::entry`]).
+//! scraper does not delay payload. No request changes the gateway. Only `/offer` uses a worker. A
+//! request for `/offer` opens a stream to the exit. At most one such stream is open at a time, and
+//! its length is bounded ([`crate::roles::entry`]).
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections with one request each. A further connection evicts the
 //! oldest connection of the address with the most connections. [`TIMES`] bounds the time for the
@@ -43,7 +44,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 struct Times {
     /// Time until the head of the client's request is complete.
     head: Duration,
-    /// Time until the last byte of the response is sent. `/offer` takes up to 10 s.
+    /// Time from the start of the connection until the last byte of the response is sent. `/offer`
+    /// takes up to 10 s of this time.
     connection: Duration,
 }
 
@@ -83,7 +85,7 @@ async fn serve_within(
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {
-                // `enter` drops no connection early here, because no connection has failed.
+                // With `EarlyDrop::Off`, `enter` drops no connection.
                 if let Ok(permit) = connections.enter(Some(client.ip())) {
                     permit.excused();
                     tokio::spawn(answer(tcp, router.clone(), permit, times));

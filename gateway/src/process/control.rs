@@ -53,7 +53,8 @@ impl Control {
             let admin = async {
                 match listener {
                     Some(listener) => {
-                        // Without the admin port, no client requests offers.
+                        // Without the admin port, `offers` is not needed: no client can request an
+                        // offer.
                         tokio::join!(
                             super::admin::serve(listener, Arc::clone(&self.telemetry), offers),
                             carrier_sampler::follow(&self.telemetry)

@@ -145,7 +145,7 @@ mod tests {
             rest.contains("MT0102") && rest.contains("change workers, resume;"),
             "{rest}"
         );
-        // Text that is already in force is not reported again.
+        // All fields of this text that require a restart are in force, so no field is reported.
         let again = reloaded(EXIT, &config).unwrap();
         assert!(again.config.policy.deny.is_empty() && again.rest.is_none());
     }

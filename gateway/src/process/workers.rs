@@ -24,12 +24,13 @@ const EVENT_INTERVAL: u32 = 8;
 /// keeps the worker's own tasks busy.
 const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 
-/// Number of workers. The default is one per core. A JMUX entry has one worker, since each worker
-/// has its own carrier and a jetsocat accepts a single carrier. A gateway also has one worker if
-/// its carrier is standard input and output, or a command, which may request a password.
+/// Number of workers. The default is one per core, or one per queue of the network interface if the
+/// gateway has one. A JMUX entry has one worker, since each worker has its own carrier and a
+/// jetsocat accepts a single carrier. A gateway also has one worker if its carrier is standard
+/// input and output, or a command, which may request a password.
 pub(super) fn count(config: &Config) -> usize {
-    // There is one event loop per queue, since one loop keeps the order of packets in the flows of
-    // its queue.
+    // Each queue of the network interface has its own event loop, so that the packets of each flow
+    // stay in order.
     let configured = config
         .workers
         .or(config.network.as_ref().map(|network| network.queues));
@@ -42,9 +43,9 @@ pub(super) fn count(config: &Config) -> usize {
     workers.clamp(1, WORKERS_MAX.into())
 }
 
-/// Runs the workers, one per element of `first`, until all workers end or one fails. `carriers_max`
-/// is the maximum number of an exit's carriers. The workers receive requests for offers on the
-/// channels `asked`.
+/// Runs the workers until all workers end or one fails. Each worker is a copy of `first` with its
+/// own index. `carriers_max` is the maximum number of an exit's carriers. The workers receive
+/// requests for offers on the channels `asked`.
 pub(super) fn run(
     gateway: &Gateway,
     carriers_max: usize,

@@ -1,7 +1,8 @@
 //! Bounds the unsent bytes of a carrier to about one millisecond of its measured rate.
 //!
-//! A small stream cannot overtake bytes in the kernel's queue ([`Path::bound_queue`]) or in the
-//! carrier's own queue. A write samples the rate at most every [`SAMPLE_EVERY`]; no timer runs.
+//! The bound is needed because a small stream cannot overtake bytes in the kernel's queue
+//! ([`Path::bound_queue`]) or in the carrier's own queue. A write samples the rate at most every
+//! [`SAMPLE_EVERY`]; no timer runs.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -18,10 +19,11 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Minimum bound on unsent bytes in the kernel, so that the carrier stays busy while this process
 /// waits for a processor.
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
-/// Maximum bound on unsent bytes in the kernel: more than one millisecond of any measured rate.
+/// Maximum bound on unsent bytes in the kernel. At every rate that was measured, these bytes take
+/// more than one millisecond.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
-/// Maximum bytes in the carrier's own queue. The writer adds frames while the queue holds fewer
-/// bytes, so two full batches fit into one write.
+/// Maximum of [`Backlog::queued_max`]. The writer adds frames while the queue holds fewer bytes, so
+/// that one write can take two full batches.
 const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
 #[derive(Debug)]
@@ -44,24 +46,25 @@ impl Backlog {
         })
     }
 
-    /// Bound on the carrier's own queue, in bytes.
+    /// Bound on the carrier's own queue, in bytes. The writer adds no frame once the queue holds
+    /// this number of bytes.
     pub(crate) fn queued_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, QUEUED_BYTES_MAX)
     }
 
-    /// Maximum number of bytes that one stream sends in one turn.
+    /// Maximum number of bytes that one stream sends before other streams may send.
     pub(crate) fn batch_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, BATCH_BYTES_MAX)
     }
 
-    /// Maximum number of bytes that one stream splices in one turn.
+    /// Maximum number of bytes that one stream splices before other streams may send.
     pub(crate) fn splice_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, PIPE_BYTES)
     }
 
     /// Samples the rate after a write at `now`, if [`SAMPLE_EVERY`] has passed. After a sample, the
-    /// function returns the carrier's minimum round trip time. On a short path, the smoothed round
-    /// trip time includes the scheduling delays of both hosts.
+    /// function returns the carrier's minimum round trip time. The smoothed round trip time is less
+    /// suitable: on a short path, it includes the scheduling delays of both hosts.
     pub(crate) fn sample(
         &self,
         path: &dyn Path,
@@ -124,7 +127,7 @@ mod tests {
                 backlog.batch_max(),
             )
         };
-        // 200 Mbit/s, 4 Gbit/s and 100 Gbit/s.
+        // The rates are 200 Mbit/s, 4 Gbit/s and 100 Gbit/s.
         assert_eq!(bounds(25_000_000), (NOT_SENT_BYTES_MIN, 32 << 10, 32 << 10));
         assert_eq!(
             bounds(500_000_000),

@@ -4,9 +4,9 @@
 //! The protocol's library does framing and flow control ([`link`]). This module does the work that
 //! all such protocols share: dialling, refusals, accounts, timeouts, trust and the end of a
 //! session. A session has one or more [`link::Link`]s; a stream stays on one link and ends with
-//! that link. Like the [driver](super::driver), the bridge is single-threaded. Each stream has at
-//! most two tasks. Only these tasks wait for the stream's local end, so a stalled stream does not
-//! delay other streams.
+//! that link. Like the [driver](super::driver), the bridge is single-threaded. Each stream has one
+//! task. Only this task waits for the stream's local end, so a stalled stream does not delay other
+//! streams.
 //!
 //! Memory: the library bounds received bytes by the windows that the link sets. Bytes to send count
 //! against the session's [`Share`] of the worker's buffers. Packets wait in the session's
@@ -55,7 +55,7 @@ const LAST_WORD_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the session publishes its links' figures while streams are open.
 const FIGURES_EVERY: Duration = Duration::from_millis(200);
 /// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
-/// kills the process 5 s later.
+/// kills the process 5 s after the end of the drain time, so this time is shorter.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) type MakeLink<L> = Box<dyn Fn(Below, &SessionConfig) -> std::io::Result<L>>;
@@ -66,7 +66,8 @@ pub(crate) struct Bridge<L: Link> {
     latest: RefCell<links::Latest>,
     numbers: watch::Sender<PoolState>,
     streams: RefCell<BTreeMap<u64, Rc<Joined>>>,
-    /// Unanswered opens of this side, and the dials for the peer's opens.
+    /// Unanswered opens of both sides, by number. The handle stops the dial for an open of the
+    /// peer; `None`: an open of this side.
     asking: RefCell<BTreeMap<u64, Option<AbortHandle>>>,
     /// The next number for a link, a stream or an open.
     next: Cell<u64>,
@@ -195,8 +196,8 @@ impl<L: Link> Bridge<L> {
         for dial in dials.into_values().flatten() {
             dial.abort();
         }
-        // If this side gives no reason, each stream first delivers the received bytes, and then
-        // gets its end from the link.
+        // Without a reason of this side, nothing is cut here. Each stream first delivers the
+        // received bytes, and then its link reports the end.
         if let Some(reason) = reason {
             let streams = self.all_streams();
             streams.iter().for_each(|io| io.abandon(reason, None));
@@ -235,7 +236,7 @@ impl<L: Link> Bridge<L> {
     }
 
     /// Waits until no stream is open and the kernel holds all bytes to send, or until the session
-    /// takes no further stream.
+    /// has ended.
     async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();

@@ -14,21 +14,24 @@ use std::time::{Duration, Instant};
 /// Minimum round trip time. On a shorter path, the path or the CPU reaches its limit before a
 /// window does.
 const RTT_MIN: Duration = Duration::from_millis(2);
-/// For how many round trips the network has to hold up all carriers, and the minimum and maximum of
-/// this time.
+/// How long the network has to hold up all bulk carriers before a trial begins: this number of
+/// round trips, but at least [`HELD_MIN`] and at most [`HELD_MAX`].
 const HELD_RTTS: u32 = 10;
 const HELD_MIN: Duration = Duration::from_secs(1);
 const HELD_MAX: Duration = Duration::from_secs(3);
-/// Length of a trial in round trips, since a window grows once per round trip, and the minimum and
-/// maximum of this length.
+/// Length of a trial: this number of round trips, but at least [`TRIAL_MIN`] and at most
+/// [`TRIAL_MAX`]. The length depends on the round trip time, since a window grows once per round
+/// trip.
 const TRIAL_RTTS: u32 = 30;
 const TRIAL_MIN: Duration = Duration::from_secs(3);
 const TRIAL_MAX: Duration = Duration::from_secs(10);
-/// Minimum gain of a carrier on trial, as a part of a fair share. A gain of `GAIN_EARLY` ends the
-/// trial early. Otherwise `GAIN` is required at the end of the trial.
+/// Minimum gain of a carrier on trial, as a part of the mean rate of one bulk carrier before the
+/// trial. A gain of `GAIN_EARLY` ends the trial early, and the carrier stays. Otherwise the carrier
+/// stays only with a gain of `GAIN` at the end of the trial.
 const GAIN_EARLY: f64 = 0.5;
 const GAIN: f64 = 0.25;
-/// Minimum gain as a part of the whole rate, since rates fluctuate.
+/// Minimum gain of a carrier on trial, as a part of the session's whole rate before the trial. A
+/// smaller gain may be a fluctuation.
 const GAIN_MIN: f64 = 0.05;
 /// Pause after a failed trial; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(60);
@@ -40,8 +43,8 @@ const QUIET: Duration = Duration::from_secs(30);
 const REGRET: Duration = Duration::from_secs(10 * 60);
 /// Time between two removals of carriers on an idle session.
 const QUIET_NEXT: Duration = Duration::from_secs(5);
-/// If the rate exceeds this part of the capacity of one bulk carrier fewer, the session needs all
-/// of its carriers.
+/// The session needs all of its carriers if its rate exceeds this part of the rate that its bulk
+/// carriers could send with one carrier fewer.
 const FULL: f64 = 0.9;
 /// Rate below which a session is idle, in bytes per second.
 const IDLE_RATE: f64 = 16e3;
@@ -76,11 +79,12 @@ struct Trial {
     /// Number of bulk carriers before the trial.
     bulk: usize,
     rate: f64,
-    /// How long the network held up a carrier during the trial, and the rate in the second half of
-    /// the trial.
+    /// How long the network held up at least one carrier during the trial. The trial's length
+    /// counts only this time.
     lasted: Duration,
+    /// Rate in the second half of the trial.
     late: Meter,
-    /// Rate during the current interval of [`HELD_MIN`].
+    /// Rate during the current interval. An interval ends once it is [`HELD_MIN`] long.
     second: Meter,
 }
 
@@ -111,16 +115,16 @@ impl Meter {
 pub(crate) struct CarrierAutoscaler {
     wanted: usize,
     sampled: Option<Instant>,
-    /// How long the network held up all carriers, minus twice the time during which the network did
-    /// not hold up all carriers.
+    /// How long the network held up all bulk carriers, minus twice the time during which it did not
+    /// hold up all of them; at least 0.
     held: Duration,
-    /// Rate while the network held up all carriers.
+    /// Rate while the network held up all bulk carriers.
     sent: Meter,
     trial: Option<Trial>,
-    /// Bytes per second that one held-up carrier sends.
+    /// Mean bytes per second of one bulk carrier while the network holds up all bulk carriers.
     each: f64,
-    /// A trial with more than this number of carriers failed. The second value is the earliest time
-    /// of the next trial.
+    /// After a failed trial: the number of carriers without the carrier on trial, and the earliest
+    /// time of the next trial with more carriers.
     ceiling: Option<(usize, Instant)>,
     pause: Duration,
     /// When the session last needed all carriers.

@@ -1,12 +1,13 @@
 //! The driver: moves bytes between a session's carriers, its state machine and the local sockets.
 //!
 //! Single-threaded: every part of a session runs on its worker's `LocalRuntime`, shares [`Driver`]
-//! by `Rc`, and borrows its cells only between awaits. A session has four loops: its deadlines,
-//! [`idle`] streams, [`autoscale`] (which samples its carriers) and [`liveness`]. Each [`carrier`]
-//! has one task with two loops ([`carrier_in`] and [`carrier_out`]). Each dial of a target has one
-//! task ([`incoming`]), and each [`stream`] has one task. A carrier's reader never waits for a
-//! writer, so full duplex cannot deadlock. Bytes that a stalled local socket does not take remain
-//! in the stream's inbox, which the stream's credit bounds.
+//! by `Rc`, and borrows its cells only between awaits. A session has four loops, which handle its
+//! deadlines ([`deadlines`]), end idle streams ([`idle`]), sample its carriers ([`autoscale`]) and
+//! probe its carriers ([`liveness`]). Each [`carrier`] has one task with two loops ([`carrier_in`]
+//! and [`carrier_out`]). Each dial of a target has one task ([`incoming`]), and each [`stream`] has
+//! one task. A carrier's reader never waits for a writer, so full duplex cannot deadlock. Bytes
+//! that a stalled local socket does not take remain in the stream's inbox, which the stream's
+//! credit bounds.
 //!
 //! Payload passes through no channel: the tasks share cells and wake each other by `Notify`. If the
 //! forward of a stream has a rate limit, the stream waits for a turn. Turns use a timer, and a lock
@@ -219,7 +220,8 @@ impl Driver {
         self.session.view().stream_count()
     }
 
-    /// Waits until no stream is open and the kernel holds all bytes to send.
+    /// Waits until no stream is open and the kernel holds all bytes to send, or until the session
+    /// has ended.
     pub(crate) async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();
@@ -271,13 +273,13 @@ impl Driver {
         lost && self.ending.reason() != Some(Reason::Drained)
     }
 
-    /// Maximum number of bytes that one stream sends in one turn.
+    /// Maximum number of bytes that one stream sends before other streams may send.
     fn batch_max(&self) -> usize {
         self.most(|carrier| carrier.backlog.batch_max())
     }
 
-    /// Maximum number of bytes that one stream splices in one turn; 0 if no carrier permits
-    /// splicing.
+    /// Maximum number of bytes that one stream splices before other streams may send; 0 if no
+    /// carrier permits splicing.
     fn splice_max(&self) -> usize {
         self.most(|carrier| match carrier.plain() {
             Some(_) => carrier.backlog.splice_max(),
@@ -291,7 +293,7 @@ impl Driver {
         bytes.max().unwrap_or(SMALL_BYTES)
     }
 
-    /// Takes one of `pipes`, if it has at least `count`; `None`: the caller has to copy the
+    /// Takes one of `pipes`, if at least `count` pipes are free. `None`: the caller has to copy the
     /// payload.
     fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
         let pipe = if pipes.has(count) { pipes.take() } else { None };
@@ -319,7 +321,7 @@ fn now() -> Instant {
 }
 
 /// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
-/// kills the process 5 s later.
+/// kills the process 5 s after the end of the drain time, so this time is shorter.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

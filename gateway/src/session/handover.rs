@@ -89,7 +89,8 @@ impl Drop for Place {
 }
 
 impl Handover {
-    /// Also returns each worker's receiver of carriers.
+    /// Creates the handover. Also returns, for each worker, the channel from which the worker
+    /// receives its carriers.
     pub(crate) fn new(
         workers: usize,
         carriers_max: usize,
@@ -132,7 +133,8 @@ impl Handover {
         })
     }
 
-    /// Returns a place for a peer whose identity is not known yet.
+    /// Returns a permit for a peer that comes through a rendezvous and has not proved its identity
+    /// yet.
     ///
     /// # Errors
     /// [`TooMany`].

@@ -19,7 +19,7 @@ use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
 
-/// Maximum time for the hello.
+/// Maximum time until the hello is complete.
 pub(crate) const HELLO_MAX: Duration = Duration::from_secs(5);
 /// Maximum length of a hello; a longer hello is invalid.
 const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
@@ -64,7 +64,8 @@ pub(crate) struct Greeting {
 /// Reads the hello.
 ///
 /// # Errors
-/// The carrier ended, or sent no hello in time and was refused.
+/// The carrier ended, or sent no hello in time. With the native protocol, the peer is told about
+/// the timeout.
 pub(crate) async fn read(
     carrier: &dyn Transport,
     protocol: Protocol,
@@ -153,7 +154,7 @@ pub(crate) async fn refuse_unknown(carrier: Carrier) {
     }
 }
 
-/// Refuses a carrier since this exit is shutting down.
+/// Refuses a carrier because this exit is shutting down.
 pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
     match (carrier, protocol) {

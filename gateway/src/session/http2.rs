@@ -49,8 +49,8 @@ use windows::{Trip, Windows};
 
 /// The connection preface (section 3.4), which a client sends first.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// An empty SETTINGS frame, and a GOAWAY frame with NO_ERROR and last stream 0 (sections 6.5 and
-/// 6.8). This side accepts no streams.
+/// Tells the peer that this side accepts no streams: an empty SETTINGS frame, then a GOAWAY frame
+/// with NO_ERROR and last stream 0 (sections 6.5 and 6.8).
 pub(crate) const GOES_AWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -58,8 +58,8 @@ pub(crate) const GOES_AWAY: [u8; 26] = [
 /// Maximum length of a frame that this side accepts. The value is large, so that a peer may send in
 /// one frame all bytes that it has read at once.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Payload of one stream that waits in the library: two batches, so that one batch is read while
-/// the other is sent.
+/// Maximum payload of one stream that waits in the library, in bytes: two batches, so that the
+/// stream can read one batch while the library sends the other.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 /// Maximum size of the header fields of one request or answer.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
@@ -84,7 +84,8 @@ pub(crate) struct Http2 {
     requests: RefCell<Option<SendRequest<Payload>>>,
     traffic: Rc<Traffic>,
     listeners: Rc<Listeners>,
-    /// Number of connections that the listeners may open at once.
+    /// Maximum number of concurrent streams that this side opens for its listeners; 0 on the side
+    /// that dialled.
     accepts_max: usize,
     windows: RefCell<Windows>,
     /// The shortest round trip time of a PING.
@@ -106,7 +107,7 @@ pub(super) struct Traffic {
 /// The bytes that the peer sends on one stream.
 struct Flow {
     credit: FlowControl,
-    /// Payload received since the last PONG, bytes.
+    /// Payload received since the last PONG, in bytes.
     came: u64,
 }
 
@@ -114,7 +115,7 @@ impl Http2 {
     /// Creates a link. `side` tells whether this side dialled or accepted the connection.
     ///
     /// # Errors
-    /// The system call fails.
+    /// `below` is not a byte stream, or a system call fails.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
         let Under::Bytes(transport) = below.under else {
             let text = "HTTP/2 requires a byte stream as its transport";

@@ -8,7 +8,7 @@
 //!
 //! Memory: the windows limit a peer's unread bytes to `memory.receive` in total. Fields are limited
 //! to [`FIELD_BYTES_MAX`] per message and to [`frame::READING_MAX`] in total; see docs/limits.md.
-//! CPU time: frames without payload are counted ([`quic_streams::Overhead`]).
+//! CPU time: [`quic_streams::Overhead`] limits frames without payload.
 
 mod ask;
 mod code;
@@ -48,7 +48,7 @@ use frame::{Budget, Cut, Frames};
 /// Maximum size of the header fields of one request or answer in bytes, both encoded and as counted
 /// by RFC 9114 (section 4.2.2).
 const FIELD_BYTES_MAX: usize = 16 << 10;
-/// No GOAWAY was received: the peer takes requests of any number.
+/// The peer has sent no GOAWAY, so it takes requests with any number.
 const ALL_TAKEN: u64 = u64::MAX;
 /// Difference between the numbers of two successive requests (RFC 9000, section 2.1).
 const NUMBER_STEP: u64 = 4;
@@ -251,7 +251,8 @@ impl Link for Http3 {
         })
     }
 
-    /// Returns no limit, since QUIC's library applies the peer's limit.
+    /// Returns this gateway's own limit of streams. QUIC's library applies the peer's limit, but
+    /// does not report it.
     fn streams_max(&self) -> usize {
         self.streams_max
     }

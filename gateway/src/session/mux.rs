@@ -2,9 +2,9 @@
 //!
 //! The roles use only this trait. [`Driver`](super::driver::Driver) is the mux of the protocols
 //! with MuxTunnel's own framing, over one or more carriers. Protocols with their own framing and
-//! flow control (HTTP/2, QUIC, SSH) use another mux. Optional features have separate traits.
-//! [`CarrierPool`] adds and removes carriers. [`Listeners`] are requested by one side from the
-//! other. [`Datagrams`] carry IP packets.
+//! flow control (HTTP/2, HTTP/3, QUIC, SSH) use the mux [`Bridge`](super::bridge::Bridge). Optional
+//! features have separate traits. [`CarrierPool`] adds and removes carriers. [`Listeners`] are
+//! requested by one side from the other. [`Datagrams`] carry IP packets.
 
 #[cfg(test)]
 pub(crate) mod memory;
@@ -86,7 +86,7 @@ pub(crate) enum NoCarrier {
     Io(#[from] std::io::Error),
 }
 
-/// The number of carriers of a session.
+/// The current and the requested number of a session's carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolState {
     /// Number of carriers that are up and remain in the session.
@@ -95,7 +95,7 @@ pub(crate) struct PoolState {
     pub(crate) outdated: usize,
     /// Number of carriers that this side could use for the bytes that it sends.
     pub(super) sends: usize,
-    /// Number of carriers that the peer could use, as it reports.
+    /// Number of carriers that the peer could use for the bytes that it sends, as it reports.
     pub(super) peer_sends: usize,
 }
 
@@ -167,7 +167,8 @@ pub(crate) trait Mux {
     /// Number of streams that are open or being opened.
     fn stream_count(&self) -> usize;
 
-    /// Waits until no stream is open and the kernel holds all bytes to send.
+    /// Waits until no stream is open and the kernel holds all bytes to send, or until the mux has
+    /// ended.
     fn idle(&self) -> Local<'_, ()>;
 
     /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
@@ -268,8 +269,8 @@ pub(crate) trait CarrierPool {
         self.add(carrier, Vec::new(), None)
     }
 
-    /// Starts to retire one carrier in order: a carrier marked for replacement, otherwise the
-    /// newest. Returns whether a carrier could be retired.
+    /// Starts the orderly retirement of one carrier: of a carrier marked for replacement, otherwise
+    /// of the newest carrier. Returns whether a carrier could be retired.
     fn retire_one(&self) -> bool;
 
     /// Figures of the carriers that are up.
@@ -320,9 +321,10 @@ pub(crate) trait Datagrams {
     /// Length of the longest packet that is not cut; `None`: there is no limit.
     fn limit(&self) -> Option<PacketLimit>;
 
-    /// Whether the peer answers packets, or was sent none. If the peer does not answer, an exit
-    /// prefers another session of the same peer. Only QUIC connections have answers to packets. A
-    /// carrier over TCP needs none: it ends at once when the process of the peer ends.
+    /// Whether packets are likely to reach the peer: no packet waits for an answer, or the answer
+    /// is not overdue. If this is `false`, an exit prefers another session of the same peer. Only
+    /// QUIC connections have answers to packets; with other carriers, the function returns `true`.
+    /// A carrier over TCP ends at once when the peer's process ends.
     fn answers(&self) -> bool {
         true
     }

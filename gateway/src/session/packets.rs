@@ -3,8 +3,8 @@
 //!
 //! Packets wait in fair queues ([`FqCodel`], RFC 8290) with at most [`queue_bytes_max`] bytes in
 //! total, and share a carrier with streams. While both packets and streams have bytes to send, each
-//! gets half of the sent bytes. This module divides the bytes for the driver, and `quic/packets.rs`
-//! for QUIC.
+//! gets half of the sent bytes. This module divides the bytes for sessions of the driver. For QUIC,
+//! `quic/packets.rs` divides them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -20,20 +20,22 @@ use crate::io::tun::Offloads;
 use crate::session::mux::{HearsAssignment, HearsPacket};
 use crate::stream::packet::Packet;
 
-/// Memory for the waiting packets of all sessions in bytes, shared equally. Linux's `fq_codel` has
-/// the same limit (`memory_limit`, tc-fq_codel(8)). Ten TCP connections over veth overflowed 8 MiB
-/// (docs/performance.md, "IP packets").
+/// Memory for the waiting packets of all sessions in bytes. Each session gets an equal share, but
+/// at least [`QUEUE_BYTES_MIN`]. Linux's `fq_codel` has the same limit (`memory_limit`,
+/// tc-fq_codel(8)). Ten TCP connections over veth overflowed 8 MiB (docs/performance.md, "IP
+/// packets").
 const QUEUES_BYTES_MAX: usize = 32 << 20;
-/// Minimum share of a session, in bytes: the bytes of 5 ms, CoDel's target, at 13 Gbit/s.
+/// Minimum share of a session, in bytes. At 13 Gbit/s, these bytes take 5 ms, which is CoDel's
+/// target.
 const QUEUE_BYTES_MIN: usize = 8 << 20;
-/// A session's share is at most its receive memory divided by this number, so that a gateway with a
-/// small memory limit stays within that limit.
+/// A session's share is at most its receive memory divided by this number, but at least
+/// [`QUEUE_BYTES_MIN`]. So the share is smaller on a gateway with a small memory limit.
 const RECEIVE_PART: u64 = 4;
 /// Maximum recorded lead, in bytes, of packets over streams or of streams over packets.
 const LEAD_MAX: i64 = 256 << 10;
 
-/// Memory for the waiting packets of one of `sessions`, which has `receive` bytes of receive
-/// memory.
+/// Memory for the waiting packets of one session, in bytes. There are `sessions` sessions, and this
+/// session has `receive` bytes of receive memory.
 fn queue_bytes_max(sessions: u32, receive: u64) -> usize {
     let part = usize::try_from(receive / RECEIVE_PART).unwrap_or(usize::MAX);
     let share = QUEUES_BYTES_MAX / sessions.max(1) as usize;
@@ -53,7 +55,8 @@ pub(crate) struct PacketQueue {
     wake: Notify,
     /// Held by the carrier that has the right to take packets (`Self::turn`).
     turn: Mutex<()>,
-    /// Bytes of packets sent minus bytes of streams sent, while both had something to send.
+    /// Bytes of packets sent minus bytes of streams sent, since the queue was last empty; from
+    /// -[`LEAD_MAX`] to [`LEAD_MAX`].
     lead: Cell<i64>,
     /// Receive memory of the session, bytes.
     receive: u64,
@@ -159,7 +162,7 @@ impl PacketQueue {
         }
     }
 
-    /// Which packets the receiver accepts as super-packets. `None`: there is no receiver yet.
+    /// Which super-packets the receiver accepts. `None`: there is no receiver yet.
     pub(super) fn offloads(&self) -> Option<Offloads> {
         self.hears.get().map(|(_, offloads)| *offloads)
     }
@@ -187,8 +190,8 @@ impl PacketQueue {
         self.wake.notify_one();
     }
 
-    /// Waits for a new packet, for one carrier at a time. A caller may drop the future and call
-    /// again.
+    /// Waits until a packet is queued. Only the carrier that has the right to take packets may
+    /// wait. A caller may drop the future and call again.
     pub(super) async fn pushed(&self) {
         self.wake.notified().await;
     }

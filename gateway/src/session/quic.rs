@@ -8,7 +8,7 @@
 //! codes, never an end of the stream.
 //!
 //! Memory: the windows limit a peer's unread bytes to `memory.receive` in total plus one batch for
-//! each local end that has not taken it. `memory.retain` bounds sent bytes that are not
+//! each local end that has not taken its batch. `memory.retain` bounds sent bytes that are not
 //! acknowledged. See docs/limits.md.
 
 mod ask;
@@ -166,7 +166,8 @@ impl Quic {
 }
 
 impl Quic {
-    /// The next message of the control stream, if there is one.
+    /// The next message to send on the control stream, if there is one. `has_left` records whether
+    /// the GOAWAY was already returned.
     fn next_message(&self, has_left: &mut bool) -> Option<Message> {
         if let Some(word) = self.listens.borrow_mut().take() {
             return Some(Message::Listen(word));

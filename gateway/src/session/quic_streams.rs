@@ -28,20 +28,20 @@ use room::Room;
 pub(crate) use sending::Sending;
 use taken_back::TakenBack;
 
-/// Time for the library's task to send the last packet.
+/// How long this side waits after a close, so that the library's task can send the last packet.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
 /// How a protocol encodes a stream's bytes and codes. Each stream has a value of this type, which
 /// tracks the peer's frames.
 pub(crate) trait Framing: Default + 'static {
-    /// Appends the bytes that precede `bytes` of payload.
+    /// Appends to `head` the bytes that precede payload of `bytes` bytes.
     fn begin(bytes: usize, head: &mut Vec<u8>);
 
     /// Encodes the code of a cut.
     fn code(code: ResetCode) -> VarInt;
 
-    /// Decodes a received code; `None`: the code does not report a cut. The peer needs no further
-    /// bytes.
+    /// Decodes a received code. `None`: the code reports no cut, only that the peer needs no
+    /// further bytes.
     fn reset_code(code: VarInt) -> Option<ResetCode>;
 
     /// Extracts the payload from received bytes. `overhead` counts the connection's frames without

@@ -60,9 +60,9 @@ impl Sessions {
         going.next().cloned()
     }
 
-    /// If any session waits for a carrier, the session to evict for a new session of `peer`. The
-    /// candidate is a session of the peer with the most sessions: the oldest session that waits,
-    /// otherwise the newest session.
+    /// The session to evict for a new session of `peer`; `None`: no session waits for a carrier.
+    /// The session to evict belongs to the peer that would have the most sessions: the oldest
+    /// session that waits, otherwise the newest session.
     pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<dyn Mux>> {
         let running = self.running.borrow();
         let holdings: Vec<_> = running

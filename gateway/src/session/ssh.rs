@@ -57,7 +57,8 @@ pub(crate) struct Ssh {
 pub(super) struct Traffic {
     connection: Connection,
     unsent: Arc<Unsent>,
-    /// Whether this side closes channels that are over, since the peer waits for the close.
+    /// Whether this side sends the first CLOSE of a channel that is over. This is so at an entry
+    /// whose exit is a MuxTunnel gateway, since that exit waits for the CLOSE.
     closes: bool,
     open: Cell<usize>,
     /// Channels to close, at most as many as were open.
@@ -245,7 +246,7 @@ impl Link for Ssh {
         self.traffic.connection.shared().held() as u64
     }
 
-    /// Does nothing, since SSH has no such message.
+    /// Does nothing, since SSH has no message that announces a shutdown.
     fn go_away(&self) {}
 
     fn shut_down(&self) {

@@ -49,8 +49,8 @@ pub(crate) enum Local {
     },
 }
 
-/// Receives the reason for the end of a stream whose local end is this gateway. A Unix socket has
-/// no reset, so the stream's Unix socket cannot report the reason.
+/// The channel on which the stream reports why it ended; `None`: nothing waits for the reason. The
+/// channel is needed if the local socket of the stream is a Unix socket, which has no reset.
 pub(crate) type Ended = RefCell<Option<oneshot::Sender<Reason>>>;
 
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use std::ops::Range;
 use super::buffers::{Buffer, LARGE_BYTES, Permit, SMALL_BYTES, Size};
 use super::pipe::Pipe;
 
-/// Maximum number of slots that one read fills: more than a large buffer of JMUX's default packets
-/// has.
+/// Maximum number of slots that one read fills. With JMUX's default packet size, a large buffer has
+/// fewer slots.
 pub(crate) const SLOTS_MAX: usize = 64;
 
-/// Maximum number of bytes in a batch, including headers. The value is just below four segments of
-/// loopback, which have 65,483 bytes each. The value is also just below four groups of Ethernet
-/// segments that are sent together, of 65,160 bytes each. A few bytes more would require another
+/// Maximum number of bytes in a batch, including headers. The value is just below four times 65,160
+/// bytes, the size of a group of Ethernet segments that the kernel sends together. A segment on
+/// loopback is slightly larger, with 65,483 bytes. So a larger batch could require a fifth group or
 /// segment.
 pub(crate) const BATCH_BYTES_MAX: usize = 63 * 4096;
 const _: () = assert!(BATCH_BYTES_MAX <= 4 * 65_160 && BATCH_BYTES_MAX <= LARGE_BYTES);
@@ -74,7 +74,7 @@ impl Layout {
     }
 }
 
-/// Payload in a buffer, whose headers are written later.
+/// Payload in a buffer. The headers of its packets are written later.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) buffer: Buffer,
@@ -100,12 +100,13 @@ impl Batch {
         self.buffer[position - header.len()..position].copy_from_slice(header);
     }
 
-    /// The bytes of `range` of the buffer, ready for the carrier.
+    /// The bytes in `range` of the buffer: headers and payload, as the carrier sends them.
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }
 
-    /// The position of the payload bytes `range`, which must belong to one packet.
+    /// The range of the buffer that has the payload bytes `range`. These bytes must belong to one
+    /// packet.
     pub(crate) fn place(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.layout.position(range.start);
         let end = start + range.len();

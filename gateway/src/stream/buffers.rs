@@ -21,23 +21,23 @@ pub(crate) const SMALL_BYTES: usize = FIRST_READ_BYTES;
 /// Size of a large buffer in bytes. Transfers with buffers of 128 KiB took a tenth more CPU time
 /// than with 256 KiB. With 512 KiB, the CPU time did not fall further.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
-/// Number of small buffers for the sources of a session, per carrier: 1 MiB.
+/// Number of small buffers for the sources of a session, per carrier. Together they have 1 MiB.
 pub(crate) const SMALL_MAX: usize = 64;
-/// Number of large buffers for the sources of a session, per carrier: 2 MiB.
+/// Number of large buffers for the sources of a session, per carrier. Together they have 2 MiB.
 pub(crate) const LARGE_MAX: usize = 8;
-/// Number of further buffers of a session for streams with a rate limit: 1.25 MiB. These buffers
-/// are separate, because a stream with a rate limit holds the turn among all sessions while it
-/// takes a buffer. While it holds the turn, the stream must not wait for the buffer of another
-/// stream.
+/// Numbers of further small and large buffers of a session, for streams with a rate limit. Together
+/// they have 1.25 MiB. These buffers are separate, because a stream with a rate limit holds the
+/// turn among all sessions while it takes a buffer. While it holds the turn, the stream must not
+/// wait for the buffer of another stream.
 const PACED_SMALL_MAX: usize = 16;
 const PACED_LARGE_MAX: usize = 4;
-/// A kept buffer is cut if the used part is smaller than the buffer's size divided by this number.
-/// For a larger part, copying costs more than it saves.
+/// If the used part of a kept buffer is smaller than the buffer's size divided by this number, the
+/// part is copied to a buffer of its own size. For a larger part, copying costs more than it saves.
 pub(crate) const FITTED_SHARE: usize = 4;
-/// Number of small idle buffers that a worker keeps: 1 MiB.
+/// Maximum number of small idle buffers that a worker keeps. Together they have 1 MiB.
 const SMALL_IDLE_MAX: usize = 64;
-/// Number of large idle buffers that a worker keeps: 8 MiB. This number of buffers is in use
-/// while bytes in flight wait for the peer's acknowledgement.
+/// Maximum number of large idle buffers that a worker keeps. Together they have 8 MiB. As many
+/// buffers are in use while batches in flight wait for the peer's acknowledgement.
 const LARGE_IDLE_MAX: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,8 @@ impl Share {
         }
     }
 
-    /// Waits for a buffer in order of arrival; `None`: the share is closed.
+    /// Waits for a buffer; `None`: the share is closed. The streams get buffers in the order of
+    /// their calls.
     pub(crate) async fn acquire(&self, size: Size) -> Option<Buffer> {
         let permits = Arc::clone(self.permits(size));
         let permit = permits.acquire_owned().await.ok()?;
@@ -214,13 +215,15 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes the permit out. From now on, something other than the share bounds the buffer.
+    /// Takes the permit out, so that the caller can release the permit before the buffer. The
+    /// caller then has to bound the buffer in another way.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }
 
     /// Prepares the buffer to be kept. If the first `used` bytes are less than one part in `share`
-    /// of the buffer, the function cuts the buffer after these bytes. The buffer keeps its permit.
+    /// of the buffer, the function copies these bytes to a buffer of their size. The buffer keeps
+    /// its permit.
     pub(crate) fn fitted(mut self, used: usize, share: usize) -> Self {
         if used >= self.bytes.len() / share {
             return self;

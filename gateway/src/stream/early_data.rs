@@ -1,8 +1,8 @@
 //! The bytes that a client sends before its open is answered. The gateway keeps these bytes in case
 //! no peer takes the open.
 //!
-//! Bound until the answer: the stream's first window, plus the same number of bytes that a former
-//! session returned.
+//! Until the answer, these are at most the bytes of the stream's first window, plus as many bytes
+//! that a former session returned.
 
 use std::cell::{Cell, RefCell};
 use std::io::IoSliceMut;

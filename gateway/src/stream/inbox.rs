@@ -1,9 +1,10 @@
 //! Payload that a local socket has not taken yet.
 //!
-//! The inbox is filled only while the socket's own buffer is full. The stream's credit bounds the
-//! inbox. Spliced payload stays in a few pipes. Other payload is in the worker's buffers: first in
-//! small buffers, then in large buffers once the inbox holds as much as a large buffer. So the
-//! allocated bytes exceed the held bytes by at most one small buffer, or by a factor of two.
+//! The inbox is filled while the socket's own buffer is full, while the stream's open is
+//! unanswered, or if the stream's forward has a rate limit. The stream's credit bounds the inbox.
+//! Spliced payload stays in a few pipes. Other payload is in the worker's buffers: first in small
+//! buffers, then in large buffers once the inbox holds as much as a large buffer. So the allocated
+//! bytes exceed the held bytes by at most one small buffer, or are at most twice the held bytes.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};

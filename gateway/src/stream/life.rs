@@ -7,8 +7,9 @@ use crate::base::closing::Reason;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Whether received bytes are still delivered, since the peer or the carrier cut the stream.
-    /// Otherwise the local socket failed or timed out, or the open failed.
+    /// Whether received bytes are still delivered. Yes if the peer or the loss of a carrier cut the
+    /// stream. No if this side cut the stream, for example because the local socket failed, or if
+    /// the open failed.
     pub(crate) deliver: bool,
     pub(crate) reason: Reason,
     /// The error with which the local socket failed.
@@ -35,9 +36,11 @@ enum Phase {
     Opening,
     /// Both sides have accepted the stream.
     Open,
-    /// No peer took the open, so the connection returns to its caller.
+    /// No peer took the open, so the client's connection goes to the callback of the open. Another
+    /// session may take the connection.
     Returned,
-    /// Both halves of the stream ended early. `opened`: whether both sides had accepted the stream.
+    /// The stream was cut: both of its halves ended early. `opened`: whether both sides have
+    /// accepted the stream.
     Cut { cut: Cut, opened: bool },
 }
 

@@ -1,9 +1,9 @@
-//! IP packets between the device and a carrier. Each packet has one buffer, with room for a frame's
-//! header in front.
+//! IP packets between the network interface and a carrier. Each packet has one buffer, with room
+//! for a frame's header in front.
 //!
 //! A long packet keeps the buffer into which it was read. A shorter packet is copied to a smaller
 //! buffer, so that waiting packets take at most [`FITTED_SHARE`] times their bytes. The queues
-//! bound the number of packets.
+//! bound the memory of waiting packets.
 
 use std::cell::RefCell;
 use std::io::Result;
@@ -17,7 +17,7 @@ use super::buffers::FITTED_SHARE;
 const _: () = assert!(DATAGRAM_BYTES_MAX == VIRTIO_HEADER_BYTES + PACKET_BYTES_MAX);
 /// Size of a buffer that fits any packet, in bytes.
 const BUFFER_BYTES: usize = HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX;
-/// Number of idle buffers that a worker keeps: 4 MiB.
+/// Maximum number of idle buffers that a worker keeps. Together they have 4 MiB.
 const IDLE_MAX: usize = 64;
 
 /// The idle buffers of one worker.
@@ -67,8 +67,8 @@ impl PacketPool {
     }
 }
 
-/// The unit that a device and a session exchange: a virtio-net header, and one IP packet or
-/// super-packet.
+/// The unit that the network interface and a session exchange: a virtio-net header, and one IP
+/// packet or super-packet.
 #[derive(Debug)]
 pub(crate) struct Packet {
     /// Room for a frame's header, followed by the bytes up to `end`.

@@ -1,8 +1,8 @@
 //! Determines when a quiet stream times out, and how often streams are checked.
 //!
 //! The checks are not on the data path. Streams count their bytes anyway, and a periodic check
-//! compares the counts. A stream whose timeout has expired is reset after at most two checks. A
-//! changed timeout also applies to open streams.
+//! compares the counts. A stream is reset at the latest two check intervals after its timeout has
+//! expired. A changed timeout also applies to open streams.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use tokio::sync::watch;
 
 use crate::base::closing::Reason;
 
-/// Number of checks within one timeout.
+/// Number of checks within the shortest timeout, unless [`PAUSE_MIN`] or [`PAUSE_MAX`] changes the
+/// pause.
 const CHECKS: u32 = 10;
 /// Minimum pause between checks.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -228,11 +228,12 @@ pub(crate) trait Ask: 'static {
     fn abandoned(&mut self) -> impl Future<Output = ()>;
 }
 
-/// The half of a stream that this side sends. A caller may drop its futures and call the methods
-/// again.
+/// The half of a stream that this side sends. A caller may drop the future of a method, and call
+/// the method again.
 pub(crate) trait Sender: 'static {
     /// Waits until this side may send bytes; returns their number, from 1 to `wanted`.
-    /// [`Self::send`] and [`Self::rest`] return unused capacity to the stream.
+    /// [`Self::send`] and [`Self::rest`] give unused capacity back, so that other streams can use
+    /// it.
     ///
     /// # Errors
     /// The stream was cut.
@@ -244,7 +245,7 @@ pub(crate) trait Sender: 'static {
     /// The stream was cut.
     fn send(&mut self, payload: Payload) -> impl Future<Output = Result<(), Outcome>>;
 
-    /// Returns the capacity to the stream, since this side has nothing to send for now.
+    /// Gives the capacity back without sending, since this side has nothing to send for now.
     fn rest(&mut self);
 
     /// Ends this half.
@@ -260,8 +261,8 @@ pub(crate) trait Sender: 'static {
     fn reset(&mut self, code: ResetCode);
 }
 
-/// The half of a stream that the peer sends. A caller may drop its futures and call the methods
-/// again.
+/// The half of a stream that the peer sends. A caller may drop the future of a method, and call the
+/// method again.
 pub(crate) trait Receiver: 'static {
     type Payload: Buf;
 
@@ -318,13 +319,14 @@ impl Payload {
         }
     }
 
-    /// The stream's count of unsent payload.
+    /// The count that includes this payload while it is unsent; `None`: a message of the protocol.
     pub(crate) fn unsent(&self) -> Option<&Arc<Unsent>> {
         self.held.as_ref().map(|held| &held.0)
     }
 }
 
-/// Counts the payload of a session or a stream that the library holds, partly on another thread.
+/// Counts the payloads that the library holds for a session or a stream. The library may drop a
+/// payload on another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     count: AtomicUsize,

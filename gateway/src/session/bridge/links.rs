@@ -31,7 +31,8 @@ pub(super) enum State {
     /// The peer has not answered.
     Hello,
     Up,
-    /// The link takes no further streams, and ends with its last open stream.
+    /// The link takes no further streams. If this side has retired the link, the link ends with its
+    /// last open stream.
     Leaving,
     Gone,
 }
@@ -47,14 +48,14 @@ pub(super) struct Member<L: Link> {
     since: Instant,
     /// Whether another link is to replace this link.
     outdated: Cell<bool>,
-    /// Whether the link was retired in order. The end of such a link is no failure.
+    /// Whether this side has retired the link. The end of such a link is no failure.
     retired: Cell<bool>,
     /// Why this side no longer trusts the link's peer.
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
     place: Option<Place>,
     pub(super) room: Rc<Room>,
-    /// Opens that must use this link queue here for room.
+    /// The queue in which opens wait for room if they must use this link.
     pub(super) turns: Rc<Mutex<()>>,
     task: RefCell<Option<AbortHandle>>,
 }
@@ -83,7 +84,8 @@ impl<L: Link> Member<L> {
         self.distrusted_wake.notify_one();
     }
 
-    /// Records that the peer has opened a stream or a listener.
+    /// Records that the peer has opened a stream or a listener, so the link is not silent
+    /// ([`Place::heard`]).
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
             place.heard();
@@ -221,7 +223,8 @@ impl<L: Link> Bridge<L> {
         self.link_ended(member, end);
     }
 
-    /// Ends the link's streams, and ends the session with its last link.
+    /// Handles the end of a link. The link's streams end. If this was the session's last link, the
+    /// session also ends.
     fn link_ended(&self, member: &Member<L>, end: SessionEnd) {
         member.state.send_replace(State::Gone);
         if matches!(end, SessionEnd::Revoked(_)) {
@@ -230,7 +233,8 @@ impl<L: Link> Bridge<L> {
                 io.abandon(Reason::Revoked, None);
             }
         }
-        // The other streams get the end from their link, after the received bytes.
+        // If the peer is not revoked, each stream first delivers the received bytes, and then the
+        // link reports the end to the stream.
         let text = end.to_string();
         self.remove(member);
         let is_last = self.links.borrow().is_empty();
@@ -282,7 +286,8 @@ impl<L: Link> Bridge<L> {
         self.links.borrow().values().cloned().collect()
     }
 
-    /// Starts to retire one link in order. Returns whether a link could be retired.
+    /// Starts the orderly retirement of one link: of a link marked for replacement, otherwise of
+    /// the newest link. Returns whether a link could be retired.
     pub(super) fn retire_one(&self) -> bool {
         let links = self.links.borrow();
         let up = links.values().filter(|member| member.is_up());
@@ -298,14 +303,15 @@ impl<L: Link> Bridge<L> {
         true
     }
 
-    /// Stops the link from taking further streams, so that it ends with its last open stream.
+    /// Stops the link from taking further streams. A retired link then ends with its last open
+    /// stream.
     pub(super) fn take_no_more(&self, member: &Rc<Member<L>>) {
         member.state.send_replace(State::Leaving);
         member.link.go_away();
         self.end_empty(member);
     }
 
-    /// Ends the link if it takes no further streams and has no open stream.
+    /// Ends the link if this side has retired it and it has no open stream.
     pub(super) fn end_empty(&self, member: &Member<L>) {
         let leaves = member.state() == State::Leaving && member.retired.get();
         if leaves && member.room.taken() == 0 {

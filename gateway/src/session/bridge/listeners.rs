@@ -83,7 +83,8 @@ impl<L: Link> Bridge<L> {
     }
 
     /// Requests the listeners of `member` on another link, since `member` takes no further streams
-    /// or has ended. A listener ends if no other link can request it.
+    /// or has ended. A listener that no other link can request stays on `member`, and ends with
+    /// `member`.
     pub(super) fn move_listeners(&self, member: &Member<L>) {
         let mut links = self.all_links().into_iter();
         let other = links.find(|other| other.is_up() && other.id != member.id);

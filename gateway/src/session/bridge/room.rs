@@ -137,7 +137,8 @@ impl<L: Link> Bridge<L> {
         self.turns(target).try_lock().is_err()
     }
 
-    /// Waits until a link has room. Only the first open in the queue tries to begin.
+    /// Waits until a link has room, then opens the stream. Opens wait in a queue, and only the
+    /// first open in the queue tries to begin.
     ///
     /// # Errors
     /// The session takes no further streams.
@@ -200,8 +201,8 @@ impl<L: Link> Bridge<L> {
 }
 
 /// How many links `streams` need, if `up` links have room for `room` streams in total. One more
-/// link is needed once only a quarter of the room is free. One link fewer is needed once the
-/// streams would use less than half of the room on the other links.
+/// link is needed once less than a quarter of the room is free. One link fewer is needed once `up -
+/// 1` links would have more than twice the room that the streams use.
 fn links_wanted(streams: usize, room: usize, up: usize) -> usize {
     let each = room / up.max(1);
     let wanted = if streams > room / 4 * 3 {

@@ -63,7 +63,8 @@ fn finish(io: &Joined) -> End {
         return End::Cut;
     }
     if io.life.has_source_ended() {
-        // Both halves have ended, so closing the socket ends the local end's half.
+        // Both halves have ended, so the gateway closes the socket next. The close also tells the
+        // local end that the peer's half has ended.
         return End::Clean;
     }
     match io.socket.finish() {

@@ -23,7 +23,7 @@ use crate::stream::buffers::Buffer;
 /// failure.
 const FAILED_DELIVERY_MAX: Duration = Duration::from_secs(10);
 
-/// Why a turn sent nothing.
+/// Why one step of [`run`] sent nothing.
 enum Halt {
     /// The local end has nothing more to send.
     End,

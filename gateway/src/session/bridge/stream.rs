@@ -1,5 +1,5 @@
-//! One stream: a local end that is joined to a link's stream, with one task for each direction
-//! ([`source`], [`sink`]).
+//! One stream: a local end that is joined to a link's stream. One task runs both directions
+//! ([`source`] and [`sink`]).
 //!
 //! A cut stream delivers the received bytes and then resets its local end, so that no application
 //! mistakes the cut for an end of file.
@@ -71,7 +71,8 @@ impl Joined {
         }
     }
 
-    /// Cuts the stream since the peer cut it or its link ended. Received bytes are still delivered.
+    /// Cuts the stream because the peer cut it or its link ended. Received bytes are still
+    /// delivered.
     pub(super) fn cut(&self, outcome: Outcome) {
         tracing::debug!(stream = self.id, ?outcome, "Stream was cut");
         self.end(Cut {
@@ -189,7 +190,8 @@ impl<L: Link> Bridge<L> {
     }
 }
 
-/// Waits until a cut stream has delivered all of its bytes.
+/// Waits until the stream is cut and has no more time to deliver its received bytes:
+/// [`CUT_DELIVERY_MAX`] after the cut, or at once if the cut forbids delivery.
 async fn overdue(io: &Joined) {
     io.is_cut().await;
     if io.delivers() {

@@ -101,7 +101,7 @@ pub(crate) fn nowhere() -> Dialler {
     Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) })
 }
 
-/// A dialler that reaches every target at `address`.
+/// A dialler that reaches the targets of host `web` at `address`, and refuses all other targets.
 pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
     Box::new(move |target, _, _| -> Dial {
         Box::pin(async move {
@@ -263,8 +263,8 @@ async fn a_target_that_resets_resets_the_client_behind_what_it_sent(protocol: &s
     assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
 }
 
-/// A target may reset or end its connection. Only the reset of the exit's half tells the entry
-/// which of both happened.
+/// The client has already ended its half, so a reset and an end of the target both end the stream.
+/// Only a reset of the exit's half tells the entry that the target reset its connection.
 async fn a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same(protocol: &str) {
     let (entry, _exit, listener) = sessions(protocol).await;
     let (mut client, _end) = open(&entry, "tcp://web:80").await;
@@ -296,8 +296,9 @@ async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more(protocol: &st
     exit.idle().await;
 }
 
-/// On HTTP/2 the open is refused. The library resets a dropped stream with CANCEL, which leaves
-/// open whether the peer processed the request.
+/// This case runs only with the protocols on QUIC, since HTTP/2 would refuse the open. The library
+/// of HTTP/2 resets a dropped stream with CANCEL, which does not tell whether the peer processed
+/// the request.
 async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was(protocol: &str) {
     let (entry, exit) = sessions_of(protocol, nowhere(), nowhere()).await;
     let (_client, end) = open(&entry, "tcp://web:80").await;
@@ -323,7 +324,7 @@ async fn streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other(protocol
     }
     let flood = vec![1; 1 << 20];
     for (client, _) in &stalled {
-        // Write until the client could write nothing for 150 ms.
+        // Write until the client's socket has taken nothing for 150 ms.
         while tokio::time::timeout(Duration::from_millis(150), client.writable())
             .await
             .is_ok()

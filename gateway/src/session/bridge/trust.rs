@@ -15,8 +15,8 @@ use crate::session::mux::Progress;
 
 impl<L: Link> Bridge<L> {
     /// Checks the proof of each link's peer against `standing`. If a proof is no longer accepted,
-    /// the link and its streams end. A link with an expired certificate drains, since its streams
-    /// cannot move to another link.
+    /// the link and its streams end. If the certificate of a link's peer has expired, the session
+    /// drains, since streams cannot move to another link.
     pub(super) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
         // All links have one identity.
         if let Some(Standing::Revoked(reason)) = self.proof().as_ref().map(standing) {

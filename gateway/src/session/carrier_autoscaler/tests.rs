@@ -5,14 +5,15 @@ use super::*;
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const MBIT: f64 = 1e6 / 8.0;
 
-/// A path, and an entry that follows the requested number within its bounds, one carrier per
-/// sample.
+/// A path and an entry. After each sample, the entry adds or removes at most one carrier, until it
+/// has the requested number within `bounds`.
 struct Model {
     autoscaler: CarrierAutoscaler,
     now: Instant,
     rtt: Duration,
-    /// Bytes per second that one carrier's window permits, and the capacity of the path.
+    /// Bytes per second that one carrier's window permits.
     window: f64,
+    /// Capacity of the path, in bytes per second.
     path: f64,
     /// Bytes per second that a worker can move if the network does not limit it.
     cpu: f64,
@@ -27,7 +28,8 @@ struct Model {
 }
 
 impl Model {
-    /// 100 ms and 200 Mbit/s per carrier; the path and the CPU permit much more.
+    /// A round trip takes 100 ms, and a carrier's window permits 200 Mbit/s. The path and the CPU
+    /// permit much more.
     fn new() -> Self {
         Self {
             autoscaler: CarrierAutoscaler::default(),
@@ -58,7 +60,7 @@ impl Model {
         self.up - kept
     }
 
-    /// Offers `offered` bytes per second for `seconds`.
+    /// Runs the model for `seconds`, while applications offer `offered` bytes per second.
     fn run(&mut self, seconds: u64, offered: f64) {
         for _ in 0..2 * seconds {
             let bulk = self.bulk();
@@ -212,7 +214,8 @@ fn a_load_that_comes_and_goes_makes_few_changes() {
         model.run(MINUTE, ALL);
         model.run(2 * MINUTE, 0.0);
     }
-    // The number rises and falls twice; then the quiet time is longer than the pauses.
+    // The number rises and falls twice. After that, the quiet time is longer than the pauses of the
+    // load, so the number no longer falls.
     assert!(model.changes <= 50, "{}", model.changes);
     assert_eq!(model.up, 8);
 }

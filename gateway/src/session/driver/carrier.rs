@@ -44,12 +44,13 @@ pub(super) enum State {
 pub(crate) struct Carrier {
     pub(super) id: CarrierId,
     pub(super) transport: Box<dyn Transport>,
-    /// Whether the kernel may move payload, if the transport permits it.
+    /// Whether the configuration permits splicing. The transport also has to permit it
+    /// ([`Self::plain`]).
     splices: bool,
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
-    /// Whether the session may have new frames to transmit since the writer last checked.
+    /// Whether the session may have got new frames to transmit after the writer's last check.
     transmits: Cell<bool>,
     transmit_wake: Notify,
     close_wake: Notify,
@@ -166,7 +167,8 @@ impl Carrier {
         }
     }
 
-    /// Records that the peer has opened a stream or a listener.
+    /// Records that the peer has opened a stream or a listener, so the carrier is not silent
+    /// ([`Place::heard`]).
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
             place.heard();
@@ -247,7 +249,8 @@ impl Driver {
         self.share.suffice_for(self.carriers.add(&carrier));
         let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
         tokio::task::spawn_local(Rc::clone(self).guard(async move {
-            // The session may have queued frames for the carrier since the session was created.
+            // The session may already have queued frames for the carrier, for example its hello.
+            // The update wakes the writer.
             driver.update(|_session| ());
             driver.run_carrier(added, unread).await;
         }));
@@ -284,13 +287,14 @@ impl Driver {
         }
         self.remove(&carrier);
         if !carrier.lost.get() {
-            // The session gave up the carrier earlier, and may remove it only now.
+            // The session gave up the carrier earlier. The session is told about the loss only now,
+            // after the carrier has sent its last frames.
             self.carrier_lost(&carrier, SessionEnd::Closed);
         }
     }
 
-    /// Ends a lost carrier: other carriers take over its streams, or the session ends with its last
-    /// carrier.
+    /// Reports a lost carrier to the session, which decides whether other carriers take over its
+    /// streams. If the session is then over, ends the session.
     fn carrier_lost(self: &Rc<Self>, carrier: &Carrier, end: SessionEnd) {
         let given_up = carrier.given_up.take();
         let (is_given_up, reason) = (given_up.is_some(), end.to_string());
@@ -315,7 +319,8 @@ impl Driver {
             let retired = carrier.retired.get();
             self.telemetry.remove_carrier(&carrier.stats, retired);
         }
-        // The status page may briefly hold a duplicate of the descriptor.
+        // Dropping the transport may not close the connection, since the status page may briefly
+        // hold a duplicate of the descriptor.
         carrier.transport.shut();
         self.carriers.remove(carrier.id);
         self.idle_wake.notify_waiters();

@@ -20,9 +20,9 @@ use crate::io::duplex;
 use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
 use crate::stream::pipe::SPLICE_BYTES_MIN;
 
-/// The read buffer has room for a control frame after another control frame.
+/// The read buffer has room for two control frames.
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
-/// The read buffer has room for a packet after another packet.
+/// The read buffer has room for two packets with their headers.
 const _: () = assert!(LARGE_BYTES >= 2 * (HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX));
 /// Maximum number of payload frames of one stream in one write. A full buffer of the smallest bulk
 /// packets has fewer.
@@ -59,8 +59,8 @@ struct Unread {
 /// the latest. So the payload after this header stays in the kernel and can be spliced.
 #[derive(Debug, Default, Clone, Copy)]
 struct Aim {
-    /// Number of short frames that may precede the next long frame. At 0, a read takes as many
-    /// bytes as it can.
+    /// After this number of further short frames, the reader no longer expects a long frame. At 0,
+    /// a read takes as many bytes as it can.
     patience: u8,
     /// Length of the incomplete frame as far as it is known, in bytes.
     needed: usize,
@@ -82,8 +82,9 @@ impl Aim {
         self.patience = self.patience.saturating_sub(1);
     }
 
-    /// Number of bytes to read after the first `filled` bytes. `payload` is the number of announced
-    /// payload bytes.
+    /// Maximum number of bytes of the next read. The buffer already has `filled` bytes. `payload`
+    /// is the number of payload bytes that the last header announced and that have not been read;
+    /// `None`: a header comes next.
     fn bytes(self, filled: usize, payload: Option<usize>) -> usize {
         match payload {
             _ if self.patience == 0 => usize::MAX,
@@ -241,7 +242,8 @@ impl Driver {
         while goes_on && carrier.is_running() {
             goes_on = self.try_update(|session| {
                 let parsed = self.parse(session, &mut reading);
-                // The payload that precedes the end of the stream must be delivered first.
+                // The control frame may end a stream. The payload that precedes it must be
+                // delivered before the event of the end is handled.
                 self.pass_on(session, &mut reading);
                 parsed
             })?;
@@ -249,9 +251,9 @@ impl Driver {
         Ok(reading.position)
     }
 
-    /// Processes frames and payload up to and including the next control frame, whose events the
-    /// caller has to handle first. Returns whether there was a control frame. The caller passes on
-    /// the remaining run.
+    /// Processes frames and payload up to and including the next control frame. Returns whether
+    /// there was a control frame: then the caller handles its events before the next call. The
+    /// caller also passes on the remaining run.
     fn parse(
         &self,
         session: &mut dyn Session,

@@ -3,8 +3,8 @@
 //! The loop runs after the tasks that make frames ready, and stops when no frame is ready. So the
 //! loop flushes without a timer. Other frames cannot overtake a queued frame. So the loop takes
 //! frames from the session only while the kernel has room, and within the bounds of
-//! [`crate::session::backlog`]. The queue retains a batch that the session may have to retransmit,
-//! until the session releases the batch.
+//! [`crate::session::backlog`]. If the session may have to retransmit a batch, [`super::retention`]
+//! keeps the batch until the session releases it.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -41,10 +41,11 @@ enum Chunk {
     Kept {
         batch: Rc<Batch>,
         range: Range<usize>,
-        /// The batch's permit, until the bytes are written.
+        /// The permit of the batch's buffer ([`Permit`]), which is released once the bytes are
+        /// written.
         _permit: Option<Permit>,
     },
-    /// Payload in a pipe; its header precedes it.
+    /// Payload in a pipe. The chunk before this chunk contains the header.
     Pipe(Pipe),
     /// A frame with an IP packet.
     Packet(Framed),
@@ -156,7 +157,8 @@ impl Queue {
         (count, total)
     }
 
-    /// Removes `length` written bytes of memory.
+    /// Removes the oldest `length` bytes, which were written. These bytes must be in memory, not in
+    /// a pipe.
     fn advance(&mut self, length: usize) {
         self.bytes -= length;
         self.written += length;
@@ -209,9 +211,9 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     }
 }
 
-/// Ends a carrier that the session no longer needs. The function writes the queue and a close
-/// frame, and waits until the peer has read them. Closing a socket with unread bytes would reset
-/// the connection, and the peer would lose the close frame.
+/// Ends a carrier that the session no longer needs. The function writes the queue, ends this side's
+/// half of the connection, and waits until the peer ends its half. Closing a socket with unread
+/// bytes would reset the connection, and the peer would lose the close frame.
 pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<()> {
     let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {
@@ -300,7 +302,8 @@ impl Driver {
             Some(Ready::Pipe(mut pipe, twin)) => {
                 io.note_transmitted(None, length);
                 queue.push_control(header);
-                // The pipe was filled for a carrier that can splice.
+                // The pipe was filled because a carrier of the session can splice. If this carrier
+                // cannot, the payload is copied.
                 queue.push(match carrier.plain() {
                     Some(_) => Chunk::Pipe(pipe),
                     None => Chunk::Control(pipe.read_all(0)?),
@@ -338,7 +341,7 @@ impl Driver {
     }
 
     /// Queues a part of a retained batch that another carrier did not deliver. Payload in a pipe is
-    /// copied here, since the session may request it in parts and repeatedly.
+    /// copied here, since the session may request the payload in parts and repeatedly.
     ///
     /// # Errors
     /// The batch is not retained; the carrier has to end.

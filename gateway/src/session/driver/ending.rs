@@ -14,7 +14,7 @@ use crate::base::closing::Reason;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Running,
-    /// The session accepts no further input; its last events are handled.
+    /// The session accepts no further input. Its last events are still to be handled.
     Ended,
     /// The streams are also cut.
     Buried,

@@ -60,7 +60,7 @@ impl Driver {
 
     fn open_returned(&self, stream: StreamId) {
         match self.streams.get(stream) {
-            // The gateway shuts down all its sessions.
+            // The gateway shuts down all its sessions, so no other session can take the open.
             Some(io) if self.ending.reason() == Some(Reason::Drained) => {
                 io.refused(Refusal::new(
                     muxtunnel_proto::Reason::General,

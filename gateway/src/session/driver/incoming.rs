@@ -88,7 +88,7 @@ impl Driver {
                     admission,
                 };
                 let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
-                // A target expects no answer.
+                // The local end is a target, which expects no answer.
                 io.opened(&self.telemetry, "");
                 let io = self.streams.add(io);
                 self.update(|session| session.accept(stream, &reached));

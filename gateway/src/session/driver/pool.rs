@@ -9,8 +9,8 @@ use super::{Carrier, Driver, SessionEnd};
 use crate::session::mux::{CarrierFigures, PoolState};
 
 impl Driver {
-    /// Starts to retire one carrier: a carrier marked for replacement, otherwise the newest.
-    /// Returns whether a carrier could be retired.
+    /// Starts the orderly retirement of one carrier: of a carrier marked for replacement, otherwise
+    /// of the newest carrier. Returns whether a carrier could be retired.
     pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
         let carriers = self.carriers.view();
         let up = carriers.values().rev().filter(|carrier| carrier.is_up());
@@ -34,8 +34,9 @@ impl Driver {
         begins
     }
 
-    /// Ends the last carrier marked for replacement, if frames on other carriers depend on its
-    /// frames. Such a carrier cannot be retired. Another carrier retransmits the undelivered bytes.
+    /// Ends `carrier` if it cannot be retired and is the only remaining carrier marked for
+    /// replacement. A carrier cannot be retired while frames on other carriers depend on its
+    /// frames. Another carrier retransmits the undelivered bytes.
     fn end_outdated(&self, carrier: &Carrier) {
         let carriers = self.carriers.view();
         let mut others = carriers.values().filter(|other| other.id != carrier.id);

@@ -10,7 +10,8 @@ use crate::base::telemetry::Telemetry;
 use crate::stream::batch::Batch;
 use crate::stream::pipe::Pipe;
 
-/// A retained batch, which exists in addition to its copy on the way to the kernel.
+/// A retained batch. The queue of a carrier refers to the same payload until the payload is
+/// written.
 pub(super) enum Retained {
     Batch(Rc<Batch>),
     /// One packet of payload.
@@ -22,7 +23,7 @@ pub(super) enum Retained {
 #[derive(Default)]
 pub(super) struct Retention {
     by_token: RefCell<BTreeMap<u64, Retained>>,
-    /// Number of bytes that the telemetry counts.
+    /// Number of retained bytes of this session that the telemetry includes now.
     counted: Cell<u64>,
     named: Cell<u64>,
 }

@@ -1,12 +1,12 @@
-//! Runs two drivers, one of an entry and one of an exit, in a simulated world. The test simulates
-//! their carriers. A seed determines the world.
+//! Runs two drivers, one of an entry and one of an exit, in a simulated world. A seed determines
+//! the world.
 //!
-//! [`wire`] and [`kernel`] implement the carriers: in memory, and TCP sockets whose payload can be
-//! spliced. Both kinds of carrier transfer bytes in pieces of random size, return `WouldBlock` at
-//! random, and get cut. [`application`] simulates the applications at the local sockets. [`record`]
-//! stores and checks the actions and observations of each application. [`world`] advances the clock
-//! and injects faults. [`rest`] states the invariants of an idle world, and [`seen`] lists the
-//! cases that a sweep must cover.
+//! [`wire`] implements carriers in memory. [`kernel`] implements carriers on TCP sockets, whose
+//! payload can be spliced. Both kinds of carrier transfer bytes in pieces of random size, return
+//! `WouldBlock` at random, and get cut. [`application`] simulates the applications at the local
+//! sockets. [`record`] stores and checks the actions and observations of each application.
+//! [`world`] advances the clock and injects faults. [`rest`] states the invariants of an idle
+//! world, and [`seen`] lists the cases that a sweep must cover.
 //!
 //! Determinism: the seed makes every choice, only the world advances the clock, and the driver
 //! polls its branches in a fixed order. Local Unix sockets are deterministic, since the kernel does

@@ -1,9 +1,9 @@
 //! One stream's local socket: its [`source`] (socket to carrier) and its sink (carrier to socket).
 //!
-//! The sink writes payload that [`super::carrier_in`] could not pass on at once. Either the local
-//! socket was full, or the open was unanswered, or earlier payload was still missing. A cut stream
-//! delivers the received bytes and then resets the socket, so that the application never mistakes
-//! the cut for an end of file.
+//! The sink writes payload that [`super::carrier_in`] could not pass on at once. There are four
+//! reasons: a full local socket, an unanswered open, missing earlier payload, or a rate limit of
+//! the forward. A cut stream delivers the received bytes and then resets the socket, so that the
+//! application never mistakes the cut for an end of file.
 
 mod sink;
 mod source;
@@ -49,12 +49,12 @@ pub(super) struct StreamIo {
     refused: Cell<Option<Refused>>,
     /// How the client is told the outcome of the open.
     answer: Cell<Answer>,
-    /// Data about the client, for another open.
+    /// Data about the client, which another session needs if the open is returned.
     source: Option<Source>,
     life: Life,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
-    /// Bytes that were sent before the open was answered.
+    /// The client's bytes that were read or sent before the open was answered.
     early: Early,
     inbox: RefCell<Inbox>,
     reassembly: RefCell<Reassembly>,
@@ -62,7 +62,7 @@ pub(super) struct StreamIo {
     sink_wake: Notify,
 }
 
-/// A batch that waits for a turn on a carrier.
+/// A batch that waits until a carrier takes it.
 pub(super) enum Ready {
     /// In memory, with room for its headers.
     Buffer(Batch),
@@ -140,8 +140,8 @@ impl StreamIo {
         });
     }
 
-    /// Returns the connection, since no peer took the open. If bytes of the connection are lost,
-    /// refuses the open instead.
+    /// Returns the connection, since no peer took the open. If some bytes of the client were sent
+    /// and not retained, refuses the open instead.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
             let text = "the exit shuts down, and this gateway did not retain the bytes that it sent to the exit";
@@ -212,7 +212,7 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// Cuts the stream since the peer cut it or the carrier ended.
+    /// Cuts the stream because the peer cut it or the carrier ended.
     pub(super) fn cut(&self, reason: Reason) {
         if self.life.is_over() {
             return;
@@ -241,8 +241,8 @@ impl StreamIo {
         });
     }
 
-    /// Cuts the stream from this side since no more bytes can be delivered, and reports the cut to
-    /// the peer. `error` is the failure of the local socket, if any.
+    /// Cuts the stream from this side, drops the received bytes that the socket has not taken, and
+    /// reports the cut to the peer. `error` is the failure of the local socket, if any.
     pub(super) fn abandon(&self, driver: &Rc<Driver>, reason: Reason, error: Option<ErrorKind>) {
         self.end(Cut {
             error,
@@ -452,8 +452,8 @@ fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
     End::Cut
 }
 
-/// Waits until the other end of the local socket has received the written bytes, if they have to be
-/// delivered. The reset that follows discards the send buffer.
+/// If the cut permits delivery, waits until the other end of the local socket has received the
+/// written bytes. Otherwise the reset that follows would discard the send buffer.
 async fn delivered(io: &StreamIo) {
     if io.delivers() {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;

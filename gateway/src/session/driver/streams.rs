@@ -10,7 +10,8 @@ use muxtunnel_proto::StreamId;
 use super::incoming::Incoming;
 use super::stream::StreamIo;
 
-/// The tables of both kinds. The session bounds both tables by `limits.streams`.
+/// One table for each of the two kinds of streams. The session bounds both tables by
+/// `limits.streams`.
 #[derive(Default)]
 pub(super) struct Streams {
     by_id: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,

@@ -39,7 +39,8 @@ struct Wishes {
     panics: bool,
 }
 
-/// A session that retains everything.
+/// A native session that retains all sent payload, and transmits it again when a test requests
+/// this.
 #[derive(Debug)]
 struct Forgetful {
     inner: NativeSession,

@@ -1,10 +1,11 @@
 //! Counts the carriers that each peer holds at an exit, and chooses the carrier to evict at the
 //! limit.
 //!
-//! A single peer may hold all places. A carrier is *silent* if its protocol has no handshake (JMUX)
-//! and the peer has opened nothing on the carrier. The peer of a silent carrier may be idle or
-//! dead. A silent carrier keeps its place while places are free. When the exit evicts a carrier of
-//! a peer, silent carriers go first. The number of places bounds this table.
+//! A single peer may hold all places. Two kinds of carriers can be *silent*: a JMUX carrier, and a
+//! QUIC connection whose peer has proved no identity. Such a carrier is silent until the peer opens
+//! a stream or a listener on it. The peer of a silent carrier may be idle or dead. A silent carrier
+//! keeps its place while places are free. When the exit evicts a carrier of a peer, silent carriers
+//! go first. The number of places bounds this table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,11 +24,12 @@ pub(super) struct Holders(BTreeMap<Option<Arc<str>>, Vec<Held>>);
 /// The role of a carrier in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// The first carrier of a session, on which the peer has sent something.
+    /// The first carrier of a session. The peer has already sent a hello or proved its identity.
     First,
     /// An additional carrier of a session.
     Further,
-    /// A carrier from this address, on which the peer has sent nothing yet.
+    /// The first carrier of a session, from this address. The peer need not have sent anything, so
+    /// the carrier is silent until the peer opens a stream or a listener.
     Silent(Option<IpAddr>),
 }
 

@@ -1,6 +1,7 @@
-//! Requests of the peer. A request is a CONNECT for a stream. The peer also requests a stream with
-//! a message on a listener's stream: a connection has arrived at the peer's listener, and this side
-//! accepts or refuses the connection.
+//! Requests of the peer for a stream. There are two kinds:
+//! - A CONNECT.
+//! - A message on a listener's stream. The message reports that a connection has arrived at the
+//!   peer's listener. This side accepts or refuses the connection.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -129,7 +130,8 @@ impl Ask for Asked {
             By::Connect(answer, _) => {
                 let _ = poll_fn(|context| answer.poll_reset(context)).await;
             }
-            // The request that accepts the connection reports its end.
+            // This side learns that the connection has closed only when it accepts the connection:
+            // the peer then refuses the accepting request.
             By::Arrival(_) => std::future::pending().await,
         }
     }

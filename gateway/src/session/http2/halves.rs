@@ -191,7 +191,8 @@ impl Receiver for Receiving {
 }
 
 impl Traffic {
-    /// Counts the peer's credit on `stream` until the returned value is dropped.
+    /// Adds `stream` to the streams on which the peer may send, until the returned value is
+    /// dropped.
     fn receives(&self, mut stream: RecvStream) -> Incoming {
         let credit = stream.flow_control().clone();
         let id = stream.stream_id().as_u32();

@@ -211,7 +211,7 @@ async fn receive(stream: &mut RecvStream, messages: &mut Messages) -> Option<Mes
     }
 }
 
-/// Waits for [`END_MAX`] until the peer has ended its half, then resets the stream.
+/// Waits until the peer has ended its half, for at most [`END_MAX`], and then resets the stream.
 async fn end(sender: &mut SendStream<Payload>, receiver: &mut RecvStream) {
     let ended = async {
         while let Some(Ok(bytes)) = receiver.data().await {

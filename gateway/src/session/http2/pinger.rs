@@ -16,11 +16,12 @@ use crate::session::end::SessionEnd;
 
 /// Maximum time without a PING.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Maximum time until the answer.
+/// Maximum time until the peer answers a PING.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// Minimum received payload for which a PING is sent.
+/// If more than this number of payload bytes has arrived since the last PING, the next PING does
+/// not wait for [`SILENCE_MAX`].
 const WORTH_BYTES: u64 = 128 << 10;
-/// Minimum time between two PINGs, for peers that limit their rate.
+/// Minimum time between two PINGs, since some peers limit the rate of PINGs.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// An answer of the peer.

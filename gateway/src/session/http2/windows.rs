@@ -2,14 +2,15 @@
 //!
 //! A connection's window is the session's receive memory. A stream's window starts at [`FIRST`].
 //! The window doubles while the payload of a round trip exceeds two thirds of the window, as in
-//! gRPC (grpc.io, "gRPC-Go performance improvements"). The window grows up to half of the memory
-//! that other streams do not hold. So any number of stalled streams leaves memory for the others.
+//! gRPC (grpc.io, "gRPC-Go performance improvements"). The window grows up to half of the receive
+//! memory that no waiting payload occupies. So any number of stalled streams leaves memory for the
+//! others.
 //!
-//! Bytes in flight that exceed the capacity of the path queue in front of small streams. A round
-//! trip through that queue takes longer and would justify a still larger window. So the busy
-//! streams together get twice the capacity of the path in its shortest round trip plus [`QUEUE`].
-//! The busy streams share these bytes equally, as in the native protocol
-//! (`gateway/proto/src/session/share.rs`).
+//! If the bytes in flight exceed the capacity of the path, the excess waits in a queue, and small
+//! streams wait behind it. A round trip through that queue takes longer and would justify a still
+//! larger window. So the busy streams together get twice the bytes that the path carries in its
+//! shortest round trip plus [`QUEUE`]. The busy streams share these bytes equally, as in the native
+//! protocol (`gateway/proto/src/session/share.rs`).
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub(super) struct Trip {
     pub(super) took: Duration,
     /// Shortest known round trip time of the path.
     pub(super) nearest: Duration,
-    /// Number of streams that received a large part of the payload.
+    /// Number of streams that received more than 1/64 of the payload (`BUSY_PART` of `halves.rs`).
     pub(super) busy: u32,
 }
 
@@ -84,7 +85,7 @@ impl Windows {
         let free = u64::from(self.connection).saturating_sub(held);
         let most = (free / 2).max(LEAST.into()) as u32;
         // If the peer uses little of the window, the window needs no change. Each change costs a
-        // frame, and some peers limit such frames.
+        // SETTINGS frame, and some peers limit the number of these frames.
         let is_used = trip.received > u64::from(before) / 2;
         if is_used && (share < before / 4 * 3 || self.stream > before) {
             self.stream = self.stream.min(share);

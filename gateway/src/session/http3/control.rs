@@ -98,7 +98,7 @@ impl Saying {
     /// Sends the queued messages. A caller may drop the future and call again.
     ///
     /// # Errors
-    /// The peer has stopped the stream.
+    /// The peer has stopped the stream, or the connection has ended.
     pub(super) async fn flush(&mut self) -> Result<(), Unheard> {
         while !self.unsaid.is_empty() {
             match self.stream.write(&self.unsaid).await {
@@ -248,7 +248,7 @@ impl Hearing {
         }
         if self.has_settings {
             // After the settings, a peer has reason to send only a few frames, and none of them
-            // carries payload.
+            // carries payload. So each frame counts as a frame without payload.
             self.overhead.count()?;
         }
         match frame.kind {

@@ -16,9 +16,9 @@ const COPIED_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     head: Head,
-    /// Number of missing bytes of the current frame, and whether the frame is skipped because of
-    /// its unknown type.
+    /// Number of bytes of the current frame that have not arrived yet.
     left: u64,
+    /// Whether the current frame is skipped because of its unknown type.
     skips: bool,
     overhead: StreamOverhead,
 }

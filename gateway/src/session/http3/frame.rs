@@ -18,7 +18,8 @@ pub(super) const MAX_PUSH_ID: u64 = 0xd;
 /// Frame types that exist only in HTTP/2 (section 7.2.8).
 const OF_HTTP2: [u64; 4] = [0x2, 0x6, 0x8, 0x9];
 
-/// Maximum number of bytes of incomplete frames on all streams of a connection, without payload.
+/// Maximum total length of the incomplete frames on all streams of a connection. DATA frames do not
+/// count.
 pub(super) const READING_MAX: usize = 1 << 20;
 /// Number of bytes of one read of a skipped frame.
 const SKIPPED_BYTES: usize = 64 << 10;
@@ -193,7 +194,7 @@ impl From<ReadError> for Cut {
 /// Bounds the cost of frames on all streams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// Bytes of incomplete frames.
+    /// Total length of the incomplete frames, in bytes.
     reading: Cell<usize>,
     pub(super) overhead: Rc<Overhead>,
 }
@@ -207,7 +208,8 @@ impl Budget {
     }
 }
 
-/// Reads the frames of one stream, without payload. The reader does not read beyond the last frame.
+/// Reads the frames of one stream that precede payload; a DATA frame is an error. The reader does
+/// not read beyond the frame that it returns.
 #[derive(Debug)]
 pub(super) struct Frames {
     budget: Rc<Budget>,
@@ -235,8 +237,8 @@ impl Frames {
         }
     }
 
-    /// Creates a reader for the control stream, on which a client may send the priority of each
-    /// request (RFC 9218, section 7.2).
+    /// Creates a reader for the control stream. This stream has no separate limit of unknown
+    /// frames, since a client may send the priority of each request on it (RFC 9218, section 7.2).
     pub(super) fn of_control(budget: &Rc<Budget>) -> Self {
         let mut frames = Self::new(budget);
         frames.overhead = None;

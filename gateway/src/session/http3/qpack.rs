@@ -18,11 +18,14 @@ pub(super) type Field = (Cow<'static, [u8]>, Cow<'static, [u8]>);
 /// Number of bytes that are added to the size of each field's name and value (RFC 9114, section
 /// 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Number of prefix bits of an index into the static table.
+/// Number of prefix bits of an index into the static table. Prefix bits are the bits of the first
+/// byte that belong to the integer (RFC 7541, section 5.1).
 const INDEXED_BITS: u32 = 6;
+/// Number of prefix bits of the index of a name.
 const NAMED_BITS: u32 = 4;
-/// Number of prefix bits of the length of a name or a value.
+/// Number of prefix bits of the length of a name.
 const NAME_BITS: u32 = 3;
+/// Number of prefix bits of the length of a value.
 const VALUE_BITS: u32 = 7;
 
 /// Why a section cannot be read.
@@ -40,7 +43,8 @@ pub(super) enum Unreadable {
 /// [`Unreadable`].
 pub(super) fn decode(section: &[u8]) -> Result<Vec<Field>, Unreadable> {
     let mut input = Input(section);
-    // The required insert count has to be 0; in that case the base has no meaning.
+    // The required insert count (RFC 9204, section 4.5.1) has to be 0, since there is no dynamic
+    // table. The base, which follows, then has no meaning.
     if input.integer(8)? != 0 {
         return Err(Unreadable::Malformed);
     }
@@ -248,7 +252,8 @@ mod tests {
 
     #[test]
     fn fields_are_bounded_together() {
-        // Each field takes one byte of the section, but its size is more than 18 bytes.
+        // Each field (`:path: /`) takes one byte of the section, but counts as 6 bytes plus
+        // [`FIELD_OVERHEAD`].
         let mut section = vec![0, 0];
         section.resize(2 + 1000, 0xc1);
         assert_eq!(decode(&section), Err(Unreadable::TooLarge));

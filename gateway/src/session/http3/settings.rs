@@ -16,8 +16,8 @@ pub(super) struct Settings {
     pub(super) field_bytes_max: u64,
 }
 
-/// Appends the SETTINGS frame of this side. The omitted settings, QPACK's table capacity and the
-/// number of blocked streams, are 0.
+/// Appends the SETTINGS frame of this side. The frame omits QPACK's table capacity and number of
+/// blocked streams, so both are 0.
 pub(super) fn push(bytes: &mut Vec<u8>) {
     let mut body = Vec::new();
     frame::push_integer(&mut body, MAX_FIELD_SECTION_SIZE);

@@ -332,7 +332,8 @@ async fn requests_that_an_exit_did_not_take_come_back() {
             OpenEnd::Refused(refusal) => assert!(refusal.description.contains("0x10f")),
             _ => panic!("the open was not refused"),
         }
-        // The peer takes the first request and refuses the fourth.
+        // The GOAWAY excludes request number 12, which is the fourth request. The first request
+        // continues.
         let (_client, returned) = open(&entry, "tcp://web:80").await;
         let (_other, _receiver) = far.quic().accept_bi().await.unwrap();
         control

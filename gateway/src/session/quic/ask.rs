@@ -23,7 +23,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Reads the open on a new stream; `None`: the message is unknown, or did not arrive in time.
+    /// Reads the open on a new stream; `None`: the stream was cut, or its first message is not an
+    /// open or did not arrive in time.
     pub(super) async fn read(
         (sender, mut receiver): (Sending, Receiving),
         traffic: Rc<Traffic>,

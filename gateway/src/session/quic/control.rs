@@ -82,7 +82,7 @@ impl Saying {
     /// Sends a part of the queued message. A caller may drop the future and call again.
     ///
     /// # Errors
-    /// The connection has ended.
+    /// The connection has ended, or the peer has stopped the stream.
     pub(super) async fn flush(&mut self) -> Result<(), SessionEnd> {
         match self.stream.write(&self.unsaid).await {
             Ok(written) => {

@@ -139,12 +139,12 @@ impl Joining {
 /// Turns of packets and streams.
 ///
 /// The library does not report whether streams have bytes to send. So after each turn of packets,
-/// streams get a turn alone if they may have such bytes. The turn of streams lasts for as many
-/// bytes, or for as long, as the turn of packets. If streams use little of their turn, later turns
-/// of packets are longer, and turns of streams have the minimum length.
+/// streams get a turn alone if they may have such bytes. The turn of streams ends after as many
+/// bytes as the turn of packets had, or after as much time as it took. If streams use little of
+/// their turn, later turns of packets are longer, and turns of streams have the minimum length.
 struct Sharing<'a> {
     traffic: &'a Traffic,
-    /// Number of bytes in a turn of packets before streams get theirs.
+    /// Number of bytes of packets after which the turn of packets ends.
     turn: u64,
     /// Whether streams used their last turn.
     is_used: bool,
@@ -172,7 +172,7 @@ impl<'a> Sharing<'a> {
         self.since = Instant::now();
     }
 
-    /// Counts bytes of packets that the library received.
+    /// Counts bytes of packets that the library took to send.
     fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
         self.total += bytes;

@@ -25,7 +25,7 @@ const HELLO_BYTES: usize = 5;
 /// The protocol's version, in HELLO.
 pub(super) const VERSION: u8 = 1;
 
-/// Bit in the features of HELLO: IP packets in datagrams.
+/// Bit of the features in HELLO: the sender accepts IP packets in datagrams.
 const PACKETS: u8 = 1;
 
 const HELLO: u8 = 1;
@@ -62,7 +62,8 @@ pub(super) enum Message {
     Refused(Refusal),
     /// On a control stream: a message about a listener.
     Listen(ListenWord),
-    /// On the exit's control stream: the addresses and DNS servers of the entry.
+    /// On the exit's control stream: the addresses and DNS servers that the exit assigns to the
+    /// entry.
     Assign(Assignment),
     /// A message kind of a later version.
     Unknown,

@@ -15,8 +15,8 @@ const IN_A_ROW_MAX: u32 = 100;
 /// Number of frames of each stream that the connection's limit ignores, since some libraries end
 /// each stream with an empty frame.
 const FREE: u32 = 4;
-/// Permitted rate of such frames on all streams of a connection, in frames per second, and the
-/// burst.
+/// Permitted rate of frames without payload on all streams of a connection, in frames per second. A
+/// burst may have the frames of [`BURST`] at this rate.
 const PER_SECOND: u64 = 1000;
 const BURST: Duration = Duration::from_secs(10);
 

@@ -96,7 +96,7 @@ impl<F: Framing> Receiver for Receiving<F> {
         }
     }
 
-    /// Does nothing, since the library gave the credit when the bytes were received.
+    /// Only counts the bytes, since the library gave the credit when this side read them.
     fn took(&mut self, bytes: usize) {
         self.count(self.held.saturating_sub(bytes as u64));
     }

@@ -36,8 +36,9 @@ const OFFER_MIN: usize = 8 << 10;
 const OFFER_MAX: usize = 256 << 10;
 /// A rest is copied if it is smaller than its batch divided by this number.
 const FITTED_SHARE: usize = 4;
-/// How long the peer may take to read acknowledged bytes. A reset makes the peer's library discard
-/// unread bytes.
+/// Minimum pause before a reset of a stream that has sent payload. The peer's library may have
+/// acknowledged bytes that the peer has not read yet, and a reset makes the library discard these
+/// bytes.
 const RESET_PAUSE: Duration = Duration::from_millis(10);
 
 /// The half of a stream that this side sends.
@@ -49,7 +50,8 @@ pub(crate) struct Sending<F: Framing> {
     rest: Bytes,
     /// Number of bytes of memory that the rest holds, as counted in [`Traffic::rests`].
     rest_bytes: usize,
-    /// The next batch's part of the unacknowledged bytes; `None`: the batch is small.
+    /// Permits of the next batch from [`Traffic::unacknowledged`], one per byte; `None`: the batch
+    /// is small and needs no permits.
     place: Option<OwnedSemaphorePermit>,
     /// The stream's count of unsent payload.
     unsent: Option<Arc<Unsent>>,
@@ -71,7 +73,7 @@ impl AsRef<[u8]> for Batch {
     }
 }
 
-/// How many bytes bulk may have sent without an acknowledgement, if `retain` is the limit for all
+/// Maximum number of unacknowledged bytes of all bulk streams, if `retain` is the maximum for all
 /// streams.
 pub(super) fn bulk_share(retain: u64) -> usize {
     usize::try_from(retain / 8 * 7)
@@ -133,7 +135,8 @@ impl<F: Framing> Sending<F> {
     /// credit.
     pub(crate) fn say_soon(&mut self, message: Vec<u8>) {
         self.set_rest(message.into());
-        // Without credit, or on a cut stream, the next send or wait reports the failure.
+        // Without credit, the message waits in the rest. If the stream was cut, the next send or
+        // wait reports the failure.
         let _ = self.poll_rest(&mut Context::from_waker(Waker::noop()));
     }
 
@@ -185,7 +188,7 @@ impl<F: Framing> Sending<F> {
         }
     }
 
-    /// Number of bytes that may be read now.
+    /// Maximum number of bytes of the next batch.
     fn offer(&self) -> usize {
         let free = RESTS_MAX.saturating_sub(self.traffic.rests.get());
         self.offer.min(free).max(OFFER_MIN)

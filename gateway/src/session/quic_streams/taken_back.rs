@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::base::token_bucket::Bucket;
 
-/// Sustained rate in streams per second, and the burst.
+/// Rate of cancelled streams, in streams per second, above which further streams wait. A burst may
+/// have the streams of [`BURST`] at this rate.
 const PER_SECOND: u64 = 200;
 const BURST: Duration = Duration::from_secs(5);
 /// Maximum pause, so that streams of other clients are answered in time.

@@ -71,7 +71,8 @@ pub(super) struct Over {
 }
 
 impl Over {
-    /// Closes the channel if the peer does not.
+    /// Closes the channel. If the channel is over and the peer has to send CLOSE first, the
+    /// function waits for this CLOSE, for at most [`CLOSE_MAX`], and then sends its own.
     pub(super) async fn close(self, traffic: Rc<Traffic>) {
         let Self { half, chan } = self;
         if chan.is_over() && !traffic.closes {

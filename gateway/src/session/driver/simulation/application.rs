@@ -15,8 +15,9 @@ use crate::io::duplex;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 
-/// The longest usual pause, and the length of a stall.
+/// The longest usual pause.
 const PAUSE_MILLISECONDS: usize = 10;
+/// The length of a pause that simulates a stall.
 const STALL: Duration = Duration::from_millis(150);
 
 struct Application {
@@ -25,7 +26,8 @@ struct Application {
     label: usize,
     side: usize,
     socket: Box<dyn LocalEnd>,
-    /// Number of bytes sent and read after which the application resets its connection.
+    /// Total number of bytes sent and read after which the application resets its connection;
+    /// `None`: it does not reset the connection.
     aborts: Option<u64>,
     abort: Notify,
 }
@@ -174,7 +176,8 @@ impl Application {
             }
             let most = choices.length(buffer.len());
             match self.socket.try_read(&mut buffer[..most]) {
-                // The writer received the reset.
+                // A write has already failed with the reset, so this read returns an end of file
+                // instead.
                 Ok(0) if self.half(|half| half.write_failed) => break End::Failed,
                 Ok(0) => break End::Clean,
                 Ok(length) => {

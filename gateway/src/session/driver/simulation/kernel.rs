@@ -43,8 +43,8 @@ impl Quirks {
         faults && self.choices.one_in(AGAIN)
     }
 
-    /// How many of `length` bytes to transfer. The number is rarely smaller than `length`, since a
-    /// short read leaves nothing to splice.
+    /// How many of `length` bytes to transfer. The number is usually `length`: if many transfers
+    /// were shorter, the carrier would rarely have enough bytes to splice.
     fn piece(&mut self, length: usize) -> usize {
         if self.stage.profile.pieces && self.choices.one_in(4) {
             self.choices.length(length)

@@ -25,7 +25,8 @@ pub(super) struct Profile {
     pub(super) locals: Locals,
     /// Buffer size of a local Unix socket in bytes; `None`: the system's default.
     pub(super) local_bytes: Option<usize>,
-    /// One-way delay of a carrier; each carrier has its own delay.
+    /// One-way delay of carriers in memory. Each direction has this delay, or three times this
+    /// delay.
     pub(super) delay: Duration,
     /// Number of bytes that a carrier holds before its writer waits.
     pub(super) carrier_bytes: usize,
@@ -35,17 +36,17 @@ pub(super) struct Profile {
     pub(super) agains: bool,
     /// Whether streams outlive their carrier.
     pub(super) resume: bool,
-    /// Concurrent carriers that the entry dials.
+    /// Number of carriers that the entry keeps up.
     pub(super) carriers: usize,
     pub(super) streams: usize,
     /// Maximum number of bytes that an application sends.
     pub(super) plan_bytes_max: usize,
-    /// Time after which the world injects no faults and no pauses.
+    /// Time from the start of the run after which the world injects no faults and no pauses.
     pub(super) fair_after: Duration,
     pub(super) budgets: [u64; 2],
     pub(super) frame_max: [u32; 2],
     pub(super) retain: [u64; 2],
-    /// How often carriers are cut.
+    /// Number of faults that cut one carrier or all carriers.
     pub(super) cuts: usize,
     /// Whether applications reset their connections.
     pub(super) aborts: bool,

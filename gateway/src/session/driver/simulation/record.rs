@@ -16,7 +16,7 @@ use crate::base::closing::Reason;
 use crate::ingress::listener::answer::Answer;
 use crate::session::mux::OpenEnd;
 
-/// The applications of a stream.
+/// The indexes of a stream's two applications.
 pub(super) const CLIENT: usize = 0;
 pub(super) const TARGET: usize = 1;
 
@@ -56,7 +56,8 @@ pub(super) enum End {
 pub(super) struct Half {
     /// Number of bytes that the application sends.
     pub(super) plan: u64,
-    /// Number of bytes sent and read after which the application resets its connection.
+    /// Total number of bytes sent and read after which the application resets its connection;
+    /// `None`: it does not reset the connection.
     pub(super) aborts: Option<u64>,
     pub(super) sent: u64,
     /// Whether the application has ended its half.
@@ -99,8 +100,9 @@ pub(super) struct Record {
     pub(super) early: usize,
     pub(super) opens_after: Duration,
     pub(super) open: Open,
-    /// The number of all dials of the exit; the next field counts the dials in progress.
+    /// Number of dials of the stream's target so far.
     pub(super) dials: usize,
+    /// Number of these dials that are in progress.
     pub(super) dialling: usize,
     pub(super) dial_takes: Duration,
     /// Whether the target refuses.
@@ -350,7 +352,7 @@ impl Record {
     }
 }
 
-/// The address at which the target of `label` is reported.
+/// The address that the exit reports for the target of stream `label`.
 pub(super) fn address(label: usize) -> String {
     format!("127.0.0.1:{}", label + 1)
 }

@@ -12,7 +12,8 @@ use crate::stream::buffers::Pool;
 pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
     let session = driver.session.view();
     let queued = |carrier: &Rc<crate::session::driver::Carrier>| !carrier.queue.borrow().is_empty();
-    // The share holds one reference.
+    // Without buffers in use, the pool has two references: one of the world, one of the driver's
+    // share.
     let held = Rc::strong_count(pool) - 2;
     let counts = [
         ("streams", driver.streams.all().len()),
@@ -49,7 +50,8 @@ pub(super) fn remains(driver: &Rc<Driver>, pool: &Rc<Pool>) -> Option<String> {
         ("streams that are dialled", driver.streams.incoming().len()),
         ("carriers", driver.carriers.view().len()),
         ("batches retained", driver.retention.len()),
-        // The world holds one reference to the driver; its share holds one to the pool.
+        // Without tasks and buffers, only the world refers to the driver, and only the world and
+        // the driver's share refer to the pool.
         ("tasks", Rc::strong_count(driver) - 1),
         ("buffers", Rc::strong_count(pool) - 2),
         ("pipes", pipes(pool)),

@@ -28,7 +28,7 @@ pub(super) enum Whose {
     Keeper,
 }
 
-/// Number of owners of one kind.
+/// Maximum number of owners of one kind.
 const NUMBERS: u64 = 1 << 20;
 
 pub(super) struct Stage {

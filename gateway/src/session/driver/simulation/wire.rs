@@ -124,8 +124,8 @@ impl Frames {
         Ok(self.place())
     }
 
-    /// Total length of the header or control frame that has begun. A complete header or frame is
-    /// dropped.
+    /// Total number of bytes of the header or control frame that has begun, as far as it is known.
+    /// If it is complete, drops it and returns 0.
     fn needed(&mut self) -> std::result::Result<usize, String> {
         let payload = if self.native {
             match native::codec::decode(&self.begun).map_err(|error| error.to_string())? {
@@ -356,7 +356,7 @@ impl Pipe {
             rest -= bytes.len();
         }
         self.flying.retain(|(_, bytes)| !bytes.is_empty());
-        // Bytes stay read even if their piece is now shorter.
+        // The reader has already read all bytes that are left of the first piece.
         if self
             .flying
             .front()
@@ -429,7 +429,7 @@ impl Transport for End {
     fn shut(&self) {
         self.out.borrow_mut().end(Behind::End);
         self.out.borrow_mut().break_writer();
-        // A writer that continues receives a reset.
+        // If the other end continues to write, its writes fail.
         self.into.borrow_mut().break_writer();
     }
 
@@ -491,8 +491,8 @@ impl Cable {
         }
     }
 
-    /// Cuts one direction. Only the reader of this direction detects the cut, and bytes that the
-    /// other end writes are discarded.
+    /// Cuts one direction. Its reader detects the cut. Its writer does not, and the written bytes
+    /// are discarded.
     pub(super) fn cut_half(&self, stage: &Stage, direction: usize) {
         stage.see(Seen::HalfCut);
         self.pipes[direction].borrow_mut().lose();

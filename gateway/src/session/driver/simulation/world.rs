@@ -39,20 +39,24 @@ pub(super) const EXIT: usize = 1;
 const QUIET_ROUNDS: usize = 8;
 /// If the clock does not advance for this number of rounds, the run fails as a busy loop.
 const ROUNDS_MAX: usize = 200_000;
-/// The tick while there is activity, and the longest tick without activity.
+/// The tick while there is activity. Without activity, the tick doubles up to [`World::idle_tick`].
 const TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(50);
-/// The longest tick if the kernel has timers, which use another clock.
+/// The longest tick if carriers are TCP sockets. The kernel's timers of such sockets use the real
+/// clock.
 const IDLE_TICK_KERNEL: Duration = Duration::from_millis(5);
-/// Real time for the kernel during such a tick.
+/// Pause in real time before each longest tick of a run that uses kernel timers, so that these
+/// timers can expire.
 const KERNEL_PAUSE: Duration = Duration::from_micros(300);
 /// Time within which everything must end after the faults; it exceeds every timeout of a session.
 const END_MAX: Duration = Duration::from_secs(90);
-/// Time within which nothing may remain after the last stream.
+/// Time after the end of the last stream within which the sessions must release everything that
+/// they held for streams.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// Number of events after which the world injects no more faults.
+/// Maximum number of events for which a fault waits, not counting [`HELLO_ACTIVITY`].
 const ACTIVITY_MAX: usize = 1000;
-/// Number of events of a session's hello and of its first streams.
+/// Number of events of a session's hello and of its first streams. Most faults wait for this number
+/// of further events.
 const HELLO_ACTIVITY: u64 = 40;
 /// Pause before a retry of an open that found no room.
 const OPEN_AGAIN: Duration = Duration::from_millis(5);
@@ -130,12 +134,12 @@ struct World {
     carriers: Cell<u64>,
     /// The sides on which a session runs.
     runs: [Cell<bool>; 2],
-    /// Why streams may end uncleanly that were open when this excuse was set.
+    /// Why the streams that were open when this field was set may end uncleanly.
     excuse: Cell<Option<&'static str>>,
     /// Whether the session may continue after a cut of its carrier.
     may_go_on: Cell<bool>,
     goes_away: Cell<bool>,
-    /// The faults, each with the number of events at which it is injected.
+    /// The faults that wait for a number of events, with this number. Other faults wait for a time.
     plan: RefCell<Vec<(u64, Mischief)>>,
     /// Whether the world injects no more faults.
     stopped: Cell<bool>,
@@ -264,7 +268,8 @@ impl World {
         }
     }
 
-    /// Advances the clock until `is_over` returns true, at the latest until the time `until`.
+    /// Advances the clock until `is_over` returns true. Fails if this has not happened at the time
+    /// `until`.
     async fn until(
         &self,
         until: Duration,
@@ -501,8 +506,9 @@ impl World {
                     }
                     world.elsewhere(&record, connection);
                 }
-                // Only sessions that resume retain sent bytes, and JMUX cannot announce its
-                // shutdown.
+                // An exit that goes away may cause a refusal if the session does not resume. Such a
+                // session does not retain the sent bytes that another exit would need, and JMUX
+                // cannot announce its shutdown.
                 OpenEnd::Refused(_) if world.goes_away.get() && !stage.profile.resume => {
                     record.borrow_mut().excuse("the exit goes away");
                 }
@@ -665,7 +671,8 @@ impl World {
     }
 }
 
-/// Offsets of local connections among the numbers of [`Whose::Stream`].
+/// Added to the label of a stream, gives the number ([`Whose::Stream`]) for the choices about its
+/// client's connection (`NEAR`) or its target's connection (`FAR`).
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 

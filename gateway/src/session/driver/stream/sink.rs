@@ -26,7 +26,8 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
                 return fail(driver, io, &error);
             }
         } else if io.has_all() && io.life.has_source_ended() {
-            // Both halves have ended, so closing the socket ends the local end's half.
+            // Both halves have ended, so the gateway closes the socket next. The close also tells
+            // the local end that the peer's half has ended.
             return End::Clean;
         } else if io.has_all() {
             return match io.socket.finish() {

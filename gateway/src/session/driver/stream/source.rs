@@ -168,7 +168,8 @@ async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
         // The wait for credit reports the failure.
         _ = duplex::readable(&*io.socket) => {}
     }
-    // Credit that arrived before the request wakes no stream.
+    // Credit that arrived before the request wakes no stream, so the function checks the credit
+    // first.
     let capacity = driver.session.view().send_capacity(io.id);
     let asks = capacity.is_some_and(|capacity| capacity.bytes == 0);
     if asks {
@@ -227,8 +228,8 @@ fn splice(
     appetite: Appetite,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
-    // Bytes sent before the answer may have to be returned. Bytes that were read early precede the
-    // bytes of the socket.
+    // Before the answer, payload is copied, since it may have to be returned. Early data is copied,
+    // since it is in memory and precedes the bytes of the socket.
     if appetite.size() == Size::Small || !io.is_open() || io.early.is_there() {
         return None;
     }

@@ -21,8 +21,9 @@ const LENGTH_MAX: usize = 30;
 
 #[derive(Clone, Copy)]
 struct Length {
-    /// The first code of this length, and the number of codes.
+    /// The first code of this length.
     first: u32,
+    /// Number of codes of this length.
     count: u32,
     /// Index of the symbols of these codes in [`SYMBOLS`].
     offset: usize,

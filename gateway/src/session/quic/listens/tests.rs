@@ -44,7 +44,8 @@ fn ask(mux: &Rc<dyn Mux>) -> Result<ListenId, ListenError> {
     mux.listeners().unwrap().listen(ADDRESS, Priority::Bulk)
 }
 
-/// An entry whose listeners forward to `listener`, its exit, and the events of both.
+/// Returns an entry and its exit, and the events of both. The entry's listeners forward to
+/// `listener`.
 async fn both(listener: &TcpListener) -> ([Rc<dyn Mux>; 2], [UnboundedReceiver<ListenEvent>; 2]) {
     let leads = leads_to(listener.local_addr().unwrap());
     let dials: Dialler = Box::new(move |target, peer, source| {

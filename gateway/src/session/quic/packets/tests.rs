@@ -61,7 +61,7 @@ async fn until(is: impl Fn() -> bool) {
     }
 }
 
-/// Number of payload bytes in the packets that are in order, counted from the beginning.
+/// Checks that `packets` are in order and without gaps. Returns the number of their payload bytes.
 fn in_order(packets: &[Vec<u8>]) -> usize {
     let mut next = 0;
     for framed in packets {
@@ -89,7 +89,7 @@ async fn a_super_packet_is_cut_to_the_path_and_joined_again() {
             // super-packet is in flight.
             until(|| in_order(&heard.borrow()) == 50_000 * (index as usize + 1)).await;
         }
-        // The path carried 500 packets.
+        // The path carried 500 packets. A smaller number shows that packets were joined.
         let joined = heard.borrow().len();
         assert!(joined < 400, "{joined} packets");
     })
@@ -201,9 +201,9 @@ async fn neither_packets_nor_streams_starve_the_others() {
         }));
         let flooding = Rc::clone(&entry);
         drop(tokio::task::spawn_local(async move {
-            // One packet each time: more work between two yields would make the turns of the
-            // sender coarse. No timer: on a busy machine a late timer would leave the queue empty,
-            // and streams would get the whole path.
+            // Each round sends a single packet, since more work between two yields would make the
+            // turns of the sender coarse. The loop uses no timer: on a busy machine a late timer
+            // would leave the queue empty, and streams would get the whole path.
             let flood: Vec<_> = (0..20)
                 .map(|index| super_packet(index * 50_000, 50_000))
                 .collect();
