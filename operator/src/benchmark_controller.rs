@@ -281,7 +281,7 @@ impl<R: RunnerApi> Context<R> {
         let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
             Ok(state) => state,
-            // Either the runner has just ended, which its Job shows, or the runner has not read
+            // Either the runner has just ended, as its Job will show, or the runner has not read
             // this operator's key yet.
             Err(error) => return Ok(waiting(error.to_string())),
         };
@@ -290,8 +290,8 @@ impl<R: RunnerApi> Context<R> {
         if let Some(summary) = state.summary {
             self.clear(valid).await?;
             if let Err(error) = self.runner.finish(host, token).await {
-                // The error is only logged, because the runner exits without this request as well,
-                // but later.
+                // The error is only logged, because without this request the runner exits too, only
+                // later.
                 warn!(%error, "cannot tell the runner that its results are stored; the runner exits later");
             }
             return Ok(Outcome::Ended(summary));

@@ -1,9 +1,9 @@
 //! Renders the objects of a validated benchmark. Pure: reads no cluster.
 //!
-//! The Job, the token and the results live as long as the benchmark. An environment has one
-//! MuxTunnel with forwards per protocol, and one MuxTunnel that carries IP packets. It also has a
-//! Service, which is the target of the forwards, and up to four agents. Each kind of object has its
-//! own file.
+//! The Job, the token and the results live as long as the benchmark. An environment has up to four
+//! agents. If the path Tunnel is measured, it has a MuxTunnel with forwards for each protocol, and
+//! a Service that is the target of the forwards. If the path Network is measured, it has a
+//! MuxTunnel that carries IP packets. Each kind of object has its own file.
 
 pub mod agents;
 pub mod metadata;

@@ -233,8 +233,8 @@ impl Subject {
         purpose: Purpose,
         number: i64,
     ) -> Result<Authority, CertificateError> {
-        // Only authorities of entries depend on the join generation. A new generation revokes
-        // bundles, and a bundle contains no other key.
+        // Only authorities of entries depend on the join generation. A new generation has to revoke
+        // the bundles, and the only key in a bundle is the key of an authority of entries.
         let generation = match purpose {
             Purpose::Entry => self.generation,
             Purpose::Exit => 0,

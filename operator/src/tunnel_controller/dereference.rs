@@ -1,6 +1,6 @@
 //! Step 1: reads all inputs of a reconciliation. The inputs come from the caches of the watches and
-//! from the operator's memory. The step requests objects that the operator may not watch from the
-//! API server.
+//! from the operator's memory. If the operator has no permission to watch a kind, the step reads
+//! its objects by requests to the API server.
 //!
 //! Input: the tunnel. Output: [`Dereferenced`], which contains the existing Services that the
 //! forwards name, and the Services that their namespace does not permit. It also contains the Jobs

@@ -203,7 +203,7 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
         .collect()
 }
 
-/// Means all Services of a namespace, or all namespaces.
+/// As the name of a Service: all Services of the namespace. As a namespace: all namespaces.
 pub const EVERY: &str = "*";
 /// The cluster's domain in nearly all clusters.
 const CLUSTER_DOMAIN: &str = "cluster.local";

@@ -33,7 +33,8 @@ pub(super) struct Fairness {
     /// Measured seconds.
     #[arg(long)]
     seconds: u32,
-    /// Seconds of small messages, and again of bulk, before the measured seconds.
+    /// Seconds before the measured seconds, in which one stream exchanges small messages and the
+    /// other streams send bulk.
     #[arg(long)]
     warm_up_seconds: u32,
 }

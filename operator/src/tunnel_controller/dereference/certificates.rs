@@ -63,8 +63,8 @@ pub enum KnownSeed {
     Known {
         /// The seed.
         seed: Arc<Seed>,
-        /// Whether this operator process created the seed. If so, certificates in the status that
-        /// an earlier process wrote come from a lost seed.
+        /// Whether this operator process created the seed. If so, earlier processes had another
+        /// seed, which is lost. The certificates that they issued come from the lost seed.
         is_made_here: bool,
     },
 }

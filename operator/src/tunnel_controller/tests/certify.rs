@@ -1203,7 +1203,7 @@ async fn a_seed_that_was_lost_is_said_of_each_tunnel_that_was_there_and_a_first_
         .with_writer(log.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // Returns the number of such messages since the last call.
+    // Returns the number of log messages about a lost seed since the last call.
     let said = || {
         let text = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
         text.matches("the seed of the authorities was lost").count()
