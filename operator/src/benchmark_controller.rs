@@ -276,13 +276,13 @@ impl<R: RunnerApi> Context<R> {
         seen: &dereference::Seen,
         host: &str,
     ) -> Result<Outcome, Error> {
-        // The key changes only with a restart of the operator, so this call rarely writes.
+        // The hash changes only with a restart of the operator, so this call rarely writes.
         apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
         let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
             Ok(state) => state,
             // Either the runner has just ended, as its Job will show, or the runner has not read
-            // this operator's key yet.
+            // the hash of this operator's token yet.
             Err(error) => return Ok(waiting(error.to_string())),
         };
         self.save(valid, &state.cells, state.summary.as_ref())

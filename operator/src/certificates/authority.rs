@@ -108,7 +108,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The series that begins with the creation of its tunnel. `life` is in seconds, at least 60.
+    /// The series of a tunnel that was created at `begin`. `life` is in seconds. A value below 60
+    /// counts as 60.
     #[must_use]
     pub fn new(begin: i64, life: i64) -> Self {
         Self {

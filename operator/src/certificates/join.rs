@@ -66,7 +66,8 @@ pub struct BundleProblem {
 }
 
 impl Bundle {
-    /// When the first certificate of the bundle expires, in seconds since 1970.
+    /// When the bundle expires, in seconds since 1970. The bundle expires with its authority of
+    /// entries.
     #[must_use]
     pub const fn expires(&self) -> i64 {
         self.entry_authority.end

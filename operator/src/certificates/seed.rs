@@ -81,8 +81,8 @@ impl SeedKeeper {
         Ok(seed)
     }
 
-    /// Whether this operator process created the seed. If so, earlier processes had another seed,
-    /// which is lost. The certificates that they issued come from the lost seed.
+    /// Whether this operator process created the seed. If so, certificates that an earlier process
+    /// issued come from another seed, which is lost.
     #[must_use]
     pub fn is_made_here(&self) -> bool {
         self.made.load(Ordering::Relaxed)

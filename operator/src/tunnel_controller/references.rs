@@ -210,9 +210,9 @@ const CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// The Services that the host of a rule of `policy.allow` may name, if a pod of `namespace`
 /// resolves a client's target. For a name, returns the result of [`services_of_host`]. For a
-/// pattern within the cluster's domain, returns [`EVERY`] Service that the pattern covers. The
-/// pattern `*` also covers all addresses. NetworkPolicies restrict addresses, so `*` names no
-/// Service.
+/// pattern within the cluster's domain, returns names with [`EVERY`] for all Services that the
+/// pattern covers. For `*`, returns nothing: this pattern also covers all addresses, and
+/// NetworkPolicies restrict addresses.
 #[must_use]
 pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let Some(domain) = host.strip_prefix("*.") else {

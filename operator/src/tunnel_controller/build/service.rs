@@ -46,11 +46,10 @@ pub(super) fn build(
     Some(service)
 }
 
-/// The session affinity of an end's Service. With the protocol `Auto`, there may be several exits,
-/// and all carriers of a session have to reach one pod. The affinity ensures this for carriers over
-/// TCP and WebSocket. It applies per port, so it does not help carriers over UDP. Load balancers
-/// get no affinity, because some clouds refuse a load balancer with an affinity. `None` means the
-/// API server's default.
+/// The session affinity of an end's Service. With several exits and the protocol `Auto`, the
+/// affinity leads all carriers of a session over TCP and WebSocket to one exit pod. The affinity
+/// applies per port, so it does not help carriers over UDP. Load balancers get no affinity, because
+/// some clouds refuse a load balancer with an affinity. `None` means the API server's default.
 fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
     if tunnel.protocol != Protocol::Auto || end != End::Exit {
         return None;

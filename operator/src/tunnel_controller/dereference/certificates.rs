@@ -63,8 +63,8 @@ pub enum KnownSeed {
     Known {
         /// The seed.
         seed: Arc<Seed>,
-        /// Whether this operator process created the seed. If so, earlier processes had another
-        /// seed, which is lost. The certificates that they issued come from the lost seed.
+        /// Whether this operator process created the seed. If so, certificates that an earlier
+        /// process issued come from another seed, which is lost.
         is_made_here: bool,
     },
 }
@@ -103,7 +103,8 @@ pub(super) async fn read(
     if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
         match join::join(access, holder, &former.secret_name).await {
             Err(error) if is_paused => return Err(error),
-            // This bundle is used only if the spec names no bundle, so an error is ignored.
+            // The spec does not name this bundle, so a failed read does not stop the
+            // reconciliation.
             former => facts.former = former.ok(),
         }
     }

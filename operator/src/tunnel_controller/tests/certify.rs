@@ -734,7 +734,7 @@ async fn what_was_kept_serves_its_own_operator_alone() {
     );
     entry.restart();
     entry.run().await;
-    // The operator again stores the exit's offer to holders of the copy.
+    // The operator has stored the exit's offer to the holders of the copy again.
     assert_eq!(entry.certificate("joined")["renewed"], true);
     assert_ne!(entry.api.get(KEPT).unwrap()["data"], kept["data"]);
     entry.api.put(

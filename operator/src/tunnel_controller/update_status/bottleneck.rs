@@ -89,7 +89,8 @@ fn carriers(seen: &Seen, end: End) -> impl Iterator<Item = &Carrier> {
         .filter(|carrier| carrier.limit.is_some())
 }
 
-/// Bytes per second, as reported by the sender, or by the receiver if the sender does not answer.
+/// Bytes per second in this direction: the greater of the rates that the sending and the receiving
+/// gateways report. A gateway that does not answer counts as 0.
 fn moved(seen: &Seen, direction: Direction) -> f64 {
     let (from, to) = ends(direction);
     let sum = |end, rate: fn(&Carrier) -> u64| carriers(seen, end).map(|c| rate(c) as f64).sum();
