@@ -66,7 +66,7 @@ pub fn parse_line(line: &str) -> Line {
     parse_stream_line(line).unwrap_or(Line::Other)
 }
 
-/// `[  3] local ADDR port N connected with ...`, or
+/// Parses a line about one stream: `[  3] local ADDR port N connected with ...`, or
 /// `[  3] 0.0000-1.0000 sec  692224 Bytes  5537792 bits/sec`, with datagrams followed by
 /// `0.257 ms 1/447 (0.22%)`, or `[  3] 0.0000-1.0000 sec  4 datagrams received out-of-order`.
 fn parse_stream_line(line: &str) -> Option<Line> {

@@ -58,7 +58,7 @@ impl End {
 }
 
 impl Agent {
-    /// All agents of an environment that have separate pods.
+    /// All agents of an environment whose pods are not pods of gateways.
     pub const ALL: [Self; 4] = [
         Self {
             path: Path::Direct,

@@ -61,7 +61,7 @@ pub struct Dereferenced {
     pub services: BTreeMap<ServiceName, Service>,
     /// The known endpoints of these Services.
     pub endpoints: BTreeMap<ServiceName, Endpoints>,
-    /// The Services of other namespaces that do not permit this tunnel.
+    /// The Services in other namespaces whose namespace does not permit this tunnel to use them.
     pub forbidden: BTreeSet<ServiceName>,
     /// The API server's addresses, which exits must not dial.
     pub api_server: Vec<IpAddr>,

@@ -243,7 +243,7 @@ pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     before_svc.chain(all).collect()
 }
 
-/// The Services of other namespaces that a configuration names.
+/// The Services that a configuration names in other namespaces.
 pub(super) fn services_of_config(
     config: &config::Config,
     namespace: &str,
@@ -279,7 +279,7 @@ pub(super) fn host_of_rule(host: &config::HostPattern) -> Option<String> {
     }
 }
 
-/// The Services of other namespaces that `host` may name.
+/// The Services that `host` may name in other namespaces.
 pub(super) fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let mut services = services_of_rule(host, namespace);
     services.retain(|service| service.namespace != namespace);

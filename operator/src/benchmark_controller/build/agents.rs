@@ -1,4 +1,4 @@
-//! The agents: pods at the ends of a path that run iperf on request of the runner.
+//! The agents. An agent is a pod at one end of a path. It runs iperf when the runner requests this.
 //!
 //! The agents of the tunnel path keep the kernel's default sysctls and have no WAN emulation. The
 //! agents of the direct path have the gateways' sysctls and delay: the sidecar for WAN emulation

@@ -44,8 +44,8 @@ pub struct CertificateFacts {
     pub seed: KnownSeed,
     /// Whether to request a newer join bundle, through an entry gateway.
     pub asks: bool,
-    /// Creation time of the youngest pod of an end that has waited for some time, perhaps for its
-    /// Secret.
+    /// For each end, the creation time of the youngest pod that has waited for some time, perhaps
+    /// for its Secret.
     pub waiting: BTreeMap<End, i64>,
     /// The Certificates of cert-manager by end, or why they cannot be used.
     pub of_cert_manager: BTreeMap<End, Result<Option<Certificate>, Problem>>,

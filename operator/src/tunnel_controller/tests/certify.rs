@@ -105,7 +105,7 @@ impl Bench {
         self.api.put(TUNNEL, object);
     }
 
-    /// Adds a pod of an end whose containers have not started.
+    /// Adds a pod of `end`. The containers of this pod have not started.
     fn waiting_pod(&self, end: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
