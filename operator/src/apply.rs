@@ -359,7 +359,7 @@ async fn delete<K: Cached + Child>(
     };
     match api.delete(&name, &params).await {
         Ok(_) => {}
-        // After both answers, the object with the old UID no longer exists.
+        // Either answer means that the object with the old UID no longer exists.
         Err(kube::Error::Api(status)) if matches!(status.code, 404) || is_other(&status) => {}
         Err(source) => return Err(api_error::<K>("delete", &name, source)),
     }

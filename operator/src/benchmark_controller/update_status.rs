@@ -26,8 +26,8 @@ pub enum Outcome {
         /// Delay and tuning of the current environment, such as `50ms Wan`. `None` if there is no
         /// current environment.
         environment: Option<String>,
-        /// Ended cells of all cells, such as `7/24`. `None` if the runner has not reported them
-        /// yet.
+        /// The numbers of ended cells and of all cells, such as `7/24`. `None` if the runner has
+        /// not reported them yet.
         progress: Option<String>,
     },
     /// The runner has reported its results.

@@ -1,5 +1,5 @@
 //! The MuxTunnels of an environment. There is one MuxTunnel per protocol, each with forwards to the
-//! same server. One further MuxTunnel carries IP packets.
+//! same server. If the path Network is measured, one further MuxTunnel carries IP packets.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};

@@ -47,7 +47,7 @@ pub(super) fn build(
 }
 
 /// The session affinity of an end's Service. With several exits and the protocol `Auto`, the
-/// affinity leads all carriers of a session over TCP and WebSocket to one exit pod. The affinity
+/// affinity directs all carriers of a session over TCP and WebSocket to one exit pod. The affinity
 /// applies per port, so it does not help carriers over UDP. Load balancers get no affinity, because
 /// some clouds refuse a load balancer with an affinity. `None` means the API server's default.
 fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
