@@ -39,7 +39,7 @@ impl ApiServer {
 
     /// Waits for the first answer, so that a restart of the operator does not drop the addresses
     /// from the gateways' configurations. Gives up after [`FIRST_ATTEMPTS`], and at once if the
-    /// operator may not read the EndpointSlice.
+    /// EndpointSlice does not exist or the operator may not read it.
     pub async fn first_refresh(&self, client: &Client) {
         for _ in 0..FIRST_ATTEMPTS {
             match self.refresh(client).await {
