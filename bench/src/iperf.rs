@@ -66,7 +66,7 @@ pub fn parse_line(line: &str) -> Line {
     parse_stream_line(line).unwrap_or(Line::Other)
 }
 
-/// `[  3] local ADDR port N connected with ...`, or
+/// Parses a line about one stream: `[  3] local ADDR port N connected with ...`, or
 /// `[  3] 0.0000-1.0000 sec  692224 Bytes  5537792 bits/sec`, with datagrams followed by
 /// `0.257 ms 1/447 (0.22%)`, or `[  3] 0.0000-1.0000 sec  4 datagrams received out-of-order`.
 fn parse_stream_line(line: &str) -> Option<Line> {
@@ -368,7 +368,8 @@ mod tests {
             .filter_map(|line| line.split_whitespace().nth(2)?.parse().ok())
             .collect();
         let seconds: Vec<u64> = report.seconds.iter().map(|second| second.bytes).collect();
-        // The sum of the last second runs to the end of its last stream, beyond the second.
+        // The last second is not compared: iperf's sum for it also contains the time beyond the
+        // second, up to the end of the last stream.
         assert_eq!(seconds[..2], sums[..2]);
         assert_eq!(sums.last(), Some(&report.bytes));
     }

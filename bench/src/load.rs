@@ -134,8 +134,8 @@ impl Load {
                     })
                     .collect();
                 let mut turns = interval(Duration::from_secs(1) / load.opens_per_second);
-                // A late tick follows at once, so the number of opens does not depend on the load
-                // of the machine.
+                // A late tick follows at once, so the number of opens does not depend on how busy
+                // the machine is.
                 turns.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 let opens = load.duration.as_secs() * u64::from(load.opens_per_second);
                 for number in 0..opens {

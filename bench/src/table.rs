@@ -123,7 +123,8 @@ fn rtt(rtt_ms: Option<f64>) -> String {
     }
 }
 
-/// `0.96`, `19.1`, `136`: two decimals below ten.
+/// A ratio: `0.96`, `19.1`, `136`. Below ten, it has two decimals. From ten on, it has the form of
+/// [`figure`].
 #[must_use]
 pub fn ratio_figure(ratio: f64) -> String {
     if ratio < 9.995 {
@@ -133,8 +134,8 @@ pub fn ratio_figure(ratio: f64) -> String {
     }
 }
 
-/// Three significant digits, but at least all integer digits: `0.042`, `3.14`, `22.6`, `226`,
-/// `4213`.
+/// A rate. From 1 on, it has three significant digits, and never fewer than all integer digits:
+/// `3.14`, `22.6`, `226`, `4213`. Below 1, it has three decimals: `0.042`.
 #[must_use]
 pub fn figure(mbit_s: f64) -> String {
     match mbit_s {

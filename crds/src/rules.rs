@@ -235,7 +235,8 @@ pub(crate) fn trusted_proxies_need_a_port() -> Rule {
     )
 }
 
-/// Kubernetes refuses the field for a ClusterIP, which clients outside the cluster cannot reach.
+/// Kubernetes refuses `externalTrafficPolicy` for a Service of type ClusterIP, which clients
+/// outside the cluster cannot reach.
 pub(crate) fn traffic_policy_needs_exposure() -> Rule {
     rule(
         "!has(self.externalTrafficPolicy) || (has(self.type) && self.type != 'ClusterIP')",
@@ -327,7 +328,7 @@ pub(crate) fn others_do_not_join() -> Rule {
     )
 }
 
-/// Results have the name Native for both protocols.
+/// The results show the protocols Native and Auto under one name, Native.
 pub(crate) fn native_measured_once() -> Rule {
     rule(
         "!('Native' in self.protocols && 'Auto' in self.protocols)",
@@ -335,7 +336,8 @@ pub(crate) fn native_measured_once() -> Rule {
     )
 }
 
-/// The field applies only to Native and Auto. A matrix may also have other protocols.
+/// `field` applies only to Native and Auto, so the matrix needs one of them. It may also have other
+/// protocols.
 pub(crate) fn native_measured(field: &str) -> Rule {
     rule(
         format!(

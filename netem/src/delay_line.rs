@@ -57,7 +57,7 @@ pub struct DelayLine<D> {
     packets_max: usize,
     /// Returns uniformly distributed numbers from 0 to 1.
     dice: D,
-    /// When the narrowest link has sent all packets so far.
+    /// The time at which the narrowest link has sent all packets that arrived so far.
     free_at: Option<Instant>,
     held: VecDeque<Held>,
 }
@@ -105,7 +105,7 @@ impl<D: FnMut() -> f64> DelayLine<D> {
         Ok(())
     }
 
-    /// Sends the packet over the narrowest link. Returns when the link has sent it.
+    /// Sends the packet over the narrowest link. Returns the time at which the link has sent it.
     fn pass_narrowest(&mut self, bytes: u32, now: Instant) -> Result<Instant, Dropped> {
         let Some(rate) = self.path.rate else {
             return Ok(now);

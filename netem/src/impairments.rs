@@ -71,8 +71,8 @@ impl Impairments {
         !self.loss.is_zero() || self.rate.is_some()
     }
 
-    /// Longest time that packets wait for the narrowest link. The default is twice the delay, at
-    /// least 50 ms: routers usually have a buffer of one round-trip time.
+    /// Longest time that packets wait for the narrowest link. The default is twice the delay, but
+    /// at least 50 ms, because routers usually have a buffer of one round-trip time.
     #[must_use]
     pub fn buffer(&self) -> Duration {
         self.buffer

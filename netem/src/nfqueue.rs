@@ -71,7 +71,8 @@ impl Nfqueue {
     }
 
     fn make_rules(&mut self, plan: &Plan) -> Result<(), NfqueueError> {
-        // Lists the family before its rules exist, so that a failure also removes a partial set-up.
+        // Lists the family before its rules exist. If a later step fails, the clean-up then removes
+        // the rules of every listed family.
         self.families.push(Family::Ipv4);
         if let Err(error) = rules::apply(plan, Family::Ipv4) {
             remove_leftovers(Family::Ipv4);

@@ -37,7 +37,7 @@ pub struct Report {
     pub backend: Backend,
     /// The interface on which packets are delayed.
     pub interface: String,
-    /// The ports that are delayed; absent if all traffic is delayed.
+    /// The ports that are delayed. Present only if no other traffic is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<u16>>,
     /// The ports that are not delayed. Present only if all other traffic is delayed.

@@ -37,8 +37,9 @@ impl ApiServer {
         self.lock().iter().copied().take(PROTECTED_MAX).collect()
     }
 
-    /// Waits for the first answer, so that a restart does not drop the addresses temporarily. Gives
-    /// up after [`FIRST_ATTEMPTS`], because the operator may lack the permission to read.
+    /// Waits for the first answer, so that a restart of the operator does not drop the addresses
+    /// from the gateways' configurations. Gives up after [`FIRST_ATTEMPTS`], and at once if the
+    /// EndpointSlice does not exist or the operator may not read it.
     pub async fn first_refresh(&self, client: &Client) {
         for _ in 0..FIRST_ATTEMPTS {
             match self.refresh(client).await {
@@ -49,11 +50,11 @@ impl ApiServer {
         }
     }
 
-    /// Follows changes while this future is polled.
+    /// Reads the addresses every [`REFRESH_INTERVAL`] while this future is polled.
     pub async fn follow(self, client: Client) {
         loop {
             tokio::time::sleep(REFRESH_INTERVAL).await;
-            // `refresh` has logged the error, and the known addresses stay.
+            // `refresh` has logged the error and has kept the known addresses.
             self.refresh(&client).await.ok();
         }
     }
@@ -67,7 +68,8 @@ impl ApiServer {
         let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
         let found: BTreeSet<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
         let mut known = self.lock();
-        // While an API server starts, its slice has no endpoints. The known addresses then stay.
+        // While an API server starts, the EndpointSlice may be empty. In this case, the known
+        // addresses stay.
         if !found.is_empty() && *known != found {
             info!(addresses = ?found, "read the API server's addresses, which exits must not dial");
             *known = found;

@@ -36,8 +36,8 @@ use crate::labels::MANAGER;
 pub(crate) use replicas::is_taken;
 pub use settled::Settled;
 
-/// Annotation with the hash of the built object. A changed hash reveals that the built object no
-/// longer has some field.
+/// Annotation with the hash of the built object. If the built object no longer has a field that the
+/// stored object has, only the hash shows the difference.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
 /// Why children could not be applied.
@@ -262,7 +262,8 @@ async fn apply_one<K: Cached + Child>(
     let wanted = stamped(&child)?;
     let live = match known {
         Some(live) => Some(Arc::unwrap_or_clone(live)),
-        // The object may have lost its labels, have another owner, or be missing in the cache.
+        // The cache has no child with this name. An object may still exist: one that lost its
+        // labels, has another owner, or is newer than the cache.
         None => api
             .get_opt(&name)
             .await
@@ -358,7 +359,7 @@ async fn delete<K: Cached + Child>(
     };
     match api.delete(&name, &params).await {
         Ok(_) => {}
-        // In both cases, the object with the old UID no longer exists.
+        // Either answer means that the object with the old UID no longer exists.
         Err(kube::Error::Api(status)) if matches!(status.code, 404) || is_other(&status) => {}
         Err(source) => return Err(api_error::<K>("delete", &name, source)),
     }

@@ -57,8 +57,8 @@ impl Backoffs {
         }
     }
 
-    /// Records that the reconciliation of `object` failed with `error`. Returns the next attempt
-    /// and its pause.
+    /// Records that the reconciliation of `object` failed with `error`. Returns the action that
+    /// retries after the next pause.
     pub fn failed<K: Resource<DynamicType = ()>>(&self, object: &K, error: &impl Coded) -> Action {
         let code = error.code();
         let longest = match code {

@@ -276,13 +276,13 @@ impl<R: RunnerApi> Context<R> {
         seen: &dereference::Seen,
         host: &str,
     ) -> Result<Outcome, Error> {
-        // The key changes only with a restart of the operator, so this call rarely writes.
+        // The hash changes only with a restart of the operator, so this call rarely writes.
         apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
         let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
             Ok(state) => state,
-            // Either the runner has just ended, which its Job shows, or the runner has not read
-            // this operator's key yet.
+            // Either the runner has just ended, as its Job will show, or the runner has not read
+            // the hash of this operator's token yet.
             Err(error) => return Ok(waiting(error.to_string())),
         };
         self.save(valid, &state.cells, state.summary.as_ref())
@@ -290,8 +290,8 @@ impl<R: RunnerApi> Context<R> {
         if let Some(summary) = state.summary {
             self.clear(valid).await?;
             if let Err(error) = self.runner.finish(host, token).await {
-                // The error is only logged, because the runner exits without this request as well,
-                // but later.
+                // The error is only logged, because without this request the runner exits too, only
+                // later.
                 warn!(%error, "cannot tell the runner that its results are stored; the runner exits later");
             }
             return Ok(Outcome::Ended(summary));

@@ -35,7 +35,7 @@ use crate::watches::Watched;
 /// Maximum number of own writes of a kind. A further write drops the oldest write, which costs at
 /// most one request.
 const OWN_WRITES_MAX: usize = 4096;
-/// Longest time that an own write is kept. A watch restarts well before this time ends.
+/// Longest time that an own write is kept. A watch restarts earlier, after 50 s.
 const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
 /// How long the first reconciliation of an object waits for the lists of all kinds. A list that the
 /// API server does not answer must not delay the other kinds.

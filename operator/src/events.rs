@@ -176,7 +176,7 @@ fn action(condition: &Condition) -> String {
     format!("Set{}", condition.type_)
 }
 
-/// Reasons that every healthy object passes through.
+/// Whether `reason` is one of the reasons that every healthy object passes through.
 fn is_normal(reason: &str) -> bool {
     [
         Code::Reconciled,

@@ -23,8 +23,8 @@ use crate::watch_clock::{STALE_AFTER, WatchClock};
 
 /// Pause between two beats of [`Progress`].
 const BEAT: Duration = Duration::from_secs(1);
-/// Age of the last beat from which the process counts as stalled. A healthy reconciliation computes
-/// at most milliseconds between two awaits.
+/// The process counts as stalled if its last beat is older than this. A healthy reconciliation
+/// computes for only milliseconds between two awaits.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// The progress of the task that drives the controllers. Clones share it.

@@ -5,9 +5,9 @@
 //! this machine's monotonic clock, and never a time from another machine. A process that was
 //! stopped for longer than the duration of its Lease therefore writes nothing after it resumes. The
 //! monotonic clock (CLOCK_MONOTONIC) does not advance while the whole machine is suspended. A
-//! process that resumes with the machine may write for the rest of [`WRITE_FOR`], until its next
-//! renewal finds another holder. In this time, two operators may write. Nodes of clusters are
-//! usually not suspended.
+//! process that resumes with the machine may write until its next renewal finds another holder, and
+//! at most for the rest of [`WRITE_FOR`]. In this time, two operators may write. Nodes of clusters
+//! are usually not suspended.
 //!
 //! A leader renews every [`RENEW_EVERY`], and may write for [`WRITE_FOR`] from the start of its
 //! last successful renewal. Other operators take over after [`LEASE_SECONDS`] without a change of

@@ -127,7 +127,7 @@ fn settings(args: RunArgs) -> Settings {
     }
 }
 
-/// The common part of the controllers of all scopes.
+/// The common part of the controllers of all scopes. A scope is one namespace, or all namespaces.
 struct Operator {
     client: Client,
     settings: Arc<Settings>,
@@ -309,8 +309,8 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
-    /// The liveness probe does not restart an operator whose lists hang, so a timeout must end such
-    /// a list.
+    /// The liveness probe does not restart an operator whose list requests hang, so a timeout must
+    /// end such a request.
     #[test]
     fn what_the_api_server_never_answers_ends() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());

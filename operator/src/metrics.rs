@@ -1,9 +1,10 @@
 //! The operator's `/metrics`: its own work, the conditions of tunnels, and the traffic of tunnels
 //! ([`tunnels`]).
 //!
-//! `docs/metrics.md` lists all names, and a test compares this page with the metrics. Bounds on the
-//! number of series: labels are kinds, codes, verbs, resources and statuses, and each of these has
-//! few values. Each existing tunnel adds seven conditions and the series of [`tunnels`].
+//! `docs/metrics.md` lists the names of all metrics, and a test compares this list with `/metrics`.
+//! Bounds on the number of series: labels are kinds, codes, verbs, resources and statuses, and each
+//! of these has few values. Each existing tunnel adds seven conditions and the series of
+//! [`tunnels`].
 
 pub mod requests;
 pub mod tunnels;

@@ -68,10 +68,11 @@ pub use triggers::Feeds;
 /// First pause before a tunnel that is not ready is reconciled again, without the jitter of up to
 /// 100 %. The operator polls, because gateways send no notifications of their state.
 const PENDING_FIRST: Duration = Duration::from_secs(1);
-/// The longest pause, without the jitter of up to 100 %, if no user action is required.
+/// The longest pause before a tunnel that is not ready is reconciled again, without the jitter of
+/// up to 100 %, if no user action is required.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
-/// The longest pause, without the jitter of up to 100 %, if a user has to change a Secret. The
-/// operator has no permission to watch Secrets.
+/// The longest such pause if a user has to change a Secret, without the jitter of up to 100 %. The
+/// operator polls, because it has no permission to watch Secrets.
 const PENDING_SECRETS_LONGEST: Duration = Duration::from_secs(30);
 /// Pause before a tunnel whose gateways have not answered is reconciled again. An answer triggers
 /// the reconciliation earlier.

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use crate::observer::{Observer, is_watch};
 
-/// A watch is stale if its last answered start is at least this old. The age is the time of three
-/// watch calls of 50 s, plus the longest back-off of 30 s.
+/// A watch is stale if its last answered start is at least this old. This time is three watch calls
+/// of 50 s, plus the longest back-off of 30 s.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(180);
 
 /// When each watch last started. The table has one entry per watch, and there are few watches.

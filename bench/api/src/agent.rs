@@ -44,7 +44,7 @@ pub struct ServerStart {
 pub struct ServerStop {
     /// Number of streams that must end before the server is stopped.
     pub connections: u32,
-    /// Greatest time to wait for these streams in seconds, at most 120.
+    /// Maximum time in seconds to wait until these streams have ended; at most 120.
     pub wait_s: u32,
 }
 
@@ -79,13 +79,13 @@ pub struct Datagrams {
     pub seconds: f64,
 }
 
-/// The interval lines of all streams that start in one second.
+/// One second of all streams: the sum of the interval lines that start in this second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// Start of the interval in whole seconds after the stream's start.
     pub start_s: u32,
-    /// Latest end of these lines in seconds. The value is `start_s + 1`, except in the last second,
-    /// which is incomplete.
+    /// Latest end of the summed intervals, in seconds after the stream's start. The value is
+    /// `start_s + 1`, except in the last second, which is incomplete.
     pub end_s: f64,
     /// Payload bytes received.
     pub bytes: u64,

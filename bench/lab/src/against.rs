@@ -2,7 +2,8 @@
 //!
 //! The order of the runs: each environment has rounds, each round has every cell, and each cell
 //! runs both builds one after the other, as a pair. [`paired`] judges the pairs, and
-//! [`plan::paired`] lists the measurements. If a round has no figures, its row misses its target.
+//! [`plan::paired`] lists the measurements. If a row has no figures in a round, the row misses its
+//! target.
 
 use std::{fs, path::Path, process::ExitCode, time::Instant};
 

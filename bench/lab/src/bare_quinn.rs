@@ -3,9 +3,9 @@
 //!
 //! The receiver listens for QUIC. The sender listens for orders over TCP. So the sender, like a
 //! gateway, already runs when a measurement begins. An order is a line with the number of streams,
-//! the seconds of warm-up and the measured seconds. The sender answers with the sum of the
-//! receivers' counts. Each process has one thread. The settings equal muxgate's settings, except
-//! that the windows do not limit the rate.
+//! the seconds of warm-up and the measured seconds. The sender answers with the receiver's counts,
+//! summed over all streams. Each process has one thread. The settings equal muxgate's settings,
+//! except that the windows do not limit the rate.
 
 use std::{
     fs,
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &QuinnArgs) -> Result<()> {
     })
 }
 
-/// Sends an order and returns the counts.
+/// Sends an order to the sender, and returns the counts in its answer.
 ///
 /// # Errors
 /// If the sender fails. Its log has the reason.

@@ -173,8 +173,8 @@ impl<'a> Bench<'a> {
         Ok(cost)
     }
 
-    /// User-space CPU time of the measured system and of the lab itself, which is not work of other
-    /// programs.
+    /// User-space CPU time of the measured system and of the lab itself. This time does not count
+    /// as work of other programs.
     fn own_time_in_programs(&self, running: &Running) -> Result<Duration> {
         let mut alive = running.pids();
         alive.extend(self.server.pids());

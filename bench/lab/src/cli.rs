@@ -177,7 +177,7 @@ impl RunArgs {
         self.output.clone().unwrap_or_else(|| default.into())
     }
 
-    /// The durations of all rounds, except the first with --gate.
+    /// The durations of a round. With --gate, full duplex in the first round takes longer.
     pub(crate) fn times(&self) -> Times {
         Times {
             seconds: self.seconds,

@@ -57,8 +57,8 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Whether the interval reaches [`RATIO_MIN`]. If it does, the figures give no evidence that
-    /// this build is slower.
+    /// Whether the upper end of the interval reaches [`RATIO_MIN`]. If it does, the figures give no
+    /// evidence that this build is slower.
     pub(crate) fn is_met(&self) -> bool {
         self.high >= RATIO_MIN
     }

@@ -86,8 +86,8 @@ fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
         let default = scenario.connections(topology);
         let connections: &[u32] = match &selection.connections {
             Some(chosen) if scenario.is_bulk() => chosen,
-            // Over the WAN, systems with one carrier are sufficient to show the effect of a
-            // congestion control.
+            // Over the WAN, one connection is sufficient to show the effect of a congestion
+            // control.
             _ if scenario.is_bulk() && topology.is_wan() && !usual => &[1],
             _ if scenario.is_bulk() && !usual => &[1, 10],
             _ => default,

@@ -227,10 +227,10 @@ impl Scenario {
         }
     }
 
-    /// The greatest number of rounds with this scenario. A figure needs all rounds, or three rounds
-    /// in a scenario with many rows. A yes-or-no result needs one round, because one round repeats
-    /// the check a hundred times or for many streams. A scenario whose path changes or is shared
-    /// also has one round.
+    /// The greatest number of rounds with this scenario. A scenario with figures has all rounds, or
+    /// at most three if it has many rows. A scenario with a yes-or-no result has one round, because
+    /// one round already repeats the check a hundred times or for many streams. A scenario whose
+    /// path changes or is shared also has one round.
     pub(crate) fn rounds_max(self) -> u32 {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,

@@ -55,7 +55,8 @@ async fn fill(client: &Client, matrix: &Matrix, survey: &mut Survey) -> anyhow::
     Ok(())
 }
 
-/// The number of round trips that fit into a run, within bounds.
+/// The number of round trips that fit into a run, but at least [`PING_PONGS_MIN`] and at most
+/// [`PROBES_MAX`].
 fn exchanges(duration_s: u32, rtt_ms: f64) -> u32 {
     let fitting = f64::from(duration_s) * 1e3 / rtt_ms.max(0.001);
     (fitting as u32).clamp(PING_PONGS_MIN, PROBES_MAX)

@@ -33,7 +33,8 @@ const PROBE_ATTEMPTS_MIN: u32 = 3;
 const PROBING: Duration = Duration::from_secs(20);
 /// Pause between two measurements.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// Tolerance of the round trip: a tenth of twice the one-way delay, at least 5 ms.
+/// Tolerance of the round trip, as a share of the requested round trip (twice the one-way delay).
+/// The tolerance is at least 5 ms.
 const RTT_TOLERANCE: f64 = 0.1;
 const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
 

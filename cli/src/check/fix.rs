@@ -15,8 +15,8 @@ const RELEASE: &str = muxtunnel_contract::labels::INSTANCE;
 
 /// The command that installs the chart from this checkout. If a release exists, the command
 /// upgrades it, because a second release would run a second operator. `operators`: the existing
-/// operators, or `None` if the user may not list them. `namespace`: the namespace of a tunnel,
-/// which selects the operator that reconciles it.
+/// operators. `None`: the user may not list operators, so the command lists the releases instead.
+/// `namespace`: the namespace of a tunnel, which selects the operator that reconciles it.
 pub(super) fn install(operators: Option<&[Deployment]>, namespace: Option<&str>) -> String {
     let Some(operators) = operators else {
         return "helm list --all-namespaces".to_owned();

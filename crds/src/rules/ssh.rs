@@ -55,7 +55,7 @@ pub(crate) fn ssh_port_is_no_probe() -> Rule {
     )
 }
 
-/// The same rule as for the ports of forwards.
+/// The same rule as `listen_from_needed` for the ports of forwards.
 pub(crate) fn ssh_from_needed() -> Rule {
     rule(
         "!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || has(self.from)",

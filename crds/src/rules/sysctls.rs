@@ -71,8 +71,8 @@ pub(crate) fn sysctls_of_the_operator() -> Rule {
     )
 }
 
-/// The two rules above refuse some sysctls. This rule accepts those sysctls, because `allowUnsafe`
-/// cannot permit them.
+/// This rule accepts the sysctls that one of the two rules above refuses. Its message recommends
+/// `allowUnsafe`, which cannot permit those sysctls.
 pub(crate) fn sysctls_unsafe() -> Rule {
     let safe = format!(
         "(s.name in ['{}'] || s.name == '{OF_THE_OPERATOR}' || !{})",

@@ -51,8 +51,8 @@ pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// Kills the operator that holds the Lease with SIGKILL, so that it does not release the Lease.
-/// Then another operator applies a change.
+/// Sends SIGKILL to the operator that holds the Lease, so that the operator does not release the
+/// Lease. Then another operator applies a change.
 ///
 /// # Errors
 /// As [`super::Fault::run`].

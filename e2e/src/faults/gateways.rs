@@ -17,8 +17,8 @@ use crate::{TestNamespace, pods, tunnel, wait};
 /// Time between two renewals of certificates.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// Sends SIGKILL to the gateway of a side that has the most streams. The kubelet restarts the
-/// container.
+/// Sends SIGKILL to the busiest gateway of a side: the gateway with the most streams. The kubelet
+/// restarts the container.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -36,8 +36,8 @@ pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// Deletes the pod of a side that has the most streams. `grace` is the grace period in seconds;
-/// `None` selects the pod's own grace period.
+/// Deletes the pod of the busiest gateway of a side: the gateway with the most streams. `grace` is
+/// the grace period in seconds; `None` selects the pod's own grace period.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -56,7 +56,7 @@ pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result
     .await
 }
 
-/// The gateway of a side that has the most open streams.
+/// The busiest gateway of a side: the gateway with the most open streams.
 async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
     let mut most = None;
     for pod in tunnel::gateways(ns, "t", side).await? {

@@ -25,7 +25,7 @@ const AFTER_EXPIRY: Duration = Duration::from_secs(5);
 /// Time-out for a load to end after SIGTERM.
 const LOAD_ENDS: Duration = Duration::from_secs(180);
 
-/// A tunnel of both sides whose certificates the operator issues.
+/// A tunnel of both sides. The operator issues the certificates of its gateways.
 fn managed() -> String {
     tunnel_to_web("").replace("  carrier: {security: {mode: None}}\n", "")
 }

@@ -228,7 +228,7 @@ impl Message {
     }
 }
 
-// The bytes below are little-endian, because netlink uses the byte order of its host.
+// netlink uses the byte order of its host. The bytes below are those of a little-endian host.
 #[cfg(test)]
 mod tests {
     use muxtunnel_testkit::hex::bytes as hex;

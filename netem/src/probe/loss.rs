@@ -13,7 +13,8 @@ use crate::impairments::{self, Impairments};
 const EXPECTED: f64 = 50.0;
 /// Least number of packets.
 const SENT_MIN: f64 = 500.0;
-/// Greatest number of packets. A loss of 0.1 % is 10 packets of this number.
+/// Greatest number of packets. Below a loss of 0.5 %, the probe therefore expects fewer lost
+/// packets than [`EXPECTED`]. For example, it expects 10 lost packets at 0.1 %.
 const SENT_MAX: f64 = 10_000.0;
 /// Longest time of sending. On a narrow link the probe sends fewer packets.
 const SENDING_MAX: Duration = Duration::from_secs(2);

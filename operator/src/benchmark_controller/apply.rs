@@ -61,8 +61,8 @@ fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
         .filter_map(|object| Some(object.meta().creation_timestamp.as_ref()?.0))
 }
 
-/// Creates the token, the ConfigMap for the operator's key, and the Job. An existing Job of the
-/// benchmark stays unchanged.
+/// Creates the token of runner and agents, the ConfigMap with the hash of the operator's token, and
+/// the Job. An existing Job of the benchmark stays unchanged.
 ///
 /// # Errors
 /// [`ApplyError`]. The next call continues.
@@ -124,7 +124,7 @@ fn failed<K: Child>(verb: &'static str, name: &str, source: kube::Error) -> Appl
     }
 }
 
-/// Publishes this operator's key to the runner.
+/// Publishes the hash of this operator's token to the runner.
 ///
 /// # Errors
 /// [`ApplyError`].

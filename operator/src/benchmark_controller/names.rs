@@ -37,7 +37,7 @@ pub enum End {
 }
 
 impl End {
-    /// Component of the gateways of the same end.
+    /// Component of the gateways at this end of the tunnel.
     #[must_use]
     pub const fn gateway_component(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl End {
         }
     }
 
-    /// Address of the interface in the pod of the gateway of the same end. The address is in
+    /// Address of the interface for IP packets in the gateway's pod at this end. The address is in
     /// 198.18.0.0/15, which is reserved for benchmarks (RFC 2544, RFC 6890), so no cluster uses it.
     #[must_use]
     pub const fn network_address(self) -> &'static str {
@@ -58,7 +58,7 @@ impl End {
 }
 
 impl Agent {
-    /// All agents of an environment that have separate pods.
+    /// All agents of an environment whose pods are not pods of gateways.
     pub const ALL: [Self; 4] = [
         Self {
             path: Path::Direct,

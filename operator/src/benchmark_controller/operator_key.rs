@@ -27,7 +27,7 @@ impl OperatorKey {
         Self(rand::random())
     }
 
-    /// The token for the runner of the benchmark with that UID. The token reveals nothing about the
+    /// The token for the runner of the benchmark with this UID. The token reveals nothing about the
     /// tokens of other benchmarks.
     #[must_use]
     pub fn token(&self, benchmark_uid: &str) -> String {

@@ -31,7 +31,7 @@ pub struct Seen {
     pub gateways: Vec<Pod>,
 }
 
-/// Why an address is missing temporarily or permanently.
+/// Why an environment has no addresses for the runner: not yet, or never.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NotReady {
     Pending(Unavailable),
@@ -155,8 +155,8 @@ impl<'a> Agents<'a> {
     }
 }
 
-/// The agents of a path. The client connects to the server at `host`, or at the server's own
-/// address.
+/// The agents of a path. The client connects to `host`. `None`: the client connects to the server's
+/// own address.
 fn pair(agents: &Agents<'_>, host: Option<String>) -> Result<Pair, NotReady> {
     let (client, server) = (
         agent_host(agents, End::Client)?,
@@ -219,8 +219,8 @@ fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
     })
 }
 
-/// A delay that cannot be emulated ends the environment at once. A delay that is not correct yet
-/// may become correct.
+/// If the delay cannot be emulated, the environment ends at once. If only the measured delay is
+/// wrong, the environment waits, because the delay may still become correct.
 fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
     let refused = |code: Code| Unavailable {
         status: Status::Refused,

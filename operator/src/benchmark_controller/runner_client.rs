@@ -32,9 +32,9 @@ pub enum RunnerError {
         "cannot reach the runner: {0}; check that NetworkPolicies permit connections from the operator to port 64002"
     )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
-    /// The runner's pod still has the key of another operator process.
+    /// The runner's pod still has the hash of another operator process's token.
     #[error(
-        "the runner does not know this operator's key yet; the kubelet updates the key in the runner's pod within 90 s"
+        "the runner does not know this operator's token yet; the kubelet updates its hash in the runner's pod within 90 s"
     )]
     Unknown,
     /// The runner refused the request.

@@ -127,7 +127,8 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     world.reconcile().await;
 
     // Another operator process without the state of the first process takes over during the first
-    // environment. The new process publishes its key to the runner, and changes nothing else.
+    // environment. The new process publishes the hash of its token to the runner, and otherwise
+    // writes only the status.
     let world = world.restarted();
     world.cluster.take_writes();
     world.reconcile().await;

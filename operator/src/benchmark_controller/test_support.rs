@@ -13,8 +13,8 @@ use crate::testing::FakeApi;
 /// The time of all tests.
 pub(super) const NOON: &str = "2030-01-01T12:00:00Z";
 
-/// The runner: its real board without a network. The runner accepts the operator's key that the
-/// kubelet wrote to the runner's pod most recently.
+/// The runner: its real board without a network. The runner accepts the operator's token whose hash
+/// the kubelet wrote to the runner's pod most recently.
 #[derive(Clone)]
 pub(super) struct FakeRunner {
     pub(super) board: Arc<Mutex<Board>>,

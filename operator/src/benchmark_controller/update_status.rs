@@ -23,9 +23,11 @@ pub enum Outcome {
     Running {
         /// A description of the current step, or of the missing part.
         detail: String,
-        /// For example `50ms Wan`, if there is an environment.
+        /// Delay and tuning of the current environment, such as `50ms Wan`. `None` if there is no
+        /// current environment.
         environment: Option<String>,
-        /// For example `7/24`, if the runner has reported it.
+        /// The numbers of ended cells and of all cells, such as `7/24`. `None` if the runner has
+        /// not reported them yet.
         progress: Option<String>,
     },
     /// The runner has reported its results.

@@ -14,8 +14,8 @@ use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 use crate::apply::owner_reference;
 use crate::protocol::configured;
 
-// Datagrams of a benchmark fit the default MTU of an interface, below the headers of UDP (8 bytes)
-// and IPv4 (20).
+// The datagrams of a benchmark over QUIC, with the headers of UDP (8 bytes) and IPv4 (20), have
+// exactly the default MTU of an interface over QUIC.
 const _: () = assert!(QUIC_DATAGRAM_BYTES + 8 + 20 == QUIC_MTU_DEFAULT as u32);
 
 /// A benchmark that can be run.

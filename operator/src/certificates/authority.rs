@@ -108,7 +108,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The series that begins with the creation of its tunnel. `life` is in seconds, at least 60.
+    /// The series of a tunnel that was created at `begin`. `life` is in seconds. A value below 60
+    /// counts as 60.
     #[must_use]
     pub fn new(begin: i64, life: i64) -> Self {
         Self {
@@ -233,8 +234,8 @@ impl Subject {
         purpose: Purpose,
         number: i64,
     ) -> Result<Authority, CertificateError> {
-        // Only authorities of entries depend on the join generation. A new generation revokes
-        // bundles, and a bundle contains no other key.
+        // Only authorities of entries depend on the join generation. A new generation has to revoke
+        // the bundles, and the only key in a bundle is the key of an authority of entries.
         let generation = match purpose {
             Purpose::Entry => self.generation,
             Purpose::Exit => 0,

@@ -34,9 +34,9 @@ pub const ENTRY_IDENTITY: &str = "entry-identity";
 /// determine the expiry.
 pub const EXPIRES: &str = "expires";
 
-/// Longest value of a key other than certificates and the private key, bytes.
+/// Longest value in bytes, except for certificates and the private key.
 const TEXT_BYTES_MAX: usize = 512;
-/// Longest value of certificates or of the private key, bytes.
+/// Longest value in bytes for certificates and for the private key.
 const PEM_BYTES_MAX: usize = 1 << 16;
 /// Maximum number of authorities of exits in a bundle. At most three are trusted at the same time.
 const AUTHORITIES_MAX: usize = 8;
@@ -66,14 +66,15 @@ pub struct BundleProblem {
 }
 
 impl Bundle {
-    /// When the first certificate of the bundle expires, in seconds since 1970.
+    /// When the bundle expires, in seconds since 1970. The bundle expires with its authority of
+    /// entries.
     #[must_use]
     pub const fn expires(&self) -> i64 {
         self.entry_authority.end
     }
 
     /// When a newer bundle must have been published and received, in seconds since 1970. A bundle
-    /// is valid from the begin to the end of its authority of entries. See
+    /// is valid from [`Authority::begin`] to [`Authority::end`] of its authority of entries. See
     /// [`super::authority::Schedule`].
     #[must_use]
     pub const fn renewed_by(&self) -> i64 {

@@ -50,7 +50,8 @@ impl Sealed {
     }
 }
 
-/// Seals `bundle` for the holders of a bundle with one of the authorities `holders`. `signer` is an
+/// Seals `bundle` for entries that already hold a bundle, once for each authority of entries in
+/// `holders`. The holders of a bundle with this authority can open the result. `signer` is an
 /// authority of exits. The same input yields the same offer.
 ///
 /// # Errors
@@ -146,8 +147,8 @@ fn holder_key(holder: &Authority) -> Result<SealingKey, CertificateError> {
 /// A bundle from an offer, in the form that the entry's operator stores.
 #[derive(Serialize, Deserialize)]
 pub struct Kept {
-    /// Digest of the copied bundle that this bundle replaces. For any other copy, this bundle is
-    /// invalid.
+    /// Digest of the copied bundle that this bundle replaces. If a user copies another bundle, this
+    /// bundle becomes invalid.
     copy: String,
     /// The data of the bundle.
     bundle: BTreeMap<String, ByteString>,

@@ -81,8 +81,8 @@ impl SeedKeeper {
         Ok(seed)
     }
 
-    /// Whether this operator process created the seed. If so, certificates in the status that an
-    /// earlier process wrote come from a lost seed.
+    /// Whether this operator process created the seed. If so, certificates that an earlier process
+    /// issued come from another seed, which is lost.
     #[must_use]
     pub fn is_made_here(&self) -> bool {
         self.made.load(Ordering::Relaxed)

@@ -20,8 +20,8 @@ const REFILL: SignedDuration = SignedDuration::from_mins(5);
 /// Maximum number of remembered series of all objects, about 300 bytes each. A further series drops
 /// the series with the oldest repetition.
 const SERIES_MAX: usize = 4096;
-/// Maximum number of objects with counted series. A further object drops the object with the oldest
-/// new series.
+/// Maximum number of objects with counted series. A further object drops the object whose budget
+/// has gone longest without a refill.
 const OBJECTS_MAX: usize = 4096;
 
 /// Events with the same key form one series.

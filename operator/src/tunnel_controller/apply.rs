@@ -5,7 +5,7 @@
 //! autoscaler needs its Deployment. The NetworkPolicy must exist before the pod. This step deletes
 //! children of ends that the spec no longer has. While the test of sysctls has not passed
 //! ([`probes`]), Deployments and the objects that belong to them stay unchanged. Even if the
-//! children cannot be applied, this step removes targets without permission from gateways.
+//! children cannot be applied, this step removes unpermitted targets from gateways.
 
 mod cert_manager;
 mod probes;

@@ -85,8 +85,8 @@ impl Certifier {
         self.seeds.seed().await
     }
 
-    /// Whether this operator process created the seed. If so, certificates that earlier processes
-    /// issued come from a lost seed.
+    /// Whether this operator process created the seed. If so, certificates that an earlier process
+    /// issued come from another seed, which is lost.
     #[must_use]
     pub fn is_seed_made_here(&self) -> bool {
         self.seeds.is_made_here()

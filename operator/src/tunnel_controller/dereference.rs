@@ -1,6 +1,6 @@
 //! Step 1: reads all inputs of a reconciliation. The inputs come from the caches of the watches and
-//! from the operator's memory. The step requests objects that the operator may not watch from the
-//! API server.
+//! from the operator's memory. If the operator has no permission to watch a kind, the step reads
+//! its objects by requests to the API server.
 //!
 //! Input: the tunnel. Output: [`Dereferenced`], which contains the existing Services that the
 //! forwards name, and the Services that their namespace does not permit. It also contains the Jobs
@@ -61,7 +61,7 @@ pub struct Dereferenced {
     pub services: BTreeMap<ServiceName, Service>,
     /// The known endpoints of these Services.
     pub endpoints: BTreeMap<ServiceName, Endpoints>,
-    /// The Services of other namespaces that do not permit this tunnel.
+    /// The Services in other namespaces whose namespace does not permit this tunnel to use them.
     pub forbidden: BTreeSet<ServiceName>,
     /// The API server's addresses, which exits must not dial.
     pub api_server: Vec<IpAddr>,

@@ -43,8 +43,8 @@ impl Hindrance {
         }
     }
 
-    /// Adds the failure of a parallel step to `reached`. An earlier failure stays. Every other
-    /// result is replaced.
+    /// The result after a parallel step has failed with `error`. If `reached` is already a failure,
+    /// returns this earlier failure. Otherwise `error` replaces `reached`, even a success.
     pub(super) fn failed<T, U>(
         reached: Result<T, Self>,
         error: impl Into<Error>,

@@ -344,8 +344,8 @@ fn wan(pod: &Pod) -> Wan {
         return Wan::Pending;
     };
     let state = status.state.clone().unwrap_or_default();
-    // A sidecar has started when its startup probe has passed. A plain init container has started
-    // when it runs.
+    // For a sidecar, `started` means that its startup probe has passed. For a plain init container,
+    // `started` only means that the container runs, so it must have exited with status 0.
     let is_sidecar = asked.restart_policy.as_deref() == Some("Always");
     let exited = state.terminated.is_some_and(|ended| ended.exit_code == 0);
     if exited || (is_sidecar && state.running.is_some() && status.started == Some(true)) {

@@ -1,4 +1,4 @@
-//! The status' records on the certificates of each end.
+//! The records of each end's certificate in the status.
 
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus};
 

@@ -203,16 +203,16 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
         .collect()
 }
 
-/// Means all Services of a namespace, or all namespaces.
+/// As the name of a Service: all Services of the namespace. As a namespace: all namespaces.
 pub const EVERY: &str = "*";
 /// The cluster's domain in nearly all clusters.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// The Services that the host of a rule of `policy.allow` may name, if a pod of `namespace`
 /// resolves a client's target. For a name, returns the result of [`services_of_host`]. For a
-/// pattern within the cluster's domain, returns [`EVERY`] Service that the pattern covers. The
-/// pattern `*` also covers all addresses. NetworkPolicies restrict addresses, so `*` names no
-/// Service.
+/// pattern within the cluster's domain, returns names with [`EVERY`] for all Services that the
+/// pattern covers. For `*`, returns nothing: this pattern also covers all addresses, and
+/// NetworkPolicies restrict addresses.
 #[must_use]
 pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let Some(domain) = host.strip_prefix("*.") else {
@@ -243,7 +243,7 @@ pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     before_svc.chain(all).collect()
 }
 
-/// The Services of other namespaces that a configuration names.
+/// The Services that a configuration names in other namespaces.
 pub(super) fn services_of_config(
     config: &config::Config,
     namespace: &str,
@@ -279,7 +279,7 @@ pub(super) fn host_of_rule(host: &config::HostPattern) -> Option<String> {
     }
 }
 
-/// The Services of other namespaces that `host` may name.
+/// The Services that `host` may name in other namespaces.
 pub(super) fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let mut services = services_of_rule(host, namespace);
     services.retain(|service| service.namespace != namespace);

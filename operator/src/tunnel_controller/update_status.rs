@@ -38,8 +38,8 @@ pub struct StatusDebounce {
     bottlenecks: BottleneckHold,
 }
 
-/// Writes and returns the status of `outcome`, unless it is unchanged. `stale`: the paths of the
-/// stale watches.
+/// Returns the status for `outcome`, and writes this status if it differs from the stored status.
+/// `stale`: the paths of the stale watches.
 ///
 /// # Errors
 /// [`UpdateStatusError`] if the API server refuses the write or does not answer.

@@ -33,7 +33,8 @@ pub(super) struct Fairness {
     /// Measured seconds.
     #[arg(long)]
     seconds: u32,
-    /// Seconds of small messages, and again of bulk, before the measured seconds.
+    /// Seconds of each of the two phases before the measured seconds. In the first phase, one
+    /// stream exchanges small messages. In the second phase, this stream sends bulk too.
     #[arg(long)]
     warm_up_seconds: u32,
 }

@@ -24,8 +24,8 @@ pub(crate) enum Request {
     Receive = b'r',
     /// Send and receive at once.
     Both = b'b',
-    /// Return messages of [`MESSAGE_BYTES`] until a message begins with [`Request::Send`]. Then
-    /// send like that request.
+    /// Return messages of [`MESSAGE_BYTES`] until a message begins with [`Request::Send`]. Then do
+    /// the same as for [`Request::Send`].
     Turn = b't',
     /// For each received byte, send the number of bytes discarded so far: 8 bytes, little-endian.
     Count = b'c',

@@ -1,4 +1,5 @@
-//! The tables, at most 100 columns wide: one for each topology, congestion control and scenario.
+//! The tables: one for each topology, congestion control and scenario. A table is at most 100
+//! columns wide.
 
 use std::fmt::Write as _;
 
@@ -27,7 +28,8 @@ const RANGE_WIDTH: usize = 26;
 const WIDTH: usize = 13;
 /// Least width of the column with the systems' names. Longer names make the column wider.
 const NAME_WIDTH_MIN: usize = 14;
-/// Greatest length of a reason, which is next to connections and system.
+/// Greatest length of a reason in characters. The row's connections and system take the other
+/// columns.
 const REASON_CHARACTERS: usize = 67;
 
 /// All tables, in the order of the rows.

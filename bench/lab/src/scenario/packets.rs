@@ -21,8 +21,8 @@ use crate::{
     topology::Place,
 };
 
-/// Payload of a TCP segment with an MTU of 1,500, without the headers of IPv4 and TCP and without
-/// TCP timestamps.
+/// Payload of a TCP segment with an MTU of 1,500 bytes: 1,500 minus the headers of IPv4 (20) and
+/// TCP (20), and minus the TCP timestamps (12).
 const SEGMENT_BYTES: f64 = 1448.0;
 /// Payload of each datagram.
 const DATAGRAM_BYTES: u32 = 1400;

@@ -1,10 +1,10 @@
-//! The agents: pods at the ends of a path that run iperf on request of the runner.
+//! The agents. An agent is a pod at one end of a path. It runs iperf when the runner requests this.
 //!
 //! The agents of the tunnel path keep the kernel's default sysctls and have no WAN emulation. The
 //! agents of the direct path have the gateways' sysctls and delay: the sidecar for WAN emulation
 //! runs in their pods, and delays the ports of iperf and echo. Each agent has the same placement
-//! rules as the gateways of its end. The agents that measure IP packets are in the pods of the
-//! network's gateways, which the tunnel's controller builds.
+//! rules as the gateways of its end. The agents that measure IP packets run in the gateways' pods
+//! of the MuxTunnel that carries the packets. The tunnel's controller builds these pods.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{

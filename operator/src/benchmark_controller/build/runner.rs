@@ -21,8 +21,8 @@ const TOKEN_KEY: &str = "token";
 
 /// Key of the hash in its ConfigMap.
 const HASH_KEY: &str = "sha256";
-/// Mount point of the directory with the hash. The pod mounts the whole directory, because the
-/// kubelet never updates a file that is mounted by subPath.
+/// Mount point of the directory with the published hash of the operator's token. The pod mounts the
+/// whole directory, because the kubelet never updates a file that is mounted by subPath.
 const OPERATOR_DIRECTORY: &str = "/etc/muxbench-operator";
 const OPERATOR_VOLUME: &str = "operator";
 

@@ -1,5 +1,5 @@
-//! The MuxTunnels of an environment: one per protocol, all with forwards to the same server, and
-//! one that carries IP packets.
+//! The MuxTunnels of an environment. There is one MuxTunnel per protocol, each with forwards to the
+//! same server. If the path Network is measured, one further MuxTunnel carries IP packets.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
@@ -101,8 +101,8 @@ pub fn network(
     tunnel
 }
 
-/// The forward's clients are agents of `namespace`, regardless of how the entry's Service is
-/// exposed.
+/// A forward that accepts only clients of `namespace`, where the agents run, even if the entry's
+/// Service is reachable from outside the cluster.
 fn forward(name: &str, port: u16, (namespace, server): (&str, &str)) -> Forward {
     Forward {
         name: name.to_owned(),

@@ -40,8 +40,8 @@ impl Issued {
         &self.told.taken
     }
 
-    /// The result for the status. Unless children are `as_built`, the result includes the earlier
-    /// certificates, because running gateways still use them.
+    /// The result for the status. Until the children match their built form (`as_built`), the
+    /// result includes the earlier certificates, because running gateways still use them.
     pub(super) fn certified(self, as_built: bool) -> Certified {
         let status = match as_built {
             true => self.told.status,

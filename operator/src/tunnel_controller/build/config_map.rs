@@ -226,9 +226,9 @@ fn target(forward: &ValidatedForward) -> Option<Target> {
 }
 
 /// The ports that entries may request the exit to listen on: the ports of the declared reverse
-/// forwards. The peers of `exit` may use these ports. Users of ssh may not. The first peer that
-/// requests a port gets it. The rules name no peer in two cases: the exit accepts any peer, or a
-/// gateway's configuration has no room for a rule per peer and port.
+/// forwards. The peers of `exit` may use these ports. Users of ssh may not use them. The first peer
+/// that requests a port gets it. The rules name no peer in two cases: the exit accepts any peer, or
+/// a gateway's configuration has no room for a rule per peer and port.
 fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<ListenRule> {
     let ports = || tunnel.listen_ports.iter().filter(|port| port.reverse);
     let peers = peers(&exit.security);
@@ -300,8 +300,9 @@ fn text(config: &Config, end: End) -> Result<String, BuildError> {
     })
 }
 
-/// Renders `config`. If the end returns to an earlier template, its static part comes from that
-/// template. The ConfigMap keeps the static parts that ready gateways started with.
+/// Renders `config`. If the end returns to an earlier template, the static part of the
+/// configuration comes from that template. The ConfigMap keeps the static parts that ready gateways
+/// started with.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,

@@ -210,7 +210,7 @@ fn pod(
     }
 }
 
-/// The container that creates the interface for IP packets, and the one that emulates a WAN.
+/// The container that creates the interface for IP packets, and the container that emulates a WAN.
 fn init_containers(tunnel: &ValidatedTunnel, end: End, settings: &Settings) -> Vec<Container> {
     let network = tunnel.network.as_ref();
     let network = network.map(|asked| network::container(asked, end, settings));
@@ -219,7 +219,8 @@ fn init_containers(tunnel: &ValidatedTunnel, end: End, settings: &Settings) -> V
     network.into_iter().chain(wan).collect()
 }
 
-/// The fields that determine the pod's node, and that the pod needs to start there.
+/// The fields of `template` that determine the pod's node, and the fields without which the pod
+/// could not start on this node.
 pub(super) fn placed(template: &PodTemplate) -> PodSpec {
     PodSpec {
         node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),

@@ -46,10 +46,10 @@ pub(super) fn build(
     Some(service)
 }
 
-/// If entries choose the transport and there may be several exits, all carriers of a session over
-/// TCP and WebSocket have to reach one pod. The affinity applies per port, so it does not help
-/// carriers over UDP. Load balancers get no affinity, because some clouds refuse a load balancer
-/// with an affinity. `None` means the API server's default.
+/// The session affinity of an end's Service. With several exits and the protocol `Auto`, the
+/// affinity directs all carriers of a session over TCP and WebSocket to one exit pod. The affinity
+/// applies per port, so it does not help carriers over UDP. Load balancers get no affinity, because
+/// some clouds refuse a load balancer with an affinity. `None` means the API server's default.
 fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
     if tunnel.protocol != Protocol::Auto || end != End::Exit {
         return None;
@@ -98,8 +98,8 @@ fn service(
     ports: Vec<ServicePort>,
 ) -> Option<Service> {
     let type_ = asked.type_.unwrap_or_default();
-    // The API server refuses the field for a Service that is not reachable from outside of the
-    // cluster.
+    // The API server refuses `externalTrafficPolicy` for a Service that is not reachable from
+    // outside of the cluster.
     let policy = asked.external_traffic_policy;
     let policy = policy.filter(|_| type_ != ServiceType::ClusterIP);
     let mut metadata = metadata(tunnel, end);

@@ -84,7 +84,8 @@ fn replicas(gateway: &ValidatedGateway) -> u64 {
 }
 
 /// Half of the container's memory limit for received data, and an eighth for unacknowledged data,
-/// divided by the number of sessions. Without a limit, returns the defaults.
+/// divided by the number of sessions. Each result has a lower bound, and the default as its upper
+/// bound. Without a limit, returns the defaults.
 fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Memory {
     let Some(limit) = limit(gateway, "memory", quantity::bytes) else {
         return Memory::default();

@@ -21,7 +21,8 @@ const COMMAND: &str = "/usr/local/bin/muxwan";
 const REPORT: &str = "/run/muxwan/report.json";
 /// The volume for the lock files of iptables and the report.
 const RUN_VOLUME: &str = "wan-run";
-/// Time limit in seconds for the self-probe. There is one probe per second.
+/// Time limit in seconds for the self-probe, and so the number of startup probes, because the
+/// kubelet probes once per second.
 const STARTUP_SECONDS: i32 = 60;
 
 pub(super) fn container(wan: &ValidatedWan, settings: &Settings) -> Container {

@@ -108,8 +108,9 @@ pub(in crate::tunnel_controller) fn bare(live: &ConfigMap) -> ConfigMap {
     }
 }
 
-/// The configuration without forwards and rules for `refused`, and with rules that deny their
-/// targets, which ends the open streams. `None` if there is no such target.
+/// The configuration without the forwards to, and the allow rules for, the Services in `refused`.
+/// The result has deny rules for their host names, which end the open streams. `None` if the
+/// configuration names no Service in `refused`.
 fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) -> Option<Config> {
     let is_refused = |host: &str| !foreign(host, namespace).is_disjoint(refused);
     let mut less = config.clone();
@@ -134,7 +135,7 @@ fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) ->
             .allow
             .iter()
             .filter(|rule| is_withdrawn(rule))
-            // A pattern may cover Services that are still permitted.
+            // A pattern gets no deny rule, because it may cover Services that are still permitted.
             .filter(|rule| matches!(rule.host, HostPattern::Name(_)))
             .cloned(),
     );

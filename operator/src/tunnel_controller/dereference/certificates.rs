@@ -44,8 +44,8 @@ pub struct CertificateFacts {
     pub seed: KnownSeed,
     /// Whether to request a newer join bundle, through an entry gateway.
     pub asks: bool,
-    /// Creation time of the youngest pod of an end that has waited for some time, perhaps for its
-    /// Secret.
+    /// For each end, the creation time of the youngest pod that has waited for some time, perhaps
+    /// for its Secret.
     pub waiting: BTreeMap<End, i64>,
     /// The Certificates of cert-manager by end, or why they cannot be used.
     pub of_cert_manager: BTreeMap<End, Result<Option<Certificate>, Problem>>,
@@ -63,8 +63,8 @@ pub enum KnownSeed {
     Known {
         /// The seed.
         seed: Arc<Seed>,
-        /// Whether this operator process created the seed. If so, certificates in the status that
-        /// an earlier process wrote come from a lost seed.
+        /// Whether this operator process created the seed. If so, certificates that an earlier
+        /// process issued come from another seed, which is lost.
         is_made_here: bool,
     },
 }
@@ -103,7 +103,8 @@ pub(super) async fn read(
     if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
         match join::join(access, holder, &former.secret_name).await {
             Err(error) if is_paused => return Err(error),
-            // This bundle is used only if the spec names no bundle, so an error is ignored.
+            // The spec does not name this bundle, so a failed read does not stop the
+            // reconciliation.
             former => facts.former = former.ok(),
         }
     }

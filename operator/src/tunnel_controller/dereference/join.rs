@@ -26,7 +26,8 @@ use crate::tunnel_controller::problem::Problem;
 pub(in crate::tunnel_controller) const KEPT_KEY: &str = "bundle";
 /// Pause between two requests for a newer bundle, as a fraction (1/40) of a bundle's lifetime.
 const ASKED_OF_LIFE: i64 = 40;
-/// Minimum of this pause, in seconds. The maximum is [`ASKED_SECONDS_MAX`].
+/// Minimum pause between two requests for a newer bundle, in seconds. The maximum is
+/// [`ASKED_SECONDS_MAX`].
 const ASKED_SECONDS_MIN: i64 = 10;
 
 /// The bundle that an entry joins with.

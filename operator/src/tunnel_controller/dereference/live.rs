@@ -29,8 +29,8 @@ pub struct Live {
     pub replica_sets: Vec<Arc<ReplicaSet>>,
     /// The pods of the tunnel's gateways. `None` if the pods are not known.
     pub pods: Option<Vec<Arc<Pod>>>,
-    /// The Services in the tunnel's ConfigMaps that do not permit the tunnel. `None` if the grants
-    /// are not known yet.
+    /// The Services that the tunnel's ConfigMaps name, and whose namespaces do not permit the
+    /// tunnel to use them. `None` if the grants are not known yet.
     pub withdrawn: Option<BTreeSet<ServiceName>>,
 }
 

@@ -121,8 +121,8 @@ fn is_of(pod: &Pod, job: &Job) -> bool {
 }
 
 /// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
-/// level privileged allows unsafe sysctls. Returns the problem in the first such Event, because the
-/// other Events differ only in the pod's name.
+/// level `privileged` allows unsafe sysctls. Returns the problem in the oldest Event with the
+/// reason [`NOT_CREATED`], because the other Events differ only in the pod's name.
 async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Problem> {
     let uid = job.uid()?;
     let events = sandbox::events(client, namespace, &uid, NOT_CREATED).await;

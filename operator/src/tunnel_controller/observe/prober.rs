@@ -128,7 +128,8 @@ impl<G: Gateways> Prober<G> {
         self.taken(&key).ok()
     }
 
-    /// The answers of an ended round, or the receiver of the end of the round in progress.
+    /// The answers of an ended round. Otherwise, the receiver of the end of the round in progress,
+    /// or `None` if no round is in progress.
     fn taken(&self, key: &Key) -> Result<Answers, Option<watch::Receiver<bool>>> {
         let mut rounds = lock(&self.rounds);
         if let Some(Round::Running { over, .. }) = rounds.get(key) {

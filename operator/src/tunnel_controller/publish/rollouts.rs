@@ -10,7 +10,8 @@ use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// Records the refused pods in `seen`.
 pub(super) fn learn(rollouts: &Rollouts, tunnel: &ValidatedTunnel, seen: &Seen, now: i64) {
-    // Until all Jobs have passed, Deployments stay unchanged, so no pod has the new sysctls.
+    // Until all Jobs that test sysctls have passed, Deployments stay unchanged, so no pod has the
+    // new sysctls.
     if probe::verdict(tunnel) != probe::Verdict::Passed {
         return;
     }

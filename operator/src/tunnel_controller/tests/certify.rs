@@ -105,7 +105,7 @@ impl Bench {
         self.api.put(TUNNEL, object);
     }
 
-    /// Adds a pod of an end whose containers have not started.
+    /// Adds a pod of `end`. The containers of this pod have not started.
     fn waiting_pod(&self, end: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -734,7 +734,7 @@ async fn what_was_kept_serves_its_own_operator_alone() {
     );
     entry.restart();
     entry.run().await;
-    // The operator again stores the exit's offer to holders of the copy.
+    // The operator has stored the exit's offer to the holders of the copy again.
     assert_eq!(entry.certificate("joined")["renewed"], true);
     assert_ne!(entry.api.get(KEPT).unwrap()["data"], kept["data"]);
     entry.api.put(
@@ -1203,7 +1203,7 @@ async fn a_seed_that_was_lost_is_said_of_each_tunnel_that_was_there_and_a_first_
         .with_writer(log.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // Returns the number of such messages since the last call.
+    // Returns the number of log messages about a lost seed since the last call.
     let said = || {
         let text = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
         text.matches("the seed of the authorities was lost").count()

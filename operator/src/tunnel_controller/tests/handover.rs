@@ -21,7 +21,7 @@ fn autoscaled() -> String {
     format!("{SMALLEST}exit: {{autoscaling: {{minReplicas: 2, maxReplicas: 20}}, {TEMPLATE}}}\n")
 }
 
-/// A tunnel with `replicas` exits that gets an autoscaler.
+/// A tunnel with `replicas` exits. Then the spec requests an autoscaler for the exits.
 async fn handed_over(replicas: i32) -> Bench {
     let bench = Bench::new(&fixed(replicas));
     bench.reconcile().await.unwrap();

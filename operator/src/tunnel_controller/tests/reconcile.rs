@@ -227,7 +227,7 @@ async fn children_are_applied_in_the_order_in_which_they_need_each_other() {
     }
 }
 
-/// A spec, the number of its objects, and the reads without a watch that every reconciliation
+/// A spec with a name, and the reads without a watch that every reconciliation of this spec
 /// repeats.
 struct Steady {
     name: &'static str,

@@ -17,9 +17,9 @@ use crate::tunnel_controller::observe::Seen;
 
 /// Longest message that the schema permits, in bytes.
 const MESSAGE_LENGTH_MAX: usize = 1024;
-/// The status switches to the other direction if that direction moves this many times more bytes.
-/// Without this factor, the directions would alternate if requests and answers have about the same
-/// size.
+/// The status switches to the other direction only if that direction moves more than this many
+/// times the bytes of the shown direction. Without this factor, the directions would alternate if
+/// requests and answers have about the same size.
 const MORE: f64 = 1.25;
 /// Minimum time between two observations. Gateways sample once per second.
 const HELD_MIN: Duration = Duration::from_secs(1);
@@ -89,7 +89,8 @@ fn carriers(seen: &Seen, end: End) -> impl Iterator<Item = &Carrier> {
         .filter(|carrier| carrier.limit.is_some())
 }
 
-/// Bytes per second, as reported by the sender, or by the receiver if the sender does not answer.
+/// Bytes per second in this direction: the greater of the rates that the sending and the receiving
+/// gateways report. A gateway that does not answer counts as 0.
 fn moved(seen: &Seen, direction: Direction) -> f64 {
     let (from, to) = ends(direction);
     let sum = |end, rate: fn(&Carrier) -> u64| carriers(seen, end).map(|c| rate(c) as f64).sum();

@@ -138,7 +138,7 @@ pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
 
 /// The pool of the spec. The default is a growing pool under three conditions: the transport is
 /// TCP, the protocol supports several carriers, and `resume` is true or the protocol does not
-/// support it. Otherwise the default is one carrier.
+/// support `resume`. Otherwise the default is one carrier.
 pub(super) fn pool(carrier: &Carrier) -> Pool {
     let can = configured(carrier.protocol).can();
     let is_tcp = carrier.transport.unwrap_or_default() == Transport::Tcp;

@@ -80,9 +80,9 @@ impl ValidatedCertificates {
         }
     }
 
-    /// The name of the Secret of the end `name`. `None` if the user decides the name.
-    /// cert-manager's Secret has another name, so that the operator and cert-manager never write
-    /// the same Secret.
+    /// The name of the Secret that the operator or cert-manager writes for the end `name`.
+    /// cert-manager's Secret has another name than the operator's, so that they never write the
+    /// same Secret.
     #[must_use]
     pub fn secret(&self, tunnel: &str, name: &str) -> String {
         match self {

@@ -266,9 +266,10 @@ enum Unusable {
     Wrong(String),
 }
 
-/// The problem of an existing Service whose host name is in `target.address`. A grant covers the
-/// ports of a Service. The name of a headless Service resolves to pods, so a connection to this
-/// name would reach all ports of these pods.
+/// The problem of an existing Service whose host name is in `target.address`. For a Service of
+/// another namespace, the port must be a port of the Service, because a grant covers only these
+/// ports. Without this check, the name of a headless Service would give access to all ports of its
+/// pods, because it resolves to them.
 fn address_problem(
     target: &AddressTarget,
     name: &ServiceName,

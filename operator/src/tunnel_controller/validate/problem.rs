@@ -75,7 +75,8 @@ fn of_trusted_proxies(spec: &MuxTunnelSpec) -> Option<&'static str> {
     (has(&spec.exit) && meets).then_some(sentence)
 }
 
-/// Kubernetes refuses the policy for a Service that is not reachable from outside.
+/// Kubernetes refuses `externalTrafficPolicy` for a Service that is not reachable from outside of
+/// the cluster.
 fn of_services(spec: &MuxTunnelSpec) -> Option<String> {
     let of_gateway = |gateway: &Option<Gateway>, end: &str| {
         let gateway = gateway.clone().unwrap_or_default();

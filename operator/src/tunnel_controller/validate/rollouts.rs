@@ -148,7 +148,7 @@ fn static_hashes(live: &LiveConfig) -> BTreeSet<String> {
     kept.map(str::to_owned).chain(current()).collect()
 }
 
-/// The configuration in a ConfigMap with that static part.
+/// The configuration in a ConfigMap whose static part has the hash `hash`.
 fn text_of(live: &LiveConfig, hash: &str) -> Option<String> {
     let data = live.config_map.data.as_ref()?;
     if let Some(text) = data.get(&kept_key(hash)) {

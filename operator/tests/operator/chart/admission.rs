@@ -137,8 +137,8 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
     refused
 }
 
-/// The evaluator escapes all keys as Kubernetes escapes names of fields. Kubernetes does not escape
-/// keys of labels.
+/// A key of a label or an annotation in the form that the evaluator uses. The evaluator escapes all
+/// keys as Kubernetes escapes names of fields. Kubernetes does not escape keys of labels.
 fn escaped(key: &str) -> String {
     key.replace('.', "__dot__")
         .replace('-', "__dash__")
@@ -316,7 +316,7 @@ fn secrets_of_others_are_neither_written_nor_shown() {
     ] {
         assert!(!refusals(&policies, &created(&other)).is_empty(), "{other}");
     }
-    // The answer to a patch contains the stored object.
+    // Even a patch without changes is refused, because its answer contains the stored object.
     let foreign = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": "office-entry-tls", "namespace": "one"},
@@ -460,8 +460,8 @@ fn what_is_of_others_is_neither_changed_nor_deleted() {
     }
 }
 
-/// Clouds grant permissions to accounts by annotations. So an account keeps the annotations that a
-/// user has set.
+/// Many clouds grant rights to pods by annotations of their ServiceAccount. So the operator may not
+/// add annotations. An account that a user has annotated keeps its annotations.
 #[test]
 fn accounts_get_no_annotations_of_the_operator() {
     let policies = policies("all-values");

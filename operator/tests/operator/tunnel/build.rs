@@ -460,8 +460,8 @@ fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so()
             assert_eq!(policy(&said, "office-entry"), Value::Null);
         }
     }
-    // In this spec, the type was changed after the policy was set. The API server would refuse a
-    // Service with both.
+    // This stored spec has `externalTrafficPolicy`, but the type ClusterIP. The API server would
+    // refuse a Service with both.
     let mut stored = valid(SMALLEST);
     let service = &mut stored.exit.as_mut().unwrap().service;
     service.external_traffic_policy = Some(ExternalTrafficPolicy::Local);

@@ -239,7 +239,7 @@ fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
         assert_eq!(tunnel.unresolved, [says], "{target}");
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
-        // A deleted Service keeps its forward for a while.
+        // After the Service is deleted, the forward stays.
         let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
         assert_eq!(tunnel.forwards.len(), 2, "{target}");
     }

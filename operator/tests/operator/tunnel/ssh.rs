@@ -226,7 +226,8 @@ fn its_users_have_a_share_of_a_limited_memory() {
         let tunnel = built(&format!("side: Exit\n{DIRECT}exit: {{{template}{ssh}}}\n"));
         config(&tunnel, "office-exit").memory.receive.0
     };
-    // The sessions share half of the limit: one session, then five sessions.
+    // The sessions share 320 MiB, which is half of the limit. One session gets 256 MiB, the default
+    // and maximum. Five sessions get 64 MiB each.
     assert_eq!(receive(""), 256 << 20);
     assert_eq!(receive(", ssh: {secretName: people}"), 64 << 20);
 }

@@ -781,7 +781,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     assert_eq!(patches, 2, "the third time nothing has changed");
 }
 
-/// The certificate of a gateway that is valid from an hour before [`NOW`] for two hours and `more`
+/// A gateway's certificate. It is valid from one hour before [`NOW`], for two hours and `more`
 /// seconds.
 fn shown(fingerprint: &str, more: i64) -> Certificate {
     Certificate {
@@ -791,7 +791,8 @@ fn shown(fingerprint: &str, more: i64) -> Certificate {
     }
 }
 
-/// A managed tunnel with certificates that were issued an hour ago and that its gateways use.
+/// A tunnel whose certificates the operator issued an hour ago. The tunnel's gateways use these
+/// certificates.
 fn managed() -> Case {
     let mut case = case(MANAGED);
     let record = |end: &str| CertificateStatus {

@@ -43,7 +43,8 @@ pub(in crate::tunnel_controller) fn pending(certificate: &Certificate) -> Option
     })
 }
 
-/// Certificates that no pod mounts. cert-manager would renew them forever.
+/// The tunnel's Certificates, for deletion once no pod mounts their Secrets. Otherwise cert-manager
+/// would renew them forever.
 pub(super) fn superfluous(facts: &CertificateFacts, holder: &Holder) -> Vec<Certificate> {
     let found = facts.of_cert_manager.values();
     let found = found.filter_map(|found| found.as_ref().ok()?.as_ref());

@@ -6,11 +6,11 @@ use super::wanted::Wanted;
 use crate::certificates::authority::fingerprint;
 use crate::tunnel_controller::end::End;
 
-/// Minimum time, in seconds, from one certificate that is issued because pods wait to the next. The
-/// kubelet needs part of this time to mount the Secret.
+/// Minimum time, in seconds, between two certificates that are issued because pods wait
+/// ([`Reason::Lost`]). The kubelet needs part of this time to mount the Secret.
 const LOST_PAUSE_SECONDS: i64 = 60;
-/// Certificates are renewed up to this fraction (1/20) of a lifetime before two thirds of it have
-/// passed. The exact time differs between tunnels.
+/// A certificate is renewed when two thirds of its lifetime have passed, or earlier by up to this
+/// fraction (1/20) of the lifetime. The exact time differs between tunnels.
 const SPREAD: i64 = 20;
 
 /// Why a certificate is issued.
@@ -81,7 +81,8 @@ pub(super) fn reason(
 }
 
 /// Whether the certificate in `record` comes from another seed than `wanted`. Only an exit's
-/// certificate reveals the difference, because a revocation changes the authority of entries.
+/// certificate reveals another seed: the authority of entries also changes when a user revokes
+/// bundles.
 #[must_use]
 pub(super) fn is_of_another_seed(record: Option<&CertificateStatus>, wanted: &Wanted<'_>) -> bool {
     let authority = record.and_then(|record| record.authority.as_ref());

@@ -43,7 +43,8 @@ impl Wanted<'_> {
     }
 }
 
-/// The side of an end's certificates. `None` for a rendezvous, which has no certificates.
+/// The side of an end's certificates. The value for a rendezvous is never used, because a
+/// rendezvous has no certificates.
 #[must_use]
 pub(super) const fn purpose(end: End) -> Purpose {
     match end {
