@@ -141,7 +141,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
         world
             .verdict("Progressing")
             .unwrap()
-            .contains("the runner does not know this operator's key yet")
+            .contains("the runner does not know this operator's token yet")
     );
     world.runner.mount(&world.cluster);
     world.reconcile().await;
