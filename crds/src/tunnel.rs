@@ -92,7 +92,8 @@ pub struct MuxTunnelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
     /// Listening ports and their targets. A change reaches running gateways without a restart.
-    /// Optional on side Exit if `policy.allow` permits targets.
+    /// Required, except with `network`, or on side Exit with `policy.allow`. Side Rendezvous has no
+    /// forwards.
     #[serde(default)]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(

@@ -265,8 +265,9 @@ struct ExitArgs {
     /// A target that entries must not dial, even if --allow matches it (repeatable).
     #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]|unix:/PATH")]
     deny: Vec<Rule>,
-    /// A NAT64 prefix of the network, other than 64:ff9b::/96 (repeatable). An IPv6 address with
-    /// this prefix is protected like the IPv4 address that it contains.
+    /// A further NAT64 prefix of the network (repeatable; 64:ff9b::/96 always counts). If an IPv6
+    /// address with this prefix contains a protected IPv4 address, --allow must name the IPv6
+    /// address literally.
     #[arg(long, value_name = "CIDR")]
     nat64_prefix: Vec<Cidr>,
     /// An address on which entries may request that the exit listens (repeatable; default: none).

@@ -118,7 +118,7 @@ impl Config {
         let problem = if pool == Pool::ONE {
             return Ok(());
         } else if self.role != Role::Entry {
-            "only an entry dials carriers: remove the field"
+            "only an entry chooses the number of carriers: remove the field"
         } else if !self.protocol.can().several_carriers {
             "protocol Jmux has one carrier per session: remove the field"
         } else if !self.resume && self.protocol.can().resume {
@@ -175,7 +175,7 @@ impl Config {
                 if self.listen.is_some() {
                     return Err(ConfigError::field(
                         "listen",
-                        "only an exit listens for carriers: remove the field",
+                        "an entry does not listen for carriers: remove the field",
                     ));
                 }
             }
@@ -215,7 +215,7 @@ impl Config {
                 if let Some((field, _)) = dials.iter().find(|(_, exit)| exit.is_some()) {
                     return Err(ConfigError::field(
                         *field,
-                        "only an entry dials a carrier: remove the field",
+                        "a gateway with the field listen dials no carriers: remove the field",
                     ));
                 }
                 self.check_no_forwards()?;
@@ -250,7 +250,7 @@ impl Config {
             true => Ok(()),
             false => Err(ConfigError::field(
                 "forwards",
-                "only an entry listens for streams: remove the field",
+                "only an entry has forwards, also with direction ExitToEntry: remove the field",
             )),
         }
     }

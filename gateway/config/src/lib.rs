@@ -291,7 +291,8 @@ pub struct Memory {
     /// Maximum sum of the credit that the session grants to the peer. At least 1 MiB.
     pub receive: ByteSize,
     /// Protocol Native with `resume`: maximum number of bytes that were sent and not acknowledged,
-    /// plus bytes that wait to be sent. At least 1 MiB.
+    /// plus bytes that wait to be sent. Protocols QUIC and HTTP3: maximum number of bytes of a
+    /// connection that were sent and not acknowledged. At least 1 MiB.
     #[serde(skip_serializing_if = "is_retain_default")]
     pub retain: ByteSize,
     /// Protocol Native: while `receive` is exhausted, a stream whose local socket accepts no data

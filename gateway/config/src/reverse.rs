@@ -177,7 +177,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.allow_listen.len() {
         0 => return Ok(()),
         _ if config.role != Role::Exit => {
-            "only an exit listens for its peers: remove the field".to_owned()
+            "only an exit opens listeners for entries: remove the field".to_owned()
         }
         _ if !listens => cannot_listen(config.protocol),
         length if length > LISTEN_RULES_MAX => {

@@ -165,7 +165,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "listen: 0.0.0.0:1",
-            "listen: only an exit listens for carriers: remove the field",
+            "listen: an entry does not listen for carriers: remove the field",
         ),
         (
             "admin: 0.0.0.0:64001",
@@ -631,7 +631,7 @@ fn origins_are_an_exits_and_written_as_browsers_send_them() {
     assert!(
         error
             .to_string()
-            .contains("only an exit accepts carriers: remove the field"),
+            .contains("only an exit accepts WebSocket carriers: remove the field"),
         "{error}"
     );
     for origin in [

@@ -46,7 +46,7 @@ impl WebSocket {
         if role != Role::Exit && !self.origins.is_empty() {
             return Err(ConfigError::field(
                 field,
-                "only an exit accepts carriers: remove the field",
+                "only an exit accepts WebSocket carriers: remove the field",
             ));
         }
         if self.origins.len() > ORIGINS_MAX {

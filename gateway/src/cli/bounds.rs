@@ -14,8 +14,8 @@ pub(super) struct MemoryArgs {
     /// least 1Mi.
     #[arg(long, value_name = "SIZE", default_value_t = RECEIVE_DEFAULT)]
     memory_receive: ByteSize,
-    /// With protocol native: payload that a session retains until the peer acknowledges it; at
-    /// least 1Mi.
+    /// Maximum payload that is sent and not acknowledged; at least 1Mi. With protocol native: of
+    /// each session. With quic and http3: of each connection. Other protocols ignore this flag.
     #[arg(long, value_name = "SIZE", default_value_t = RETAIN_DEFAULT)]
     memory_retain: ByteSize,
     /// With protocol native: if the receive memory is used up, reset a stream whose client or

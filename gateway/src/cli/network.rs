@@ -48,11 +48,12 @@ impl Drop for MadeInterface {
 #[derive(Debug, Args)]
 pub(super) struct NetworkArgs {
     /// A network on the entry's side (repeatable). The gateways carry IP packets between the
-    /// networks of both sides, through a TUN interface on each host (docs/ip.md). Set the same
-    /// networks on both sides.
+    /// networks of both sides, through a TUN interface on each host (docs/ip.md). Give the entry
+    /// and the exit the same --entry-cidr flags.
     #[arg(long, value_name = "CIDR", requires = "exit_cidr")]
     entry_cidr: Vec<Cidr>,
-    /// A network on the exit's side (repeatable). Set the same networks on both sides.
+    /// A network on the exit's side (repeatable). Give the entry and the exit the same --exit-cidr
+    /// flags.
     #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
     exit_cidr: Vec<Cidr>,
     /// Name of the TUN interface.
@@ -63,8 +64,8 @@ pub(super) struct NetworkArgs {
     device_node: String,
     /// Create the interface for as long as the gateway runs, with this address (repeatable), and
     /// route the networks of the peer's side to the interface. `auto` uses the addresses that the
-    /// exit assigns (entry only). Needs CAP_NET_ADMIN. Without this flag, create the interface with
-    /// `muxgate tun create`.
+    /// exit assigns (entry only). Needs CAP_NET_ADMIN. Without this flag, you must create the
+    /// interface with `muxgate tun create` before the gateway starts.
     #[arg(long, value_name = "CIDR|auto", requires = "entry_cidr", value_parser = parse_device_address)]
     device_address: Vec<DeviceAddress>,
     /// The file into which the gateway writes the DNS servers that the exit assigns, in the format

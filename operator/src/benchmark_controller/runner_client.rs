@@ -34,7 +34,7 @@ pub enum RunnerError {
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
     /// The runner's pod still has the hash of another operator process's token.
     #[error(
-        "the runner does not know this operator's token yet; the kubelet updates its hash in the runner's pod within 90 s"
+        "the runner does not know this operator's token yet; the kubelet updates the token's hash in the runner's pod within 90 s"
     )]
     Unknown,
     /// The runner refused the request.

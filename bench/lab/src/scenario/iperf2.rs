@@ -7,7 +7,7 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Command, Stdio},
-    sync::mpsc::{Receiver as Lines, sync_channel},
+    sync::mpsc::{Receiver as Lines, RecvTimeoutError, sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -136,8 +136,12 @@ impl Server {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => self.receiver.handle_line(&line),
-                Err(error) => bail!(
-                    "the iperf server failed: {error}; its output: {}",
+                Err(RecvTimeoutError::Timeout) => bail!(
+                    "the iperf server did not print the expected lines within {PATIENCE:?}; its output: {}",
+                    self.receiver.tail()
+                ),
+                Err(RecvTimeoutError::Disconnected) => bail!(
+                    "the iperf server ended before it printed the expected lines; its output: {}",
                     self.receiver.tail()
                 ),
             }

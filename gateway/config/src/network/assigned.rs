@@ -25,11 +25,12 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
     let (fields, problem) = match config.role {
         Role::Exit => (
             of_entries,
-            "only an entry has assigned addresses: remove the field",
+            "only an entry receives assigned addresses and DNS servers: remove the field",
         ),
-        Role::Entry | Role::Rendezvous => {
-            (of_exits, "only an exit assigns addresses: remove the field")
-        }
+        Role::Entry | Role::Rendezvous => (
+            of_exits,
+            "only an exit assigns addresses and DNS servers: remove the field",
+        ),
     };
     if let Some((field, _)) = fields.iter().find(|(_, is_there)| *is_there) {
         return Err(ConfigError::field(format!("network.{field}"), problem));
@@ -211,14 +212,17 @@ mod tests {
             assert_eq!(problem("Entry", rest), "", "{rest}");
             let refused = problem("Exit", rest);
             assert!(
-                refused.contains("only an entry has assigned addresses: remove the field"),
+                refused.contains(
+                    "only an entry receives assigned addresses and DNS servers: remove the field"
+                ),
                 "{refused}"
             );
         }
         for rest in ["pool: [10.72.0.0/24]", "dns: {}"] {
             let refused = problem("Entry", rest);
             assert!(
-                refused.contains("only an exit assigns addresses: remove the field"),
+                refused
+                    .contains("only an exit assigns addresses and DNS servers: remove the field"),
                 "{refused}"
             );
         }

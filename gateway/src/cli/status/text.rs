@@ -72,7 +72,7 @@ fn readiness(status: &Status) -> String {
         Role::Entry if status.carriers.is_empty() => {
             "no carrier to an exit is up; the gateway's log names the reason"
         }
-        Role::Entry => "a worker has no carrier or does not listen yet",
+        Role::Entry => "a worker has no carrier yet, or does not listen yet",
         Role::Exit | Role::Rendezvous => "a worker does not listen yet",
     };
     format!("no: {reason}")

@@ -249,7 +249,8 @@ impl Ways {
 
     /// Records that a dial over `way` was successful.
     fn came_up(&self, way: CarrierTransport) {
-        let why = "the transport that was dialled first failed or did not connect in time";
+        let why =
+            "the entry dialled another transport first, which failed or did not connect in time";
         self.prefer(way, why);
         if self.wanted.borrow().first() != Some(&way) {
             self.depart(Instant::now());
