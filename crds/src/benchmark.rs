@@ -156,7 +156,8 @@ pub struct BenchmarkCarrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// Protocols Native and Auto: the number of carriers of each session. Each worker of an entry
-    /// has a session. Default: 1 to 4, or 1 if `resume` is false.
+    /// has a session with each exit gateway, but with at most 4. Default: 1 to 4, or 1 if `resume`
+    /// is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocols Native and Auto: whether streams survive the loss of their carrier. Default: true.

@@ -31,9 +31,9 @@ pub struct Carrier {
     /// protocol of jetsocat.
     #[serde(default)]
     pub protocol: Protocol,
-    /// The transport below the mux protocol. Both sides must have the same value. Not permitted
-    /// with protocols QUIC, HTTP3 and Auto: QUIC and HTTP3 use UDP, and Auto selects the transport.
-    /// Default: TCP.
+    /// The transport below the mux protocol. Both sides must have the same value. KCP needs
+    /// protocol Native. The field is not permitted with protocols QUIC, HTTP3 and Auto: QUIC and
+    /// HTTP3 use UDP, and Auto selects the transport. Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Side Entry: `host:port` of the exit's carrier Service. With `webSocket`, `host:port` of the
@@ -65,8 +65,9 @@ pub struct Carrier {
     /// permitted, because KCP has its own congestion control. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
-    /// The number of carriers of each session. Each worker of an entry has a session. Not permitted
-    /// with protocol Jmux. Default: 1 to 4, or 1 with transport KCP or if `resume` is false.
+    /// The number of carriers of each session. Each worker of an entry has a session with each exit
+    /// gateway, but with at most 4. Not permitted with protocol Jmux. Default: 1 to 4, or 1 with
+    /// transport KCP or if `resume` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocols Native and Auto: whether streams survive the loss of their carrier. The gateway
@@ -181,7 +182,8 @@ pub enum Transport {
     #[default]
     #[serde(rename = "TCP")]
     Tcp,
-    /// KCP over UDP, for paths that lose packets. The exit's port is then a UDP port.
+    /// KCP over UDP, for paths that lose packets. The exit's port is then a UDP port. Needs
+    /// protocol Native.
     #[serde(rename = "KCP")]
     Kcp,
 }

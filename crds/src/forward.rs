@@ -27,7 +27,8 @@ pub struct Forward {
     )]
     pub name: String,
     /// The direction in which streams are opened. ExitToEntry needs `carrier.protocol` Native,
-    /// HTTP2, QUIC or Auto. Default: EntryToExit.
+    /// HTTP2, QUIC or Auto, needs `listen.protocol` Tcp, and does not permit `proxyProtocol`.
+    /// Default: EntryToExit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<ForwardDirection>,
     /// The listening port and its clients.
@@ -56,7 +57,8 @@ pub struct Forward {
 
 /// The direction in which the streams of a forward are opened. EntryToExit: entries listen, and
 /// exits dial the target. ExitToEntry: exits listen, and entries dial the target. ExitToEntry needs
-/// `carrier.protocol` Native, HTTP2, QUIC or Auto. Default: EntryToExit.
+/// `carrier.protocol` Native, HTTP2, QUIC or Auto, needs `listen.protocol` Tcp, and does not permit
+/// `proxyProtocol`. Default: EntryToExit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ForwardDirection {
     /// Entry gateways listen, and exit gateways dial the target.

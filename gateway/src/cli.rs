@@ -201,7 +201,8 @@ struct Common {
     #[arg(long, value_name = "http://HOST:PORT|none")]
     proxy: Option<String>,
     /// Number of workers, 1..=64. Each worker is a thread with its own event loop, and the workers
-    /// share the streams [default: one per core; one for a JMUX entry].
+    /// share the streams [default: one per core. With a network: one per queue. For a JMUX entry,
+    /// --connect-command and --stdio: one].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
     /// Reset a stream after this number of seconds without a byte in either direction; 0: never.
@@ -307,8 +308,8 @@ struct EntryArgs {
     /// and later accept up to 65535.
     #[arg(long, value_name = "BYTES")]
     packet_bytes: Option<u16>,
-    /// Carriers of each session, 1 to 16, with protocol native [default: 1..4, and 1 with
-    /// --no-resume].
+    /// Carriers of each session, 1 to 16; with protocol jmux only 1 [default: 1..4, but 1 with
+    /// --transport kcp or auto, with --connect-command, and with protocol native and --no-resume].
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_pool)]
     carriers: Option<Pool>,
 }

@@ -10,8 +10,8 @@ use muxtunnel_gateway_config::{
 /// `memory` of an entry or an exit.
 #[derive(Debug, Args)]
 pub(super) struct MemoryArgs {
-    /// Receive memory of a session, for credit granted to the peer and for buffered payload; at
-    /// least 1Mi.
+    /// Receive memory, for credit granted to the peer and for buffered payload; at least 1Mi. With
+    /// protocols native and jmux: of each session. With other protocols: of each connection.
     #[arg(long, value_name = "SIZE", default_value_t = RECEIVE_DEFAULT)]
     memory_receive: ByteSize,
     /// Maximum payload that is sent and not acknowledged; at least 1Mi. With protocol native: of

@@ -48,8 +48,9 @@ pub(super) struct ForwardArgs {
 #[derive(Debug, Args)]
 struct Ways {
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). unix:/PATH
-    /// can replace either address. PRIORITY decides which streams send first: auto (streams that
-    /// send little), interactive (before bulk) or bulk (last) [default: auto].
+    /// can replace either address. With priority auto, new streams and streams that send little go
+    /// first. With interactive, all streams of the forward go before bulk streams. With bulk, they
+    /// go last [default: auto].
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
     forward: Vec<Typed>,
     /// Listen on this port, such as 1080, for SOCKS5 clients (repeatable). Each client names its

@@ -90,7 +90,7 @@ pub(super) struct NetworkArgs {
 #[derive(Debug, Default, Args)]
 pub(super) struct NetworkRules {
     /// Allow packets of entries to this destination (repeatable). Default: all networks of
-    /// --exit-cidr.
+    /// --exit-cidr, and with --peers-reach-each-other also those of --entry-cidr.
     #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
     allow_packets: Vec<Rule>,
     /// Deny packets of entries to this destination, even if --allow-packets allows it (repeatable).

@@ -76,7 +76,7 @@ pub(crate) enum InterfaceError {
     )]
     OneQueue { device: String, queues: u16 },
     #[error(
-        "interface {0} was created for several queues: configure as many queues at its gateway (`network.queues`, `--queues`), or delete the interface (`muxgate tun delete --device {0}`) and create it again without `--queues`"
+        "interface {0} was created for several queues: configure the same number of queues at its gateway (`network.queues`, `--queues`), or delete the interface (`muxgate tun delete --device {0}`) and create it again without `--queues`"
     )]
     SeveralQueues(String),
     #[error(

@@ -339,7 +339,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_splice_fallback_bytes",
-                "Payload bytes from carriers that the gateway copied, although the amount was large enough to splice",
+                "Payload bytes that the gateway copied from carriers, although the amount was large enough to splice",
             ),
             [counter(vec![], splice.bytes_fallen_back)],
         )?;

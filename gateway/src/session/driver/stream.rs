@@ -144,7 +144,7 @@ impl StreamIo {
     /// and not retained, refuses the open instead.
     pub(super) fn returned(&self) {
         if !self.early.is_whole() {
-            let text = "the exit shuts down, and this gateway did not retain the bytes that it sent to the exit";
+            let text = "the peer shut down before it accepted the stream, and this gateway did not retain the bytes that it had sent";
             return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
         }
         self.life.give_back();
