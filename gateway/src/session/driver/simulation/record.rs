@@ -209,7 +209,7 @@ impl Record {
                 let at = half.received + differs.unwrap_or(0) as u64;
                 let label = self.label;
                 return Err(format!(
-                    "stream {label}: side {side} got another byte at {at}"
+                    "stream {label}: side {side} got a wrong byte at offset {at}"
                 ));
             }
             half.received += piece.len() as u64;
@@ -263,7 +263,7 @@ impl Record {
         }
         if self.open == Open::Begun && !self.told.is_empty() && self.told != self.grant {
             return Err(format!(
-                "its client was told {:?} without a refusal",
+                "its client was told {:?}, although the open was not refused",
                 self.told
             ));
         }
@@ -312,7 +312,7 @@ impl Record {
         if !other.finished || half.received != other.plan {
             let (received, plan) = (half.received, other.plan);
             return Err(format!(
-                "side {side} took a cut for an end of file, behind {received} of {plan} bytes"
+                "side {side} took a cut for an end of file, after {received} of {plan} bytes"
             ));
         }
         Ok(())

@@ -523,8 +523,9 @@ impl World {
         let label = borrowed.label;
         self.stage.say(&format!("stream {label}: goes elsewhere"));
         if borrowed.dials > 0 {
-            self.stage
-                .fail(format!("stream {label}: came back, and was dialled"));
+            self.stage.fail(format!(
+                "stream {label}: the peer returned the open after it had dialled the target"
+            ));
             return;
         }
         if let Err(error) = borrowed.receive(TARGET, &connection.early) {
