@@ -48,16 +48,17 @@ pub struct Carrier {
     )]
     pub address: Option<String>,
     /// Side Entry: a join bundle, which contains the address of the exit and the certificates of
-    /// the carriers.
+    /// the carriers. Needs protocol Native, Jmux or Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_from: Option<JoinFrom>,
     /// Sides Entry and Exit: the rendezvous that connects an entry and an exit which cannot dial
     /// each other. This field replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
-    /// With this field, carriers are WebSocket connections, for networks that pass only HTTP. Both
-    /// sides must have the same `path`. Default: TCP connections. With protocol Auto, carriers use
-    /// WebSocket only if the network blocks the other transports.
+    /// With this field, carriers are WebSocket connections, for networks that pass only HTTP. Needs
+    /// protocol Native, Jmux or Auto. Both sides must have the same `path`. Default: TCP
+    /// connections. With protocol Auto, carriers use WebSocket only if the network blocks the other
+    /// transports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the

@@ -116,7 +116,7 @@ pub struct ForwardLimits {
 #[serde(rename_all = "camelCase")]
 pub struct Listen {
     /// Port at which the gateways of the listening side and their Service accept clients. 64000 and
-    /// 64001 are reserved.
+    /// 64001 are reserved, and with `wan` also 64003.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// The protocol of clients. Tcp: each connection is one stream to the target. Socks5: SOCKS5

@@ -20,8 +20,8 @@ const fn default_port() -> u16 {
     validation = rules::ssh_from_needed()
 )]
 pub struct ExitSsh {
-    /// Port of the gateways and of their Service NAME-exit-ssh. 64000 and 64001 are reserved.
-    /// Default: 2222.
+    /// Port of the gateways and of their Service NAME-exit-ssh. 64000 and 64001 are reserved, and
+    /// with `wan` also 64003. Default: 2222.
     #[serde(default = "default_port")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,

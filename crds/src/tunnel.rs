@@ -186,8 +186,8 @@ pub struct Gateway {
     /// exit's pods see them. Connections from these networks must begin with a header of the PROXY
     /// protocol, version 1 or 2, with the client's address. Connections without a header are
     /// refused. The gateway does not read headers from other addresses. Any sender in these
-    /// networks can claim any client address. A change reaches running gateways without a restart.
-    /// Default: none.
+    /// networks can claim any client address. Not permitted with protocols Auto, QUIC and HTTP3,
+    /// and with transport KCP. A change reaches running gateways without a restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
