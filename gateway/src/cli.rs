@@ -89,9 +89,9 @@ enum Command {
     /// Prints a script that completes muxgate's command line in a shell.
     #[command(after_help = help::COMPLETIONS)]
     Completions(Completions),
-    /// Prints the size in bytes of the largest buffers that the kernel grants to UDP sockets on
-    /// this host. Fails if this size is smaller than the size that QUIC and HTTP/3 carriers
-    /// request.
+    /// Prints the largest receive and send buffers, in bytes, that the kernel grants to UDP sockets
+    /// on this host. Fails if one of the two is smaller than the buffers that QUIC, HTTP/3 and KCP
+    /// carriers request.
     #[command(after_help = help::UDP_BUFFERS)]
     UdpBuffers,
     /// Creates or deletes the TUN interface of a gateway that runs without CAP_NET_ADMIN.

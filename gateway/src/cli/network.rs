@@ -103,14 +103,15 @@ pub(super) struct NetworkRules {
     /// Let entries reach one another (docs/ip.md).
     #[arg(long, requires = "entry_cidr")]
     peers_reach_each_other: bool,
-    /// Assign the DNS servers of this host to entries. A DNS server outside --exit-cidr is not
-    /// assigned.
+    /// Assign the DNS servers and the search domains of this host to entries. A DNS server outside
+    /// --exit-cidr is not assigned.
     #[arg(long, requires = "entry_cidr")]
     dns: bool,
     /// Assign this DNS server to entries, instead of this host's DNS servers (repeatable).
     #[arg(long, value_name = "IP", requires = "entry_cidr")]
     dns_server: Vec<IpAddr>,
-    /// Assign this search domain to entries (repeatable).
+    /// Assign this search domain to entries, instead of this host's search domains (repeatable).
+    /// Without --dns-server, this flag also assigns the DNS servers of this host.
     #[arg(long, value_name = "NAME", requires = "entry_cidr")]
     dns_domain: Vec<String>,
 }
