@@ -189,7 +189,7 @@ impl Telemetry {
     }
 
     /// Records that the carrier has ended. `retired`: whether the carrier was retired, because
-    /// fewer carriers were needed.
+    /// fewer carriers were needed or another carrier replaced it.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(&stats.id);
         let counter = match retired {
@@ -290,7 +290,7 @@ impl Telemetry {
         self.carriers_lost.load(Relaxed)
     }
 
-    /// Number of carriers that were retired, because fewer were needed.
+    /// Number of carriers that were retired, because fewer were needed or others replaced them.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
     }
@@ -305,8 +305,8 @@ impl Telemetry {
         self.session_panics.load(Relaxed)
     }
 
-    /// Counts an open that another session retries, because the exit of the first session was
-    /// shutting down.
+    /// Counts an open that another session retries: the peer was shutting down and did not accept
+    /// the open, or the first session ended before it sent the open.
     pub(crate) fn count_retried(&self) {
         self.opens_retried.fetch_add(1, Relaxed);
     }

@@ -31,7 +31,7 @@ pub(crate) struct Handover {
     /// Bounds the connections that are not carriers yet.
     pub(crate) limiter: Arc<HandshakeLimiter>,
     carriers: Mutex<Counts>,
-    /// Permits for peers of a rendezvous that have not completed their handshake.
+    /// Permits for peers that come through a rendezvous and have not completed their handshake.
     visits: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Handed>>,
     carriers_max: usize,
