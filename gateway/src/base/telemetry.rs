@@ -275,8 +275,9 @@ impl Telemetry {
         self.in_force.lock().error = Some(error);
     }
 
-    /// Whether every worker listens, every worker of an entry has a carrier, and the gateway is not
-    /// draining. A worker without a carrier would reset its share of the connections.
+    /// Whether every worker listens, every worker of an entry is linked ([`Self::set_linked`]), and
+    /// the gateway is not draining. A worker that is not linked would reset its share of the
+    /// connections.
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed = self.role == Role::Entry;
         let ready = |worker: &WorkerState| {

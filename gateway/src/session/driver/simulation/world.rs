@@ -672,7 +672,8 @@ impl World {
 }
 
 /// The choices about a stream's client connection have the number ([`Whose::Stream`]) `NEAR` plus
-/// the stream's label. The choices about its target connection have the number `FAR` plus the label.
+/// the stream's label. The choices about its target connection have the number `FAR` plus the
+/// label.
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 
