@@ -2,7 +2,7 @@
 //!
 //! The rules are the kernel's (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
 //! `ip_do_fragment`). TCP sequence numbers continue, and the IPv4 identification increases by 1.
-//! The last segment alone keeps FIN and PSH, the first segment alone keeps CWR. TCP with an
+//! Only the last segment keeps FIN and PSH, and only the first segment keeps CWR. TCP with an
 //! incomplete checksum is split into segments that fit the path. A UDP super-packet is split into
 //! the datagrams of its sender. Any other packet that is too long is fragmented if it is an IPv4
 //! packet that permits fragments.

@@ -22,8 +22,8 @@
 //! - **The reset.** If a datagram neither belongs to a known conversation nor begins one, the
 //!   acceptor answers with the segment whose serial precedes the challenge ([`RESET`]). Any KCP
 //!   ignores this segment. Our implementation ends the connection.
-//! - **The keepalive.** The session requests the window of a silent peer, as KCP does for a closed
-//!   window. If the peer does not answer, the connection fails.
+//! - **The keepalive.** The connection requests the window of a silent peer, as KCP does for a
+//!   closed window. If the peer does not answer, the connection fails.
 //!
 //! The module has no socket and no clock: `now` is an argument. The module makes a separate
 //! allocation only for a segment that arrives before earlier segments.
@@ -64,8 +64,8 @@ pub struct Settings {
 pub struct Keepalive {
     /// While segments are in flight and no datagram arrives for this time, the connection fails.
     pub dead_after: Duration,
-    /// The session requests the peer's window after this time without a datagram, and repeats the
-    /// request at this interval.
+    /// The connection requests the peer's window after this time without a datagram, and repeats
+    /// the request at this interval.
     pub interval: Duration,
     /// The connection fails after this many requests without an answer.
     pub retries: u32,
@@ -111,7 +111,7 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     keepalive: Keepalive,
-    /// The time at which the last datagram of the peer arrived.
+    /// The time at which the last datagram of the peer arrived, except challenges and resets.
     heard: u64,
     /// Number of window requests since the last datagram of the peer.
     questions: u32,

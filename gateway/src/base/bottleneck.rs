@@ -19,8 +19,8 @@ const CPU_FULL: f64 = 0.9;
 const BUDGET_FULL: f64 = 0.9;
 /// If at least this fraction of the congestion window is in flight, the window is a limit.
 const WINDOW_FULL: f64 = 0.9;
-/// A carrier that moves fewer bytes per second than this, in both directions together, is idle.
-/// Keepalives alone stay below this rate.
+/// If a carrier moves fewer bytes per second than this in both directions together, and no bytes
+/// wait, the carrier is idle. Keepalives alone stay below this rate.
 const IDLE_RATE: f64 = 1000.0;
 
 /// The activity of one carrier in an interval of about one second.

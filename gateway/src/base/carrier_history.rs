@@ -52,8 +52,8 @@ pub(crate) struct CarrierHistory {
     last: Option<Sample>,
     /// When segments were last retransmitted.
     lost: Option<Instant>,
-    /// The latest verdict. `None` in the first second, and on kernels that lack the figures (Linux
-    /// before 4.10).
+    /// The latest verdict. `None` in the first second, and if the path lacks [`PathInfo::sending`]
+    /// (QUIC, KCP, and TCP before Linux 4.10).
     pub(crate) verdict: Option<Verdict>,
     /// Seconds since the carrier came up, by limit; one entry per limit.
     pub(crate) seconds: BTreeMap<Limit, f64>,

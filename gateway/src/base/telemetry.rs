@@ -189,7 +189,7 @@ impl Telemetry {
     }
 
     /// Records that the carrier has ended. `retired`: whether the carrier was retired, because
-    /// fewer carriers were needed.
+    /// fewer carriers were needed or another carrier replaced it.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(&stats.id);
         let counter = match retired {
@@ -275,8 +275,9 @@ impl Telemetry {
         self.in_force.lock().error = Some(error);
     }
 
-    /// Whether every worker listens, every worker of an entry has a carrier, and the gateway is not
-    /// draining. A worker without a carrier would reset its share of the connections.
+    /// Whether every worker listens, every worker of an entry is linked ([`Self::set_linked`]), and
+    /// the gateway is not draining. A worker that is not linked would reset its share of the
+    /// connections.
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed = self.role == Role::Entry;
         let ready = |worker: &WorkerState| {
@@ -290,7 +291,7 @@ impl Telemetry {
         self.carriers_lost.load(Relaxed)
     }
 
-    /// Number of carriers that were retired, because fewer were needed.
+    /// Number of carriers that were retired, because fewer were needed or others replaced them.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
     }
@@ -305,8 +306,8 @@ impl Telemetry {
         self.session_panics.load(Relaxed)
     }
 
-    /// Counts an open that another session retries, because the exit of the first session was
-    /// shutting down.
+    /// Counts an open that another session retries: the peer was shutting down and did not accept
+    /// the open, or the first session ended before it sent the open.
     pub(crate) fn count_retried(&self) {
         self.opens_retried.fetch_add(1, Relaxed);
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::duplex::{Duplex, readable};
 use super::local_socket::LocalSocket;
 
-/// The bounds of a drain: the time and the number of bytes for which the other end may still send.
+/// The bounds of a drain: how long the other end may still send, and how many bytes.
 pub(super) const GOODBYE_TIME: Duration = Duration::from_secs(2);
 const GOODBYE_BYTES_MAX: usize = 256 << 10;
 /// Interval at which the drain checks whether the kernel's last bytes are acknowledged.

@@ -90,8 +90,8 @@ impl Proof {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Good,
-    /// The certificate or the key has expired. The gateway verifies no other property of an expired
-    /// proof.
+    /// The certificate or the key has expired. The gateway verifies only the name of an expired TLS
+    /// proof, and nothing of an expired SSH proof.
     Expired,
     /// The authorities in force do not accept the certificate, for the contained reason. The peer
     /// may have another certificate that is valid.

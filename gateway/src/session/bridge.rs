@@ -2,11 +2,11 @@
 //! streams.
 //!
 //! The protocol's library does framing and flow control ([`link`]). This module does the work that
-//! all such protocols share: dialling, refusals, accounts, timeouts, trust and the end of a
-//! session. A session has one or more [`link::Link`]s; a stream stays on one link and ends with
-//! that link. Like the [driver](super::driver), the bridge is single-threaded. Each stream has one
-//! task. Only this task waits for the stream's local end, so a stalled stream does not delay other
-//! streams.
+//! all such protocols share: dialling, refusals, the [`Account`](crate::stream::account::Account)
+//! of each stream, timeouts, trust and the end of a session. A session has one or more
+//! [`link::Link`]s; a stream stays on one link and ends with that link. Like the
+//! [driver](super::driver), the bridge is single-threaded. Each stream has one task. Only this task
+//! waits for the stream's local end, so a stalled stream does not delay other streams.
 //!
 //! Memory: the library bounds received bytes by the windows that the link sets. Bytes to send count
 //! against the session's [`Share`] of the worker's buffers. Packets wait in the session's

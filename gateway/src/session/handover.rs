@@ -1,13 +1,15 @@
 //! Passes an exit's carriers to their workers.
 //!
-//! The kernel distributes connections over the workers' listeners by a hash, so the accepting
-//! worker passes each carrier on. A carrier that joins a session goes to the worker that the
-//! session id specifies. Any other carrier goes to the worker with the fewest carriers.
+//! The kernel distributes connections over the workers' listeners by a hash. QUIC and SSH
+//! connections stay on the worker that accepted them. The accepting worker passes on every other
+//! carrier. A carrier that joins a session goes to the worker that the session id specifies. A
+//! carrier that starts a session goes to the worker with the fewest carriers. Each worker's queue
+//! has room for all carriers.
+//!
 //! `limits.carriers` bounds carriers once their hello is read. Before the hello is read, the
-//! [`HandshakeLimiter`] bounds the connections. Each worker's queue has room for all carriers. At
-//! the limit, a new carrier may get the place of another carrier. The exit evicts a carrier of the
-//! peer with the most carriers, in favour of a peer with fewer carriers. Carriers on which the peer
-//! has opened nothing are evicted first ([`holders`]).
+//! [`HandshakeLimiter`] bounds the connections. At the limit, a new carrier may get the place of
+//! another carrier. The exit evicts a carrier of the peer with the most carriers, in favour of a
+//! peer with fewer carriers. Silent carriers are evicted first ([`holders`]).
 
 mod holders;
 
@@ -31,7 +33,7 @@ pub(crate) struct Handover {
     /// Bounds the connections that are not carriers yet.
     pub(crate) limiter: Arc<HandshakeLimiter>,
     carriers: Mutex<Counts>,
-    /// Permits for peers of a rendezvous that have not completed their handshake.
+    /// Permits for peers that come through a rendezvous and have not completed their handshake.
     visits: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Handed>>,
     carriers_max: usize,

@@ -305,7 +305,7 @@ impl Link for Quic {
     }
 }
 
-/// Why the stream was not opened, if the connection ended before the open was sent.
+/// Why the stream was not opened, if the connection ended before the answer.
 fn not_opened(error: ConnectionError) -> NoStream {
     match error {
         ConnectionError::ApplicationClosed(close) if is_orderly(close.error_code) => {

@@ -95,8 +95,8 @@ impl Account {
         self.count(telemetry, |streams| streams.received(bytes));
     }
 
-    /// The time since the first check that found the current number of bytes and `changes`, the
-    /// number of other events.
+    /// The time since the first check that found the current numbers of bytes and of other events.
+    /// `changes` is the number of other events.
     pub(crate) fn quiet_for(&self, now: Instant, changes: u64) -> Duration {
         let heard = self.sent.get() + self.received.get() + changes;
         if self.heard.get().0 != heard {

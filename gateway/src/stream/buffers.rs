@@ -107,7 +107,8 @@ impl Pool {
 }
 
 /// The bound on a worker's buffers for the sources of one session: a fixed number of buffers, times
-/// the highest number of carriers that the session has had.
+/// the highest number of carriers that the session has had. For streams with a rate limit, the
+/// session has further buffers, regardless of its carriers.
 #[derive(Debug)]
 pub(crate) struct Share {
     pool: Rc<Pool>,

@@ -86,8 +86,8 @@ impl Candidate {
         tuple(self) == tuple(other)
     }
 
-    /// Whether `packet` may belong to the flow of this candidate: both have the same ports, or
-    /// `packet` has no ports.
+    /// Whether `packet` may belong to the flow of this candidate: both have the same addresses and
+    /// protocol, and `packet` has the same ports or no ports.
     pub(super) fn may_be_flow_of(&self, packet: &Packet) -> bool {
         self.addresses == (packet.source, packet.destination)
             && self.protocol == packet.protocol

@@ -34,8 +34,8 @@ pub(super) const BULK_BYTES_MIN: u64 = 5 << 19;
 /// The bytes of one session that may be granted as credit.
 ///
 /// The budget sets aside the smallest window for every stream that the table can still hold. A new
-/// stream gets an eighth of the remaining bytes. A window that was used up doubles if the increase
-/// fits into half of the remaining bytes.
+/// stream gets an eighth of the remaining bytes, but at least the smallest and at most the largest
+/// window. A window that was used up doubles, but grows by at most half of the remaining bytes.
 #[derive(Debug)]
 pub(super) struct Budget {
     total: u64,

@@ -2,7 +2,8 @@
 //!
 //! When a stream ends abnormally, jetsocat frees its own id at once. jetsocat continues to send to
 //! our id until it receives CLOSE. Therefore, numbers ascend through all 32 bits. A number is
-//! assigned again only after the CLOSE for this number has arrived.
+//! assigned again only after the CLOSE for this number has arrived, or after the full quarantine
+//! has dropped the number ([`QUARANTINE_MAX`]).
 
 use std::collections::{BTreeSet, VecDeque};
 

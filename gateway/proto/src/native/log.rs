@@ -183,7 +183,8 @@ mod tests {
     }
 
     /// A log with, in this order: a control frame of 20 bytes, a payload of 100 bytes in a frame of
-    /// 116 bytes, passing frames of 30 bytes, a payload of 50 bytes.
+    /// 116 bytes, two passing frames of 30 bytes together, a payload of 50 bytes in a frame of 66
+    /// bytes.
     fn log() -> SendLog {
         let mut log = SendLog::default();
         log.push(Again::Control(vec![7; 20]));

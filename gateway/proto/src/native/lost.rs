@@ -22,7 +22,8 @@ pub(super) struct Lost {
     pub(super) waiting: Vec<(StreamId, usize)>,
 }
 
-/// A CARRIER_LOST frame that was sent, its carrier, and the position of its last byte.
+/// A CARRIER_LOST frame that was sent, the carrier that transmitted it, and the position of its
+/// last byte on that carrier.
 #[derive(Debug)]
 struct Told {
     on: CarrierId,

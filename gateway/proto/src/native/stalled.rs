@@ -20,7 +20,8 @@ const FREED_SHARE: u64 = 64;
 /// Whether the peer waits for the session's credit.
 #[derive(Debug, Default)]
 pub(super) struct Stalled {
-    /// The time of the next check. `None`: at the last check, the peer had not used up the credit.
+    /// The time of the next check. `None`: the peer has not used up the credit since the last
+    /// check.
     next_check: Option<Instant>,
     /// The credit was used up since the last check.
     used_up: bool,

@@ -8,7 +8,7 @@
 //! the window limits the stream, so it doubles. After [`IDLE`] without consumption, the window
 //! falls back to its first size. Windows grow only while all of them together leave a quarter of
 //! `receive` free. So stalled streams cannot use up the session's credit, regardless of the size of
-//! their windows. Only the smallest windows may overcommit.
+//! their windows. Only first windows may overcommit.
 
 use std::time::{Duration, Instant};
 

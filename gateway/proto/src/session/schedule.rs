@@ -11,8 +11,8 @@
 //! choice of a carrier, an interactive stream always counts as small. In this schedule, an
 //! interactive stream that has sent more than [`SMALL_BYTES`] goes after small streams and ahead of
 //! bulk, so it does not delay a stream that sends little. Interactive streams take turns by bytes.
-//! While they never pause, a bulk stream may send after each [`SMALL_RUN_BYTES`] and one
-//! interactive batch. If all batches have the same size, bulk gets about half of the carrier.
+//! While they never pause, a bulk batch follows each run of interactive batches with at least
+//! [`SMALL_RUN_BYTES`]. If all batches have one size, of at least that number, bulk gets half.
 //!
 //! Each carrier has its own queues. The bytes that a stream has sent are counted over all carriers.
 //!

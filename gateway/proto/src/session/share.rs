@@ -1,5 +1,6 @@
-//! Bounds the payload that bulk streams may have in flight. The bound is twice the payload that the
-//! carrier transfers in a round trip plus [`ALLOWANCE`], divided equally among the streams.
+//! Bounds the payload that bulk streams may have in flight. The bound of all bulk streams together
+//! is the payload that the carrier transfers in twice the sum of the round trip and [`ALLOWANCE`].
+//! The streams share the bound equally.
 //!
 //! More payload would only wait in the kernel queues of the carrier, where no small stream can
 //! overtake it. Without this bound, an exchange of 64 bytes next to one bulk stream took 6 ms on
@@ -150,8 +151,8 @@ mod tests {
 
     const LEAST: u64 = 256 << 10;
     const RTT: Duration = Duration::from_micros(500);
-    /// Bytes that a rate of one gigabyte per second transfers in twice the round trip plus the
-    /// allowance.
+    /// Bytes that a rate of one gigabyte per second transfers in twice the sum of the round trip
+    /// and the allowance.
     const SHARE: u64 = 2 * (RTT.as_nanos() + ALLOWANCE.as_nanos()) as u64;
 
     fn with_rtt(rtt: Duration) -> BulkShare {

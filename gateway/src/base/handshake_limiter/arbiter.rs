@@ -209,7 +209,7 @@ impl Arbiter {
         self.leave(number);
     }
 
-    /// Penalises a connection once, unless it has succeeded. Returns whether it was penalised.
+    /// Penalises a connection once, unless it has succeeded or is excused. Returns whether it did.
     fn penalise(&mut self, now: Instant, number: u64) -> bool {
         let Some(permit) = self.pending.get_mut(&number) else {
             return false;

@@ -1,7 +1,8 @@
 //! Incoming connections on one worker's socket of the port.
 //!
 //! A connection that is not accepted yet costs the memory of the packets that quinn stores for this
-//! connection: at most [`INCOMING_BYTES`] for each of [`INCOMING_MAX`] connections.
+//! connection: at most [`INCOMING_BYTES`] for each of [`INCOMING_MAX`] connections, and at most
+//! [`INCOMING_BYTES_ALL`] for all of them.
 
 use std::io::{Error, Result};
 use std::net::{SocketAddr, UdpSocket};

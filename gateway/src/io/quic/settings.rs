@@ -7,10 +7,13 @@ use muxtunnel_gateway_config::{CongestionControl, Protocol, SessionConfig};
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
-/// A peer that sends nothing for this long counts as dead.
+/// A peer that sends nothing for this long counts as dead. After each packet of the peer, the time
+/// begins again once more: with the next packet that the peer must acknowledge (RFC 9000, section
+/// 10.1).
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// After this time without a packet, a keepalive packet is sent. Three such packets in a row may be
-/// lost before the peer counts as dead.
+/// After this time without a packet in either direction, a keepalive packet is sent. If no
+/// acknowledgement arrives, the library sends probes (RFC 9002, section 6.2) until the peer counts
+/// as dead.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(4);
 /// Maximum window of a stream. 16 MiB fill 1 Gbit/s at a round trip time of 134 ms.
 const STREAM_WINDOW_MAX: u64 = 16 << 20;

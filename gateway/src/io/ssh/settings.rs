@@ -25,8 +25,8 @@ const PACKET_BYTES: u32 = 65_535;
 const MARGIN_BYTES: u64 = 1 << 20;
 /// Maximum number of messages that wait for the library.
 const MESSAGES_MAX: usize = 16;
-/// Time that a refusal of a login takes. The client's first request, which no server grants, also
-/// takes this time.
+/// Time that a refusal of a login takes. Only the client's first request without a key, which no
+/// server grants, is refused at once.
 const REJECTION: Duration = Duration::from_millis(50);
 /// Maximum number of login attempts: six keys, as in sshd, plus the client's first request.
 const ATTEMPTS_MAX: usize = 7;

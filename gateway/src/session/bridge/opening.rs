@@ -114,7 +114,7 @@ impl<L: Link> Bridge<L> {
                 Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
             }),
             _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
-            // The client has closed its connection.
+            // The client's connection has failed, for example by a reset.
             () = client.socket.failed() => {
                 refused(OpenEnd::Abandoned);
                 return None;

@@ -40,7 +40,7 @@ pub(super) struct Joined {
     pub(super) early: Cell<Vec<u8>>,
     pub(super) life: Life,
     pub(super) account: Account,
-    /// Payload that was sent to the library but has not reached the kernel.
+    /// The stream's payload that was sent and that the library still holds.
     pub(super) unsent: Arc<Unsent>,
     cut_wake: Notify,
     /// The stream's place on its link.

@@ -82,7 +82,7 @@ impl Driver {
     pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
         match (self.streams.get(stream), self.ending.reason()) {
             (Some(io), Some(reason)) => io.cut(reason),
-            // A stalled stream has no room for the received bytes.
+            // The local end of a stalled stream takes no bytes, so the received bytes are dropped.
             (Some(io), None) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
             (Some(io), None) => io.cut(cause.into()),
             (None, _) => self.incoming_cut(stream, cause),

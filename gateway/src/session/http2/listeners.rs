@@ -193,7 +193,7 @@ async fn send(stream: &mut SendStream<Payload>, bytes: Vec<u8>) -> Option<()> {
     stream.send_data(Payload::of(bytes), false).ok()
 }
 
-/// Returns the next message; `None`: the stream has ended. An invalid message resets the stream.
+/// Returns the next message; `None`: the stream has ended, or the next message is invalid.
 async fn receive(stream: &mut RecvStream, messages: &mut Messages) -> Option<Message> {
     loop {
         match messages.next() {
@@ -211,7 +211,8 @@ async fn receive(stream: &mut RecvStream, messages: &mut Messages) -> Option<Mes
     }
 }
 
-/// Waits until the peer has ended its half, for at most [`END_MAX`], and then resets the stream.
+/// Waits until the peer has ended its half. If the peer has not done so after [`END_MAX`], resets
+/// the stream.
 async fn end(sender: &mut SendStream<Payload>, receiver: &mut RecvStream) {
     let ended = async {
         while let Some(Ok(bytes)) = receiver.data().await {

@@ -8,9 +8,9 @@
 //!
 //! If the bytes in flight exceed the capacity of the path, the excess waits in a queue, and small
 //! streams wait behind it. A round trip through that queue takes longer and would justify a still
-//! larger window. So the busy streams together get twice the bytes that the path carries in its
-//! shortest round trip plus [`QUEUE`]. The busy streams share these bytes equally, as in the native
-//! protocol (`gateway/proto/src/session/share.rs`).
+//! larger window. So the busy streams together get the bytes that the path carries in twice the sum
+//! of its shortest round trip and [`QUEUE`]. The busy streams share these bytes equally, as in the
+//! native protocol (`gateway/proto/src/session/share.rs`).
 
 use std::time::Duration;
 

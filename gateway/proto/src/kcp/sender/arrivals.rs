@@ -13,7 +13,7 @@ use super::{Sender, State};
 const OVERTAKEN_MAX: u64 = 1024;
 /// Number of segments that a probe sends again.
 const PROBES: usize = 2;
-/// After this many consecutive probes without an acknowledgement, all segments in flight are
+/// At this number of consecutive timeouts without an acknowledgement, all segments in flight are
 /// considered lost.
 const ATTEMPTS_LOST: u32 = 3;
 

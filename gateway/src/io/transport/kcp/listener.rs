@@ -29,7 +29,8 @@ pub(super) const UNPROVED: Keepalive = Keepalive {
     retries: 2,
 };
 /// Maximum number of accepted connections that wait for the next call of `accept`. Also bounds the
-/// reads from the socket of a new connection, and the stray datagrams that these sockets receive.
+/// reads from the socket of one new connection, and the stray datagrams that one turn takes from
+/// the sockets of new connections.
 const WAITING_MAX: usize = 64;
 
 /// A datagram with its source and destination addresses.

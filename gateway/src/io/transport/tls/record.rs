@@ -2,8 +2,8 @@
 //! several slices, the bytes are copied once before they are sealed. Otherwise they are not copied.
 //!
 //! The keys come from rustls, which also derives the next keys (section 7.2): on the peer's
-//! request, or after [`RECORDS_MAX`] records. A record that is neither payload, an alert nor a key
-//! update ends the carrier.
+//! request, or after [`RECORDS_MAX`] records. Session tickets are ignored. Any other record that is
+//! neither payload, an alert nor a key update ends the carrier.
 
 use std::fmt;
 use std::io::Result;

@@ -72,10 +72,10 @@ impl ServerTls {
     }
 
     /// Performs the handshake over `below`, and negotiates the protocol inside. The dialling side
-    /// verifies `host`, unless another name is configured.
+    /// verifies that the certificate is for the configured name, by default `host`.
     ///
     /// # Errors
-    /// The peer did not prove the name, or does not use TLS.
+    /// The handshake failed, the name is not valid, or the credentials are for the other side.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,

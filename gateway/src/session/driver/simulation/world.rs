@@ -672,8 +672,9 @@ impl World {
     }
 }
 
-/// Added to the label of a stream, gives the number ([`Whose::Stream`]) for the choices about its
-/// client's connection (`NEAR`) or its target's connection (`FAR`).
+/// The choices about a stream's client connection have the number ([`Whose::Stream`]) `NEAR` plus
+/// the stream's label. The choices about its target connection have the number `FAR` plus the
+/// label.
 const NEAR: u64 = 1 << 10;
 const FAR: u64 = 2 << 10;
 
