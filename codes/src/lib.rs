@@ -97,7 +97,7 @@ codes! {
     Reconciled = 301, "All objects match the spec.", "No action is needed.";
     GatewaysNotReady = 302, "Not all gateway pods are ready.", "If the message names a pod, run `kubectl describe` on the pod. Otherwise run `kubectl describe` on the tunnel's Deployments, because a quota or an admission policy may reject their pods.";
     ConfigPending = 303, "Not all gateways run the newest configuration yet.", "Wait. The kubelet updates the ConfigMap in running pods within about 90 seconds. If the message contains an error, a gateway does not apply the whole newest configuration: correct the cause that the error names.";
-    CarrierUp = 304, "Every entry gateway has a carrier to the exit.", "No action is needed.";
+    CarrierUp = 304, "Every entry gateway has a carrier to the exit. On side Exit: every exit gateway has a carrier.", "No action is needed.";
     GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Check whether a NetworkPolicy blocks connections from the operator to TCP port 64001 of the gateway pods.";
     SysctlsApplied = 306, "The requested sysctls are in force in all gateways.", "No action is needed.";
     SysctlMismatch = 307, "A gateway reports a sysctl value that differs from the requested value.", "Compare both values in the message. If the kernel has limited the value to the range that it permits, request the value that the gateway reports.";
@@ -128,7 +128,7 @@ codes! {
     BuildFailed = 343, "The operator could not render the objects for a spec.", "Report this bug of the operator with the log line and the object's spec.";
     BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator correctly.", "If the fault is rare, no action is needed, because the operator repeats the request. Otherwise read the log of the Job's pod, and check whether the operator can reach port 64002 of that pod.";
     InterfaceFailed = 345, "The init container `network` of a gateway's pod cannot create the interface for IP packets.", "Correct the fault that the message names. If the node has no TUN driver, load the module `tun` on the node (`modprobe tun`). If the container cannot enable forwarding, set the forwarding sysctl in `tuning.sysctls` and set `tuning.allowUnsafe: true`, or remove `network.forward` and `network.snat`.";
-    NetworkReady = 346, "All gateways have the interface for IP packets, and the entry has a session that carries IP packets.", "No action is needed.";
+    NetworkReady = 346, "The gateways have the interface for IP packets. If the MuxTunnel has an entry, the entry has a session that carries IP packets.", "No action is needed.";
     SysctlProbing = 350, "A Job tries the sysctls in a separate pod before gateways get them.", "Wait. If the Job succeeds, the gateways get the sysctls within seconds. If the Job does not end, read the message, or run `kubectl describe` on the Job.";
     SandboxFailed = 351, "The node could not create a pod with the sysctls, because the kernel does not know a name or does not accept a value.", "Correct the name or the value in `tuning.sysctls`. The operator does not change running gateways, and tries again within 10 minutes.";
     SysctlProbeFailed = 352, "The Job that tries the sysctls ended without a result.", "Read the message, which describes the Job's pod. The cause can be the node, a quota or the image. The operator tries again after a minute, and does not change running gateways.";
