@@ -60,7 +60,7 @@ pub mod tunnel_condition {
     pub const READY: &str = "Ready";
     /// A connection to a listening port reaches its target.
     pub const AVAILABLE: &str = "Available";
-    /// Every entry gateway has a carrier.
+    /// Every entry gateway has a carrier. On side Exit: every exit gateway has a carrier.
     pub const CARRIER_CONNECTED: &str = "CarrierConnected";
     /// Every gateway presents the newest certificate, and the certificate is valid.
     pub const CERTIFICATES_VALID: &str = "CertificatesValid";

@@ -89,6 +89,8 @@ const BOUNDS: &[Bound] = &[
     ("datagrams of a connection", "64", "src/io/transport/kcp/peers.rs", "INBOX_MAX"),
     ("packets that wait for", "32 MiB", "src/session/packets.rs", "QUEUES_BYTES_MAX"),
     ("packets that wait for", "8 MiB", "src/session/packets.rs", "QUEUE_BYTES_MIN"),
+    ("packets from other workers", "4,096", "src/roles/network/queues.rs", "HANDED_MAX"),
+    ("packets from other workers", "8 MiB", "src/roles/network/queues.rs", "HANDED_BYTES_MAX"),
     ("packets that a QUIC", "64 KiB", "src/io/quic/settings.rs", "PACKETS_UNSENT_MAX"),
     ("packets that arrived on", "2 MiB", "src/io/quic/settings.rs", "PACKETS_RECEIVED_MAX"),
     ("remembered addresses that carriers", "64", "src/roles/network/queues.rs", "DIALLED_MAX"),
