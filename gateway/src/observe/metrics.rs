@@ -155,7 +155,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_opens_retried",
-                "Opens retried on another session, because the exit shut down before it accepted the opens",
+                "Opens retried on another session: the other side shut down before it accepted the open, or the first session ended before it sent the open",
             ),
             [counter(vec![], self.opens_retried)],
         )?;
@@ -288,7 +288,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_handshakes_dropped",
-                "Connections dropped at once because too many connections, from their address or in total, did not authenticate",
+                "Connections dropped on arrival because too many connections, from their address or in total, did not authenticate",
             ),
             [counter(vec![], counts.dropped)],
         )?;

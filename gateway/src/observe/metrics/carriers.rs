@@ -29,7 +29,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carriers_retired",
-                "Carriers that were closed in order because fewer carriers were needed",
+                "Carriers that were closed in order because fewer were needed, or because other carriers replaced them",
             ),
             [counter(vec![], self.carriers_retired)],
         )
