@@ -189,7 +189,7 @@ impl Telemetry {
     }
 
     /// Records that the carrier has ended. `retired`: whether the carrier was retired, because
-    /// fewer carriers were needed.
+    /// fewer carriers were needed or another carrier replaced it.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(&stats.id);
         let counter = match retired {
@@ -290,7 +290,7 @@ impl Telemetry {
         self.carriers_lost.load(Relaxed)
     }
 
-    /// Number of carriers that were retired, because fewer were needed.
+    /// Number of carriers that were retired, because fewer were needed or others replaced them.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
     }
