@@ -288,7 +288,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_handshakes_dropped",
-                "Connections dropped at once because too many connections, from their address or in total, did not authenticate",
+                "Connections dropped on arrival because too many connections, from their address or in total, did not authenticate",
             ),
             [counter(vec![], counts.dropped)],
         )?;

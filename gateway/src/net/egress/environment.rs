@@ -5,8 +5,8 @@
 //! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and `http_proxy` to other carriers.
 //! `all_proxy` or `ALL_PROXY` applies to carriers for which neither of their variables is set.
 //! `HTTP_PROXY` is ignored, because a client of a CGI program could set it by a header. `no_proxy`
-//! or `NO_PROXY` lists exits that are dialled directly: `*`, names including their subdomains,
-//! addresses and networks, each with or without a port.
+//! or `NO_PROXY` lists exits that are dialled directly: `*`, networks, names including their
+//! subdomains, and addresses. Names and addresses may have a port.
 
 use std::net::IpAddr;
 

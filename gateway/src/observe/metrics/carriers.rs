@@ -29,7 +29,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carriers_retired",
-                "Carriers that were closed in order because fewer carriers were needed",
+                "Carriers that were closed in order because fewer were needed, or because other carriers replaced them",
             ),
             [counter(vec![], self.carriers_retired)],
         )
@@ -43,10 +43,7 @@ impl Snapshot {
         let carriers = &self.status.carriers;
         family(
             encoder,
-            (
-                "muxgate_carrier_rtt_seconds",
-                "Smoothed round-trip time (TCP_INFO)",
-            ),
+            ("muxgate_carrier_rtt_seconds", "Smoothed round-trip time"),
             carriers
                 .iter()
                 .filter(|c| has_path(c))
@@ -67,7 +64,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_retransmits",
-                "Retransmitted TCP segments (TCP_INFO)",
+                "Retransmitted segments; with QUIC and HTTP/3, lost packets",
             ),
             carriers
                 .iter()
