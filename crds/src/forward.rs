@@ -71,7 +71,7 @@ pub enum ForwardDirection {
 
 /// The priority of streams that share carriers. Auto: new streams and streams that send little data
 /// go first. Interactive: even with much data, streams go ahead of bulk streams. Bulk: streams go
-/// last. Default: Auto.
+/// last. Default: Auto. With `carrier.protocol` HTTP2, HBONE and SSH, the priority has no effect.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
     /// New streams and streams that send little data go first. Examples are shells and the requests
