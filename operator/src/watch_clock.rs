@@ -75,7 +75,7 @@ impl WatchClock {
             .collect()
     }
 
-    /// Whether the API server answers any watch.
+    /// Whether at least one watch is not stale.
     pub(crate) fn is_any_current(&self) -> bool {
         let now = Instant::now();
         let watches = self.lock();

@@ -63,7 +63,8 @@ pub struct Dereferenced {
     pub endpoints: BTreeMap<ServiceName, Endpoints>,
     /// The Services in other namespaces whose namespace does not permit this tunnel to use them.
     pub forbidden: BTreeSet<ServiceName>,
-    /// The API server's addresses, which exits must not dial.
+    /// The API server's addresses. Gateways dial them for clients only if a rule names them
+    /// literally.
     pub api_server: Vec<IpAddr>,
     /// The join bundle, or why it cannot be used. `None` if the spec names no bundle.
     pub join: Option<Result<Joined, Problem>>,
