@@ -57,7 +57,7 @@ pub struct Found {
 /// The objects that the spec names, and the objects of the tunnel.
 #[derive(Debug, Default)]
 pub struct Dereferenced {
-    /// The existing target Services that the tunnel may name, at most one per forward.
+    /// The existing target Services that the tunnel may name.
     pub services: BTreeMap<ServiceName, Service>,
     /// The known endpoints of these Services.
     pub endpoints: BTreeMap<ServiceName, Endpoints>,

@@ -3,8 +3,9 @@
 //! Input: the tunnel and the results of the reads. Output: a [`ValidatedTunnel`] with all defaults
 //! set, which is the only input of the builders of children, or the [`Hindrance`] that prevents
 //! building. The schema rejects most faults when an object is written. For an object that was
-//! stored under an older schema, this step is the first check. If the Service of a forward is
-//! missing, this step omits and reports that forward. All other forwards still work.
+//! stored under an older schema, this step is the first check. If the target of a forward is not
+//! usable, this step reports the forward, and omits it except in one case: the Service is missing,
+//! and the port is a number. All other forwards still work.
 
 mod benchmark;
 mod carrier;
