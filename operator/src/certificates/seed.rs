@@ -63,8 +63,7 @@ impl SeedKeeper {
     /// Returns the seed, from memory or from the Secret.
     ///
     /// # Errors
-    /// [`SeedError`]. After the seed was read once, a missing answer of the API server is not an
-    /// error.
+    /// [`SeedError`]. After the seed was read once, [`SeedError::Api`] does not occur.
     pub async fn seed(&self) -> Result<Arc<Seed>, SeedError> {
         let mut read = self.read.lock().await;
         let known = match &*read {

@@ -78,7 +78,7 @@ pub struct ValidatedTunnel {
     pub policy: config::Policy,
     /// The forwards whose targets are known, and the forwards whose clients name the target.
     pub forwards: Vec<ValidatedForward>,
-    /// A sentence for each forward whose target Service, or the port of this Service, is missing.
+    /// A sentence for each forward whose target is missing or not usable.
     pub unresolved: Vec<String>,
     /// A sentence for each forward whose target Service has no ready endpoint.
     pub unready: Vec<String>,
@@ -179,7 +179,7 @@ pub struct ValidatedRendezvous {
 pub struct ValidatedWan {
     /// The delay in each direction.
     pub one_way_delay: Duration,
-    /// Largest deviation of a packet's delay, in both directions.
+    /// Largest deviation of a packet's delay, earlier or later.
     pub jitter: Option<Duration>,
     /// The share of lost packets, in muxwan's notation.
     pub loss: Option<String>,
