@@ -72,7 +72,7 @@ impl Run<'_> {
     }
 }
 
-/// The first line that `iperf -v` prints, without the program's name.
+/// The version that `iperf -v` prints.
 ///
 /// # Errors
 /// If iperf is not installed or is not version 2.
