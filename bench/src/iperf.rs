@@ -215,7 +215,7 @@ impl Receiver {
         }
     }
 
-    /// The server accepts connections.
+    /// iperf has reported that it listens.
     #[must_use]
     pub fn is_listening(&self) -> bool {
         self.listening

@@ -176,8 +176,8 @@ fn categories(args: &CheckArgs) -> Vec<Category> {
         .collect()
 }
 
-/// Returns the objects. If the user has no right to read them, returns a skipped check. The
-/// category `cluster` reports how to grant that right.
+/// Returns the objects. If the user has no right to read them, returns a skipped check. For nodes,
+/// namespaces, definitions and tunnels, the category `cluster` reports how to grant that right.
 ///
 /// # Errors
 /// Any other failure of the API server.

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use crate::cluster::{failed_with_hint, refusal};
 
-/// Maximum number of objects in one answer of a list. Further requests fetch further objects.
+/// Maximum number of objects in one answer of a list. For tunnels and nodes, further requests fetch
+/// further objects.
 pub(crate) const PAGE: u32 = 500;
 
 /// A MuxTunnel.
@@ -72,7 +73,7 @@ pub(crate) async fn events(client: &Client, object: &impl ResourceExt) -> kube::
 }
 
 /// The last time of an Event: the time of its series, otherwise the time field of the old or of the
-/// new API.
+/// new API, otherwise its creation.
 pub(crate) fn last_seen(event: &Event) -> Option<Timestamp> {
     let series = event
         .series

@@ -148,8 +148,8 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Tun
     ))
 }
 
-/// A tunnel with its last Events. If the user may not read Events, prints a note and returns the
-/// tunnel without Events.
+/// A tunnel with its last Events. If Events cannot be read, prints a note and returns the tunnel
+/// without Events.
 async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
     let events = object::events(&cluster.client, tunnel).await;
     let events = events.unwrap_or_else(|error| {

@@ -1,12 +1,12 @@
 //! Faults, and their cost for users of a tunnel: failed connections, lost streams, and the time to
 //! recover.
 //!
-//! A fault is a function. [`ALL`] lists all faults. A fault has its own namespace with a tunnel of
-//! two entries and two exits under a [`load`](crate::pods::load), or with a tunnel of IP packets
-//! under ping. The function changes the cluster, waits until the cluster has recovered, and returns
-//! an [`Outcome`]. A fault has a time-out, and always restores removed components. The binary
-//! `faults` (`make faults`) runs all faults and writes the table. `tests/e2e/faults.rs` runs short
-//! forms of some faults.
+//! A fault is a function. [`ALL`] lists all faults. A fault has its own namespace. Most faults have
+//! a tunnel of two entries and two exits under a [`load`](crate::pods::load) there, or a tunnel of
+//! IP packets under ping. The function changes the cluster, waits until the cluster has recovered,
+//! and returns an [`Outcome`]. A fault has a time-out, and always restores removed components. The
+//! binary `faults` (`make faults`) runs all faults and writes the table. `tests/e2e/faults.rs` runs
+//! short forms of some faults.
 //!
 //! A fault fails on losses that must not happen:
 //! - a wrong byte

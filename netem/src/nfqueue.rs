@@ -51,7 +51,7 @@ impl Nfqueue {
     /// Opens the queue, then sets up the rules. New rules replace the rules of an earlier run.
     ///
     /// # Errors
-    /// [`NfqueueError`]. After an error, no rules remain.
+    /// [`NfqueueError`]. After an error, no rules of this start remain.
     pub fn start(plan: &Plan) -> Result<Self, NfqueueError> {
         // Opens the queue before it changes rules. If another process serves the queue, opening
         // fails, and the rules of that process stay.

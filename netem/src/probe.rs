@@ -159,8 +159,8 @@ pub fn tolerance(path: &Impairments) -> Duration {
     (path.one_way_delay * 3 / 100).max(Duration::from_millis(1)) + path.jitter / 2
 }
 
-/// Measures `path` on `lo` at port 64003 until a result is within the tolerance, or until ten
-/// seconds have passed. The caller judges the last result.
+/// Measures `path` on `lo` at port 64003 until a result is within the tolerance, or until it has
+/// made at least five measurements in at least ten seconds. The caller judges the last result.
 ///
 /// # Errors
 /// See [`ProbeError`].

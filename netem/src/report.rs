@@ -2,8 +2,8 @@
 //!
 //! The module has the JSON file that `muxwan run` writes after a successful probe. `muxwan check`,
 //! the container's startup probe, reads the file. A report exists only while its delay is in force.
-//! With netem, the delay and the report stay after `muxwan` has ended. Every start removes the old
-//! report first.
+//! With `--backend netem`, the delay and the report stay after `muxwan run` has ended. Every start
+//! removes the old report first.
 
 use std::{
     fs, io,
@@ -26,7 +26,7 @@ pub enum Backend {
     Netem,
     /// The delay line behind an NFQUEUE rule: delays packets that arrive on the interface.
     Nfqueue,
-    /// No backend, because a delay of zero was requested.
+    /// No backend, because the requested path has no impairments.
     None,
 }
 
@@ -66,7 +66,7 @@ pub struct Report {
     /// The rate of the probe's burst.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_mbit_s: Option<f64>,
-    /// Number of probe packets on `lo`; 0 if no delay was requested.
+    /// Number of probe packets on `lo`; 0 if the requested path has no impairments.
     pub probes: usize,
     /// Number of measurements until a result was within the tolerance.
     pub measurements: usize,
@@ -105,7 +105,8 @@ pub enum CheckError {
 }
 
 impl Report {
-    /// The report of a plan that `backend` emulates. `measured`: `None` without a requested delay.
+    /// The report of a plan that `backend` emulates. `measured`: `None` for a path without
+    /// impairments.
     #[must_use]
     pub fn new(plan: &Plan, backend: Backend, measured: Option<Measured>, ipv6: bool) -> Self {
         let (ports, except_ports) = match plan.scope() {

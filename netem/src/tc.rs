@@ -4,7 +4,7 @@
 //! The module owns the qdiscs with the handles 64: and 65: on the plan's interface, and on `lo`
 //! during the probe. netem delays departing packets. It orphans the packets that it holds, so that
 //! they do not count against the sender's socket. Packets that an NFQUEUE rule holds on departure
-//! would count. The delay remains when the process ends.
+//! would count. The delay remains if the process ends without removing it.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ impl fmt::Display for Attempt {
 /// only removes the rules of an earlier run.
 ///
 /// # Errors
-/// [`Refusal`]. After a refusal, no rule is in force.
+/// [`Refusal`]. After a refusal, no rule of this start is in force.
 pub fn start(plan: &Plan, choice: Choice) -> Result<InForce, Refusal> {
     if plan.impairments().is_none() {
         return Ok(clear(plan));

@@ -1,5 +1,5 @@
-//! The addresses of the API server behind its Service. Exits dial such an address only if a rule
-//! names the address literally.
+//! The addresses of the API server behind its Service. Gateways dial such an address for a client
+//! only if a rule names the address literally.
 //!
 //! Gateways read the Service's address from their environment (`KUBERNETES_SERVICE_HOST`). Gateways
 //! cannot read the addresses behind the Service. In most clusters, these are addresses of nodes.

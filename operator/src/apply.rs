@@ -181,8 +181,8 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
 /// clients, such as an autoscaler, then own the field (see [`replicas`]).
 ///
 /// # Errors
-/// [`ApplyError`]. The children before the failed child are applied, and no child is
-/// deleted.
+/// [`ApplyError`]. If a child cannot be applied, the children before it are already applied, and no
+/// superfluous child is deleted.
 pub async fn apply<K: Cached + Child>(
     cluster: &Cluster,
     children: Children<'_>,

@@ -388,7 +388,7 @@ impl<R: RunnerApi> Context<R> {
     }
 
     /// Finishes a benchmark whose runner has ended or no longer exists. Only the runner's earlier
-    /// reports and last log lines remain.
+    /// reports and the summary in its termination message remain.
     async fn conclude(
         &self,
         valid: &ValidatedBenchmark,

@@ -2,8 +2,8 @@
 //!
 //! A watch delivers changes with a delay. The cache therefore keeps the API server's answer to each
 //! own write until the watch delivers the same or a newer version. As a result, the operator
-//! repeats no write, and deletes no child that it has just created. Bounds: one entry per write of
-//! the last minute, at most [`OWN_WRITES_MAX`] per kind.
+//! repeats no write, and deletes no child that it has just created. Bounds: one entry per object
+//! that the operator wrote in the last minute, at most [`OWN_WRITES_MAX`] per kind.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +37,8 @@ use crate::watches::Watched;
 const OWN_WRITES_MAX: usize = 4096;
 /// Longest time that an own write is kept. A watch restarts earlier, after 50 s.
 const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
-/// How long the first reconciliation of an object waits for the lists of all kinds. A list that the
-/// API server does not answer must not delay the other kinds.
+/// How long a reconciliation waits for the first lists of all kinds. A list that the API server
+/// does not answer must not delay the other kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(5);
 
 /// Label of an EndpointSlice with the name of its Service.

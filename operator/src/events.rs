@@ -176,7 +176,7 @@ fn action(condition: &Condition) -> String {
     format!("Set{}", condition.type_)
 }
 
-/// Whether `reason` is one of the reasons that every healthy object passes through.
+/// Whether `reason` can occur without a fault, so that the Event is of type Normal.
 fn is_normal(reason: &str) -> bool {
     [
         Code::Reconciled,

@@ -4,10 +4,11 @@
 //! Watches fill one cache per kind and watched namespace. [`Grants::permit`] reads the caches
 //! without a request. Both kinds have the same effect, because the creator of either kind needs
 //! permissions in the target's namespace. A MuxGrant stays in force when the Gateway API is
-//! installed. Until each watch has listed its objects, the answer is [`NotKnown`], not a refusal. A
-//! restart of the operator therefore does not remove forwards temporarily. The caches keep only the
-//! parts of grants about MuxTunnels and Services, and at most [`GRANTS_MAX`] grants per namespace.
-//! This limit prevents an account that creates grants from filling the operator's memory.
+//! installed. Until all watches have listed their objects, the answer for a reference that no known
+//! grant permits is [`NotKnown`], not a refusal. A restart of the operator therefore does not
+//! remove forwards temporarily. The caches keep only the parts of grants about MuxTunnels and
+//! Services, and at most [`GRANTS_MAX`] grants of a kind per namespace. This limit prevents an
+//! account that creates grants from filling the operator's memory.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,7 +41,7 @@ const GRANTS_MAX: usize = 256;
 const REFERENCE_GRANT: (&str, &str) = ("ReferenceGrant", "referencegrants");
 /// How often the operator checks whether ReferenceGrants are installed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Pause before the check is repeated, if the API server gave no answer.
+/// Pause before the next check or watch, if the API server gave no answer or a watch ended.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The API server has not listed the grants yet.

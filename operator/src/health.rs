@@ -1,8 +1,9 @@
 //! Liveness and readiness of the operator.
 //!
 //! Liveness fails if the process makes no progress ([`Progress`]), and for no other reason.
-//! Readiness fails if all watches are stale ([`WatchClock`]), and for no other reason. Leaders and
-//! followers serve `/healthz`, `/readyz` and `/metrics`.
+//! Readiness fails if no watch was answered yet, or if all answered watches are stale
+//! ([`WatchClock`]), and for no other reason. Leaders and followers serve `/healthz`, `/readyz` and
+//! `/metrics`.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -11,10 +11,12 @@
 //!
 //! A leader renews every [`RENEW_EVERY`], and may write for [`WRITE_FOR`] from the start of its
 //! last successful renewal. Other operators take over after [`LEASE_SECONDS`] without a change of
-//! the Lease. Between two leaders, no operator writes for five seconds. In this time, the API
-//! server finishes earlier requests. A write of the Lease has its resource version as a
-//! precondition, so one of two concurrent takeovers fails. A leader that loses the Lease continues
-//! as a follower with its watches, so no process restarts after an outage of the API server.
+//! the Lease. So if a leader fails to renew, no operator writes for five seconds before another
+//! operator takes over. A leader that ends in order writes nothing for [`SETTLE`] before it
+//! releases the Lease. In these pauses, the API server finishes earlier requests. A write of the
+//! Lease has its resource version as a precondition, so one of two concurrent takeovers fails. A
+//! leader that loses the Lease continues as a follower with its watches, so no process restarts
+//! after an outage of the API server.
 //!
 //! The crate kube-lease-manager 0.13 is not suitable, because it patches without a precondition.
 //! Two operators may therefore both treat an expired Lease as their own until the next poll.
@@ -49,7 +51,8 @@ pub const LEASE_SECONDS: i32 = 15;
 const WRITE_FOR: Duration = Duration::from_secs(10);
 /// Time between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// Time between two polls of a follower, and between two attempts to renew.
+/// Time between two polls of a follower, and between a failed attempt to renew and the next
+/// attempt.
 const POLL_INTERVAL: Duration = Duration::from_millis(1500);
 /// Pause before the Lease is released, in which the API server finishes unanswered requests.
 const SETTLE: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 //!
 //! `docs/metrics.md` lists the names of all metrics, and a test compares this list with `/metrics`.
 //! Bounds on the number of series: labels are kinds, codes, verbs, resources and statuses, and each
-//! of these has few values. Each existing tunnel adds seven conditions and the series of
+//! of these has few values. Each existing tunnel adds at most eight conditions and the series of
 //! [`tunnels`].
 
 pub mod requests;

@@ -15,9 +15,10 @@ pub struct Settings {
     pub bench_image: String,
     /// `Always`, `IfNotPresent` or `Never`, for all pods that the operator creates.
     pub image_pull_policy: String,
-    /// Whether a tunnel may have WAN emulation, whose containers need NET_ADMIN.
+    /// Whether a tunnel may have WAN emulation. Its containers need NET_ADMIN.
     pub wan_emulation: bool,
-    /// Whether a tunnel may carry IP packets, whose init containers need NET_ADMIN and MKNOD.
+    /// Whether a tunnel may carry IP packets. The init containers for this purpose need NET_ADMIN
+    /// and MKNOD.
     pub network: bool,
     /// The keys of labels and annotations that a tunnel may set on its pods.
     pub pod_metadata: Vec<KeyPattern>,

@@ -71,8 +71,8 @@ const PENDING_FIRST: Duration = Duration::from_secs(1);
 /// The longest pause before a tunnel that is not ready is reconciled again, without the jitter of
 /// up to 100 %, if no user action is required.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
-/// The longest such pause if a user has to change a Secret, without the jitter of up to 100 %. The
-/// operator polls, because it has no permission to watch Secrets.
+/// The longest such pause if a user has to change a Secret or an issuer, without the jitter of up
+/// to 100 %. The operator polls, because it has no permission to watch these objects.
 const PENDING_SECRETS_LONGEST: Duration = Duration::from_secs(30);
 /// Pause before a tunnel whose gateways have not answered is reconciled again. An answer triggers
 /// the reconciliation earlier.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::observer::{Observer, is_watch};
 
-/// A watch is stale if its last answered start is at least this old. This time is three watch calls
+/// A watch is stale if its last answered start is older than this. This time is three watch calls
 /// of 50 s, plus the longest back-off of 30 s.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(180);
 
@@ -75,7 +75,7 @@ impl WatchClock {
             .collect()
     }
 
-    /// Whether the API server answers any watch.
+    /// Whether at least one watch was answered and is not stale.
     pub(crate) fn is_any_current(&self) -> bool {
         let now = Instant::now();
         let watches = self.lock();
@@ -83,7 +83,8 @@ impl WatchClock {
         answered.any(|watch| watch.is_current(now))
     }
 
-    /// The path of each watch, and the time from the last answered start until `now`.
+    /// The path of each watch, and the time from the last answered start until `now`. Before the
+    /// first answer, the time begins at [`WatchClock::expect`].
     pub(crate) fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
         let watches = self.lock();
         let age = |watch: &Watch| now.saturating_duration_since(watch.last_good);

@@ -128,7 +128,7 @@ where
         .boxed()
 }
 
-/// Whether both objects are equal apart from their resource version.
+/// Whether both objects are equal apart from their resource version and generation.
 fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
     let mut new = new.clone();
     new.meta_mut().resource_version = old.meta().resource_version.clone();

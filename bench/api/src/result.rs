@@ -101,7 +101,8 @@ pub struct Cell {
     /// Received payload, 10^6 bit/s; absent unless `status` is `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbit_s: Option<Spread>,
-    /// Median divided by the direct path's median in the same environment.
+    /// Median divided by the direct path's median in the same environment with the same number of
+    /// connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_direct: Option<f64>,
     /// Median divided by the median of the untuned direct cell with the same delay and connections.
@@ -141,8 +142,8 @@ pub struct Cell {
     /// gateways (tunnel, network).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<u32>,
-    /// Effective sysctls at the ends of the delayed path: of the gateways (tunnel, network) or of
-    /// the client (direct).
+    /// Effective sysctls at the sending end of the delayed path: of an entry gateway (tunnel,
+    /// network) or of the client (direct).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
 }

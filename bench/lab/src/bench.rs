@@ -63,7 +63,7 @@ pub(crate) struct Measured {
 pub(crate) struct Basis {
     /// Median time of [`PROBES`] exchanges on the idle direct path.
     pub(crate) rtt_ms: f64,
-    /// Effective sysctls at the ends of the delayed link.
+    /// Effective sysctls at the near end of the delayed link.
     pub(crate) sysctls: BTreeMap<String, String>,
 }
 

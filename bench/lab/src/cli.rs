@@ -28,7 +28,8 @@ const ROUNDS_MAX: i64 = 100;
 /// Greatest duration of a run in seconds.
 const SECONDS_MAX: i64 = 3600;
 
-/// Exit status: all systems were measured, and all required verdicts are good.
+/// Exit status: all systems were measured, except peers that are not installed, and all required
+/// verdicts are good.
 pub(crate) const MET: u8 = 0;
 /// Exit status: a system was not measured, or a required verdict is bad. A failure has the same
 /// status.

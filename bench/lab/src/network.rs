@@ -111,7 +111,8 @@ impl Network {
         Ok(())
     }
 
-    /// The sysctls in force at the ends of the delayed link, by name.
+    /// The sysctls in force at the near end of the delayed link, by name: at the client if
+    /// `direct`, otherwise at the entry.
     ///
     /// # Errors
     /// If a sysctl cannot be read.

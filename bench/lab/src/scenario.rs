@@ -34,8 +34,8 @@ const CUT_STREAMS: u32 = 1_000;
 const CUTS: u32 = 100;
 /// Number of cuts in the scenario with little memory, which measures the peak memory.
 const CUTS_SMALL: u32 = 30;
-/// `memory.receive` in the scenario with little memory: half of the bytes that 1,000 streams have
-/// in flight.
+/// `memory.receive` in the scenario with little memory: about half of the bytes that 1,000 streams
+/// have in flight.
 pub(crate) const SMALL_RECEIVE_BYTES: u64 = 32 << 20;
 /// `memory.retain` with little memory or with stalled streams.
 pub(crate) const SMALL_RETAIN_BYTES: u64 = 16 << 20;
@@ -65,7 +65,8 @@ const CHANGE_AFTER_SECONDS: u32 = 5;
 /// Least seconds of a run on a path that loses frames. Few frames are in flight on such a path, so
 /// a shorter run has no stable rate.
 const LOSS_SECONDS_MIN: u32 = 10;
-/// Seconds until the sockets are drained after a run on a path that loses frames.
+/// Estimate of the seconds until the sockets are drained after a run on a path that loses frames.
+/// Single runs can take half a minute.
 const LOSS_DRAIN_SECONDS: u32 = 6;
 
 /// A scenario.
@@ -229,8 +230,8 @@ impl Scenario {
 
     /// The greatest number of rounds with this scenario. A scenario with figures has all rounds, or
     /// at most three if it has many rows. A scenario with a yes-or-no result has one round, because
-    /// one round already repeats the check a hundred times or for many streams. A scenario whose
-    /// path changes or is shared also has one round.
+    /// one round already repeats the check for many cuts or many streams. A scenario whose path
+    /// changes or is shared also has one round.
     pub(crate) fn rounds_max(self) -> u32 {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,

@@ -63,8 +63,8 @@ pub(crate) enum Topology {
     WanChanging,
     /// As wan, with a delay of 20 ms each way, a rate of 100 Mbit/s, and a buffer of 500 ms.
     WanDeep,
-    /// As wan, with a delay of 20 ms each way, larger socket buffers at the gateways, and a pinned
-    /// `tcp_rmem` at client and server.
+    /// As wan, with a delay of 20 ms each way, larger socket buffers at the gateways, and the
+    /// kernel's default socket buffers pinned at client and server.
     #[value(name = "wan-20")]
     #[serde(rename = "wan-20")]
     Wan20,

@@ -14,7 +14,7 @@ const SYSCTLS: [&str; 3] = [
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_wmem",
 ];
-/// Time-out of `iperf --version`.
+/// Time-out of `iperf -v`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads all facts.

@@ -132,7 +132,7 @@ impl Survey {
     async fn fill_from_gateways(&mut self, client: &Client) -> anyhow::Result<()> {
         let statuses = gateway_statuses(client, &self.gateway_status_urls).await?;
         self.carriers = carriers(&statuses);
-        // Takes the figures of the entry, because the delay is on the entry's sending side.
+        // Takes the figures of an entry, because entries send the payload over the delayed path.
         let mut entries = statuses.iter().filter(|status| status.role == Role::Entry);
         if let Some(entry) = entries.next() {
             self.sysctls = entry.sysctls.clone();

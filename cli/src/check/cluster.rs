@@ -66,7 +66,8 @@ enum Need {
     Asked,
 }
 
-/// The rights that the other categories need, or that an installation needs.
+/// The rights to check: to read nodes and namespaces; with `--pre`, the rights of an installation,
+/// otherwise to read definitions and tunnels; with `--probe`, to run test pods.
 fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
     let whole = |verb, group, resource| Right {
         verb,

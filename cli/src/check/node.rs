@@ -1,5 +1,5 @@
 //! Category node: the sysctls and kernel features of nodes. The check derives them from the
-//! kubelet's version, or tests them with pods.
+//! kubelet's version, and with `--probe` tests them with pods.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -120,7 +120,7 @@ fn kubelet(node: &Node) -> Check {
     Check::finding(description, Finding::new(Code::KubeletTooOld, cause, fix))
 }
 
-/// Whether a pod that is assigned to the node would run.
+/// Whether the node is ready, not cordoned, and runs Linux.
 fn takes_pods(node: &Node) -> bool {
     let ready = node
         .status

@@ -266,8 +266,8 @@ fn muxwan(backend: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The security context of the pod: that of gateways or of WAN emulation. A pod that opens a device
-/// of the node needs more rights.
+/// The security context of the container: that of gateways or of WAN emulation. A pod that opens a
+/// device of the node needs more rights.
 fn security(question: Question) -> Value {
     match question {
         Question::Sysctls | Question::UdpBuffers => json!({

@@ -1,5 +1,5 @@
-//! Category tunnels: each condition that is not true, and buffers that are too small for carriers
-//! over UDP.
+//! Category tunnels: each requested condition that is not true, and buffers that are too small for
+//! carriers over UDP.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -67,8 +67,9 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-/// Returns one good check if all conditions of the tunnel are true. Otherwise returns one finding
-/// for each condition that is not true.
+/// Returns one good check if all requested conditions of the tunnel are true. Otherwise returns one
+/// finding for each requested condition that is not true, or one finding for a status of an older
+/// spec.
 fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
     let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
     let place = format!("{namespace}/{name}");

@@ -85,7 +85,7 @@ fn short(value: &str, wanted: usize) -> Vec<Option<&str>> {
     short.collect()
 }
 
-/// The pods of a tunnel, or none if the user may not list them.
+/// The pods of a tunnel, at most [`PAGE`], or none if the user may not list them.
 async fn pods(scope: &Scope<'_>, namespace: &str, name: &str) -> Result<Vec<Pod>, Failure> {
     let api: Api<Pod> = Api::namespaced(scope.cluster.client.clone(), namespace);
     let selected = ListParams::default().labels(&format!("{INSTANCE}={name}"));

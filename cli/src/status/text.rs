@@ -79,7 +79,7 @@ fn row(tunnel: &TunnelView, now: Timestamp) -> Vec<String> {
 }
 
 /// The further columns of a tunnel: the reason of its condition Ready, its bottleneck, and the
-/// address of its carriers.
+/// address of its carriers, or of its entry if it accepts no carriers.
 fn wide(tunnel: &TunnelView) -> [String; 3] {
     let gateways = ["exit", "rendezvous", "entry"];
     let mut gateways = gateways
@@ -91,7 +91,7 @@ fn wide(tunnel: &TunnelView) -> [String; 3] {
     [reason, bottleneck, gateways.next()].map(|cell| cell.unwrap_or(NONE.into()))
 }
 
-/// The status of a condition, with `?` if it describes an older spec.
+/// The status of a condition, with `?` if not all conditions describe the current spec.
 fn status(tunnel: &TunnelView, condition: Option<&ConditionView>) -> String {
     match condition {
         Some(condition) if tunnel.current => condition.status.clone(),

@@ -17,8 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Reads a tunnel, until the condition of `--wait` is true.
 ///
 /// # Errors
-/// If the tunnel cannot be read, or after the time-out. If the API server does not answer, the
-/// function retries. After a refusal it does not retry.
+/// If the tunnel cannot be read, or after the time-out. With `--wait`, the function retries if the
+/// API server does not answer, is overloaded or is broken. After another refusal it does not retry.
 pub(super) async fn read(
     cluster: &Cluster,
     name: &str,

@@ -14,7 +14,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Moves the cursor to the top left corner and erases the screen.
 const ERASE: &str = "\x1b[H\x1b[2J";
 
-/// Prints the document of `read`, and prints it again at each change. Returns only with an error.
+/// Prints the document of `read`, and prints it again at each change, or a table on a terminal at
+/// each read. Returns only with an error.
 ///
 /// # Errors
 /// If the first read fails, or if a later read fails permanently, for example because the tunnel
@@ -67,7 +68,7 @@ impl Screen {
         }
     }
 
-    /// The text to print for the document, or `None` if it has not changed.
+    /// The text to print for the document, or `None` if it has not changed and replaces no table.
     fn next(&mut self, document: &impl Document) -> Result<Option<String>, anyhow::Error> {
         // Compares the documents, because they do not contain the time of the read.
         let value = serde_json::to_value(document)?;

@@ -99,8 +99,8 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A description of the bundle, and the exact next command. The text goes to standard error,
-/// because it is for people.
+/// A description of the bundle, and the next command. The text goes to standard error, because it
+/// is for people.
 fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) -> String {
     let source = match file {
         "-" => String::new(),

@@ -25,7 +25,8 @@ use crate::time::distance;
 const MANAGER: &str = "muxtunnel-cli";
 /// The file name for standard input.
 const STDIN: &str = "-";
-/// The operator of the chart's defaults, used if the user may not list operators.
+/// The operator of the chart's defaults, used if no operator is found, or if the user may not list
+/// operators.
 const OPERATOR: &str = "muxtunnel-system:muxtunnel";
 
 pub(crate) async fn run(

@@ -19,7 +19,7 @@ use crate::object::{self, Tunnel};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 
 /// The annotation with the join generation of the exit's MuxTunnel. Without it, the generation is
-/// 0.
+/// that of the status, or 0.
 const GENERATION: &str = muxtunnel_contract::annotations::JOIN_GENERATION;
 /// Interval between two reads of the tunnel with `--wait`.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -32,9 +32,9 @@ async fn operator_can(
     }
 }
 
-/// The operator may patch and create Secrets, and has no other right on Secrets. With the right to
-/// patch, the operator can also read a Secret, because the response to a patch contains the whole
-/// Secret (docs/installation.md, "Rights of the operator").
+/// In the namespace `default`, the operator may patch and create Secrets, and has no other right on
+/// Secrets. With the right to patch, the operator can also read a Secret, because the response to a
+/// patch contains the whole Secret (docs/installation.md, "Rights of the operator").
 #[tokio::test]
 async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> Result<()> {
     let _turn = turn::beside().await?;

@@ -16,7 +16,7 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns
 
 use crate::tunnel_to_web;
 
-/// A window of 64 MiB, which is required for 4 Gbit/s with a delay of 50 ms in each direction.
+/// A buffer of 64 MiB. It permits about 5 Gbit/s with a delay of 50 ms in each direction.
 const WINDOW_BYTES: u64 = 64 << 20;
 
 #[tokio::test]

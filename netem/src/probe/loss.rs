@@ -1,4 +1,4 @@
-//! The loss: the probe sends 500 to 10,000 packets and counts those that do not arrive.
+//! The loss: the probe sends up to 10,000 packets and counts those that do not arrive.
 
 use std::{
     thread,
@@ -11,7 +11,7 @@ use crate::impairments::{self, Impairments};
 /// Expected number of lost packets. With 50 lost packets, the probe can distinguish the requested
 /// loss from twice and from half the requested loss.
 const EXPECTED: f64 = 50.0;
-/// Least number of packets.
+/// Least number of packets, except on a narrow link.
 const SENT_MIN: f64 = 500.0;
 /// Greatest number of packets. Below a loss of 0.5 %, the probe therefore expects fewer lost
 /// packets than [`EXPECTED`]. For example, it expects 10 lost packets at 0.1 %.

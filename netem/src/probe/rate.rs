@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{HEADERS_BYTES, ProbeError, Sockets};
 use crate::impairments::{Impairments, Rate};
 
-/// Time that the narrowest link needs for the burst: half of the least buffer.
+/// Time that the narrowest link needs for the burst: half of the least default buffer.
 const BURST: Duration = Duration::from_millis(25);
 /// Number of packets of the burst, if the rate is high enough.
 const PACKETS: u64 = 50;

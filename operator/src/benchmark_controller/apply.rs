@@ -1,7 +1,7 @@
 //! Applies the built objects. This module requires a client.
 //!
 //! The module creates the runner's Job and token once. It applies the objects of an environment,
-//! and in the same step deletes all other objects of these kinds.
+//! and in the same step deletes the objects of all other environments.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};

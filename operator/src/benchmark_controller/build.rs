@@ -1,10 +1,10 @@
 //! Renders the objects of a validated benchmark. Pure: reads no cluster.
 //!
 //! The Job, the token and the results live as long as the benchmark. An environment has up to four
-//! agents. If the path Tunnel is measured, the environment has one MuxTunnel per protocol, each
-//! with forwards, and one Service, the target of these forwards. If the path Network is measured,
-//! the environment has one further MuxTunnel, which carries IP packets. Each kind of object has its
-//! own file.
+//! agents with their own pods. If the path Tunnel is measured, the environment has one MuxTunnel
+//! per protocol, each with forwards, and one Service, the target of these forwards. If the path
+//! Network is measured, the environment has one further MuxTunnel, which carries IP packets. Each
+//! kind of object has its own file.
 
 pub mod agents;
 pub mod metadata;

@@ -15,13 +15,14 @@ use crate::pods::{self, is_ready};
 pub enum Step {
     /// The benchmark has not started. Create the token and the Job.
     Start,
-    /// The runner does not answer yet.
+    /// The runner is not ready yet. The text is the reason.
     Wait(String),
     /// Query the runner at this address.
     Ask(String),
     /// The runner has ended, perhaps with a summary.
     Ended(Option<Box<Summary>>),
-    /// The Job no longer exists, and its results are lost. The Job is not created again.
+    /// The Job no longer exists. Results that the operator has not stored are lost. The Job is not
+    /// created again.
     Gone,
 }
 

@@ -31,7 +31,8 @@ pub struct ValidatedBenchmark {
     pub matrix: Matrix,
     /// The environments, in the order of the matrix.
     pub environments: Vec<Environment>,
-    /// The mux protocols. Every environment has one tunnel per protocol.
+    /// The mux protocols. If the path Tunnel is measured, every environment has one tunnel per
+    /// protocol.
     pub protocols: Vec<Protocol>,
     /// The carrier settings of all tunnels, as far as their protocol supports them.
     pub carrier: BenchmarkCarrier,

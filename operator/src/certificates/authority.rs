@@ -1,10 +1,10 @@
 //! The certificate authorities of a tunnel, derived from one seed.
 //!
-//! Each tunnel has two authorities: one signs the certificates of entries, and the other signs the
-//! certificates of exits. Both authorities sign for this tunnel only. A key is HKDF-SHA256 of the
-//! seed over the tunnel's UID, the purpose and the generation. Keys are Ed25519 keys, whose
-//! signatures are deterministic, so the same input yields the same certificate. Authorities rotate
-//! by time, see [`Schedule`].
+//! Each tunnel has two series of authorities: one signs the certificates of entries, and the other
+//! signs the certificates of exits. All of them sign for this tunnel only. A key is HKDF-SHA256 of
+//! the seed over the tunnel's UID, the purpose, the generation, the lifetime and the authority's
+//! number. Keys are Ed25519 keys, whose signatures are deterministic, so the same input yields the
+//! same certificate. Authorities rotate by time, see [`Schedule`].
 
 use data_encoding::HEXLOWER;
 use kube::ResourceExt;

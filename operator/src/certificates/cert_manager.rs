@@ -76,8 +76,8 @@ pub struct StatusCondition {
 
 impl Certificate {
     /// The Certificate of a gateway of side `purpose` with `identity` and a lifetime of `life`
-    /// seconds. cert-manager renews it after two thirds of the lifetime, like the operator's own
-    /// certificates.
+    /// seconds, but at least [`LIFE_MIN`]. cert-manager renews it after two thirds of the lifetime,
+    /// like the operator's own certificates.
     #[must_use]
     pub fn of(
         metadata: ObjectMeta,

@@ -23,8 +23,8 @@ pub struct Leaf {
 
 impl Authority {
     /// Issues a certificate for `identity`, a SPIFFE ID, of a gateway of side `purpose`. The
-    /// certificate is valid from `now` for `life` seconds, but not beyond the expiry of the
-    /// authority.
+    /// certificate is valid from [`SKEW_SECONDS`] before `now` until `life` seconds after `now`,
+    /// but not beyond the expiry of the authority.
     ///
     /// # Errors
     /// [`CertificateError`].

@@ -82,12 +82,12 @@ pub fn offer(
     Ok(serde_json::to_string(&sealed).unwrap_or_default())
 }
 
-/// Opens the bundle in `offer` for holders of `own`. Returns `None` if the offer contains the same
-/// bundle as `own`.
+/// Opens the bundle in `offer` for holders of `own`. Returns `None` if the offered bundle is the
+/// same as `own`, or expires earlier.
 ///
 /// # Errors
-/// A sentence with the reason: the offer has no entry for these holders, or their exit did not sign
-/// the offer.
+/// A sentence with the reason, for example that the offer has no bundle for these holders, or that
+/// their exit did not sign the offer.
 pub fn accept(offer: &str, own: &Bundle) -> Result<Option<Bundle>, String> {
     let unreadable = || "cannot parse the exit's offer of a join bundle".to_owned();
     if offer.len() > OFFER_BYTES_MAX {

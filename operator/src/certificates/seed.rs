@@ -1,9 +1,9 @@
 //! The Secret that stores the seed. This module requires a client.
 //!
 //! The chart creates one Secret without data in the operator's namespace. The operator may get and
-//! update that Secret by its name. It may not create Secrets. The operator writes the seed once. If
-//! two operators write at the same time, the API server refuses the second write, because its
-//! resource version is old. The second operator then reads the first operator's seed.
+//! update this Secret by its name, and never creates it. The operator writes the seed once. If two
+//! operators write at the same time, the API server refuses the second write, because its resource
+//! version is old. The second operator then reads the first operator's seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +63,7 @@ impl SeedKeeper {
     /// Returns the seed, from memory or from the Secret.
     ///
     /// # Errors
-    /// [`SeedError`]. After the seed was read once, a missing answer of the API server is not an
-    /// error.
+    /// [`SeedError`]. After the seed was read once, [`SeedError::Api`] does not occur.
     pub async fn seed(&self) -> Result<Arc<Seed>, SeedError> {
         let mut read = self.read.lock().await;
         let known = match &*read {

@@ -4,8 +4,9 @@
 //! matters. A pod needs its Secret ([`secrets`]), its account and its configuration to start. An
 //! autoscaler needs its Deployment. The NetworkPolicy must exist before the pod. This step deletes
 //! children of ends that the spec no longer has. While the test of sysctls has not passed
-//! ([`probes`]), Deployments and the objects that belong to them stay unchanged. Even if the
-//! children cannot be applied, this step removes unpermitted targets from gateways.
+//! ([`probes`]), Deployments and the objects that belong to them stay unchanged. If an obstacle or
+//! a refusal prevents the children from being applied, this step still removes unpermitted targets
+//! from gateways. After any other failure, the next reconciliation does so.
 
 mod cert_manager;
 mod probes;

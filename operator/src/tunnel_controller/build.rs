@@ -1,6 +1,7 @@
 //! Step 3: renders the children of a tunnel, and the Secrets of certificates that are due
-//! ([`certificates`]). If the children cannot be applied, the step renders replacements of existing
-//! ConfigMaps ([`Kept`]). This step is pure, apart from the random keys in these Secrets.
+//! ([`certificates`]). For the case that the children cannot be applied, the step also renders
+//! replacements of existing ConfigMaps ([`Kept`]). This step is pure, apart from the random keys in
+//! these Secrets.
 //!
 //! Input: a [`ValidatedTunnel`] and the [`Settings`]. Output: [`Built`]. Each kind has its own
 //! file. Forwards are only in ConfigMaps and Services, so a change of forwards does not restart
@@ -53,14 +54,15 @@ pub struct Resources {
     pub service_accounts: Vec<ServiceAccount>,
     /// One object per end.
     pub config_maps: Vec<ConfigMap>,
-    /// One Service per end, one for the ports that exits listen on, and one for users of ssh. Exits
-    /// that entries of this tunnel dial also have a headless Service.
+    /// One Service per end that has ports for clients or carriers, one for the ports that exits
+    /// listen on, and one for users of ssh. Exits that entries of this tunnel dial also have a
+    /// headless Service.
     pub services: Vec<Service>,
     /// One object per end, if the installation enables network policies.
     pub network_policies: Vec<NetworkPolicy>,
     /// One object per end.
     pub deployments: Vec<Deployment>,
-    /// One object per end with several pods.
+    /// One object per end that has, or may get, several pods.
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
     /// One object per end with autoscaling.
     pub autoscalers: Vec<HorizontalPodAutoscaler>,

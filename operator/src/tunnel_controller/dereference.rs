@@ -57,13 +57,14 @@ pub struct Found {
 /// The objects that the spec names, and the objects of the tunnel.
 #[derive(Debug, Default)]
 pub struct Dereferenced {
-    /// The existing target Services that the tunnel may name, at most one per forward.
+    /// The existing target Services that the tunnel may name.
     pub services: BTreeMap<ServiceName, Service>,
     /// The known endpoints of these Services.
     pub endpoints: BTreeMap<ServiceName, Endpoints>,
     /// The Services in other namespaces whose namespace does not permit this tunnel to use them.
     pub forbidden: BTreeSet<ServiceName>,
-    /// The API server's addresses, which exits must not dial.
+    /// The API server's addresses. Gateways dial them for clients only if a rule names them
+    /// literally.
     pub api_server: Vec<IpAddr>,
     /// The join bundle, or why it cannot be used. `None` if the spec names no bundle.
     pub join: Option<Result<Joined, Problem>>,

@@ -6,8 +6,9 @@ use super::error::Error;
 use super::problem::Problem;
 use crate::failure::{self, Coded};
 
-/// Why children stay unchanged. Targets whose permission was revoked are still withdrawn, and
-/// certificates of running gateways are still renewed.
+/// Why children stay unchanged. Certificates of running gateways are still renewed. Targets whose
+/// permission was revoked are still withdrawn, except after [`Hindrance::Failed`]: then the next
+/// reconciliation withdraws them.
 #[derive(Debug)]
 pub enum Hindrance {
     /// The annotation [`super::dereference::PAUSED`] is set.
@@ -43,8 +44,9 @@ impl Hindrance {
         }
     }
 
-    /// The result after a parallel step has failed with `error`. If `reached` is already a failure,
-    /// returns this earlier failure. Otherwise `error` replaces `reached`, even a success.
+    /// The result after a parallel step has failed with `error`. If `reached` is already
+    /// [`Self::Failed`], returns this earlier failure. Otherwise `error` replaces `reached`, even a
+    /// success.
     pub(super) fn failed<T, U>(
         reached: Result<T, Self>,
         error: impl Into<Error>,

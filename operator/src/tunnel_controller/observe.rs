@@ -225,8 +225,8 @@ pub async fn observe_all<G: Gateways>(
     Ok((tunnel, applied, seen))
 }
 
-/// Reads the pods of a tunnel and queries each running gateway. If `asks` is true, also queries an
-/// entry for the exit's offer. Returns `None` while an answer is missing.
+/// Reads the pods of a tunnel and queries each running gateway. If `asks` is true, also queries
+/// entries for the exit's offer, until one returns it. Returns `None` while an answer is missing.
 ///
 /// # Errors
 /// [`NotKnown`] if the pods are not known yet. A gateway that does not answer is not an error.
@@ -358,7 +358,7 @@ fn wan(pod: &Pod) -> Wan {
         .map_or(Wan::Pending, Wan::Refused)
 }
 
-/// A termination message that begins with a code is a refusal of muxwan.
+/// A termination message with one of these two codes is a refusal of muxwan.
 fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
     let ended = state
         .terminated

@@ -1,7 +1,7 @@
 //! Step 6: publishes results other than the status. This module requires a client. The results are:
 //! - the metrics
 //! - the nodes that refuse pods ([`rollouts`])
-//! - the join bundle with the address from a Service ([`join`])
+//! - the join bundle, with the address at which remote entries dial the exits ([`join`])
 //! - the next bundle from a remote exit ([`offer`])
 //!
 //! Input: the observation, or the hindrance of an earlier step. Output: the [`Outcome`]. The next

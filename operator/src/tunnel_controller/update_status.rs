@@ -123,8 +123,8 @@ fn status(
     status
 }
 
-/// The verdicts for a tunnel that requires a user's action, and for the certificates of running
-/// gateways.
+/// The verdicts for a tunnel whose spec is not applied until a user acts. `CertificatesValid`
+/// reports a failed renewal of the certificates of running gateways.
 fn hindered(hindrance: &Hindrance, problem: &Problem, certified: &Certified) -> Vec<Verdict> {
     let mut verdicts = blocked(problem.code, &problem.detail);
     let certificates = verdicts
@@ -164,7 +164,8 @@ fn not_renewed(renewed: &Certified) -> Option<Verdict> {
 }
 
 /// The old status with a new condition `Ready` and the renewed certificates. There is no
-/// observation, so the other conditions and the generation stay unchanged.
+/// observation, so the generation and the other conditions stay unchanged, except
+/// `CertificatesValid` after a failed renewal.
 fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnelStatus {
     let mut status = old.clone();
     let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
@@ -217,7 +218,7 @@ fn refused(
     }
 }
 
-/// The verdicts if the operator changed and observed nothing.
+/// The verdicts if the operator has neither applied the spec nor observed the gateways.
 fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
     let unknown = |type_| Verdict::unknown(type_, code, sentence);
     vec![

@@ -3,8 +3,9 @@
 //! Input: the tunnel and the results of the reads. Output: a [`ValidatedTunnel`] with all defaults
 //! set, which is the only input of the builders of children, or the [`Hindrance`] that prevents
 //! building. The schema rejects most faults when an object is written. For an object that was
-//! stored under an older schema, this step is the first check. If the Service of a forward is
-//! missing, this step omits and reports that forward. All other forwards still work.
+//! stored under an older schema, this step is the first check. If the target of a forward is not
+//! usable, this step reports the forward, and omits it except in one case: the Service is missing,
+//! and the port is a number. All other forwards still work.
 
 mod benchmark;
 mod carrier;
@@ -77,7 +78,7 @@ pub struct ValidatedTunnel {
     pub policy: config::Policy,
     /// The forwards whose targets are known, and the forwards whose clients name the target.
     pub forwards: Vec<ValidatedForward>,
-    /// A sentence for each forward whose target Service, or the port of this Service, is missing.
+    /// A sentence for each forward whose target is missing or not usable.
     pub unresolved: Vec<String>,
     /// A sentence for each forward whose target Service has no ready endpoint.
     pub unready: Vec<String>,
@@ -178,7 +179,7 @@ pub struct ValidatedRendezvous {
 pub struct ValidatedWan {
     /// The delay in each direction.
     pub one_way_delay: Duration,
-    /// Largest deviation of a packet's delay, in both directions.
+    /// Largest deviation of a packet's delay, earlier or later.
     pub jitter: Option<Duration>,
     /// The share of lost packets, in muxwan's notation.
     pub loss: Option<String>,

@@ -52,7 +52,8 @@ pub(super) struct CarrierCuts {
     exit_namespace: PathBuf,
 }
 
-/// The effects of cuts on the streams. Each field is the greatest value of all cuts so far.
+/// The effects of one cut on the streams, or the greatest value of each effect over several cuts
+/// ([`Cost::most`]).
 #[derive(Debug, Default)]
 struct Cost {
     stall: Duration,

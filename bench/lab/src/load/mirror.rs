@@ -32,8 +32,8 @@ use muxbench::pattern::Pattern;
 use super::wire::{MIRROR_BYTES, Request};
 
 /// Maximum number of bytes in flight per stream, both directions together. For 1,000 streams, the
-/// sum is 64 MiB. This is more than the gateways retain, and too little to hide a stall in socket
-/// buffers.
+/// sum is 62.5 MiB. This is more than gateways with little memory retain, and too little to hide a
+/// stall in socket buffers.
 const ON_THE_WAY_BYTES_MAX: u64 = 64 << 10;
 
 /// The progress of the streams.

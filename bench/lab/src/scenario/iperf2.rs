@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// Time-out for iperf to listen, and for its streams to end after the client. A stalled stream
-/// never ends. On a path that loses frames, the delivery of the megabytes in the sockets takes half
-/// a minute.
+/// never ends. On a path that loses frames, the delivery of the megabytes in the sockets can take
+/// half a minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Capacity of the queue of output lines. iperf waits while the queue is full.
@@ -72,7 +72,7 @@ impl Run<'_> {
     }
 }
 
-/// The first line that `iperf -v` prints, without the program's name.
+/// The version that `iperf -v` prints.
 ///
 /// # Errors
 /// If iperf is not installed or is not version 2.

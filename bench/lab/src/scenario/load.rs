@@ -17,8 +17,8 @@ use crate::{
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Time that a load may take beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Time-out of a run with cuts, in seconds. The time-out is long, so that even a gateway that
-/// stalls for seconds at each cut completes the run.
+/// Estimated duration of a run with cuts, in seconds. The estimate is long, so that even a gateway
+/// that stalls for seconds at each cut completes the run.
 const CUTS_SECONDS: u32 = 600;
 
 /// Starts `muxlab serve` on the server's side.

@@ -1,8 +1,8 @@
 //! The scenarios of systems that carry IP packets: TCP by iperf 2, exchanges during bulk, and UDP
 //! by iperf 3.
 //!
-//! The counts of packets come from the kernel of the receiver's namespace, so iperf itself does not
-//! affect them.
+//! The counts of lost datagrams and of TCP segments out of order come from the kernel, so iperf
+//! itself does not affect them. The count of datagrams out of order comes from iperf 3.
 
 use std::{process::Stdio, thread, time::Duration};
 

@@ -1,5 +1,6 @@
-//! Two of our gateways, each with one worker, so with one session. In the system `visitor`, both
-//! gateways dial a rendezvous.
+//! Two of our gateways. They have one session, because each has one worker. With packets, each
+//! queue of the interface has a worker and a session. In the system `visitor`, both gateways dial a
+//! rendezvous.
 //!
 //! The gateway that dials carriers runs at the place `Entry`, to which clients connect. With
 //! reverse forwards, it runs at the place `Exit`, next to the targets.

@@ -34,7 +34,7 @@ impl Running {
         (wrapper.into(), arguments)
     }
 
-    /// The process ids of one gateway.
+    /// The ids of the system's processes at one place.
     pub(crate) fn pids_at(&self, at: Place) -> Vec<u32> {
         self.processes
             .iter()
@@ -79,7 +79,7 @@ impl Running {
         })
     }
 
-    /// The process ids of both gateways.
+    /// The ids of the system's processes at both gateways.
     pub(crate) fn pids(&self) -> Vec<u32> {
         [Place::Entry, Place::Exit]
             .map(|place| self.pids_at(place))

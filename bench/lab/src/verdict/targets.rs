@@ -148,7 +148,7 @@ fn bulk_over_the_wan() -> Vec<Target> {
         rate(MuxgateJmux, Wan, 1, Direct, 0.95),
         rate(MuxgateJmux, WanTuned, 1, Direct, 0.90),
         rate(MuxgateNative, Wan, 1, Direct, 0.95),
-        // The target is 4 Gbit/s, or less on a slow machine.
+        // The target is the lower of two rates: 4 Gbit/s, and 90 % of the direct path's rate.
         Target {
             measure: OfLower(Metric::MbitS, 4_000.0, 0.90, Direct),
             ..tuned

@@ -71,8 +71,8 @@ impl Jobs<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(source) => return Err(failed("create", &name, source)),
         }
-        // A Job with this name exists. It is either the tunnel's Job, created by a request whose
-        // answer was lost, or an earlier Job that is being deleted.
+        // A Job with this name exists. It is the tunnel's Job, created by a request whose answer
+        // was lost, an earlier Job that is being deleted, or the Job of another owner.
         let found = self.api.get_opt(&name).await;
         match found.map_err(|source| failed("get", &name, source))? {
             Some(found) if !is_owned(&found, &self.tunnel.owner) => Err(ApplyError::OwnedByOther {

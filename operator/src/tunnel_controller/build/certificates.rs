@@ -3,8 +3,8 @@
 //!
 //! A certificate that the spec requests is issued if there is a [`Reason`]. A certificate that
 //! running gateways use is renewed even if the spec is invalid or does not request the certificate,
-//! because the gateways keep running and a certificate is valid for only a day. The spec does not
-//! affect this renewal, so an edit of a paused tunnel has no effect.
+//! because the gateways keep running and a certificate is valid for only a day by default. The spec
+//! does not affect this renewal, so an edit of a paused tunnel does not either.
 
 mod cert_manager;
 mod reason;
@@ -58,8 +58,8 @@ pub struct Certified {
 /// The certificates to issue. This type contains keys, so it does not implement `Debug`.
 #[derive(Default)]
 pub struct Certificates {
-    /// The state before the due certificates are applied. The status shows this state once all
-    /// children match their built form.
+    /// The state without the due certificates. Once all children match their built form, the status
+    /// shows this state, with the due certificates that were issued.
     pub told: Certified,
     /// The earlier certificates. The status also shows the earlier certificates until the children
     /// match their built form.
@@ -86,8 +86,8 @@ pub struct Due {
     pub reason: Reason,
     /// Whether the previous certificate was issued with a lost seed.
     pub is_of_lost_seed: bool,
-    /// Whether the spec requests the certificate. Otherwise only running gateways use it, until the
-    /// children match their built form.
+    /// Whether the spec requests the certificate, or the spec is not applied. Otherwise only
+    /// running gateways use it, until the children match their built form.
     pub is_asked_for: bool,
 }
 

@@ -1,6 +1,7 @@
 //! The interface for IP packets. The container `network` of a gateway's pod creates the interface,
-//! and the gateway opens it. Only this container has UID 0, NET_ADMIN (for the interface and its
-//! routes) and MKNOD (for the TUN driver's node).
+//! and the gateway opens it. This container has UID 0, NET_ADMIN (for the interface and its routes)
+//! and MKNOD (for the TUN driver's node). Of the pod's other containers, only the container for WAN
+//! emulation has UID 0 and NET_ADMIN.
 
 use std::net::IpAddr;
 

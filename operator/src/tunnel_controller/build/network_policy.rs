@@ -100,10 +100,10 @@ fn named(namespaces: &[String]) -> LabelSelector {
     }
 }
 
-/// The peers that dial carriers. If both sides are in this cluster, the peers are the entry's pods.
-/// Otherwise the peers are in another cluster or come through a load balancer, and prove their
-/// identity by `carrier.security`. No selector can match such peers. The result is then empty,
-/// which permits any client.
+/// The peers that dial carriers. If this tunnel has both sides, the peers are the entry's pods.
+/// Otherwise the peers belong to other objects. They may be in another cluster or come through a
+/// load balancer, so no selector can match them. The result is then empty, which permits any
+/// client. `carrier.security` then identifies the peers.
 fn carrier_peers(tunnel: &ValidatedTunnel) -> Vec<NetworkPolicyPeer> {
     let own = tunnel.has_both_sides();
     let entry = || pods(None, labels::child(&tunnel.name, End::Entry.component()));

@@ -15,7 +15,7 @@ use muxtunnel_gateway_config::{
 use super::{End, quantity};
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 
-/// Number of workers of a gateway that has a memory limit and no CPU limit.
+/// Number of workers of a gateway without a CPU limit, if the entry or the exit has a memory limit.
 const WORKERS_UNKNOWN: u16 = 4;
 /// Sessions of an exit in addition to the sessions of its entries, because reconnects overlap.
 const SPARE_CARRIERS: u64 = 1;
@@ -118,7 +118,8 @@ fn streams(protocol: Protocol, memory: Memory) -> u32 {
     default.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
-/// Twice the number of the entries' carriers, because reconnects overlap.
+/// Twice the number of the entries' carriers, because reconnects overlap, but at least
+/// [`CARRIERS_DEFAULT`] and at most [`CARRIERS_MAX`].
 fn carriers(tunnel: &ValidatedTunnel) -> u32 {
     let sessions = tunnel.entry.as_ref().map_or(1, |entry| {
         let sessions = entry_sessions(tunnel, entry);

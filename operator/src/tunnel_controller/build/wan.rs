@@ -1,4 +1,5 @@
-//! The container `wan` of a gateway's pod. Only this container has UID 0 and NET_ADMIN.
+//! The container `wan` of a gateway's pod. Only this container, and the container `network` if
+//! there is one, have UID 0 and NET_ADMIN.
 //!
 //! Kernel netem keeps working after the container has exited, so with netem the container is a
 //! plain init container. The NFQUEUE delay line is a process, so with NFQUEUE the container is a

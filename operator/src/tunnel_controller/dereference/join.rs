@@ -79,8 +79,9 @@ pub(in crate::tunnel_controller) fn kept_in(name: &str) -> String {
     format!("{name}-join")
 }
 
-/// The bundle in the Secret `secret_name` or the newer bundle. Otherwise, the reason why both
-/// bundles are invalid or missing.
+/// The newest of two bundles: the copy in the Secret `secret_name`, and the newer bundle that
+/// replaces the copy. Otherwise, the reason why the copy is missing or invalid, or why the newest
+/// bundle is not usable.
 pub(super) async fn join(
     access: &Access,
     holder: &Holder,
@@ -119,7 +120,7 @@ pub(super) async fn join(
     })
 }
 
-/// The bundle in `sealed`, if it is newer than `copy`.
+/// The bundle in `sealed`, if it replaces `copy` and the seed is available.
 async fn kept(
     access: &Access,
     holder: &Holder,

@@ -31,7 +31,7 @@ const NOT_ADMITTED: &str = "violates PodSecurity";
 /// Age in seconds at which a refused Job is created again, because another node may accept the
 /// sysctls.
 const REFUSED_RETRY_SECONDS: i64 = 600;
-/// Seconds after which a Job without a result is created again.
+/// Seconds from the end of a Job without a result until the Job is created again.
 const RETRY_SECONDS: i64 = 60;
 
 /// A Job that tests sysctls.

@@ -3,9 +3,10 @@
 //!
 //! Input: the addresses of a tunnel's running gateways. Output: their answers, if all arrive within
 //! [`ANSWERS_WAIT_MAX`]. Otherwise the tunnel is reconciled again when all answers have arrived.
-//! Bounds: one round of queries per tunnel at a time, at most [`ROUNDS_AT_ONCE`] in total, each
-//! with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]. The answers of a round are kept for
-//! the next reconciliation, for at most [`ANSWERS_AGE_MAX`].
+//! Bounds: one round of queries per tunnel at a time, and at most [`ROUNDS_AT_ONCE`] in total. A
+//! round has at most [`ASKED_AT_ONCE`] queries for a status and one query for an offer at a time.
+//! It lasts at most [`ROUND_TIME_MAX`], or [`OFFER_ROUND_TIME_MAX`] with an offer. The answers of a
+//! round are kept for the next reconciliation, for at most [`ANSWERS_AGE_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +24,11 @@ use super::Gateways;
 
 /// How long a reconciliation waits for the answers. A healthy gateway answers within milliseconds.
 const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
-/// Time limit for the answers of all gateways of a tunnel.
+/// Time limit for the status of all gateways of a tunnel.
 const ROUND_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time limit for all answers if an entry is queried for an offer. The entry gives up after 10 s.
+/// Time limit for all answers if entries are queried for an offer. An entry gives up after 10 s.
 const OFFER_ROUND_TIME_MAX: Duration = Duration::from_secs(15);
-/// Maximum number of concurrent queries per tunnel.
+/// Maximum number of concurrent queries for a status per tunnel.
 const ASKED_AT_ONCE: usize = 32;
 /// Maximum number of tunnels with a round in progress.
 const ROUNDS_AT_ONCE: usize = 32;

@@ -18,8 +18,8 @@ use crate::tunnel_controller::dereference::{Joined, KEPT_KEY, kept_in};
 use crate::tunnel_controller::error::CertifyError;
 use crate::tunnel_controller::holder::Holder;
 
-/// Keeps the bundle in `offer` if it is newer than the bundle of `joined`. Returns the error of a
-/// failed request for an offer.
+/// Keeps the bundle in `offer` if it is newer than the bundle of `joined`. Returns the reason if
+/// the last request for an offer failed, or if its answer was not usable.
 pub(super) async fn hear(
     access: &Access,
     holder: &Holder,

@@ -27,7 +27,7 @@ const HELD_MIN: Duration = Duration::from_secs(1);
 const HELD_MAX: Duration = Duration::from_mins(2);
 
 /// The current verdict of the gateways. `shown` is the direction in the status. Returns `None` if
-/// no gateway with a verdict answers.
+/// the gateways that answer give no verdict.
 #[must_use]
 pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
     let shown = shown.unwrap_or(Direction::ClientToTarget);

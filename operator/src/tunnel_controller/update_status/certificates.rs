@@ -18,7 +18,7 @@ use crate::tunnel_controller::validate::{
 };
 
 /// Longest time, in seconds, until a gateway uses a new certificate. If a sixth of the
-/// certificate's lifetime is shorter, that time applies.
+/// certificate's lifetime is shorter, the sixth applies.
 const TAKEN_OVER_SECONDS_MAX: i64 = 300;
 /// When this part of the lifetime (1/6) is left, the status reports the missing renewal.
 const LEFT: i64 = 6;

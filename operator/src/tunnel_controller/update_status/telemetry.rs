@@ -20,7 +20,7 @@ pub struct TelemetryClock(Mutex<BTreeMap<String, Instant>>);
 
 impl TelemetryClock {
     /// The figure to write: `measured` if it differs enough and the last write is long enough ago,
-    /// otherwise `old`.
+    /// otherwise `old`. If one of the two figures is missing, the result is `measured`.
     pub fn settle(&self, uid: &str, old: Option<f64>, measured: Option<f64>) -> Option<f64> {
         self.settle_at(uid, old, measured, Instant::now())
     }

@@ -183,8 +183,9 @@ pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32
     number.unwrap_or_else(|| replicas.least())
 }
 
-/// Whether all pods have the newest template and the requested number is ready. Pods that an
-/// autoscaler has just added do not count while they start, because the tunnel works without them.
+/// Whether all pods have the newest template and the requested number is ready. With an autoscaler,
+/// only its least number has to be ready, because the tunnel works without pods that it has just
+/// added.
 fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
     let Some(status) = &deployment.status else {
         return false;
@@ -212,8 +213,8 @@ fn replica_failure(deployment: &Deployment) -> Option<String> {
         .and_then(|condition| condition.message.clone())
 }
 
-/// The first gateway that is ready but does not answer, runs an older configuration, or cannot
-/// listen.
+/// The problem of the first gateway that has one: it is ready and does not answer, or it answers
+/// and either runs an older configuration or cannot listen.
 fn gateways_behind(applied: &Applied, seen: &Seen) -> Option<Problem> {
     let expected: BTreeMap<String, Option<String>> = applied
         .config_maps

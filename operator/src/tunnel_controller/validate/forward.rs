@@ -137,8 +137,9 @@ pub(super) enum Missing {
 }
 
 /// Returns the target of a forward and its problem. The forward of a missing Service is kept if the
-/// port number is known. The forward is removed in three cases: the Service lacks the port, the
-/// Service is an alias, or its namespace has revoked the permission.
+/// port number is known. The forward is removed in four cases: the Service is missing and the port
+/// is a name, the Service lacks the port, the Service is an alias, or its namespace does not permit
+/// the reference.
 pub(super) fn resolve(
     forward: &Forward,
     limits: ForwardLimits,

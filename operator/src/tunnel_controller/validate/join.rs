@@ -33,8 +33,9 @@ pub(super) fn leads(spec: &MuxTunnelSpec, joined: &Joined) -> Result<(), Problem
     })
 }
 
-/// The exits' offer to remote entries with a valid bundle. `None`: no entry has joined, or no
-/// bundle was published yet.
+/// The exits' offer to remote entries with a valid bundle. `None` in three cases: the tunnel has
+/// its own entry, the operator does not issue the certificates, or no bundle of this join
+/// generation was published yet.
 ///
 /// # Errors
 /// [`CertificateError`].

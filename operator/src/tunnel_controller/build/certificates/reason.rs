@@ -23,7 +23,7 @@ pub enum Reason {
     Due,
     /// The identity changed, or an authority is no longer valid.
     Changed,
-    /// Pods wait for the certificate's Secret, so the Secret was deleted.
+    /// Pods have waited for some time, so the certificate's Secret may have been deleted.
     Lost,
 }
 
@@ -40,8 +40,8 @@ impl Reason {
     }
 }
 
-/// Why `wanted` has to be issued at `now` for `life` seconds, or `None` if the certificate in
-/// `record` is valid. `waiting_since` is the creation time of the youngest waiting pod.
+/// Why `wanted` has to be issued at `now` for `life` seconds. `None` if the certificate in `record`
+/// stays in use. `waiting_since` is the creation time of the youngest waiting pod.
 #[must_use]
 pub(super) fn reason(
     record: Option<&CertificateStatus>,
