@@ -321,7 +321,7 @@ pub(crate) fn http_speaks_no_noise() -> Rule {
 }
 
 /// An entry requests the next join bundle through the tunnel. Only the native protocol and JMUX
-/// have a message for this request.
+/// support this request.
 pub(crate) fn others_do_not_join() -> Rule {
     rule(
         "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC', 'HTTP3']) || !has(self.joinFrom)",

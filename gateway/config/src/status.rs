@@ -30,7 +30,8 @@ pub struct Status {
     /// configuration remains in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_error: Option<String>,
-    /// Whether `/readyz` reports ready: the exit listens, or the entry listens and has a carrier.
+    /// Whether `/readyz` reports ready: every worker listens, every worker of an entry has a
+    /// carrier, and the gateway is not draining.
     pub ready: bool,
     /// Whether SIGTERM has been received.
     pub draining: bool,

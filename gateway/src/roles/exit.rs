@@ -117,7 +117,7 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     exit.reverse.stop();
-    // Earlier, a load balancer could still send the dial that follows a GOAWAY to this exit.
+    // Before this phase, a load balancer could still send the entry's next dial to this exit.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}

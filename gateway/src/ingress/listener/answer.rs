@@ -22,7 +22,8 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// The reply to a granted request. `address` is the address that the exit reports.
+    /// The reply to a granted request. `address`: the target's address that the exit reached, empty
+    /// if unknown.
     pub(crate) fn granted(self, address: &str) -> Vec<u8> {
         match self {
             Self::None | Self::Http => Vec::new(),

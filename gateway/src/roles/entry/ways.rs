@@ -256,11 +256,12 @@ impl Ways {
         }
     }
 
-    /// Dials over the transports until one connects, and returns that transport. If the first
-    /// transport failed before, it is dialled once more.
+    /// Dials over the transports until one connects, and returns that transport. If the dial over
+    /// the first transport has failed by then, the function dials the first transport once more,
+    /// and prefers it if it connects.
     ///
     /// # Errors
-    /// No transport connected. The error is the error of the transport that was dialled first.
+    /// No transport connected. The error is the error of the dial that failed first.
     pub(super) async fn dial<T, F: Future<Output = Result<T>>>(
         &self,
         dial: impl Fn(CarrierTransport) -> F,

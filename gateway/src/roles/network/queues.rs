@@ -229,9 +229,9 @@ impl SessionLink {
 }
 
 impl Links {
-    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. If `own` has a
-    /// session of the owner that does not answer, `unanswered`, the other session must answer, and its
-    /// peer must have proved the same identity.
+    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. `unanswered`
+    /// is the owner's session on `own`, if `own` has one, which does not answer. The other session
+    /// must then answer, and its peer must have proved the same identity.
     pub(super) fn other_session(
         &self,
         owner: &Owner,

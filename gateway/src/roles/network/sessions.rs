@@ -105,9 +105,9 @@ impl Attached {
     }
 }
 
-/// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer has
-/// proved the same identity, if there is one. Also returns whether the session answers. Without an
-/// identity, another client could get the packets.
+/// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer
+/// has proved the same identity, if there is one. A peer without an identity could be another
+/// client, and would get its packets. Also returns whether the session answers.
 pub(super) fn preferred<'a, T>(
     mut sessions: impl Iterator<Item = &'a T>,
     link: impl Fn(&T) -> &SessionLink,
