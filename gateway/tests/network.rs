@@ -621,13 +621,13 @@ fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
     until("the interface is deleted", || !has_interface());
 }
 
-/// Number of datagrams of one flow in one direction. The queue of an interface holds the datagrams
-/// of all flows, so few datagrams are lost on a busy machine.
+/// Number of datagrams of one flow in one direction. The number is small enough that the queue of
+/// an interface holds the datagrams of all flows, so few datagrams are lost on a busy machine.
 const NUMBERS: u32 = 500;
 const FLOWS: usize = 16;
 
-/// Sends numbered datagrams over [`FLOWS`] in both directions at once. Expects that most datagrams
-/// arrive, in order.
+/// Sends numbered datagrams over [`FLOWS`] flows, in both directions at once. Expects that most
+/// datagrams arrive, in order.
 fn numbers_keep_their_order(hosts: &Hosts) {
     thread::scope(|scope| {
         for _ in 0..FLOWS {
