@@ -325,7 +325,8 @@ fn iptables(namespace: &Namespace, rule: &str, port: u16) {
     namespace.run(&rule.split(' ').collect::<Vec<_>>());
 }
 
-/// The entry gets no answer at all, as behind a firewall that drops packets.
+/// Over the blocked transport, the entry gets no answer at all, as behind a firewall that drops
+/// packets.
 #[test]
 fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
     let elsewhere = Elsewhere::new(&["-A OUTPUT -p tcp --dport PORT -j DROP"]);

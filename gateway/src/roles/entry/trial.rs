@@ -124,8 +124,8 @@ fn lost(carrier: &CarrierFigures) -> u64 {
     path.retransmits + path.out_of_order
 }
 
-/// Runs a trial. If the session changes its transport, returns the new transport. The caller has to
-/// replace the carriers over other transports.
+/// Runs a trial. If the session changes its transport, returns the new transport, and marks the
+/// carriers over other transports as outdated. The caller has to replace outdated carriers.
 pub(super) async fn run(
     trial: Trial,
     carriers: &dyn CarrierPool,
