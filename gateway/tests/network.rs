@@ -384,8 +384,7 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
         let exit = hosts.exit(&NETWORKS);
-        // The entry's configuration has a larger network for the entry's side than the exit's
-        // configuration.
+        // For the entry's side, the entry is configured with a larger network than the exit.
         let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
         for address in ["10.72.0.9", "10.72.0.200"] {
             let line = format!("ip addr add {address}/32 dev mux0");

@@ -2,7 +2,8 @@
 //!
 //! One loop reads the worker's queue of the interface ([`queues`]). The loop hands each packet to a
 //! session of the peer that owns the packet's destination address. The task that receives a packet
-//! from a session writes the packet to the interface at once. Each side checks a packet once
+//! from a session writes the packet to the interface at once. At an exit, it sends a packet for
+//! another entry to a session of that entry instead. Each side checks a packet once
 //! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]), and drops and counts a packet that
 //! fails.
 //!

@@ -110,7 +110,8 @@ impl Queues {
     /// Opens the queues of the configured interface. Returns `None` without a network.
     ///
     /// # Errors
-    /// [`WorkerError`]: the interface has another number of queues, or cannot be opened.
+    /// [`WorkerError`]: the interface was not created for one or for several queues, as configured,
+    /// cannot be opened, or another process has opened several of its queues.
     pub(crate) fn open(
         configured: Option<&config::Network>,
     ) -> Result<Option<Arc<Self>>, WorkerError> {

@@ -66,8 +66,8 @@ impl Network {
             .is_some_and(|mux| is_entry || mux.datagrams().is_some_and(Datagrams::answers))
     }
 
-    /// Checks that the entry with `identity` has the networks. If one entry at a time has all
-    /// networks, that entry is the entry of the oldest session that has a carrier.
+    /// Checks that the entry with `identity` has the networks. If only one entry at a time has
+    /// networks, it is the entry of the oldest session that has a carrier.
     pub(super) fn has_networks(&self, identity: Option<&str>) -> Result<(), DropReason> {
         if !self.addresses.has_one_entry() {
             return Ok(());
