@@ -188,7 +188,8 @@ pub struct Carrier {
     /// Streams of the carrier's session. If a session has several carriers, the oldest carrier
     /// reports all streams of the session, and each other carrier reports 0.
     pub streams: u64,
-    /// Bytes of credit granted to the session's peer and not yet consumed, plus buffered bytes.
+    /// Bytes that the session has received and that local sockets have not accepted. With protocol
+    /// Jmux, plus the credit that the peer has not used.
     pub receive_budget_used: u64,
     /// Bytes that the peer acknowledged in the last second.
     #[serde(default)]
