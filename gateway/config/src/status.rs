@@ -185,8 +185,9 @@ pub struct Carrier {
     pub retransmits: u64,
     /// Congestion window, segments.
     pub congestion_window: u32,
-    /// Streams of the carrier's session. If a session has several carriers, the oldest carrier
-    /// reports all streams of the session, and each other carrier reports 0.
+    /// Protocols Native and Jmux: streams of the carrier's session. If a session has several
+    /// carriers, the oldest carrier reports all streams of the session, and each other carrier
+    /// reports 0. Other protocols: streams of the carrier.
     pub streams: u64,
     /// Bytes that the session has received and that local sockets have not accepted. With protocol
     /// Jmux, plus the credit that the peer has not used.
