@@ -60,7 +60,7 @@ pub struct Status {
     /// IP packets, if the configuration has `network`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
-    /// Entry: the forwards in force.
+    /// Entry: the forwards in force. Exit: the listeners that entries have requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
     /// The state of a rendezvous.
@@ -93,7 +93,7 @@ pub struct Packets {
     /// Sessions that carry packets now.
     #[serde(default)]
     pub sessions: u32,
-    /// Entry: the addresses and DNS settings that the exit has assigned.
+    /// Entry: the addresses and DNS settings that the exit has assigned and the entry has accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<Assigned>,
 }
@@ -330,7 +330,7 @@ pub struct Forward {
     /// The forward's listen address.
     pub listen: String,
     /// The forward's target, `host:port` or `unix:/path`. If clients name the target, the protocol
-    /// of the clients.
+    /// of the clients. At an exit: `as entries configure`.
     pub target: String,
     /// The forward's streams. Streams of an earlier forward with the same name are included while
     /// at least one of them is open.
