@@ -1,5 +1,5 @@
-//! Entries with transport Auto. Such an entry selects the transport with the highest throughput
-//! from the transports that the path permits.
+//! Entries with transport Auto. Such an entry selects a transport that the path permits. Under
+//! load, the entry compares KCP with another transport, and selects the faster of them.
 
 #![allow(
     clippy::unwrap_used,
