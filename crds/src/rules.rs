@@ -169,7 +169,8 @@ fn listens(side: &str) -> String {
     }
 }
 
-/// The operator resolves a Service of this cluster, so gateways of the same object must dial it.
+/// A forward with `target.service` needs a MuxTunnel that also has the gateways that dial the
+/// target, because the operator knows only the Services of its own cluster.
 pub(crate) fn service_needs_own_exit() -> Rule {
     let elsewhere = format!(
         "(has(f.target) && has(f.target.service) && ((self.side == 'Entry' && {}) || (self.side == 'Exit' && \
@@ -320,7 +321,7 @@ pub(crate) fn http_speaks_no_noise() -> Rule {
 }
 
 /// An entry requests the next join bundle through the tunnel. Only the native protocol and JMUX
-/// have a message for this request.
+/// support this request.
 pub(crate) fn others_do_not_join() -> Rule {
     rule(
         "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC', 'HTTP3']) || !has(self.joinFrom)",

@@ -1,5 +1,5 @@
-//! Entries with transport Auto. Such an entry selects the transport with the highest throughput
-//! from the transports that the path permits.
+//! Entries with transport Auto. Such an entry selects a transport that the path permits. Under
+//! load, the entry compares KCP with another transport, and selects the faster of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -325,7 +325,8 @@ fn iptables(namespace: &Namespace, rule: &str, port: u16) {
     namespace.run(&rule.split(' ').collect::<Vec<_>>());
 }
 
-/// The entry gets no answer at all, as behind a firewall that drops packets.
+/// Over the blocked transport, the entry gets no answer at all, as behind a firewall that drops
+/// packets.
 #[test]
 fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
     let elsewhere = Elsewhere::new(&["-A OUTPUT -p tcp --dport PORT -j DROP"]);

@@ -384,8 +384,7 @@ fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
         let exit = hosts.exit(&NETWORKS);
-        // The entry's configuration has a larger network for the entry's side than the exit's
-        // configuration.
+        // For the entry's side, the entry is configured with a larger network than the exit.
         let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
         for address in ["10.72.0.9", "10.72.0.200"] {
             let line = format!("ip addr add {address}/32 dev mux0");
@@ -621,13 +620,13 @@ fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
     until("the interface is deleted", || !has_interface());
 }
 
-/// Number of datagrams of one flow in one direction. The queue of an interface holds the datagrams
-/// of all flows, so few datagrams are lost on a busy machine.
+/// Number of datagrams of one flow in one direction. The number is small enough that the queue of
+/// an interface holds the datagrams of all flows, so few datagrams are lost on a busy machine.
 const NUMBERS: u32 = 500;
 const FLOWS: usize = 16;
 
-/// Sends numbered datagrams over [`FLOWS`] in both directions at once. Expects that most datagrams
-/// arrive, in order.
+/// Sends numbered datagrams over [`FLOWS`] flows, in both directions at once. Expects that most
+/// datagrams arrive, in order.
 fn numbers_keep_their_order(hosts: &Hosts) {
     thread::scope(|scope| {
         for _ in 0..FLOWS {

@@ -255,7 +255,7 @@ fn a_restarted_entry_gets_packets_before_the_end_of_its_former_session() {
         let mut sent = 0;
         while !until_over.load(Relaxed) {
             for _ in 0..20 {
-                // Errors are those of the queue and ICMP errors of the closed port.
+                // An error means that the queue is full, or is an ICMP error of the closed port.
                 sent += usize::from(flood.send_to(&[7; 1300], (LAPTOP[0], 9)).is_ok());
             }
             std::thread::sleep(Duration::from_millis(1));

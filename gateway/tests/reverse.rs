@@ -339,7 +339,7 @@ fn entries_share_a_port_until_the_last_of_them_has_left(protocol: &str) {
     assert_eq!(name_behind(port), b"one");
     let two = entry(protocol, carrier, port, second);
     until_listening(&two);
-    // The streams of one session are kept open, so the other session has fewer streams.
+    // One session keeps this stream, so the other session has fewer streams.
     let held = connect(loopback(port));
     until("an entry serves the port", || {
         name_behind(port) == b"two" || name_behind(port) == b"one"

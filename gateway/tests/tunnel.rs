@@ -343,7 +343,7 @@ fn many_streams_share_one_carrier(protocol: &str) {
 }
 
 /// The workers of both gateways share the connections. Each worker of the entry has its own
-/// carrier, and the exit assigns each carrier to its own worker.
+/// carrier, and the exit passes the carriers to different workers.
 fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());

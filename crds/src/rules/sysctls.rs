@@ -71,8 +71,8 @@ pub(crate) fn sysctls_of_the_operator() -> Rule {
     )
 }
 
-/// This rule accepts the sysctls that one of the two rules above refuses. Its message recommends
-/// `allowUnsafe`, which cannot permit those sysctls.
+/// This rule accepts the sysctls that the two rules above refuse, because its message recommends
+/// `allowUnsafe`, which cannot permit them.
 pub(crate) fn sysctls_unsafe() -> Rule {
     let safe = format!(
         "(s.name in ['{}'] || s.name == '{OF_THE_OPERATOR}' || !{})",

@@ -92,12 +92,12 @@ impl FromStr for Priority {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForwardLimits {
     /// Maximum number of concurrent streams, 1..=[`FORWARD_LIMIT_MAX`]. Further connections are
-    /// reset.
+    /// reset. A SOCKS or HTTP client gets a refusal instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
     /// Maximum number of new connections per second, 1..=[`FORWARD_LIMIT_MAX`]. Further connections
-    /// are reset. After one second without connections, this number of connections may arrive at
-    /// once.
+    /// are reset or refused, as with `streams`. After one second without connections, this number
+    /// of connections may arrive at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens_per_second: Option<u32>,
     /// Maximum payload rate in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. The gateway delays

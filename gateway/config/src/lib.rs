@@ -295,8 +295,9 @@ pub struct Memory {
     /// connection that were sent and not acknowledged. At least 1 MiB.
     #[serde(skip_serializing_if = "is_retain_default")]
     pub retain: ByteSize,
-    /// Protocol Native: while `receive` is exhausted, a stream whose local socket accepts no data
-    /// for this many seconds is reset, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
+    /// Protocol Native: while `receive` is exhausted, a stream is reset if data waits for its local
+    /// socket and the socket accepts less than 4 KiB in this many seconds,
+    /// 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     #[serde(skip_serializing_if = "is_stall_default")]
     pub stall_seconds: u32,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use granit_parser::{Event, Parser, Span};
 
-/// Maximum nesting depth. A deeper value has the position of its ancestor at this depth.
+/// Maximum nesting depth. In a text with a deeper value, no field has a position.
 const DEPTH_MAX: usize = 32;
 
 /// A position in a text, counted from 1.
@@ -37,7 +37,7 @@ enum Inner {
 
 /// Returns the position of the value at `path`, such as `forwards[1].listen`, or of its closest
 /// ancestor that exists. If that value has a key `word`, returns the position of the key's last
-/// occurrence. `None`: the text is not valid YAML.
+/// occurrence. `None`: the text is not valid YAML, or is nested more than [`DEPTH_MAX`] deep.
 pub(crate) fn locate(text: &str, path: &str, word: Option<&str>) -> Option<Position> {
     let mut node = &read(text)?;
     let mut place = node.at;

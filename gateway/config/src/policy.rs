@@ -91,9 +91,9 @@ impl Rule {
 pub enum HostPattern {
     /// `*`: every name and address.
     Any,
-    /// A DNS name, lower case, compared with the requested name. A dot at the end of the requested
-    /// name is ignored. A dot at the end of this name makes it absolute: the resolver does not
-    /// apply its search list.
+    /// A DNS name, lower case, compared with the requested name. The comparison ignores a dot at
+    /// the end of either name. A dot at the end of this name makes it absolute: the resolver does
+    /// not apply its search list.
     Name(String),
     /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below the domain. A dot
     /// at the end makes these names absolute, as for [`Self::Name`].

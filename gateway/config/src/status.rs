@@ -30,7 +30,8 @@ pub struct Status {
     /// configuration remains in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_error: Option<String>,
-    /// Whether `/readyz` reports ready: the exit listens, or the entry listens and has a carrier.
+    /// Whether `/readyz` reports ready: every worker listens, every worker of an entry has a
+    /// carrier, and the gateway is not draining.
     pub ready: bool,
     /// Whether SIGTERM has been received.
     pub draining: bool,
@@ -59,7 +60,7 @@ pub struct Status {
     /// IP packets, if the configuration has `network`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
-    /// Entry: the forwards in force.
+    /// Entry: the forwards in force. Exit: the listeners that entries have requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
     /// The state of a rendezvous.
@@ -92,7 +93,7 @@ pub struct Packets {
     /// Sessions that carry packets now.
     #[serde(default)]
     pub sessions: u32,
-    /// Entry: the addresses and DNS settings that the exit has assigned.
+    /// Entry: the addresses and DNS settings that the exit has assigned and the entry has accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<Assigned>,
 }
@@ -184,10 +185,12 @@ pub struct Carrier {
     pub retransmits: u64,
     /// Congestion window, segments.
     pub congestion_window: u32,
-    /// Streams of the carrier's session. If a session has several carriers, the oldest carrier
-    /// reports all streams of the session, and each other carrier reports 0.
+    /// Protocols Native and Jmux: streams of the carrier's session. If a session has several
+    /// carriers, the oldest carrier reports all streams of the session, and each other carrier
+    /// reports 0. Other protocols: streams of the carrier.
     pub streams: u64,
-    /// Bytes of credit granted to the session's peer and not yet consumed, plus buffered bytes.
+    /// Bytes that the session has received and that local sockets have not accepted. With protocol
+    /// Jmux, plus the credit that the peer has not used.
     pub receive_budget_used: u64,
     /// Bytes that the peer acknowledged in the last second.
     #[serde(default)]
@@ -327,7 +330,7 @@ pub struct Forward {
     /// The forward's listen address.
     pub listen: String,
     /// The forward's target, `host:port` or `unix:/path`. If clients name the target, the protocol
-    /// of the clients.
+    /// of the clients. At an exit: `as entries configure`.
     pub target: String,
     /// The forward's streams. Streams of an earlier forward with the same name are included while
     /// at least one of them is open.

@@ -13,9 +13,9 @@ pub enum Transport {
     Tcp,
     /// KCP over UDP, for paths that lose packets.
     Kcp,
-    /// The entry selects the transport with the highest throughput: TCP, with
-    /// [`Config::web_socket`] also WebSocket, and KCP on the UDP port with the same number. An exit
-    /// accepts all of these transports.
+    /// The entry selects a transport that the path permits: TCP, KCP on the UDP port with the same
+    /// number, or, with [`Config::web_socket`], WebSocket. Under load, the entry compares KCP with
+    /// another transport, and selects the faster of them. An exit accepts all of these transports.
     Auto,
 }
 

@@ -242,7 +242,8 @@ pub trait Session: Debug {
     /// The streams in the table, oldest number first; for tests.
     fn streams(&self) -> Vec<StreamId>;
 
-    /// Bytes of the receive budget that are granted to the peer or buffered.
+    /// Bytes of received payload that local sockets have not accepted. With JMUX, plus the credit
+    /// that the peer has not used.
     fn receive_budget_used(&self) -> u64;
 
     /// Bytes of memory and pipes that payload occupies while it waits for transmission or

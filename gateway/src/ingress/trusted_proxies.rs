@@ -6,8 +6,8 @@
 //! therefore begin each connection with a PROXY header ([`crate::io::proxy_header`]). Input: a
 //! connection of a trusted load balancer, from which no byte has been read. Output: the address
 //! that the limiter counts and that logs and status show. The bytes after the header remain in the
-//! kernel. Headers on connections from other addresses are ignored, since otherwise a client could
-//! claim any address.
+//! kernel. On connections from other addresses, the gateway reads no header, since otherwise a
+//! client could claim any address.
 //!
 //! Bounds: a header of at most [`HEADER_BYTES_MAX`] within [`PROOF_MAX`]. Until the header is
 //! complete, the connection holds a permit of the [`HandshakeLimiter`] for the load balancer's

@@ -442,8 +442,8 @@ mod tests {
         for (rule, asked, wanted) in [
             ("web.shop:80", "web.shop", "web.shop"),
             ("web.shop:80", "web.shop.", "web.shop."),
-            // The final dot in the exit's rule decides whether the search list applies. The final
-            // dot in the peer's request has no effect.
+            // With a final dot in the exit's rule, the name is absolute, even if the peer's request
+            // has no final dot.
             ("web.shop.:80", "web.shop", "web.shop."),
             ("web.shop.:80", "WEB.shop.", "WEB.shop."),
             ("*.shop:80", "web.shop", "web.shop"),

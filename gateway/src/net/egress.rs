@@ -247,8 +247,8 @@ async fn hear(tcp: &mut TcpStream, bytes: &mut [u8]) -> std::io::Result<()> {
 }
 
 /// Shuffles the addresses within each family. The family of the resolver's first address comes
-/// first. If a name has more addresses than the entry uses, each entry and worker then uses
-/// different addresses. The order of the resolver alone is not sufficient, because some resolvers
+/// first. If a name has more addresses than the entry uses, each entry and worker then uses a
+/// random selection. The order of the resolver alone is not sufficient, because some resolvers
 /// sort the addresses.
 fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv4) else {

@@ -1,5 +1,5 @@
-//! Creates and deletes the TUN interface of a gateway, which needs CAP_NET_ADMIN. The gateway that
-//! opens the interface ([`crate::io::tun`]) then needs no capability.
+//! Creates and deletes the TUN interface of a gateway. Both operations need CAP_NET_ADMIN. The
+//! gateway that opens the interface ([`crate::io::tun`]) then needs no capability.
 //!
 //! Settings that already match remain unchanged, so a gateway that has the interface open continues
 //! to run. The module changes addresses and routes of this interface only. Reverse path filters

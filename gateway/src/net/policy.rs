@@ -4,11 +4,13 @@
 //! peer. The caller dials exactly the address for which the decision was made. Without a matching
 //! rule, the target is denied. A deny rule takes precedence over allow rules.
 //!
-//! A rule permits a protected address only if all addresses of the rule's network are protected for
-//! the same reason (kind). The kinds are: loopback, link-local, metadata services, multicast,
-//! unspecified, the networks of `policy.protected`, the API server, and the gateway's own ports. If
-//! a tunnel or a translator maps an IPv6 address to a protected IPv4 address, the IPv6 address is
-//! also protected.
+//! A rule with a network permits a protected address only if all addresses of the network are
+//! protected for the same reason (kind). The kinds are: loopback, link-local, metadata services,
+//! multicast, unspecified, the networks of `policy.protected`, the API server, and the gateway's
+//! own ports. An own port needs a rule with one address and one port. A rule with a name permits no
+//! protected address, with two exceptions: `localhost` permits loopback, and [`API_SERVER_NAMES`]
+//! permit the API server. If a tunnel or a translator maps an IPv6 address to a protected IPv4
+//! address, the IPv6 address is also protected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -2,7 +2,7 @@
 //!
 //! Once a session is ready, the entry opens streams on it, adapts the session's number of carriers,
 //! and redials lost carriers. If an exit shuts down, its session keeps its streams while the entry
-//! starts another session. Without a session, new connections wait in the backlog.
+//! starts another session. Without a session, new connections wait for up to 15 s.
 
 mod carriers;
 mod dial_context;
@@ -55,7 +55,7 @@ pub(crate) use offer::{Asker, NoOffer, Offers};
 use reverse::{Asked, Outcomes};
 use ways::Ways;
 
-/// A session or carrier that lived this long resets the number of failures to 0.
+/// A session that lived this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Maximum time for which a session without a carrier accepts new connections.
 const CARRIERLESS_MAX: Duration = Duration::from_secs(1);

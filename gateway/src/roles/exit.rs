@@ -117,7 +117,7 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     exit.reverse.stop();
-    // Earlier, a load balancer could still send the dial that follows a GOAWAY to this exit.
+    // Before this phase, a load balancer could still send the entry's next dial to this exit.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
@@ -175,7 +175,7 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
 fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
     let code = Code::CarrierLost;
     match reason {
-        // Only bytes that are no hello get advice: a connection that only closes is a probe.
+        // The peer sent bytes that are no hello. A probe, which only closes, needs no advice.
         SessionEnd::Protocol(_) if !ready => {
             tracing::info!(%code, peer, %reason, advice = hello::advice(protocol), "Carrier ended before its hello");
         }

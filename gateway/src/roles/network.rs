@@ -2,7 +2,8 @@
 //!
 //! One loop reads the worker's queue of the interface ([`queues`]). The loop hands each packet to a
 //! session of the peer that owns the packet's destination address. The task that receives a packet
-//! from a session writes the packet to the interface at once. Each side checks a packet once
+//! from a session writes the packet to the interface at once. At an exit, it sends a packet for
+//! another entry to a session of that entry instead. Each side checks a packet once
 //! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]), and drops and counts a packet that
 //! fails.
 //!
@@ -57,7 +58,7 @@ const BATCH_BYTES: usize = 512 << 10;
 
 /// Maximum number of ICMP errors that all workers send per second.
 const ANSWERS_A_SECOND: u64 = 100;
-/// Burst of ICMP errors, given as the time in which the rate permits that many errors.
+/// Burst of ICMP errors: as many errors as the rate permits in this time.
 const ANSWERS_BURST: Duration = Duration::from_millis(500);
 
 /// The interface of one worker, and the sessions that carry its packets.
@@ -320,8 +321,8 @@ impl Network {
         Err(DropReason::CarrierLoop)
     }
 
-    /// Sends a packet of `sender` over a session of `to`. Sessions of this worker take precedence
-    /// over sessions of other workers, unless only the latter answer.
+    /// Sends a packet of `sender` over a session of `to`. Prefers a session of this worker. If its
+    /// peer does not answer, prefers a session of another worker whose peer answers.
     fn send(
         &self,
         to: &Owner,

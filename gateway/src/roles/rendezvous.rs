@@ -364,7 +364,8 @@ struct HandshakeError {
     /// The name in the leaf's greeting.
     name: String,
     problem: String,
-    /// Whether the attempt counts as failed, because of a wrong proof or a timeout.
+    /// Whether the attempt counts as failed, because of a wrong proof, an invalid message or a
+    /// timeout.
     is_failure: bool,
 }
 

@@ -112,7 +112,8 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
-    /// Starts `muxgate ARGS...` in a network namespace with the address `host`.
+    /// Starts `muxgate ARGS...` in a network namespace. The admin port listens on `host`, which is
+    /// an address of the namespace.
     pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {
         let admin = free_port();
         let mut command = namespace.command(env!("CARGO_BIN_EXE_muxgate"));

@@ -1,8 +1,8 @@
 //! Detects the protocol of a client from its first bytes.
 //!
-//! Detection uses as few bytes as possible. The first byte identifies most protocols. A request
-//! counts as HTTP only if it is for a proxy: a CONNECT, or a request for an absolute URL. A request
-//! such as `GET /` is payload for the default target.
+//! Detection uses as few bytes as possible: two bytes for SOCKS, and the start of the request line
+//! for HTTP. A request counts as HTTP only if it is for a proxy: a CONNECT, or a request for an
+//! absolute URL. A request such as `GET /` is payload for the default target.
 
 use super::{socks4, socks5};
 

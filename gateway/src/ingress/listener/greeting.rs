@@ -24,8 +24,8 @@ use crate::net::dial;
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for the PROXY header.
 const PROXY_TIME: Duration = Duration::from_secs(3);
-/// How long the listener waits for the first bytes of a client if the forward has a default target.
-/// Clients of a target that sends first always wait this long.
+/// How long a listener of protocol Auto waits for the first bytes of a client if the forward has a
+/// default target. Clients of a target that sends first always wait this long.
 const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of clients of one worker that have not completed their request or are being
 /// rejected.

@@ -6,7 +6,8 @@
 //! `all_proxy` or `ALL_PROXY` applies to carriers for which neither of their variables is set.
 //! `HTTP_PROXY` is ignored, because a client of a CGI program could set it by a header. `no_proxy`
 //! or `NO_PROXY` lists exits that are dialled directly: `*`, networks, names including their
-//! subdomains, and addresses. Names and addresses may have a port.
+//! subdomains, and addresses. Names and addresses may have a port. If one exit of `connect` matches,
+//! all exits are dialled directly.
 
 use std::net::IpAddr;
 

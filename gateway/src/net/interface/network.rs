@@ -85,7 +85,8 @@ fn address_of(message: &AddressMessage) -> Option<Cidr> {
     })
 }
 
-/// Routes networks to an interface. Removes other routes of protocol `static` to that interface.
+/// Routes networks to an interface. Removes other routes of protocol `static` to that interface
+/// from the main routing table.
 ///
 /// # Errors
 /// The step that failed and the kernel's error. If adding a route failed, also the route.

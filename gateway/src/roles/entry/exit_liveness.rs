@@ -17,9 +17,8 @@ use crate::session::mux::{Mux, Progress};
 /// Waits until the exit of the session is permanently gone. `exit` is the dialled address.
 /// `failures` is the number of consecutive failed dials of further carriers. After each failure,
 /// the name is resolved once if the session has no carrier. The function never returns if `exit` is
-/// a literal address, a Unix socket, a command or a rendezvous. It also never returns if the entry
-/// does not resolve the name itself: because the name has one exit, or because a proxy resolves the
-/// name.
+/// a literal address, a Unix socket, a command or a rendezvous. It also never returns for a name
+/// with one exit, which each dial resolves again, and for a name that a proxy resolves.
 pub(super) async fn until_gone(
     mux: &dyn Mux,
     exit: &Address,

@@ -193,8 +193,8 @@ fn failure(text: &'static str) -> Response<Either<ResponseBody, Full<Bytes>>> {
 type Gate = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The body of a request. If the client sent `Expect: 100-continue` (RFC 9110, section 10.1.1),
-/// `gate` delays the body until the target has sent 100 (Continue). The first poll of `inner` makes
-/// hyper send 100 (Continue) to the client.
+/// `gate` delays the body until the target has sent 100 (Continue), but for at most
+/// [`CONTINUE_TIME`]. The first poll of `inner` makes hyper send 100 (Continue) to the client.
 struct RequestBody {
     gate: Option<Gate>,
     inner: Incoming,

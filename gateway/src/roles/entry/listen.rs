@@ -437,9 +437,9 @@ impl Refused {
     }
 }
 
-/// Accepts connections. Without a session, connections wait in the backlog. During a shutdown, the
-/// loop first empties the backlog and then closes the socket, since closing the socket resets the
-/// connections in the backlog.
+/// Accepts connections. Without a session, connections wait, but after [`SESSIONLESS_MAX`] without
+/// a session the entry resets them. During a shutdown, the loop first empties the backlog and then
+/// closes the socket, since closing the socket resets the connections in the backlog.
 async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<Route>>) {
     let closed = wait_for(entry.phase.clone(), Phase::Closed);
     tokio::pin!(closed);

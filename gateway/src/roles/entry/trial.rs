@@ -3,8 +3,8 @@
 //! whether a transport that is preferred to WebSocket is available again.
 //!
 //! A session sends on any carrier whose socket accepts bytes, so the number of bytes of a carrier
-//! shows the throughput of its path. Trials do not affect streams, since streams survive the loss
-//! of carriers.
+//! shows the throughput of its path. Only a session whose streams survive the loss of carriers runs
+//! trials, so trials do not affect streams.
 
 use std::time::Duration;
 
@@ -48,7 +48,8 @@ pub(super) enum Trial {
     Return(Vec<CarrierTransport>),
 }
 
-/// Waits until a trial is due for a session on the transport `present`.
+/// Waits until a trial is due for a session on the transport `present`. Never returns if there is
+/// only one transport, or if streams do not survive the loss of carriers.
 pub(super) async fn is_due(
     carriers: &dyn CarrierPool,
     present: CarrierTransport,
@@ -124,8 +125,8 @@ fn lost(carrier: &CarrierFigures) -> u64 {
     path.retransmits + path.out_of_order
 }
 
-/// Runs a trial. If the session changes its transport, returns the new transport. The caller has to
-/// replace the carriers over other transports.
+/// Runs a trial. If the session changes its transport, returns the new transport, and marks the
+/// carriers over other transports as outdated. The caller has to replace outdated carriers.
 pub(super) async fn run(
     trial: Trial,
     carriers: &dyn CarrierPool,

@@ -5,8 +5,8 @@
 //! dials the transport that worked last, and after [`NEXT_AFTER`] also the next transport. The
 //! entry uses the first transport that connects. A transport that did not connect in time moves to
 //! a later position in the order of dialling. After a pause the entry restores the original order,
-//! since the path may have recovered. If the present transport loses data, a [trial](super::trial)
-//! checks whether another transport has a higher throughput.
+//! since the path may have recovered. Under load, if the present transport loses data or is KCP, a
+//! [trial](super::trial) checks whether another transport has a higher throughput.
 
 use std::cell::{Cell, RefCell};
 use std::io::Result;
@@ -257,11 +257,12 @@ impl Ways {
         }
     }
 
-    /// Dials over the transports until one connects, and returns that transport. If the first
-    /// transport failed before, it is dialled once more.
+    /// Dials over the transports until one connects, and returns that transport. If the dial over
+    /// the first transport has failed by then, the function dials the first transport once more,
+    /// and prefers it if it connects.
     ///
     /// # Errors
-    /// No transport connected. The error is the error of the transport that was dialled first.
+    /// No transport connected. The error is the error of the dial that failed first.
     pub(super) async fn dial<T, F: Future<Output = Result<T>>>(
         &self,
         dial: impl Fn(CarrierTransport) -> F,

@@ -22,9 +22,10 @@ pub(super) enum HandshakeError {
     Dropped(#[from] Dropped),
 }
 
-/// Whether the handshake counts as failed, because of wrong credentials or a timeout. A connection
-/// that only closes is the probe of a load balancer and no failure. Evicted connections and
-/// connections that were dropped early do not count here, because the limiter counts them itself.
+/// Whether the handshake counts as failed, because of wrong credentials, invalid bytes or a
+/// timeout. A connection that only closes is the probe of a load balancer and no failure. Evicted
+/// connections and connections that were dropped early do not count here, because the limiter
+/// counts them itself.
 pub(super) fn is_failure<T>(proved: &Result<T, HandshakeError>) -> bool {
     match proved {
         Err(HandshakeError::Unproved(error)) => !has_gone(error),

@@ -31,7 +31,7 @@ use crate::session::mux::{Listeners, Mux, NotOpened, OpenEnd, Progress};
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
 
-/// Number of ports that are tried if an entry requests any free port.
+/// Maximum number of ports that are tried if an entry requests any free port.
 const ANY_PORT_TRIES: usize = 1024;
 
 /// The listeners of a worker that entries have requested.

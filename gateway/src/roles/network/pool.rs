@@ -1,5 +1,5 @@
-//! Assigns addresses to entries. Each identity gets one address from each pool. A session without
-//! an identity also gets one address from each pool.
+//! Assigns addresses to entries. Each identity, and each session without an identity, gets one
+//! address from each pool.
 //!
 //! The first candidate for an identity is the address at the hash of the identity. So an entry gets
 //! the same address at another exit, and after a restart. If another entry has that address, the

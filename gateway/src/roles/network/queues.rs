@@ -110,7 +110,8 @@ impl Queues {
     /// Opens the queues of the configured interface. Returns `None` without a network.
     ///
     /// # Errors
-    /// [`WorkerError`]: the interface has another number of queues, or cannot be opened.
+    /// [`WorkerError`]: the interface was not created for one or for several queues, as configured,
+    /// cannot be opened, or another process has opened several of its queues.
     pub(crate) fn open(
         configured: Option<&config::Network>,
     ) -> Result<Option<Arc<Self>>, WorkerError> {
@@ -229,9 +230,9 @@ impl SessionLink {
 }
 
 impl Links {
-    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. If `own` has a
-    /// session of the owner that does not answer, `unanswered`, the other session must answer, and its
-    /// peer must have proved the same identity.
+    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. `unanswered`
+    /// is the owner's session on `own`, if `own` has one, which does not answer. The other session
+    /// must then answer, and its peer must have proved the same identity.
     pub(super) fn other_session(
         &self,
         owner: &Owner,

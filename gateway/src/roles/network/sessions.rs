@@ -66,8 +66,8 @@ impl Network {
             .is_some_and(|mux| is_entry || mux.datagrams().is_some_and(Datagrams::answers))
     }
 
-    /// Checks that the entry with `identity` has the networks. If one entry at a time has all
-    /// networks, that entry is the entry of the oldest session that has a carrier.
+    /// Checks that the entry with `identity` has the networks. If only one entry at a time has
+    /// networks, it is the entry of the oldest session that has a carrier.
     pub(super) fn has_networks(&self, identity: Option<&str>) -> Result<(), DropReason> {
         if !self.addresses.has_one_entry() {
             return Ok(());
@@ -105,9 +105,9 @@ impl Attached {
     }
 }
 
-/// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer has
-/// proved the same identity, if there is one. Also returns whether the session answers. Without an
-/// identity, another client could get the packets.
+/// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer
+/// has proved the same identity, if there is one. A peer without an identity could be another
+/// client, and would get its packets. Also returns whether the session answers.
 pub(super) fn preferred<'a, T>(
     mut sessions: impl Iterator<Item = &'a T>,
     link: impl Fn(&T) -> &SessionLink,

@@ -135,8 +135,8 @@ impl Meeting {
         Arc::clone(&self.state().secrets)
     }
 
-    /// Applies new secrets. Joined connections continue. Registrations end if the secret of their
-    /// name has changed or was removed. Returns the number of registrations that ended.
+    /// Applies new secrets. Joined connections continue. A registration ends if the exit's secret
+    /// of its name has changed or was removed. Returns the number of registrations that ended.
     pub(super) fn take_over(&self, secrets: Secrets) -> usize {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.secrets, Arc::new(secrets));
@@ -151,8 +151,8 @@ impl Meeting {
     }
 
     /// Registers a leaf, which receives all invitations for `name` from now on. Returns the number
-    /// of the registration and the receiver of the invitations. Returns `None` if the secrets
-    /// `proved`, with which the leaf authenticated, are no longer in force.
+    /// of the registration and the receiver of the invitations. `proved` has the secret with which
+    /// the leaf authenticated. Returns `None` if this secret is no longer in force.
     pub(super) fn register(
         &self,
         name: &str,
