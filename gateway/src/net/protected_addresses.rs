@@ -45,7 +45,8 @@ impl ProtectedAddresses {
             (_, Ok(address)) => Some(ApiServer::Address(address)),
             (name, Err(_)) => Some(ApiServer::Name(name.trim_end_matches('.').to_owned())),
         };
-        let listened = config.listen.iter().chain(&config.admin);
+        let ssh = config.ssh.as_ref().map(|ssh| &ssh.listen);
+        let listened = config.listen.iter().chain(&config.admin).chain(ssh);
         Self {
             api_server,
             own: listened
@@ -56,7 +57,7 @@ impl ProtectedAddresses {
         }
     }
 
-    /// Whether the gateway's carrier or admin port listens on the address.
+    /// Whether the gateway's carrier, admin or ssh port listens on the address.
     pub(crate) fn is_own(&self, address: IpAddr, port: u16) -> bool {
         self.own.iter().any(|own| {
             let any = own.ip().is_unspecified();
@@ -98,6 +99,20 @@ mod tests {
             ("2001:db8::1", false),
         ] {
             assert_eq!(is_local(address.parse().unwrap()), local, "{address}");
+        }
+    }
+
+    #[test]
+    fn the_ports_of_carriers_of_the_admin_page_and_of_ssh_are_own_ports() {
+        let config = Config::from_yaml(
+            "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\nadmin: 192.0.2.1:64001\n\
+             ssh: {listen: '192.0.2.1:2222', hostKeys: [/k], authorizedKeys: /a}\n",
+        )
+        .unwrap();
+        let protected = ProtectedAddresses::new("", &config, |_| true);
+        let address = "192.0.2.1".parse().unwrap();
+        for (port, is_own) in [(64000, true), (64001, true), (2222, true), (22, false)] {
+            assert_eq!(protected.is_own(address, port), is_own, "{port}");
         }
     }
 

@@ -378,6 +378,6 @@ fn gauges(
     let used = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.receive_budget)));
-    let help = "Receive memory in use: granted credit plus buffered payload, of all sessions";
+    let help = "Receive memory in use of all sessions: payload that local sockets have not accepted; with Jmux, plus the credit that the peer has not used";
     family(encoder, ("tunnel_receive_budget_bytes", help), used)
 }
