@@ -13,6 +13,8 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait,
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// Maximum number of starts after which an entry with `carrier.protocol: Auto` must use TCP.
+const STARTS_MAX: usize = 3;
 /// Time-out for the status, which the operator updates every few seconds.
 const SAID_WITHIN: Duration = Duration::from_secs(60);
 
@@ -192,25 +194,38 @@ async fn the_tunnel_whose_entry_chooses_leads_to_the_service_and_says_what_it_ch
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-auto.yaml")?).await?;
         // An entry that starts together with its exit selects the transport that answers first. So
-        // the test restarts the entry when all transports answer.
-        let entries = "--selector=app.kubernetes.io/component=entry";
-        ns.kubectl(&["delete", "pods", entries]).await?;
-        tunnel::ready(ns, "anywhere").await?;
-        let send = ["send-hashed.sh", "anywhere-entry", "8080", "10000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
-        let tunnels = ns.api::<MuxTunnel>();
-        let what = "the status has the transport of the carriers";
-        wait::for_object(&tunnels, "anywhere", what, SAID_WITHIN, |tunnel| {
-            let carriers = tunnel
-                .status
-                .as_ref()
-                .and_then(|status| status.carriers.as_ref());
-            carriers.is_some_and(|carriers| carriers.transports == "TCP")
-        })
-        .await?;
-        Ok(())
+        // the test restarts the entry when all transports answer. On a busy node, the handshake of
+        // TCP may take longer than TCP's head start of 250 ms, so there are several starts.
+        for _ in 1..STARTS_MAX {
+            if restarted_entry_says_tcp(ns).await.is_ok() {
+                return Ok(());
+            }
+        }
+        restarted_entry_says_tcp(ns).await
     })
     .await
+}
+
+/// Restarts the entry of the tunnel `anywhere`, sends 10 MB through the tunnel, and waits until the
+/// tunnel's status says that the carriers use TCP.
+async fn restarted_entry_says_tcp(ns: &TestNamespace) -> Result<()> {
+    let entries = "--selector=app.kubernetes.io/component=entry";
+    ns.kubectl(&["delete", "pods", entries]).await?;
+    tunnel::ready(ns, "anywhere").await?;
+    let send = ["send-hashed.sh", "anywhere-entry", "8080", "10000000"];
+    pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
+    ns.kubectl(&["delete", "pod", "client"]).await?;
+    let tunnels = ns.api::<MuxTunnel>();
+    let what = "the status has the transport of the carriers";
+    wait::for_object(&tunnels, "anywhere", what, SAID_WITHIN, |tunnel| {
+        let carriers = tunnel
+            .status
+            .as_ref()
+            .and_then(|status| status.carriers.as_ref());
+        carriers.is_some_and(|carriers| carriers.transports == "TCP")
+    })
+    .await
+    .map(drop)
 }
 
 /// Sends 10 MB to the Service `web` through the tunnel `through-http`.
