@@ -271,8 +271,8 @@ struct ExitArgs {
     /// address literally.
     #[arg(long, value_name = "CIDR")]
     nat64_prefix: Vec<Cidr>,
-    /// An address on which entries may request that the exit listens (repeatable; default: none).
-    /// ADDR defaults to 127.0.0.1. With peer=IDENTITY, the rule applies only to the entry with that
+    /// An address and ports on which the exit may listen if an entry requests it, for reverse
+    /// forwards (repeatable; default: none). ADDR defaults to 127.0.0.1. With peer=IDENTITY, the rule applies only to the entry with that
     /// identity.
     #[arg(long, value_name = "[ADDR:]PORT[-PORT][,peer=IDENTITY]")]
     allow_listen: Vec<ListenRule>,

@@ -55,7 +55,8 @@ pub(crate) struct SampleInterval {
     pub(crate) budget: u64,
     /// Used part of `budget` at the end of the interval, in bytes.
     pub(crate) budget_used: u64,
-    /// Received payload that local sockets have not taken, if the protocol reports it.
+    /// Received bytes of payload that local sockets have not taken; 0 if the protocol does not
+    /// report them.
     pub(crate) waiting: u64,
     /// Fraction of the interval in which the busiest worker ran or was ready to run; `None`:
     /// unknown.

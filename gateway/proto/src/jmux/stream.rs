@@ -122,8 +122,8 @@ impl Stream {
         }
     }
 
-    /// `offer` is the answer of this side. The answer never exceeds the opener's offer, and the
-    /// credit in the answer applies to both directions.
+    /// A stream that the peer opened. `offer` has the parameters with which this side answers: at
+    /// most those that the opener offered. The window of `offer` is the credit in both directions.
     pub(super) fn accepting(
         id: StreamId,
         peer: ChannelId,

@@ -242,8 +242,8 @@ impl Driver {
         while goes_on && carrier.is_running() {
             goes_on = self.try_update(|session| {
                 let parsed = self.parse(session, &mut reading);
-                // The control frame may end a stream. The payload that precedes it must be
-                // delivered before the event of the end is handled.
+                // `parse` stops at a control frame, which may end a stream. The payload before that
+                // frame must be delivered before the end of the stream is handled.
                 self.pass_on(session, &mut reading);
                 parsed
             })?;

@@ -1,4 +1,5 @@
-//! Listeners that this side requested, on the side that dialled.
+//! The dialling side of listeners: it requests listeners at the peer, and accepts the connections
+//! that the peer announces.
 
 use std::rc::Rc;
 
