@@ -653,7 +653,7 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     });
     let ran = cluster.run("token revoke web -n backend --yes");
     assert!(
-        ran.out.contains("join generation 10.") && ran.out.contains("at most 600 s"),
+        ran.out.contains("join generation 10.") && ran.out.contains("at the latest 600 s"),
         "{ran:?}"
     );
     cluster.tunnel("exit.yaml", |object| {
