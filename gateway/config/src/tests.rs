@@ -285,10 +285,10 @@ fn every_kind_of_forward_round_trips() {
 #[test]
 fn what_is_half_a_target_or_half_a_user_is_refused_in_words() {
     for (bad, expected) in [
-        ("target: {host: a}", "either a host and a port, or unix"),
+        ("target: {host: a}", "set either host and port, or unix"),
         (
             "target: {unix: /a, port: 1}",
-            "either a host and a port, or unix",
+            "set either host and port, or unix",
         ),
         (
             "protocol: Auto, auth: {user: a}",
@@ -859,7 +859,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         (format!("{rendezvous}allow: [a]\n"), "allow: only an exit"),
         (
             format!("{rendezvous}connect: a:1\n"),
-            "connect: only an entry",
+            "connect: a gateway with the field listen dials no carriers",
         ),
         (
             format!("{exit}listen: 0.0.0.0:1\n"),
