@@ -444,6 +444,17 @@ pub fn assert_reset(tcp: &TcpStream) {
     }
 }
 
+/// Asserts a reset or an end of file, without bytes before it: OpenSSH forwards a reset as an end of
+/// file, and Envoy cannot reset a client whose CONNECT was refused. A connection that is still open
+/// after the read time-out is a failure.
+pub fn assert_reset_or_end(tcp: &TcpStream) {
+    match end_of(tcp) {
+        Ok(0) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        other => panic!("expected a reset or an end of file, got {other:?}"),
+    }
+}
+
 /// The value of a counter on the metrics page.
 pub fn metric(gate: &Gate, name: &str) -> u64 {
     let (_, page) = gate.get("/metrics");

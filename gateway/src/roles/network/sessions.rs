@@ -106,8 +106,8 @@ impl Attached {
 }
 
 /// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer
-/// has proved the same identity, if there is one. A peer without an identity could be another
-/// client, and would get its packets. Also returns whether the session answers.
+/// has proved the same identity, if there is one. Peers without an identity may be different
+/// clients, so none of them gets the packets of another. Also returns whether the session answers.
 pub(super) fn preferred<'a, T>(
     mut sessions: impl Iterator<Item = &'a T>,
     link: impl Fn(&T) -> &SessionLink,
