@@ -8,6 +8,7 @@ CLUSTER_NAME=${MUXTUNNEL_CLUSTER:-muxtunnel}
 KUBECONFIG_FILE=$CACHE/kubeconfig-$CLUSTER_NAME
 IP_FAMILY=ipv4 POD_SUBNET=10.244.0.0/16 SERVICE_SUBNET=10.96.0.0/16
 TOOLS=$CACHE/bin # links to the downloaded or built kind, helm and kubectl
+CARGO_TOOLS=$CACHE/cargo # programs that cargo has built
 LOG_FOLDER=$CACHE/logs
 LOG_LINES_SHOWN=20
 TERMINAL=2 # file descriptor of progress messages; `logged` redirects the others
@@ -121,6 +122,21 @@ answers() {
   [ -z "${MUXTUNNEL_OFFLINE:-}" ] || return 1
   curl --silent --output /dev/null --head --connect-timeout 3 --max-time 8 "$1"
 }
+
+# cargo_tool NAME VERSION OPTION...: installs a program from crates.io in the cache. If it is missing, builds it once,
+# without optimisation: it runs for seconds, and an optimised build takes minutes.
+cargo_tool() {
+  local name=$1 version=$2
+  shift 2
+  [ -x "$CARGO_TOOLS/bin/$name" ] && "$CARGO_TOOLS/bin/$name" --version | grep -qF "$version" && return
+  say "building $name $version"
+  mkdir -p "$CACHE"
+  # The build runs outside the checkout, so that cargo does not use the checkout's Cargo.lock and target folder.
+  (cd "$CACHE" && CARGO_TARGET_DIR=$CACHE/cargo-build/$name cargo install --quiet --locked --debug --root "$CARGO_TOOLS" "$@" "$name@$version")
+  rm -rf "$CACHE/cargo-build/$name"
+}
+
+cargo_nextest() { cargo_tool cargo-nextest "$CARGO_NEXTEST" --no-default-features --features default-no-update; }
 
 # need_go WHAT: fails if Go is not installed. Go is needed only if WHAT cannot be downloaded.
 need_go() {

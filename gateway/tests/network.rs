@@ -16,7 +16,7 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -574,9 +574,17 @@ fn an_interface_that_cannot_be_opened_is_an_error_that_says_what_to_do() {
 fn a_peer_without_a_network_is_named_and_its_streams_pass() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
-        let exit = hosts.exit(&NETWORKS);
-        let _entry = hosts.entry(&["--socks5", "127.0.0.1:1080"]);
+        let flags = ["--allow", "127.0.0.1:7000"];
+        let exit = hosts.exit(&[&flags[..], &NETWORKS].concat());
+        let _entry = hosts.entry(&["--forward", "1080:127.0.0.1:7000"]);
         exit.line(&["MT0234", "carries no IP packets"]);
+        let listen = || TcpListener::bind("127.0.0.1:7000").unwrap();
+        let target = hosts.exit.namespace.enter(listen);
+        let connect = || TcpStream::connect("127.0.0.1:1080").unwrap();
+        let mut client = hosts.entry.namespace.enter(connect);
+        client.write_all(b"a stream").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&accept(&target)), b"a stream");
     }
 }
 

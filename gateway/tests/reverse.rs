@@ -17,6 +17,7 @@ mod ends;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
 
 use common::path::Path;
 use common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
@@ -246,6 +247,9 @@ fn a_port_that_another_process_has_is_refused_with_its_reason(protocol: &str) {
 
 #[test]
 fn streams_of_the_exit_outlive_their_carriers() {
+    const STREAMS: usize = 5;
+    // The sockets of a stream whose reader waits hold less.
+    const BYTES: usize = 12 << 20;
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
     let exit = exit("Native", carrier, port);
@@ -257,8 +261,8 @@ fn streams_of_the_exit_outlive_their_carriers() {
         exit.status()["carriers"].as_array().unwrap().len() == 3
     });
     until_listening(&entry);
-    let clients: Vec<_> = (0..20).map(|_| connect(loopback(port))).collect();
-    let targets: Vec<_> = (0..20).map(|_| accept(&listener)).collect();
+    let clients: Vec<_> = (0..STREAMS).map(|_| connect(loopback(port))).collect();
+    let targets: Vec<_> = (0..STREAMS).map(|_| accept(&listener)).collect();
     // The first byte identifies each client.
     for (number, mut client) in clients.iter().enumerate() {
         client.write_all(&[number as u8]).unwrap();
@@ -272,19 +276,29 @@ fn streams_of_the_exit_outlive_their_carriers() {
     }
     for (number, client) in clients.iter().enumerate() {
         let (up, down) = (number as u64, 100 + number as u64);
-        sending.push(send_in_background(client, pattern(up, 1 << 20), true));
+        sending.push(send_in_background(client, pattern(up, BYTES), true));
         let target = &by_client[&number];
-        sending.push(send_in_background(target, pattern(down, 1 << 20), true));
+        sending.push(send_in_background(target, pattern(down, BYTES), true));
     }
+    // Nobody reads yet, so the cuts meet streams whose payload is on its way.
+    let sent = || path.bytes.load(Ordering::Relaxed);
+    until("payload is on its way", || sent() > 1 << 20);
     path.cut_one();
+    let before = sent();
+    until("more payload is on its way", || sent() > before + (1 << 20));
     path.cut_all();
+    let sent = sent();
+    assert!(
+        sent < (2 * STREAMS * BYTES) as u64,
+        "all payload had passed: {sent} bytes"
+    );
     for (number, client) in clients.iter().enumerate() {
         let (up, down) = (number as u64, 100 + number as u64);
         assert!(
-            read_all(&by_client[&number]) == pattern(up, 1 << 20),
+            read_all(&by_client[&number]) == pattern(up, BYTES),
             "{number}"
         );
-        assert!(read_all(client) == pattern(down, 1 << 20), "{number}");
+        assert!(read_all(client) == pattern(down, BYTES), "{number}");
     }
     sending.into_iter().for_each(|sent| sent.join().unwrap());
     assert!(problem(&entry).is_none());

@@ -1,21 +1,55 @@
 //! Free ports.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Ports below the range of outgoing connections. Otherwise an outgoing connection could take a
 /// port before a test listens on it.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
+/// Distance between the first ports of two processes with successive numbers.
+const STRIDE: u32 = 61;
 
-/// A free port. The process gets each port only once.
+/// The reservations of this process, which the kernel releases when the process ends.
+static RESERVED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+
+/// A free port. All test processes of a network namespace together get each port only once.
 #[must_use]
 pub fn free_port() -> u16 {
     static NAMED: AtomicU32 = AtomicU32::new(0);
     loop {
-        let next = std::process::id().wrapping_add(NAMED.fetch_add(1, Relaxed));
+        let first = std::process::id().wrapping_mul(STRIDE);
+        let next = first.wrapping_add(NAMED.fetch_add(1, Relaxed));
         let port = PORTS.start + (next % u32::from(PORTS.end - PORTS.start)) as u16;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if reserve(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return port;
         }
+    }
+}
+
+/// Reserves a port by a name that only one process can have. Returns false if another process has
+/// the name.
+fn reserve(port: u16) -> bool {
+    let name = format!("muxtunnel-test-port-{port}");
+    let address = SocketAddr::from_abstract_name(name);
+    let Ok(socket) = address.and_then(|address| UnixDatagram::bind_addr(&address)) else {
+        return false;
+    };
+    let mut reserved = RESERVED.lock().unwrap_or_else(|error| error.into_inner());
+    reserved.push(socket);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once() {
+        let port = free_port();
+        assert!(!reserve(port));
+        assert_ne!(free_port(), port);
     }
 }

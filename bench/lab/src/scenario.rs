@@ -401,8 +401,10 @@ mod tests {
             warm_up_seconds: 1,
             duplex_seconds: 4,
         };
-        assert_eq!(times.window(Topology::Veth).duration_s, 3);
-        assert_eq!(times.window(Topology::Wan).warm_up_s, WAN_WARM_UP_SECONDS);
+        let veth = times.window(Topology::Veth);
+        assert_eq!((veth.warm_up_s, veth.duration_s), (1, 3));
+        let wan = times.window(Topology::Wan);
+        assert_eq!((wan.warm_up_s, wan.duration_s), (4, 6));
     }
 
     #[test]

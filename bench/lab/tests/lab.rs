@@ -247,12 +247,63 @@ fn a_direction_that_stops_is_seen_in_full_duplex() {
 }
 
 #[test]
-fn streams_are_held_idle_or_unread() {
+fn streams_are_held_at_the_same_time_idle_or_unread() {
     let server = Server::start();
     for stalled in ["", " --stalled"] {
-        let outcome = server.load(&format!("hold --streams 20 --seconds 0{stalled}"));
+        let held = Arc::new(Mutex::new(Held::default()));
+        let seen = Arc::clone(&held);
+        let path = path(server.address, move |_, near, far| {
+            seen.lock().unwrap().begin();
+            let (mut far, mut near) = copy_up(near, far);
+            let mut piece = vec![0; 64 << 10];
+            while let Ok(bytes @ 1..) = far.read(&mut piece) {
+                seen.lock().unwrap().bytes += bytes as u64;
+                if near.write_all(&piece[..bytes]).is_err() {
+                    break;
+                }
+            }
+            seen.lock().unwrap().open -= 1;
+        });
+        let outcome = load(&format!("hold --streams 20 --seconds 0{stalled}"), path);
         assert_eq!(figure(&outcome, "streams"), 20.0);
+        let held = held.lock().unwrap();
+        assert_eq!(held.open_max, 20);
+        // The server answers an idle stream with one byte, and fills an unread stream.
+        let is_filled = held.bytes > 20 * (64 << 10);
+        assert_eq!(is_filled, !stalled.is_empty(), "{} bytes", held.bytes);
     }
+}
+
+/// The connections of a path.
+#[derive(Default)]
+struct Held {
+    open: u64,
+    open_max: u64,
+    /// Bytes from the server.
+    bytes: u64,
+}
+
+impl Held {
+    fn begin(&mut self) {
+        self.open += 1;
+        self.open_max = self.open_max.max(self.open);
+    }
+}
+
+#[test]
+fn a_stream_that_ends_while_it_is_opened_is_not_held() {
+    let server = Server::start();
+    let path = path(server.address, |number, near, far| {
+        if number != 3 {
+            let (far, near) = copy_up(near, far);
+            copy(far, near);
+        }
+    });
+    let line = format!("load hold --streams 20 --seconds 0 --connect {path}");
+    let output = muxlab(&line).output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("with 3 streams open"), "{errors}");
 }
 
 #[test]
