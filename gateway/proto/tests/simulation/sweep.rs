@@ -1,12 +1,16 @@
 //! Many random schedules, each from its own seed.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::sim::{self, Choices, Protocol, Seen, Sometimes};
 
-/// Number of seeds in one `cargo test`. `MUX_SIM_SEEDS=N` sets another number.
+/// Number of fixed seeds in one run of the test. `MUX_SIM_SEEDS=N` sets another number.
 const SEEDS_DEFAULT: u64 = 10_000;
+/// Number of seeds that each run of the test draws at random.
+const DRAWN_SEEDS: u64 = 1_000;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -22,14 +26,25 @@ fn forced() -> Option<Protocol> {
     }
 }
 
-/// Runs seeds until all seeds have been run.
-fn work(next: &AtomicU64, seeds: u64) -> Sometimes {
+/// A seed that differs in each run.
+fn drawn() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Runs seeds until all seeds have been run. The first `fixed` seeds are the numbers below `fixed`,
+/// and the other seeds follow `drawn`.
+fn work(next: &AtomicU64, fixed: u64, drawn: u64) -> Sometimes {
+    let seeds = fixed + DRAWN_SEEDS;
     let mut sum = Sometimes::default();
     loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= seeds {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= seeds {
             return sum;
         }
+        let seed = match number < fixed {
+            true => number,
+            false => drawn.wrapping_add(number - fixed),
+        };
         let run = || sim::run(forced(), Choices::Seed(seed), false).sometimes;
         let seen = std::panic::catch_unwind(run).unwrap_or_else(|cause| {
             // Stops the other threads.
@@ -47,13 +62,15 @@ fn any_schedule_delivers_exactly_what_was_sent_and_conserves_credit() {
         sim::run(forced(), Choices::Seed(seed), true);
         return;
     }
-    let seeds = number("MUX_SIM_SEEDS").unwrap_or(SEEDS_DEFAULT);
+    let fixed = number("MUX_SIM_SEEDS").unwrap_or(SEEDS_DEFAULT);
+    let drawn = drawn();
+    eprintln!("{DRAWN_SEEDS} seeds from {drawn} on, next to the first {fixed}");
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(0);
     let mut sum = Sometimes::default();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| work(&next, seeds)))
+            .map(|_| scope.spawn(|| work(&next, fixed, drawn)))
             .collect();
         for worker in workers {
             match worker.join() {

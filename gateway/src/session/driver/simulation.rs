@@ -40,8 +40,10 @@ use std::thread;
 use profile::Profile;
 use seen::Seen;
 
-/// Number of seeds of one `cargo test`; `MUX_DRIVER_SEEDS=N` runs the first N.
+/// Number of fixed seeds in one run of the test; `MUX_DRIVER_SEEDS=N` runs the first N.
 const SEEDS_DEFAULT: u64 = 400;
+/// Number of seeds that each run of the test draws at random.
+const DRAWN_SEEDS: u64 = 50;
 
 /// In how many runs each case was covered, separately for the native protocol and JMUX.
 type Sums = BTreeMap<(bool, Seen), u64>;
@@ -52,13 +54,19 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
-/// Runs seeds that no other thread has taken, until all seeds are taken.
-fn work(next: &AtomicU64, seeds: u64, sums: &Mutex<Sums>) {
+/// Runs seeds that no other thread has taken, until all seeds are taken. The first `fixed` seeds
+/// are the numbers below `fixed`, and the other seeds follow `drawn`.
+fn work(next: &AtomicU64, fixed: u64, drawn: u64, sums: &Mutex<Sums>) {
+    let seeds = fixed + DRAWN_SEEDS;
     loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= seeds {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= seeds {
             return;
         }
+        let seed = match number < fixed {
+            true => number,
+            false => drawn.wrapping_add(number - fixed),
+        };
         let run = std::panic::catch_unwind(|| world::run(seed, false));
         let run = run.unwrap_or_else(|cause| {
             // After a failure, the other threads take no further seed.
@@ -81,12 +89,14 @@ fn any_schedule_delivers_exactly_what_was_sent_and_leaves_nothing() {
         world::run(seed, true);
         return;
     }
-    let seeds = number("MUX_DRIVER_SEEDS").unwrap_or(SEEDS_DEFAULT);
+    let fixed = number("MUX_DRIVER_SEEDS").unwrap_or(SEEDS_DEFAULT);
+    let drawn = rand::random();
+    eprintln!("{DRAWN_SEEDS} seeds from {drawn} on, next to the first {fixed}");
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let (next, sums) = (AtomicU64::new(0), Mutex::default());
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| work(&next, seeds, &sums)))
+            .map(|_| scope.spawn(|| work(&next, fixed, drawn, &sums)))
             .collect();
         for worker in workers {
             if let Err(cause) = worker.join() {
