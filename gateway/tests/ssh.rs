@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::secured::ssh_key;
 use common::tools::{Running, run, sshd, stdout};
@@ -268,6 +268,32 @@ fn ssh_forwards_to_where_its_clients_say_and_to_unix_sockets() {
     let mut came = [0; 11];
     server.read_exact(&mut came).unwrap();
     assert_eq!(&came, b"to a socket");
+}
+
+/// `ssh -W` sends no CHANNEL_CLOSE before it has received one.
+#[test]
+fn ssh_with_its_own_input_and_output_ends_with_its_stream() {
+    let (keys, port) = (Keys::new(), free_port());
+    let (listener, target) = target();
+    let _exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let mut ssh = keys.ssh(port, "user", &["-W", &target.to_string()]);
+    ssh.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut ssh = ssh.spawn().expect("apt-get install openssh-client");
+    let (input, output) = (ssh.stdin.take(), ssh.stdout.take());
+    input.unwrap().write_all(b"a request").unwrap();
+    let server = accept(&listener);
+    assert_eq!(read_all(&server), b"a request");
+    (&server).write_all(b"an answer").unwrap();
+    drop(server);
+    let mut answer = [0; 9];
+    let mut output = output.unwrap();
+    output.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"an answer");
+    let answered = Instant::now();
+    assert!(ssh.wait().unwrap().success());
+    // The bound is below the longest wait for a peer's CHANNEL_CLOSE, 5 s.
+    let waited = answered.elapsed();
+    assert!(waited < Duration::from_secs(4), "{waited:?}");
 }
 
 #[test]

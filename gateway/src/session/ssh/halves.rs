@@ -1,8 +1,9 @@
 //! The two halves of a stream, and its end.
 //!
 //! The library keeps the state of each channel that this side closes before the peer does. So a
-//! channel that is over waits for the peer's CLOSE. OpenSSH sends CLOSE by itself. Between two
-//! MuxTunnel gateways, the entry sends CLOSE.
+//! channel that is over waits for the peer's CLOSE, for as long as the peer's CLOSE can be on its
+//! way. OpenSSH sends CLOSE by itself, except for the channel of `ssh -W`, which waits for the CLOSE
+//! of this side (RFC 4254, section 5.3). Between two MuxTunnel gateways, the entry sends CLOSE.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,6 +22,8 @@ use crate::session::mux::Local;
 
 /// Maximum time until the peer's CLOSE of a channel that is over.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
+/// Time in which a peer sends CLOSE after it has received EOF.
+const CLOSE_MIN: Duration = Duration::from_millis(50);
 
 /// A channel that is closed after this value is dropped.
 pub(super) struct Line {
@@ -72,7 +75,7 @@ pub(super) struct Over {
 
 impl Over {
     /// Closes the channel. If the channel is over and the peer has to send CLOSE first, the
-    /// function waits for this CLOSE, for at most [`CLOSE_MAX`], and then sends its own.
+    /// function waits for this CLOSE, and then sends its own.
     pub(super) async fn close(self, traffic: Rc<Traffic>) {
         let Self { half, chan } = self;
         if chan.is_over() && !traffic.closes {
@@ -81,7 +84,9 @@ impl Over {
                     chan.sendable().await;
                 }
             };
-            let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
+            let rtt = traffic.connection.path().and_then(|path| path.info().ok());
+            let wait = close_wait(rtt.map(|info| info.rtt));
+            let _ = tokio::time::timeout(wait, closed).await;
         }
         if !chan.is_closed() {
             chan.close_first();
@@ -89,6 +94,12 @@ impl Over {
         }
         traffic.open.set(traffic.open.get() - 1);
     }
+}
+
+/// How long a channel that is over waits for the peer's CLOSE. The EOF of this side and the CLOSE
+/// of the peer take a round trip, and either can wait for a retransmission.
+fn close_wait(rtt: Option<Duration>) -> Duration {
+    rtt.map_or(CLOSE_MAX, |rtt| (CLOSE_MIN + 2 * rtt).min(CLOSE_MAX))
 }
 
 const fn outcome(cut: Cut) -> Outcome {
@@ -241,5 +252,19 @@ impl Receiver for Receiving {
 
     fn stop(&mut self, _: ResetCode) {
         self.line.chan.stop(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_close_of_a_peer_has_two_round_trips() {
+        let wait = |milliseconds| close_wait(Some(Duration::from_millis(milliseconds)));
+        assert_eq!(wait(0), CLOSE_MIN);
+        assert_eq!(wait(300), Duration::from_millis(650));
+        assert_eq!(wait(60_000), CLOSE_MAX);
+        assert_eq!(close_wait(None), CLOSE_MAX);
     }
 }
