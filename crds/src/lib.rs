@@ -43,7 +43,7 @@ pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
-pub use ssh::{ExitSsh, SshHostKey, SshLogin};
+pub use ssh::{ExitSsh, SshAlgorithms, SshHostKey, SshLogin};
 pub use status::{
     Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, GatewayStatus,
     JoinStatus, JoinedStatus, MuxTunnelStatus, PacketStatus,

@@ -44,6 +44,9 @@ pub struct ExitSsh {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub logins: Vec<SshLogin>,
+    /// The ciphers that the server offers. Default: Default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithms: Option<SshAlgorithms>,
     /// The clients that the gateways' NetworkPolicy admits, as in `listen.from` of forwards.
     /// Required if `service` is of type NodePort or LoadBalancer. Default: the pods of the tunnel's
     /// namespace.
@@ -64,6 +67,29 @@ pub enum SshHostKey {
     /// ECDSA, for clients that do not support Ed25519.
     #[serde(rename = "ECDSA")]
     Ecdsa,
+}
+
+/// The ciphers of an ssh server. Default: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
+/// with an encrypt-then-MAC code, for clients that have neither cipher of Default.
+#[derive(
+    JsonSchema,
+    Serialize,
+    Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+)]
+pub enum SshAlgorithms {
+    /// AES-GCM and ChaCha20-Poly1305.
+    #[default]
+    Default,
+    /// Also aes256-ctr with an encrypt-then-MAC code.
+    Compatible,
 }
 
 /// Credentials of ssh users. AuthorizedKeys: public keys of users. TrustedUserCAKeys: authorities

@@ -9,6 +9,7 @@
 mod admin;
 mod control;
 mod reload;
+mod signals;
 mod workers;
 
 use std::net::SocketAddr;

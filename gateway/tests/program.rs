@@ -188,3 +188,16 @@ fn status_without_a_gateway_fails_and_names_the_flag() {
     );
     assert!(printed.contains("404 Not Found"), "{printed}");
 }
+
+#[test]
+fn sighup_reads_the_file_again_and_sigusr1_does_nothing() {
+    let port = common::free_port();
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nallow: ['*']\n"
+    ))
+    .until_ready();
+    exit.signal("USR1");
+    exit.signal("HUP");
+    exit.line(&["Configuration reloaded", "allow=1"]);
+    assert_eq!(exit.get("/readyz").0, 200);
+}

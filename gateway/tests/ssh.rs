@@ -8,6 +8,8 @@
     reason = "a test"
 )]
 
+#[path = "common/agent.rs"]
+mod agent;
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
@@ -294,6 +296,67 @@ fn ssh_with_its_own_input_and_output_ends_with_its_stream() {
     // The bound is below the longest wait for a peer's CHANNEL_CLOSE, 5 s.
     let waited = answered.elapsed();
     assert!(waited < Duration::from_secs(4), "{waited:?}");
+}
+
+#[test]
+fn a_user_with_an_rsa_key_logs_in_if_the_key_is_long_enough() {
+    let (keys, port) = (Keys::new(), free_port());
+    let (listener, target) = target();
+    let make = |name: &str, bits: &str| {
+        let file = keys.at(name).display().to_string();
+        let args = ["-q", "-t", "rsa", "-b", bits, "-N", "", "-f", &file];
+        stdout(&run("ssh-keygen", "openssh-client", &args));
+    };
+    make("long", "3072");
+    make("short", "2048");
+    keys.authorize(&(keys.public("long") + &keys.public("short")));
+    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    exit.line(&["the RSA key has 2048 bits"]);
+    let local = free_port();
+    let forward = format!("{local}:{target}");
+    let _ssh = keys.forwards_by("long", port, &["-L", &forward], local);
+    assert_streams_interoperate(&|| connect(loopback(local)), &listener);
+    let refused = keys.said(port, "short", &["-N"], &[]);
+    assert!(refused.contains("Permission denied"), "{refused}");
+}
+
+#[test]
+fn a_user_with_a_fido_key_logs_in() {
+    let (keys, port) = (Keys::new(), free_port());
+    let (listener, target) = target();
+    let agent = agent::Agent::start(keys.dir.path());
+    keys.authorize(&agent.public);
+    std::fs::write(keys.at("fido.pub"), &agent.public).unwrap();
+    let _exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let local = free_port();
+    let forward = format!("{local}:{target}");
+    // With a public key file as the identity, ssh uses the private key of the agent.
+    let mut ssh = keys.ssh(port, "fido.pub", &["-N", "-L", &forward]);
+    ssh.env("SSH_AUTH_SOCK", &agent.socket).stderr(Stdio::null());
+    let _ssh = Running(ssh.spawn().expect("apt-get install openssh-client"));
+    until_listens(local);
+    assert_streams_interoperate(&|| connect(loopback(local)), &listener);
+}
+
+#[test]
+fn aes_in_counter_mode_is_for_exits_that_offer_it() {
+    let keys = Keys::new();
+    let (listener, target) = target();
+    let ciphers = ["-c", "aes256-ctr", "-m", "hmac-sha2-256-etm@openssh.com"];
+    let allow = format!("allow: ['{target}']\n");
+    let port = free_port();
+    let _default = exit(&keys.security(), port, &allow);
+    let refused = keys.said(port, "user", &[&ciphers[..], &["-N"]].concat(), &[]);
+    assert!(refused.contains("no matching cipher found"), "{refused}");
+
+    let port = free_port();
+    let security = keys.security().replace("{mode", "{algorithms: Compatible, mode");
+    let _compatible = exit(&security, port, &allow);
+    let local = free_port();
+    let forward = format!("{local}:{target}");
+    let args = [&ciphers[..], &["-L", &forward]].concat();
+    let _ssh = keys.forwards(port, &args, local);
+    assert_streams_interoperate(&|| connect(loopback(local)), &listener);
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub use security::{
 };
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
-pub use ssh::{HOST_KEYS_MAX, Ssh, SshListener};
+pub use ssh::{HOST_KEYS_MAX, Ssh, SshAlgorithms, SshListener};
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
 pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};

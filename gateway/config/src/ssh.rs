@@ -30,6 +30,9 @@ pub struct Ssh {
         skip_serializing_if = "Option::is_none"
     )]
     pub trusted_user_ca_keys: Option<PathBuf>,
+    /// Exit: the ciphers.
+    #[serde(default, skip_serializing_if = "SshAlgorithms::is_default")]
+    pub algorithms: SshAlgorithms,
     /// Entry: the user name for the login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -47,6 +50,23 @@ pub struct Ssh {
     /// and port of `connect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key_alias: Option<String>,
+}
+
+/// The ciphers that an exit offers to its clients.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SshAlgorithms {
+    /// AES-GCM and ChaCha20-Poly1305.
+    #[default]
+    Default,
+    /// Also aes256-ctr with an encrypt-then-MAC code, for clients that have neither cipher of
+    /// `Default`, such as paramiko before 3.5.
+    Compatible,
+}
+
+impl SshAlgorithms {
+    fn is_default(&self) -> bool {
+        *self == Self::Default
+    }
 }
 
 /// A second listener of an exit, for SSH carriers. The `protocol` of the exit may be any protocol
@@ -68,6 +88,9 @@ pub struct SshListener {
         skip_serializing_if = "Option::is_none"
     )]
     pub trusted_user_ca_keys: Option<PathBuf>,
+    /// The same as [`Ssh::algorithms`].
+    #[serde(default, skip_serializing_if = "SshAlgorithms::is_default")]
+    pub algorithms: SshAlgorithms,
 }
 
 impl Ssh {
@@ -108,6 +131,7 @@ impl SshListener {
             host_keys: self.host_keys.clone(),
             authorized_keys: self.authorized_keys.clone(),
             trusted_user_ca_keys: self.trusted_user_ca_keys.clone(),
+            algorithms: self.algorithms,
             ..Ssh::default()
         }
     }
@@ -135,6 +159,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             true,
             false,
         ),
+        ("algorithms", !ssh.algorithms.is_default(), true, false),
         ("user", ssh.user.is_some(), false, true),
         ("key", ssh.key.is_some(), false, true),
         ("certificate", ssh.certificate.is_some(), false, false),

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, ServerTls, Ssh};
+use muxtunnel_gateway_config::{
+    MutualTls, Noise, PublicKey, Role, Security, ServerTls, Ssh, SshAlgorithms,
+};
 
 /// The mode, and the files that the mode requires.
 #[derive(Debug, Args)]
@@ -60,6 +62,10 @@ struct SshArgs {
     /// sshd's TrustedUserCAKeys.
     #[arg(long, value_name = "FILE")]
     ssh_user_ca: Option<PathBuf>,
+    /// With ssh on an exit: the ciphers. With compatible, clients without AES-GCM and
+    /// ChaCha20-Poly1305 can use aes256-ctr.
+    #[arg(long, value_enum, default_value_t)]
+    ssh_algorithms: Algorithms,
     /// With ssh on an entry: the user name for the login.
     #[arg(long, value_name = "NAME")]
     ssh_user: Option<String>,
@@ -85,6 +91,10 @@ impl From<SshArgs> for Ssh {
             host_keys: args.ssh_host_key,
             authorized_keys: args.ssh_authorized_keys,
             trusted_user_ca_keys: args.ssh_user_ca,
+            algorithms: match args.ssh_algorithms {
+                Algorithms::Default => SshAlgorithms::Default,
+                Algorithms::Compatible => SshAlgorithms::Compatible,
+            },
             user: args.ssh_user,
             key: args.ssh_key,
             certificate: args.ssh_certificate,
@@ -92,6 +102,15 @@ impl From<SshArgs> for Ssh {
             host_key_alias: args.ssh_host_key_alias,
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Algorithms {
+    /// AES-GCM and ChaCha20-Poly1305.
+    #[default]
+    Default,
+    /// Also aes256-ctr with an encrypt-then-MAC code.
+    Compatible,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

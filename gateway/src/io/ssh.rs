@@ -18,6 +18,7 @@ mod lines;
 pub(crate) mod oracle;
 mod server;
 mod settings;
+mod user_keys;
 mod wire;
 
 use std::cell::RefCell;
@@ -273,7 +274,11 @@ pub(crate) async fn accept(
     settings: Settings,
 ) -> Result<Connection> {
     let source = address_of(&transport.peer());
-    let config = settings.server(keys.private.clone(), transport.path().is_some());
+    let config = settings.server(
+        keys.private.clone(),
+        keys.algorithms,
+        transport.path().is_some(),
+    );
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shared = Shared::new(settings.held_max as usize, sender);
     let (wire, pipe) = Wire::new(transport.into(), &shared);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::{Config, Drain, Reloadable, Security};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
+use super::signals::Signals;
 use crate::base::files::FollowedFiles;
 use crate::base::telemetry::Telemetry;
 use crate::io::security::{self, Credentials};
@@ -94,24 +95,19 @@ impl Control {
         });
     }
 
-    /// SIGTERM drains the gateway. SIGINT or a second SIGTERM ends the process at once.
+    /// SIGTERM drains the gateway. SIGINT or a second SIGTERM ends the process at once. SIGUSR1 has
+    /// no effect, because scripts send it to other programs to make them reopen their logs.
     async fn hear_signals(&self) {
-        let (Ok(mut terminate), Ok(mut interrupt)) = (
-            signal(SignalKind::terminate()),
-            signal(SignalKind::interrupt()),
-        ) else {
-            tracing::error!(
-                "Cannot install signal handlers; SIGTERM ends the process without draining"
-            );
-            return;
-        };
+        let mut terminate = Signals::install(SignalKind::terminate());
+        let mut interrupt = Signals::install(SignalKind::interrupt());
+        let _ignored = Signals::install(SignalKind::user_defined1());
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {
+            () = interrupt.next() => {}
+            () = terminate.next() => {
                 tokio::select! {
                     () = self.drain() => {}
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+                    () = terminate.next() => {}
+                    () = interrupt.next() => {}
                 }
             }
         }

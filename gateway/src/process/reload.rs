@@ -2,7 +2,8 @@
 //!
 //! The gateway reads the file once per second. File notifications are not reliable: a ConfigMap
 //! update replaces a symbolic link above the file, and notifications miss such an update or report
-//! a part of it. Reading a few kilobytes is cheap. The file has at most [`FILE_BYTES_MAX`]. An
+//! a part of it. Reading a few kilobytes is cheap. SIGHUP makes the gateway read and report the file
+//! at once, even if it has not changed. The file has at most [`FILE_BYTES_MAX`]. An
 //! invalid file is reported and has no other effect. If a new file also changes fields that require
 //! a restart, the gateway applies the other fields at once, so that a policy change takes effect
 //! without delay.
@@ -14,8 +15,10 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, Reloadable};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
+use super::signals::Signals;
 use crate::base::telemetry::Telemetry;
 
 /// Maximum size of the configuration file: the limit of a ConfigMap.
@@ -49,10 +52,14 @@ pub(crate) async fn follow(
     let mut seen = Some(text);
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut hangups = Signals::install(SignalKind::hangup());
     loop {
-        interval.tick().await;
+        let is_requested = tokio::select! {
+            _ = interval.tick() => false,
+            () = hangups.next() => true,
+        };
         let text = read(path);
-        if text.as_ref().ok() == seen.as_ref() {
+        if !is_requested && text.as_ref().ok() == seen.as_ref() {
             continue;
         }
         seen = text.as_ref().ok().cloned();

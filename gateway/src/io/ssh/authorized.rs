@@ -9,9 +9,9 @@ use ipnet::IpNet;
 use muxtunnel_gateway_config::Cidr;
 use russh::keys::ssh_key::public::KeyData;
 
-use super::events::is_usable;
 use super::grant::{Grant, Pattern};
 use super::lines::{SPACES, lines, public_key};
+use super::user_keys::check_key;
 
 /// A key that may log in.
 #[derive(Debug, Clone)]
@@ -92,12 +92,7 @@ pub(super) fn parse_line(line: &str) -> Result<Authorized, String> {
             (options, key)
         }
     };
-    if !is_usable(&key.algorithm()) {
-        let algorithm = key.algorithm();
-        return Err(format!(
-            "{algorithm}: only Ed25519 and ECDSA keys are supported"
-        ));
-    }
+    check_key(key.key_data())?;
     let mut authorized = Authorized {
         key: key.key_data().clone(),
         grant: Grant::default(),
@@ -290,6 +285,8 @@ mod tests {
         );
         let rsa = parse_line("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQDa").unwrap_err();
         assert!(rsa.contains("cannot be read"), "{rsa}");
+        let fido = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAICFo/k5LU8863u66YC9eUO2170QduohPURkQnbLa/dczAAAABHNzaDo=";
+        assert!(parse_line(fido).is_ok());
         let agreed = "ecdsa-sha2-nistp256 AAAAB3NzaC1yc2EAAAADAQABAAAAQQDa";
         assert!(parse_line(agreed).is_err());
     }

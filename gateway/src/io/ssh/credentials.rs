@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::Ssh;
+use muxtunnel_gateway_config::{Ssh, SshAlgorithms};
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::ssh_key::{Certificate, HashAlg, PrivateKey, PublicKey};
 use russh::keys::{PublicKeyOrCertificate, decode_secret_key};
@@ -32,6 +32,7 @@ pub(crate) struct Keys {
     authorities: Vec<PublicKey>,
     pub(super) known_hosts: Option<KnownHosts>,
     host_key_alias: Option<String>,
+    pub(super) algorithms: SshAlgorithms,
 }
 
 /// Omits the private keys from the output.
@@ -109,6 +110,7 @@ impl Keys {
             known_hosts: text(&ssh.known_hosts)?
                 .map(|(path, text)| KnownHosts::parse(&path, &text)),
             host_key_alias: ssh.host_key_alias.clone(),
+            algorithms: ssh.algorithms,
         })
     }
 
@@ -189,6 +191,10 @@ impl Keys {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b',';
         if certificate.cert_type() != CertType::User {
             return wrong("is a host certificate");
+        }
+        // The library does not name the hash of an RSA signature that a certificate's key makes.
+        if certificate.public_key().algorithm().is_rsa() {
+            return wrong("is for an RSA key: only Ed25519, ECDSA and FIDO keys are supported");
         }
         if id.is_empty() || id.len() > KEY_ID_BYTES_MAX || !id.bytes().all(is_plain) {
             return wrong("needs a key id of 1 to 128 characters, without spaces and commas");

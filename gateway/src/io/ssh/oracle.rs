@@ -10,7 +10,7 @@ use russh::keys::PublicKeyOrCertificate;
 use russh::keys::ssh_key::PublicKey;
 
 use super::authorized::{self, Authorized, parse_line};
-use super::events::is_usable;
+use super::user_keys::check_key;
 use super::known_hosts::{self, KnownHosts};
 use super::lines::{glob, lines, public_key};
 
@@ -32,7 +32,7 @@ pub(crate) fn authorized_keys(input: &[u8]) {
         let Ok(read) = parse_line(line) else {
             continue;
         };
-        assert!(is_usable(&read.key.algorithm()));
+        assert_eq!(check_key(&read.key), Ok(()));
         let key = PublicKey::from(read.key.clone());
         assert_eq!(public_key(behind_options(line)).ok(), Some(key));
         restricts(line, &read);

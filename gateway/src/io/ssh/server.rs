@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use russh::keys::ssh_key::{Certificate, PublicKey};
+use russh::keys::ssh_key::Certificate;
 use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
 };
@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use super::channels::Shared;
 use super::credentials::{Keys, Login};
-use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted, is_usable};
+use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
+use super::user_keys::check_signature;
 use crate::io::transport::Proof;
 
 /// Maximum number of keys that a client may offer, including permitted keys.
@@ -96,11 +97,7 @@ impl Handler for Server {
             *self.problem.lock() = Some(format!("the client offered more than {OFFERS_MAX} keys"));
             return Err(Error::Disconnect);
         }
-        if !is_usable(offer.algorithm) {
-            let problem = format!(
-                "{}: only Ed25519 and ECDSA keys are supported",
-                offer.algorithm
-            );
+        if let Err(problem) = check_signature(offer.algorithm) {
             return Ok(self.refuse_login(problem));
         }
         // The key may be the key of a certificate, which the client sends only with the login. So
@@ -115,8 +112,8 @@ impl Handler for Server {
     }
 
     async fn auth_publickey(&mut self, _: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Error> {
-        let key: &PublicKey = key.public_key;
-        let login = self.keys.login(key, self.source);
+        let login = check_signature(key.algorithm)
+            .and_then(|()| self.keys.login(key.public_key, self.source));
         Ok(self.judge(login))
     }
 

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use russh::keys::ssh_key::{Algorithm, EcdsaCurve, PrivateKey};
+use muxtunnel_gateway_config::SshAlgorithms;
+use russh::keys::ssh_key::{Algorithm, EcdsaCurve, HashAlg, PrivateKey};
 use russh::{
     MethodKind, MethodSet, Preferred, SshId, cipher, client, compression, kex, mac, server,
 };
@@ -54,6 +55,18 @@ const KEYS: &[Algorithm] = &[
         curve: EcdsaCurve::NistP521,
     },
 ];
+/// The signatures of users, in addition to `KEYS`. A server announces them (RFC 8308, section 3.1).
+/// No host has such a key.
+const USER_KEYS: &[Algorithm] = &[
+    Algorithm::Rsa {
+        hash: Some(HashAlg::Sha512),
+    },
+    Algorithm::Rsa {
+        hash: Some(HashAlg::Sha256),
+    },
+    Algorithm::SkEd25519,
+    Algorithm::SkEcdsaSha2NistP256,
+];
 /// AES is first, because processors have instructions for it. Each cipher also authenticates, so no
 /// packet has a MAC. The MACs are listed because the handshake negotiates one.
 const CIPHERS: &[cipher::Name] = &[
@@ -61,6 +74,9 @@ const CIPHERS: &[cipher::Name] = &[
     cipher::AES_256_GCM,
     cipher::CHACHA20_POLY1305,
 ];
+/// For [`SshAlgorithms::Compatible`], in addition to `CIPHERS`. With this cipher, the MAC
+/// authenticates the encrypted packet.
+const CIPHER_COMPATIBLE: cipher::Name = cipher::AES_256_CTR;
 const MACS: &[mac::Name] = &[mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM];
 
 /// The settings that depend on the transport and on the configuration.
@@ -88,7 +104,16 @@ impl Settings {
         u32::try_from(window).unwrap_or(WINDOW_MAX as u32)
     }
 
-    pub(super) fn server(self, keys: Vec<PrivateKey>, has_path: bool) -> Arc<server::Config> {
+    pub(super) fn server(
+        self,
+        keys: Vec<PrivateKey>,
+        algorithms: SshAlgorithms,
+        has_path: bool,
+    ) -> Arc<server::Config> {
+        let compatible = match algorithms {
+            SshAlgorithms::Default => None,
+            SshAlgorithms::Compatible => Some(CIPHER_COMPATIBLE),
+        };
         Arc::new(server::Config {
             server_id: SshId::Standard(Cow::Borrowed(ID)),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
@@ -99,7 +124,11 @@ impl Settings {
             maximum_packet_size: PACKET_BYTES,
             channel_buffer_size: 1,
             event_buffer_size: MESSAGES_MAX,
-            preferred: preferred(&[]),
+            preferred: Preferred {
+                key: KEYS.iter().chain(USER_KEYS).cloned().collect(),
+                cipher: CIPHERS.iter().copied().chain(compatible).collect(),
+                ..preferred(&[])
+            },
             max_auth_attempts: ATTEMPTS_MAX,
             inactivity_timeout: None,
             keepalive_interval: (!has_path).then_some(KEEPALIVE),

@@ -10,7 +10,8 @@ use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward,
     LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy,
-    Ports, Priority, ProxyProtocol, Role, Rule, Security, SshListener, Target, Transport,
+    Ports, Priority, ProxyProtocol, Role, Rule, Security, SshAlgorithms, SshListener, Target,
+    Transport,
     WebSocket, config_hash,
 };
 
@@ -158,6 +159,10 @@ fn ssh(asked: &ValidatedSsh) -> SshListener {
         host_keys: asked.host_keys.iter().map(file).collect(),
         authorized_keys: asked.authorized_keys.as_ref().map(file),
         trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
+        algorithms: match asked.algorithms {
+            crds::SshAlgorithms::Default => SshAlgorithms::Default,
+            crds::SshAlgorithms::Compatible => SshAlgorithms::Compatible,
+        },
     }
 }
 

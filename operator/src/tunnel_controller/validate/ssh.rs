@@ -2,7 +2,8 @@
 
 use muxtunnel_contract::ports;
 use muxtunnel_crds::{
-    ExitSsh, Gateway, GatewayService, MuxTunnelSpec, ServiceType, Side, SshHostKey, SshLogin,
+    ExitSsh, Gateway, GatewayService, MuxTunnelSpec, ServiceType, Side, SshAlgorithms,
+    SshHostKey, SshLogin,
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
@@ -22,6 +23,8 @@ pub struct ValidatedSsh {
     pub authorized_keys: Option<&'static str>,
     /// The Secret's key with the authorities of users' certificates.
     pub trusted_user_ca_keys: Option<&'static str>,
+    /// The ciphers that the server offers.
+    pub algorithms: SshAlgorithms,
     /// The clients that the NetworkPolicy permits.
     pub clients: Clients,
     /// The Service for the port.
@@ -45,6 +48,7 @@ impl ValidatedSsh {
             host_keys: host_keys.iter().map(|key| host_key_file(*key)).collect(),
             authorized_keys: file(SshLogin::AuthorizedKeys, "authorized_keys"),
             trusted_user_ca_keys: file(SshLogin::TrustedUserCaKeys, "trusted_user_ca_keys"),
+            algorithms: asked.algorithms.unwrap_or_default(),
             clients: Clients::of(asked.from.as_ref()),
             service: asked.service.clone().unwrap_or_default(),
         }
