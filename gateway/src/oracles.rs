@@ -9,13 +9,13 @@ use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, decode, encode};
 
 use crate::ingress::listener::oracle;
 use crate::io::ssh::oracle as ssh;
-use crate::io::transport::web_socket_oracle;
+use crate::io::transport::{tls_oracle as tls, web_socket_oracle};
 
 /// Panics if a property does not hold for the input.
 pub type Oracle = fn(&[u8]);
 
 /// All oracles, by the name of their target and corpus.
-pub const ALL: [(&str, Oracle); 13] = [
+pub const ALL: [(&str, Oracle); 16] = [
     ("authorized_keys", ssh::authorized_keys),
     ("detect", oracle::detect),
     ("http", oracle::http),
@@ -28,6 +28,9 @@ pub const ALL: [(&str, Oracle); 13] = [
     ("rendezvous", rendezvous),
     ("socks4", oracle::socks4),
     ("socks5", oracle::socks5),
+    ("tls_certificate", tls::certificates),
+    ("tls_handshake", tls::handshakes),
+    ("tls_record", tls::records),
     ("web_socket", web_socket_oracle),
 ];
 

@@ -111,6 +111,15 @@ impl JmuxSession {
             closed: false,
         }
     }
+
+    /// Sets the number before that of this side's first stream. Tests use this function, because no
+    /// test opens 2^32 streams. Call it before the first open.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn with_last_id(mut self, last: u32) -> Self {
+        self.ids.start_at(last);
+        self
+    }
 }
 
 impl Session for JmuxSession {

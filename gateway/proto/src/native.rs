@@ -204,6 +204,15 @@ impl NativeSession {
         Self::new(config, Side::Acceptor(identity), now)
     }
 
+    /// Leaves this side `count` numbers for its streams. Tests use this function, because no test
+    /// opens 2^47 streams. Call it before the first open.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn with_stream_ids(mut self, count: u64) -> Self {
+        self.ids.leave(count);
+        self
+    }
+
     fn new(config: NativeConfig, side: Side, now: Instant) -> Self {
         let first = match side {
             Side::Dialler => 2,

@@ -40,6 +40,8 @@ pub(crate) use tls::{Inside, ServerTls, Tls};
 pub(crate) use unix::Unix;
 pub(crate) use upgrade::Upgrade;
 #[cfg(any(test, feature = "oracles"))]
+pub(crate) use tls::oracle as tls_oracle;
+#[cfg(any(test, feature = "oracles"))]
 pub(crate) use web_socket::oracle::web_socket as web_socket_oracle;
 pub(crate) use web_socket::upgrade;
 

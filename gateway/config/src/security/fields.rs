@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{KeyError, MutualTls, Noise, PublicKey, Security};
-use crate::{ServerTls, Ssh};
+use crate::{ServerTls, Ssh, SshAlgorithms};
 
 #[derive(Deserialize, Clone, Copy)]
 enum Mode {
@@ -46,6 +46,7 @@ pub(super) struct Fields {
     authorized_keys: Option<PathBuf>,
     #[serde(rename = "trustedUserCAKeys")]
     trusted_user_ca_keys: Option<PathBuf>,
+    algorithms: Option<SshAlgorithms>,
     user: Option<String>,
     known_hosts: Option<PathBuf>,
     host_key_alias: Option<String>,
@@ -87,6 +88,7 @@ impl TryFrom<Fields> for Security {
                 host_keys: fields.host_keys.take().unwrap_or_default(),
                 authorized_keys: fields.authorized_keys.take(),
                 trusted_user_ca_keys: fields.trusted_user_ca_keys.take(),
+                algorithms: fields.algorithms.take().unwrap_or_default(),
                 user: fields.user.take(),
                 key: fields.key.take(),
                 certificate: fields.certificate.take(),
@@ -116,6 +118,7 @@ impl Fields {
             ("hostKeys", self.host_keys.is_some()),
             ("authorizedKeys", self.authorized_keys.is_some()),
             ("trustedUserCAKeys", self.trusted_user_ca_keys.is_some()),
+            ("algorithms", self.algorithms.is_some()),
             ("user", self.user.is_some()),
             ("knownHosts", self.known_hosts.is_some()),
             ("hostKeyAlias", self.host_key_alias.is_some()),

@@ -58,7 +58,7 @@ impl Ids {
         }
     }
 
-    #[cfg(test)]
+    /// Sets the last assigned number.
     pub(super) fn start_at(&mut self, last: u32) {
         self.last = last;
     }

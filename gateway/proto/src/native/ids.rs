@@ -31,6 +31,12 @@ impl StreamIds {
         }
     }
 
+    /// Leaves this side `count` numbers.
+    pub(super) fn leave(&mut self, count: u64) {
+        let last = OFFSET_MAX - (OFFSET_MAX - self.next) % 2;
+        self.next = last + 2 - 2 * count;
+    }
+
     pub(super) fn is_ours(&self, stream: StreamId) -> bool {
         stream.0 % 2 == self.next % 2
     }
@@ -107,5 +113,24 @@ impl StreamIds {
     /// Records `limit` as the advertised total number of streams that the peer may open.
     pub(super) fn advertise(&mut self, limit: u64) {
         self.advertised = limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_side_uses_its_numbers_up_to_the_last_one() {
+        for first in [1, 2] {
+            let mut ids = StreamIds::new(first, 10);
+            ids.leave(2);
+            assert!(!ids.is_used_up());
+            let opened = [ids.open().0, ids.open().0];
+            assert_eq!(opened.map(|id| id % 2), [first % 2; 2]);
+            assert_eq!(opened[0] + 2, opened[1]);
+            assert!(opened[1] <= OFFSET_MAX && opened[1] + 2 > OFFSET_MAX);
+            assert!(ids.is_used_up());
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! be configured. Sessions are not resumed, so each carrier proves its identity.
 
 mod handshake;
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) mod oracle;
 mod record;
 mod reset_secret;
 mod server;
@@ -392,31 +394,5 @@ mod tests {
         };
         let key = write("key", key.serialize_pem());
         (write("certificate", certificate), key, write("ca", ca))
-    }
-
-    /// A client and a server that accept each other.
-    pub(super) fn both() -> (Tls, Tls) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let ca = dir.path().join("ca");
-        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
-        let issuer = Issuer::new(params, key);
-        let end = |own: &str, peer: &str| {
-            let params = CertificateParams::new([own.to_owned()]).unwrap();
-            let key = KeyPair::generate().unwrap();
-            let config = MutualTls {
-                certificate: dir.path().join("certificate"),
-                key: dir.path().join("key"),
-                ca: ca.clone(),
-                peers: vec![peer.to_owned()],
-            };
-            let certificate = params.signed_by(&key, &issuer).unwrap();
-            std::fs::write(&config.certificate, certificate.pem()).unwrap();
-            std::fs::write(&config.key, key.serialize_pem()).unwrap();
-            Tls::load(&config).unwrap()
-        };
-        (end("entry", "exit"), end("exit", "entry"))
     }
 }

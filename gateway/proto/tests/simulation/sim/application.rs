@@ -69,6 +69,10 @@ impl World {
         let id = match opened {
             Ok(id) => {
                 assert!(!self.wire.is_told_of_goaway(side), "an open after GOAWAY");
+                let is_first_again = id.number() < u64::from(self.profile.streams);
+                if self.profile.ids_left.is_some() && is_first_again {
+                    self.see(Seen::IdsUsedUp);
+                }
                 id
             }
             Err(error) => {
@@ -89,6 +93,7 @@ impl World {
         let unanswered = self.sides[side].sockets.values().filter(opening).count();
         let (seen, justified) = match error {
             OpenError::NotReady => (Seen::OpenBeforeReady, !session.is_ready()),
+            OpenError::GoingAway if self.has_used_up_ids(side) => (Seen::IdsUsedUp, true),
             OpenError::GoingAway => (Seen::GoingAway, self.model.went_away[1 - side]),
             OpenError::TooManyStreams { streams_max } => (
                 Seen::TableFull,
@@ -105,6 +110,13 @@ impl World {
         };
         assert!(justified, "the session gave a wrong reason: {error}");
         self.see(seen);
+    }
+
+    /// Whether a native session has opened as many streams as it had numbers.
+    fn has_used_up_ids(&self, side: usize) -> bool {
+        let opened = self.model.opened_by(side) as u32;
+        self.profile.protocol == Protocol::Native
+            && self.profile.ids_left.is_some_and(|left| opened >= left)
     }
 
     /// A random socket of `side` for which `wanted` holds.

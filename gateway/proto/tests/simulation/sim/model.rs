@@ -108,6 +108,12 @@ impl Model {
         self.streams.len() as u32 - 1
     }
 
+    /// Number of streams that `side` has opened.
+    pub fn opened_by(&self, side: usize) -> usize {
+        let of_side = |record: &&Record| record.opener == side;
+        self.streams.iter().filter(of_side).count()
+    }
+
     pub fn of(&mut self, label: u32) -> &mut Record {
         &mut self.streams[label as usize]
     }

@@ -41,6 +41,9 @@ pub struct Profile {
     pub carriers_max: usize,
     /// Number of streams in the whole run.
     pub streams: u32,
+    /// How many numbers each side has left for its streams, in a part of the runs. JMUX then starts
+    /// again at 0, and a native session accepts no more opens.
+    pub ids_left: Option<u32>,
     /// Maximum number of bytes that a socket sends.
     pub plan_bytes_max: usize,
     pub faults: Faults,
@@ -155,6 +158,7 @@ impl Profile {
             stall_timeout: faults.stalls.then_some(Duration::from_secs(2)),
             carriers_max: if resume { choices.of(&[1, 2, 4]) } else { 1 },
             streams,
+            ids_left: (streams % 4 == 3).then_some(streams / 4),
             plan_bytes_max,
             faults,
         }
@@ -172,6 +176,7 @@ impl Profile {
             stall_timeout: Some(Duration::from_secs(60)),
             carriers_max: 1,
             streams: 64,
+            ids_left: None,
             plan_bytes_max: 1 << 20,
             faults: Faults::default(),
         }

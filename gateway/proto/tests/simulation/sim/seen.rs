@@ -63,6 +63,7 @@ pub enum Seen {
     Listening,
     ListenEnded,
     ListenGivenUp,
+    IdsUsedUp,
 }
 
 impl Seen {
@@ -104,7 +105,8 @@ impl Seen {
         Self::ListenGivenUp,
     ];
 
-    const BOTH: [Self; 23] = [
+    const BOTH: [Self; 24] = [
+        Self::IdsUsedUp,
         Self::CleanEnd,
         Self::HalfClose,
         Self::EmptyStream,

@@ -203,12 +203,16 @@ impl World {
 fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
     match profile.protocol {
         Protocol::Jmux => profile.ends.map(|end| -> Box<dyn Session> {
-            Box::new(JmuxSession::new(JmuxConfig {
+            let session = JmuxSession::new(JmuxConfig {
                 streams_max: end.streams_max,
                 receive_budget: end.receive_budget,
                 open_timeout: end.open_timeout,
                 ..JmuxConfig::default()
-            }))
+            });
+            Box::new(match profile.ids_left {
+                Some(left) => session.with_last_id(u32::MAX - left),
+                None => session,
+            })
         }),
         Protocol::Native => {
             let [entry, exit] = profile.ends.map(|end| NativeConfig {
@@ -229,10 +233,15 @@ fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
                 session_id: [7; 16],
                 token: [9; 32],
             };
-            [
-                Box::new(NativeSession::dial(entry, now)),
-                Box::new(NativeSession::accept(exit, identity, now)),
+            let [entry, exit] = [
+                NativeSession::dial(entry, now),
+                NativeSession::accept(exit, identity, now),
             ]
+            .map(|session| match profile.ids_left {
+                Some(left) => session.with_stream_ids(left.into()),
+                None => session,
+            });
+            [Box::new(entry), Box::new(exit)]
         }
     }
 }

@@ -274,6 +274,9 @@ impl Records for TlsRecords {
     }
 }
 
+#[cfg(any(test, feature = "oracles"))]
+pub(super) mod oracle;
+
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
@@ -283,7 +286,7 @@ mod tests {
     use rustls::client::UnbufferedClientConnection;
     use rustls::server::UnbufferedServerConnection;
 
-    use super::super::{handshake, tests::both};
+    use super::super::{handshake, oracle::both};
     use super::*;
     use crate::io::transport::Tcp;
 
