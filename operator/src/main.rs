@@ -112,7 +112,8 @@ fn settings(args: RunArgs) -> Settings {
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
         network: args.network,
-        pod_metadata: args.pod_metadata,
+        permitted_labels: args.permitted_labels,
+        permitted_annotations: args.permitted_annotations,
         network_policy: args.network_policy.then(|| AdminPeers {
             operator_namespace: args.namespace.clone(),
             operator_labels: args.pod_labels.into_iter().collect(),
