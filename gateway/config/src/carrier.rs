@@ -91,7 +91,7 @@ mod tests {
         for rest in [
             "role: Entry\nconnectCommand: [sh, -c, id]\n",
             "role: Entry\nconnect: far:1\nconnectCommand: [sh, -c, id]\n",
-            "role: Entry\nprotocol: Quic\nconnectCommand: [sh, -c, id]\n",
+            "role: Entry\nprotocol: QUIC\nconnectCommand: [sh, -c, id]\n",
             "role: Exit\nlisten: 0.0.0.0:64000\nconnectCommand: [sh, -c, id]\n",
         ] {
             let error = Config::from_yaml(&format!("security: {{mode: None}}\n{rest}"));
