@@ -38,14 +38,15 @@ pub struct PodTemplate {
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
     /// Additional labels of the pods. The operator's own labels take precedence. The chart's value
-    /// `podMetadata.permitted` lists the permitted keys. Its default permits keys without a prefix,
-    /// and the keys of Prometheus, the cluster autoscaler and Karpenter.
+    /// `podMetadata.labels` lists the permitted keys. The list is empty by default, because a label
+    /// can make the pods endpoints of another Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
-    /// Additional annotations of the pods. Only keys that are permitted for `labels` are permitted,
-    /// because other controllers add images, volumes and networks to pods by annotations. The
-    /// operator's own annotations take precedence.
+    /// Additional annotations of the pods. The operator's own annotations take precedence. The
+    /// chart's value `podMetadata.annotations` lists the permitted keys, because other controllers
+    /// add images, volumes and networks to pods by annotations. Its default permits keys without a
+    /// prefix, and the keys of Prometheus, the cluster autoscaler and Karpenter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,

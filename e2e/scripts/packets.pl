@@ -2,7 +2,7 @@
 # packets.pl reach ADDRESS: sends to ADDRESS by TCP, UDP and ICMP, and prints `ok` or the error for each.
 # packets.pl gap ADDRESS SECONDS: pings ADDRESS every 20 ms. Prints the longest time between two answers in milliseconds, the
 # number of pings and of answers, and the time since the last answer in milliseconds.
-# All commands need only Perl's base package, so they also run in a gateway's container.
+# All commands need only Perl's base package.
 use strict;
 use warnings;
 use POSIX ();

@@ -4,7 +4,7 @@
 //! - a namespace for each test ([`namespace`]): if the test fails, its state is printed, and at the
 //!   end it is deleted
 //! - waiting with deadlines ([`wait`])
-//! - server and client pods ([`pods`])
+//! - server and client pods ([`pods`]), and programs in the pods of gateways ([`debug`])
 //! - the turns that decide which tests run in parallel ([`turn`])
 //! - the resources under test ([`tunnel`], [`benchmark`])
 //! - refused objects ([`admission`])
@@ -18,6 +18,7 @@
 pub mod admission;
 pub mod benchmark;
 pub mod cluster;
+pub mod debug;
 pub mod faults;
 pub mod keys;
 pub mod namespace;

@@ -20,16 +20,16 @@ use crate::namespace::TestNamespace;
 use crate::{tools, wait};
 
 /// The image that the tests' pods run.
-const IMAGE: &str = concat!("muxtunnel/bench:", env!("CARGO_PKG_VERSION"));
+pub const IMAGE: &str = concat!("muxtunnel/bench:", env!("CARGO_PKG_VERSION"));
 
-/// The image with muxgate.
-const GATEWAY_IMAGE: &str = concat!("muxtunnel/gateway:", env!("CARGO_PKG_VERSION"));
+/// The image with muxgate, which has no shell.
+pub const GATEWAY_IMAGE: &str = concat!("muxtunnel/gateway:", env!("CARGO_PKG_VERSION"));
 
 /// The ConfigMap with the scripts.
 const SCRIPTS: &str = "e2e-scripts";
 
 /// Time-out for the start of a pod.
-const START: Duration = Duration::from_secs(180);
+pub const START: Duration = Duration::from_secs(180);
 
 /// How a server answers each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,12 +190,20 @@ pub async fn create(ns: &TestNamespace, pod: Value) -> Result<()> {
 /// If the command fails.
 pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> {
     scripts(ns).await?;
-    let mut pod = pod(name, &["bash", "/scripts/keygen.sh"]);
-    pod["spec"]["containers"][0]["image"] = GATEWAY_IMAGE.into();
+    let mut pod = pod(name, &["cat", "/tmp/key"]);
+    let mut generate = pod["spec"]["containers"][0].clone();
+    generate["name"] = "keygen".into();
+    generate["image"] = GATEWAY_IMAGE.into();
+    generate["command"] = json!(["/usr/local/bin/muxgate", "keygen", "/tmp/key"]);
+    pod["spec"]["initContainers"] = json!([generate]);
     create(ns, pod).await?;
-    let printed = end(ns, name, START).await?;
-    let mut keys = printed.lines().map(str::to_owned);
-    keys.next().zip(keys.next()).context("two keys")
+    let private = end(ns, name, START).await?;
+    let log = LogParams {
+        container: Some("keygen".to_owned()),
+        ..LogParams::default()
+    };
+    let public = ns.api::<Pod>().logs(name, &log).await?;
+    Ok((public.trim().to_owned(), private.trim().to_owned()))
 }
 
 /// Waits for a client pod to end. Returns its output.
@@ -295,8 +303,9 @@ fn phase(pod: &Pod) -> &str {
     phase.unwrap_or_default()
 }
 
-/// A pod that satisfies the Pod Security level `restricted`.
-fn pod(name: &str, command: &[&str]) -> Value {
+/// A pod that satisfies the Pod Security level `restricted`. It has one container, `main`.
+#[must_use]
+pub fn pod(name: &str, command: &[&str]) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"e2e": name}},
         "spec": {
@@ -331,8 +340,12 @@ fn pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// Creates the ConfigMap with all scripts of `e2e/scripts`, once per namespace.
-async fn scripts(ns: &TestNamespace) -> Result<()> {
+/// Creates the ConfigMap with all scripts of `e2e/scripts`, once per namespace. Every [`pod`] mounts
+/// it.
+///
+/// # Errors
+/// If a script cannot be read, or the ConfigMap cannot be created.
+pub async fn scripts(ns: &TestNamespace) -> Result<()> {
     let maps = ns.api::<ConfigMap>();
     if maps.get_opt(SCRIPTS).await?.is_some() {
         return Ok(());

@@ -12,7 +12,7 @@ use muxtunnel_gateway_config::ADMIN_PORT;
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
-use crate::{tools, wait};
+use crate::{debug, tools, wait};
 
 /// Time-out for a tunnel to become Ready. The images are already in the cluster, so this time is
 /// only for the start of pods and the connection of carriers.
@@ -123,7 +123,7 @@ pub async fn status(ns: &TestNamespace, pod: &Pod) -> Result<Value> {
     )?)
 }
 
-/// The text of `packets.pl`. A gateway's image does not contain the script.
+/// The text of `packets.pl`. No image contains the script.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -132,24 +132,21 @@ pub fn packets_script() -> Result<String> {
     Ok(std::fs::read_to_string(script)?)
 }
 
-/// Runs `packets.pl` with `words` in a gateway's container, and returns its output.
+/// Runs `packets.pl` with `words` in a gateway's pod, and returns its output.
 ///
 /// # Errors
 /// If the command fails.
 pub async fn packets(ns: &TestNamespace, pod: &Pod, words: &[&str]) -> Result<String> {
     let script = packets_script()?;
-    let name = pod.name_any();
-    let command = ["exec", &name, "-c", "gateway", "--", "perl", "-e", &script];
-    ns.kubectl(&[&command, words].concat()).await
+    debug::run(ns, pod, &[&["perl", "-e", &script], words].concat()).await
 }
 
-/// The value of a file below /proc/sys in a gateway's container, with words separated by one space.
+/// The value of a sysctl of a pod's network namespace, with words separated by one space.
 ///
 /// # Errors
 /// If the file cannot be read.
 pub async fn sysctl(ns: &TestNamespace, pod: &Pod, name: &str) -> Result<String> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
-    let pod = pod.name_any();
-    let text = ns.kubectl(&["exec", &pod, "--", "cat", &path]).await?;
+    let text = debug::run(ns, pod, &["cat", &path]).await?;
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::certificates::identity::trust_domain;
-use crate::settings::KeyPattern;
+use crate::settings::{KeyPattern, LabelKey};
 
 /// Exit statuses with their meanings, for the manual. `main` returns a `Result`, so the status of
 /// an error is 1. clap exits with 2.
@@ -60,10 +60,22 @@ pub struct RunArgs {
     #[arg(long, env = "NETWORK", default_value_t = false,
           action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub network: bool,
-    /// Key of labels and annotations that a MuxTunnel may set on its pods: NAME, * (every name
-    /// without a prefix), PREFIX/NAME or PREFIX/*; repeatable. Default: no keys.
-    #[arg(long = "pod-metadata", env = "POD_METADATA", value_delimiter = ',')]
-    pub pod_metadata: Vec<KeyPattern>,
+    /// Key of a label that a MuxTunnel may set on its pods: NAME or PREFIX/NAME; repeatable.
+    /// Default: no keys.
+    #[arg(
+        long = "permitted-label",
+        env = "PERMITTED_LABELS",
+        value_delimiter = ','
+    )]
+    pub permitted_labels: Vec<LabelKey>,
+    /// Key of annotations that a MuxTunnel may set on its pods: NAME, * (every name without a
+    /// prefix), PREFIX/NAME or PREFIX/*; repeatable. Default: no keys.
+    #[arg(
+        long = "permitted-annotation",
+        env = "PERMITTED_ANNOTATIONS",
+        value_delimiter = ','
+    )]
+    pub permitted_annotations: Vec<KeyPattern>,
     /// Namespace to watch; repeatable. Default: all.
     #[arg(
         long = "watch-namespace",

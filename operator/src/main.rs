@@ -112,7 +112,8 @@ fn settings(args: RunArgs) -> Settings {
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
         network: args.network,
-        pod_metadata: args.pod_metadata,
+        permitted_labels: args.permitted_labels,
+        permitted_annotations: args.permitted_annotations,
         network_policy: args.network_policy.then(|| AdminPeers {
             operator_namespace: args.namespace.clone(),
             operator_labels: args.pod_labels.into_iter().collect(),
@@ -279,8 +280,9 @@ mod tests {
             let Command::Run(args) = Cli::try_parse_from(arguments).unwrap().command;
             assert!(args.network_policy, "{golden}");
             assert_eq!(args.pod_labels.len(), 3, "{golden}");
-            let permitted = if golden == "default" { 4 } else { 1 };
-            assert_eq!(args.pod_metadata.len(), permitted, "{golden}");
+            let (labels, annotations) = if golden == "default" { (0, 4) } else { (1, 1) };
+            assert_eq!(args.permitted_labels.len(), labels, "{golden}");
+            assert_eq!(args.permitted_annotations.len(), annotations, "{golden}");
             assert_eq!(args.watch_namespaces.len(), namespaces, "{golden}");
             assert_eq!(
                 args.metrics_namespace_labels.is_empty(),

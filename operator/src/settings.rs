@@ -20,8 +20,10 @@ pub struct Settings {
     /// Whether a tunnel may carry IP packets. The init containers for this purpose need NET_ADMIN
     /// and MKNOD.
     pub network: bool,
-    /// The keys of labels and annotations that a tunnel may set on its pods.
-    pub pod_metadata: Vec<KeyPattern>,
+    /// The keys of labels that a tunnel may set on its pods.
+    pub permitted_labels: Vec<LabelKey>,
+    /// The keys of annotations that a tunnel may set on its pods.
+    pub permitted_annotations: Vec<KeyPattern>,
     /// Whether gateways get NetworkPolicies, and which peers may use their admin port.
     pub network_policy: Option<AdminPeers>,
     /// The operator's own namespace.
@@ -38,8 +40,35 @@ pub struct Settings {
     pub authority_life: Duration,
 }
 
-/// Keys of labels and annotations: `PREFIX/NAME`, or `NAME` for a key without a prefix. The name
-/// `*` matches every name.
+/// The key of a label: `PREFIX/NAME`, or `NAME` for a key without a prefix. The key is no pattern: a
+/// Service selects pods by labels with any key, so each key needs its own decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelKey(String);
+
+impl LabelKey {
+    /// Whether `key` is this key.
+    #[must_use]
+    pub fn is(&self, key: &str) -> bool {
+        self.0 == key
+    }
+}
+
+impl FromStr for LabelKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (prefix, name) = split(text);
+        if prefix.is_none_or(is_part) && is_part(name) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "{text:?} is not the key of a label: expected NAME or PREFIX/NAME, without a pattern"
+        ))
+    }
+}
+
+/// Keys of annotations: `PREFIX/NAME`, or `NAME` for a key without a prefix. The name `*` matches
+/// every name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern {
     prefix: Option<String>,
@@ -60,10 +89,6 @@ impl FromStr for KeyPattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (prefix, name) = split(text);
-        let is_part = |part: &str| {
-            let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            !part.is_empty() && part.bytes().all(is_taken)
-        };
         if prefix.is_none_or(is_part) && (name == "*" || is_part(name)) {
             return Ok(Self {
                 prefix: prefix.map(str::to_owned),
@@ -74,6 +99,11 @@ impl FromStr for KeyPattern {
             "{text:?} is not a pattern of keys: expected NAME, *, PREFIX/NAME or PREFIX/*"
         ))
     }
+}
+
+fn is_part(part: &str) -> bool {
+    let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !part.is_empty() && part.bytes().all(is_taken)
 }
 
 fn split(key: &str) -> (Option<&str>, &str) {

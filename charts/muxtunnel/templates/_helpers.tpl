@@ -179,7 +179,63 @@ has(c.securityContext) && has(c.securityContext.allowPrivilegeEscalation) &&
       !has(c.securityContext.procMount) &&
       (!has(c.securityContext.seccompProfile) || c.securityContext.seccompProfile.type == 'RuntimeDefault') &&
       has(c.securityContext.capabilities) && has(c.securityContext.capabilities.drop) &&
-      'ALL' in c.securityContext.capabilities.drop && !has(c.env) && !has(c.envFrom) && !has(c.lifecycle) &&
-      (!has(c.command) || c.command[0] in ['/usr/local/bin/muxgate', '/usr/local/bin/muxwan']) &&
+      'ALL' in c.securityContext.capabilities.drop && !has(c.env) && !has(c.envFrom) &&
       (!has(c.ports) || c.ports.all(p, !has(p.hostPort)))
+{{- end }}
+
+{{/*
+CEL: nothing but the command of container c starts a program in it, and the program is the image's own. A hook or a
+probe of the kind `exec` starts a program. A mount above a program, a library or a setting of the loader replaces the
+program. The argument is the list of permitted mount points, in the syntax of CEL.
+*/}}
+{{- define "muxtunnel.ownProgram" -}}
+!has(c.lifecycle) && !has(c.workingDir) && !has(c.volumeDevices) &&
+      (!has(c.terminationMessagePath) || c.terminationMessagePath == '/dev/termination-log') &&
+      (!has(c.volumeMounts) || c.volumeMounts.all(m, m.mountPath in {{ . }}))
+{{- end }}
+
+{{/* CEL: the probe in the variable that is the argument is missing, or is an HTTP request to the pod itself. */}}
+{{- define "muxtunnel.ownProbe" -}}
+(!has({{ . }}) || (has({{ . }}.httpGet) && !has({{ . }}.exec) && !has({{ . }}.httpGet.host)))
+{{- end }}
+
+{{/* CEL: container c is one of the operator's containers, with its image, command, arguments, probes and mount points. */}}
+{{- define "muxtunnel.ownContainer" -}}
+{{- $gateway := include "muxtunnel.image" (list . "gateway") -}}
+{{- $bench := include "muxtunnel.image" (list . "bench") -}}
+{{ include "muxtunnel.ownProbe" "c.livenessProbe" }} && {{ include "muxtunnel.ownProbe" "c.readinessProbe" }} &&
+      !has(c.startupProbe) &&
+      ((c.name == 'gateway' && c.image == '{{ $gateway }}' &&
+      has(c.command) && c.command == ['/usr/local/bin/muxgate'] &&
+      has(c.args) && c.args == ['run', '--config', '/etc/muxgate/config.yaml'] &&
+      {{ include "muxtunnel.ownProgram" "['/etc/muxgate', '/etc/muxgate-keys', '/etc/muxgate-rendezvous', '/etc/muxgate-users', '/etc/muxgate-ssh', '/run/muxtunnel']" }}) ||
+      (c.name == 'sysctl-probe' && c.image == '{{ $gateway }}' &&
+      has(c.command) && c.command == ['/usr/local/bin/muxgate', '--version'] && !has(c.args) &&
+      {{ include "muxtunnel.ownProgram" "[]" }}) ||
+      (c.name == 'agent' && c.image == '{{ $bench }}' && !has(c.command) &&
+      has(c.args) && c.args == ['agent', '--token-file=/etc/muxbench/token'] &&
+      {{ include "muxtunnel.ownProgram" "['/etc/muxbench']" }}) ||
+      (c.name == 'runner' && c.image == '{{ $bench }}' && !has(c.command) &&
+      has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run',
+      '--token-file=/etc/muxbench/token', '--termination-log=/dev/termination-log',
+      '--operator-hash-file=/etc/muxbench-operator/sha256'] ||
+      a.matches('^--(connections|delays|tunings|paths|protocols|duration|warm-up|rounds|udp-rate)=[-0-9A-Za-z,.]*$')) &&
+      {{ include "muxtunnel.ownProgram" "['/etc/muxbench', '/etc/muxbench-operator']" }}))
+{{- end }}
+
+{{/* CEL: init container c is one of the operator's init containers, like muxtunnel.ownContainer. */}}
+{{- define "muxtunnel.ownInitContainer" -}}
+!has(c.livenessProbe) && !has(c.readinessProbe) &&
+      ((c.name == 'wan' && has(c.command) && c.command == ['/usr/local/bin/muxwan'] &&
+      has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run', '--delay', '--jitter',
+      '--loss', '--rate', '--port', '--all', '--except-port', '--backend', 'auto', 'netem', 'nfqueue', '--report',
+      '/run/muxwan/report.json'] || a.matches('^[0-9][0-9A-Za-z.%]*$')) &&
+      (!has(c.startupProbe) || (has(c.startupProbe.exec) &&
+      c.startupProbe.exec.command == ['/usr/local/bin/muxwan', 'check', '--report', '/run/muxwan/report.json'])) &&
+      {{ include "muxtunnel.ownProgram" "['/run']" }}) ||
+      (c.name == 'network' && !has(c.startupProbe) && has(c.command) && c.command == ['/usr/local/bin/muxgate'] &&
+      has(c.args) && c.args.size() > 1 && c.args[0] == 'tun' && c.args[1] == 'create' && c.args.all(a, a in ['tun',
+      'create', '--device', 'mux0', '--device-node', '/run/muxtunnel/tun', '--owner', '--mtu', '--queues', '--address',
+      '--route', '--forward', '--masquerade'] || a.matches('^[0-9a-fA-F.:]+(/[0-9]+)?$')) &&
+      {{ include "muxtunnel.ownProgram" "['/run/muxtunnel']" }}))
 {{- end }}

@@ -19,6 +19,7 @@ mod families;
 mod faults;
 mod forwards;
 mod grants;
+mod image;
 mod join;
 mod lives;
 mod network;

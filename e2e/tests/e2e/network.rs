@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, pods, tunnel, turn, wait, with_temp_ns};
+use muxtunnel_e2e::{
+    PodSecurity, TestNamespace, debug, keys, pods, tunnel, turn, wait, with_temp_ns,
+};
 use serde_json::Value;
 
 use crate::examples::example;
@@ -71,15 +73,12 @@ async fn gateway(ns: &TestNamespace, name: &str, side: &str) -> Result<Pod> {
     pods.pop().context("a gateway")
 }
 
-/// Starts `packets.pl` as a server in a gateway's container, until the pod ends.
+/// Starts `packets.pl` as a server in a gateway's pod, until the pod ends.
 async fn serve(ns: &TestNamespace, pod: &Pod, address: &str) -> Result<()> {
     let script = tunnel::packets_script()?;
-    let name = pod.name_any();
     let begin = r#"perl -e "$0" serve "$1" >/dev/null 2>&1 &"#;
-    let words = [
-        "exec", &name, "-c", "gateway", "--", "bash", "-c", begin, &script, address,
-    ];
-    ns.kubectl(&words).await.map(drop)
+    let words = ["bash", "-c", begin, &script, address];
+    debug::run(ns, pod, &words).await.map(drop)
 }
 
 /// The number of packets that the exit has dropped.
@@ -166,16 +165,9 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         );
 
         for pod in [&a, &b, &exit] {
-            let rights = [
-                "exec",
-                &pod.name_any(),
-                "-c",
-                "gateway",
-                "--",
-                "cat",
-                "/proc/1/status",
-            ];
-            let status = ns.kubectl(&rights).await?;
+            let rights = ["cat", "/proc/1/status"];
+            let status = debug::run_among(ns, pod, "gateway", &rights).await?;
+            ensure!(status.starts_with("Name:\tmuxgate\n"), "{status}");
             let has = |line: &str| {
                 status
                     .lines()

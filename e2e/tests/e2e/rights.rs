@@ -184,6 +184,25 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
         container[field] = value;
         (format!("{spec}/containers"), json!([container]))
     };
+    let exec = json!({"exec": {"command": ["/bin/sh", "-c", "id"]}});
+    // The benchmark's image has a shell, and its agent starts the program of `--iperf`.
+    let agent = |args: Value| {
+        let mut container = serde_json::to_value(&own).unwrap_or_default()["spec"]["template"]
+            ["spec"]["containers"][0]
+            .clone();
+        container["name"] = json!("agent");
+        container["image"] = json!(pods::IMAGE);
+        container["command"] = Value::Null;
+        container["volumeMounts"] = Value::Null;
+        container["args"] = args;
+        (format!("{spec}/containers"), json!([container]))
+    };
+    let (pointer, value) = agent(json!(["agent", "--token-file=/etc/muxbench/token"]));
+    let measures = try_write(&deployments, &own, &pointer, value).await?;
+    ensure!(
+        measures.is_none(),
+        "the operator cannot write an agent: {measures:?}"
+    );
     // Adds the new volume to the existing volumes, because the container mounts the existing
     // volumes.
     let mut volumes = serde_json::to_value(&own)?["spec"]["template"]["spec"]["volumes"].clone();
@@ -193,6 +212,30 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
         container("image", json!("example.com/other:1")),
         container("securityContext", json!({"privileged": true})),
         container("command", json!(["/bin/sh"])),
+        container("command", Value::Null),
+        container("args", json!(["entry", "--connect-command", "/bin/sh"])),
+        container(
+            "args",
+            json!([
+                "run",
+                "--config",
+                "/etc/muxgate/config.yaml",
+                "--config=/tmp/a"
+            ]),
+        ),
+        container("livenessProbe", exec.clone()),
+        container("startupProbe", exec.clone()),
+        container("lifecycle", json!({"postStart": exec})),
+        container("lifecycle", json!({"preStop": exec})),
+        container(
+            "volumeMounts",
+            json!([{"name": "config", "mountPath": "/usr/local/bin"}]),
+        ),
+        agent(json!([
+            "agent",
+            "--token-file=/etc/muxbench/token",
+            "--iperf=/bin/sh"
+        ])),
         (format!("{spec}/hostPID"), json!(true)),
         (format!("{spec}/automountServiceAccountToken"), json!(true)),
         (format!("{spec}/serviceAccountName"), json!("default")),

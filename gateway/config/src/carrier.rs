@@ -42,13 +42,17 @@ pub(crate) fn check_listen(config: &Config, listen: &str) -> Result<(), ConfigEr
 }
 
 /// Checks `connectCommand`. Only an entry may have this field, and only without `connect` and
-/// `connectFallback`.
+/// `connectFallback`. A build without the feature `connect-command` refuses the field.
 pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
     let words = &config.connect_command;
     if words.is_empty() {
         return Ok(());
     }
-    let problem = if config.role != Role::Entry {
+    let problem = if !cfg!(feature = "connect-command") {
+        "this build of muxgate starts no programs, because the feature connect-command is off: \
+         remove the field and set connect"
+            .to_owned()
+    } else if config.role != Role::Entry {
         "only an entry starts a command for its carriers: remove the field".to_owned()
     } else if words[0].is_empty() {
         "has no program: its first word is empty".to_owned()
@@ -73,5 +77,35 @@ fn check_unix(field: &str, path: &str) -> Result<(), ConfigError> {
     match target::unix_path_problem(path) {
         Some(problem) => Err(ConfigError::field(field, problem)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The images' muxgate is such a build (images/build).
+    #[cfg(not(feature = "connect-command"))]
+    #[test]
+    fn a_build_without_commands_refuses_the_field_of_every_role() {
+        for rest in [
+            "role: Entry\nconnectCommand: [sh, -c, id]\n",
+            "role: Entry\nconnect: far:1\nconnectCommand: [sh, -c, id]\n",
+            "role: Entry\nprotocol: QUIC\nconnectCommand: [sh, -c, id]\n",
+            "role: Exit\nlisten: 0.0.0.0:64000\nconnectCommand: [sh, -c, id]\n",
+        ] {
+            let error = Config::from_yaml(&format!("security: {{mode: None}}\n{rest}"));
+            let error = error.unwrap_err().to_string();
+            let sentence = "connectCommand: this build of muxgate starts no programs";
+            assert!(error.contains(sentence), "{rest}: {error}");
+        }
+    }
+
+    #[cfg(feature = "connect-command")]
+    #[test]
+    fn a_build_with_commands_accepts_the_field_of_an_entry() {
+        let config = "security: {mode: None}\nrole: Entry\nconnectCommand: [ssh, far]\n";
+        let config = Config::from_yaml(config).unwrap();
+        check_command(&config).unwrap();
     }
 }

@@ -47,6 +47,7 @@ pub enum Exits {
         fallback: Option<String>,
     },
     /// Through a program, which the entry starts with its arguments: [`Config::connect_command`].
+    #[cfg(feature = "connect-command")]
     Command(Vec<String>),
 }
 
@@ -155,11 +156,12 @@ impl Config {
             Role::Entry => Gateway::Entry(Entry {
                 session: self.session(),
                 exits: match self.connect_command.as_slice() {
-                    [] => Exits::Addresses {
+                    #[cfg(feature = "connect-command")]
+                    command @ [_, ..] => Exits::Command(command.to_vec()),
+                    _ => Exits::Addresses {
                         connect: connect()?,
                         fallback: self.connect_fallback.clone(),
                     },
-                    command => Exits::Command(command.to_vec()),
                 },
                 transport: self.transport,
                 web_socket,
@@ -257,11 +259,14 @@ mod tests {
             by_address,
             (addresses(Some("other:2")), false, Pool::GROWING)
         );
-        let command = Exits::Command(vec!["ssh".to_owned(), "far".to_owned()]);
         let by_kcp = exits("connect: far:1\ntransport: Kcp\n");
         assert_eq!(by_kcp, (addresses(None), false, Pool::ONE));
-        let by_command = exits("connectCommand: [ssh, far]\n");
-        assert_eq!(by_command, (command, true, Pool::ONE));
+        #[cfg(feature = "connect-command")]
+        {
+            let command = Exits::Command(vec!["ssh".to_owned(), "far".to_owned()]);
+            let by_command = exits("connectCommand: [ssh, far]\n");
+            assert_eq!(by_command, (command, true, Pool::ONE));
+        }
     }
 
     #[test]

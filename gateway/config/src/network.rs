@@ -383,10 +383,13 @@ mod tests {
         };
         assert_eq!((with(""), with("workers: 2\n")), Default::default());
         assert!(with("workers: 4\n").contains("network.queues, which is 2"));
-        let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
-             network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
-        let command = Config::from_yaml(command).unwrap_err().to_string();
-        assert!(command.contains("network.queues"), "{command}");
+        #[cfg(feature = "connect-command")]
+        {
+            let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+                 network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
+            let command = Config::from_yaml(command).unwrap_err().to_string();
+            assert!(command.contains("network.queues"), "{command}");
+        }
         let jmux =
             problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(jmux.contains("network: protocol Jmux"), "{jmux}");

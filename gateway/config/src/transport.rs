@@ -159,6 +159,7 @@ mod tests {
                 "connect: far:1\nproxy: http://proxy:3128\n",
                 Some("proxy"),
             ),
+            #[cfg(feature = "connect-command")]
             (
                 ENTRY,
                 "connectCommand: [ssh, far]\n",

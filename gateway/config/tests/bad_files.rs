@@ -218,6 +218,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "connect: unix:relative",
         "3:10: connect: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
+    #[cfg(feature = "connect-command")]
     (
         ENTRY,
         "limits:",

@@ -7,6 +7,7 @@
 //! This module must not depend on frames, sessions or streams.
 
 mod buffer;
+#[cfg(feature = "connect-command")]
 mod command;
 mod kcp;
 mod noise;
@@ -31,10 +32,11 @@ use crate::base::path::{PathInfo, PathProbe};
 use crate::io::duplex::Duplex;
 use crate::io::socket::KeepaliveConfig;
 use crate::io::ssh;
-pub(crate) use command::{Released, name as command_name, start as start_command};
+#[cfg(feature = "connect-command")]
+pub(crate) use command::{name as command_name, start as start_command};
 pub(crate) use kcp::{Kcp, KcpListener, KcpPeers, KcpWindows};
 pub(crate) use noise::Noise;
-pub(crate) use pipes::Pipes;
+pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
 pub(crate) use tls::{Inside, ServerTls, Tls};
 pub(crate) use unix::Unix;

@@ -1,6 +1,6 @@
 //! Keys of labels and annotations that pods may have.
 
-use muxtunnel_operator::settings::KeyPattern;
+use muxtunnel_operator::settings::{KeyPattern, LabelKey};
 
 #[test]
 fn a_pattern_is_of_one_prefix_or_of_none() {
@@ -21,5 +21,33 @@ fn a_pattern_is_of_one_prefix_or_of_none() {
     }
     for wrong in ["", "/", "*/name", "a/", "a*", "a/b/c", "a b"] {
         assert!(wrong.parse::<KeyPattern>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_label_is_permitted_by_its_whole_key() {
+    for (permitted, key, is_it) in [
+        ("team", "team", true),
+        ("team", "teams", false),
+        ("team", "example.com/team", false),
+        ("example.com/team", "example.com/team", true),
+        ("example.com/team", "team", false),
+        ("example.com/team", "example.com/other", false),
+    ] {
+        let parsed: LabelKey = permitted.parse().unwrap();
+        assert_eq!(parsed.is(key), is_it, "{permitted}: {key}");
+    }
+    for wrong in [
+        "",
+        "*",
+        "example.com/*",
+        "/",
+        "*/name",
+        "a/",
+        "a*",
+        "a/b/c",
+        "a b",
+    ] {
+        assert!(wrong.parse::<LabelKey>().is_err(), "{wrong}");
     }
 }

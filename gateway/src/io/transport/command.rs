@@ -14,30 +14,12 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
-use tokio::sync::oneshot;
 
+use super::pipes::{Leash, Released};
 use super::{Pipes, Transport};
 
 const LINE_BYTES_MAX: u64 = 1024;
 const END_TIME: Duration = Duration::from_secs(2);
-
-/// Held while a transport is in use. Dropping the leash ends the resources that belong to the
-/// transport.
-#[derive(Debug)]
-pub(super) struct Leash {
-    /// The channel never transfers a value.
-    _held: oneshot::Sender<()>,
-}
-
-/// The other end of a [`Leash`]. Awaiting this end returns an error once the leash is dropped.
-pub(crate) type Released = oneshot::Receiver<()>;
-
-impl Leash {
-    pub(super) fn new() -> (Self, Released) {
-        let (held, released) = oneshot::channel();
-        (Self { _held: held }, released)
-    }
-}
 
 /// A short name of a command: the name of its program. The arguments may be secret.
 pub(crate) fn name(words: &[String]) -> String {

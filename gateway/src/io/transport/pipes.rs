@@ -16,14 +16,32 @@ use rustix::pipe::fcntl_setpipe_size;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 
-use super::command::{Leash, Released};
 use super::{Detached, Transport};
 use crate::base::sys;
 use crate::io::duplex::Duplex;
 
 /// Requested size of a pipe in bytes: one writev(2) of a carrier fills it.
 const PIPE_BYTES: usize = 1 << 20;
+
+/// Held while a transport is in use. Dropping the leash ends the resources that belong to the
+/// transport.
+#[derive(Debug)]
+pub(super) struct Leash {
+    /// The channel never transfers a value.
+    _held: oneshot::Sender<()>,
+}
+
+/// The other end of a [`Leash`]. Awaiting this end returns an error once the leash is dropped.
+pub(crate) type Released = oneshot::Receiver<()>;
+
+impl Leash {
+    pub(super) fn new() -> (Self, Released) {
+        let (held, released) = oneshot::channel();
+        (Self { _held: held }, released)
+    }
+}
 
 /// Two descriptors in this thread's event loop.
 #[derive(Debug)]

@@ -11,9 +11,11 @@ use tokio::sync::watch;
 use super::ways::Ways;
 use crate::io::carrier::Carrier;
 use crate::io::security::{Credentials, PROOF_MAX};
-use crate::io::transport::{self, Side, Transport, Upgrade};
+#[cfg(feature = "connect-command")]
+use crate::io::transport;
+use crate::io::transport::{Side, Transport, Upgrade};
 use crate::io::{quic, ssh};
-use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
+use crate::net::egress::{Address, Egress};
 use crate::roles::network::Network;
 use crate::roles::rendezvous::leaf::Leaf;
 
@@ -44,6 +46,7 @@ impl DialContext {
     pub(super) fn names(&self) -> (&str, Option<&str>) {
         match &self.exits {
             Exits::Addresses { connect, fallback } => (connect, fallback.as_deref()),
+            #[cfg(feature = "connect-command")]
             Exits::Command(_) => ("", None),
         }
     }
@@ -52,6 +55,7 @@ impl DialContext {
     pub(super) fn label(&self) -> String {
         match &self.exits {
             Exits::Addresses { connect, .. } => connect.clone(),
+            #[cfg(feature = "connect-command")]
             Exits::Command(words) => transport::command_name(words),
         }
     }
@@ -70,6 +74,7 @@ impl DialContext {
                 }
                 Ok(addresses)
             }
+            #[cfg(feature = "connect-command")]
             Exits::Command(_) => Ok(vec![Address::unresolved(&self.label())]),
         }
     }
@@ -78,6 +83,7 @@ impl DialContext {
     pub(super) fn is_single(&self, names: &str) -> bool {
         match self.exits {
             Exits::Addresses { .. } => self.egress.is_single(names),
+            #[cfg(feature = "connect-command")]
             Exits::Command(_) => true,
         }
     }
@@ -93,6 +99,7 @@ impl DialContext {
                 CarrierTransport::WebSocket => self.egress.open_for_requests(exit).await,
                 _ => self.egress.open(exit).await,
             },
+            #[cfg(feature = "connect-command")]
             Exits::Command(words) => transport::start_command(words),
         }
     }
@@ -101,7 +108,8 @@ impl DialContext {
     const fn proof_timeout(&self) -> Duration {
         match self.exits {
             Exits::Addresses { .. } => PROOF_MAX,
-            Exits::Command(_) => COMMAND_TIMEOUT,
+            #[cfg(feature = "connect-command")]
+            Exits::Command(_) => crate::net::egress::COMMAND_TIMEOUT,
         }
     }
 }

@@ -11,7 +11,7 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 use super::{network, ssh};
 use crate::certificates::join::is_address;
 use crate::protocol::configured;
-use crate::settings::{KeyPattern, Settings};
+use crate::settings::Settings;
 use crate::tunnel_controller::references::is_reverse;
 
 /// The first problem of the spec, as a sentence.
@@ -53,7 +53,7 @@ pub(super) fn problem(tunnel: &MuxTunnel, settings: &Settings) -> Option<String>
     }
     ssh::problem(spec)
         .or_else(|| of_services(spec))
-        .or_else(|| of_pods(spec, &settings.pod_metadata))
+        .or_else(|| of_pods(spec, settings))
         .or_else(|| network::problem(spec, settings.network))
 }
 
@@ -108,23 +108,28 @@ fn of_service(field: &str, service: &GatewayService) -> Option<String> {
     })
 }
 
-/// Labels and annotations can make other controllers add images, volumes and networks to pods.
-/// `permitted`: the keys that pods may have.
-fn of_pods(spec: &MuxTunnelSpec, permitted: &[KeyPattern]) -> Option<String> {
+/// Labels make pods endpoints of Services. Labels and annotations can make other controllers add
+/// images, volumes and networks to pods. So pods may only have the keys in `settings`.
+fn of_pods(spec: &MuxTunnelSpec, settings: &Settings) -> Option<String> {
     let gateways = [&spec.entry, &spec.exit].into_iter().flatten();
     let rendezvous = spec.rendezvous.iter();
     let templates = gateways
         .filter_map(|gateway| gateway.template.as_ref())
         .chain(rendezvous.filter_map(|rendezvous| rendezvous.template.as_ref()));
-    let mut keys = templates.flat_map(|template| {
-        let labels = template.labels.keys().map(|key| ("labels", key));
-        labels.chain(template.annotations.keys().map(|key| ("annotations", key)))
+    let (labels, annotations) = (&settings.permitted_labels, &settings.permitted_annotations);
+    let is_label = |key: &str| labels.iter().any(|label| label.is(key));
+    let is_annotation = |key: &str| annotations.iter().any(|pattern| pattern.matches(key));
+    let mut refused = templates.flat_map(|template| {
+        let labels = template.labels.keys().filter(|key| !is_label(key));
+        let annotations = template.annotations.keys();
+        let annotations = annotations.filter(|key| !is_annotation(key));
+        let labels = labels.map(|key| ("labels", key));
+        labels.chain(annotations.map(|key| ("annotations", key)))
     });
-    let is_permitted = |key: &str| permitted.iter().any(|pattern| pattern.matches(key));
-    let (field, key) = keys.find(|(_, key)| !is_permitted(key))?;
+    let (field, key) = refused.next()?;
     Some(format!(
         "template.{field} {key}: the installation does not permit this key on pods: remove it, or add it to the \
-             chart's value podMetadata.permitted"
+             chart's value podMetadata.{field}"
     ))
 }
 

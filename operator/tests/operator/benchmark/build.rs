@@ -303,3 +303,23 @@ fn results_are_read_as_they_were_written() {
     let written = results::config_map(&valid, &[], Some(&summary));
     assert_eq!(results::read(&written), (vec![], Some(summary)));
 }
+
+/// The labels of a benchmark's tunnel are the labels of its tunnels, so the same keys are permitted.
+#[test]
+fn a_label_that_the_installation_does_not_permit_is_refused() {
+    for end in ["entry", "exit"] {
+        let labelled = |key: &str| {
+            let spec = format!(
+                "tunnel: {{carrier: {{security: {{mode: None}}}}, {end}: {{template: {{labels: {{{key}: payments}}}}}}}}\n"
+            );
+            let valid = validate(&benchmark(&spec)).unwrap();
+            environment(&settings(), &valid, &valid.environments[0])
+        };
+        assert!(labelled("team").is_ok());
+        let Err(refused) = labelled("app") else {
+            panic!("{end}: the label is taken");
+        };
+        let problem = "template.labels app: the installation does not permit this key on pods";
+        assert!(refused.to_string().contains(problem), "{refused}");
+    }
+}

@@ -2,6 +2,8 @@
 //! and nothing that would give an attacker with the account more privileges. The tests evaluate the
 //! expressions like an API server.
 
+mod commands;
+
 use std::collections::BTreeSet;
 
 use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator, VapExpression};

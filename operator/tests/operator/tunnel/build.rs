@@ -713,8 +713,8 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
 fn the_template_of_a_side_reaches_its_pods_and_own_labels_win() {
     let mut settings = settings();
     settings
-        .pod_metadata
-        .push("app.kubernetes.io/*".parse().unwrap());
+        .permitted_labels
+        .push("app.kubernetes.io/instance".parse().unwrap());
     let spec = with(
         "
 entry:

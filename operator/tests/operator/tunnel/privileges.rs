@@ -55,14 +55,28 @@ fn good_tunnels() -> Vec<(String, Value)> {
     found
 }
 
-/// All objects of the good tunnels, each with the file of its tunnel.
+/// The tunnel of a MuxBenchmark that measures IP packets. An agent runs in each of its gateways'
+/// pods.
+fn measured_network() -> Value {
+    let mut object = tunnel_json(
+        "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32], snat: true, forward: true, queues: 2}\n",
+    );
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
+        "name": "probe", "uid": "u", "controller": true,
+    }]);
+    object
+}
+
+/// All objects of the good tunnels and of [`measured_network`], each with the file of its tunnel.
 pub(crate) fn objects() -> Vec<(String, Value)> {
     fn json<K: serde::Serialize>(objects: &[K]) -> impl Iterator<Item = Value> + '_ {
         let objects = objects.iter();
         objects.map(|object| serde_json::to_value(object).unwrap())
     }
     let mut all = Vec::new();
-    for (name, object) in good_tunnels() {
+    let measured = [("measured network".to_owned(), measured_network())];
+    for (name, object) in good_tunnels().into_iter().chain(measured) {
         let built = resources(&object).unwrap();
         let objects = json(&built.service_accounts)
             .chain(json(&built.config_maps))
@@ -289,6 +303,39 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     );
 }
 
+/// An end, and the fields of a tunnel with that end.
+const ENDS: [(&str, &str); 3] = [
+    ("entry", SMALLEST),
+    ("exit", SMALLEST),
+    (
+        "rendezvous",
+        "side: Rendezvous\nrendezvous: {secretName: names}\n",
+    ),
+];
+
+/// The tunnel of an end of [`ENDS`], whose pods get the label or annotation (`field`) `key`.
+fn with_key((end, spec): (&str, &str), field: &str, key: &str) -> Value {
+    let mut object = tunnel_json(spec);
+    object["spec"][end]["template"] = json!({field: {key: "any"}});
+    object
+}
+
+/// Asserts that the tunnel is refused with a sentence that names the key and the chart's value.
+fn assert_key_is_refused(end: (&str, &str), field: &str, key: &str) {
+    let tunnel: MuxTunnel = serde_json::from_value(with_key(end, field, key)).unwrap();
+    match validate(&tunnel, &shop(), &settings()) {
+        Err(Hindrance::Invalid(problem)) => {
+            let sentence = format!("template.{field} {key}: the installation does not permit");
+            assert!(problem.contains(&sentence), "{problem}");
+            assert!(
+                problem.contains(&format!("podMetadata.{field}")),
+                "{problem}"
+            );
+        }
+        _ => panic!("{end:?}: {field}: {key} is taken"),
+    }
+}
+
 /// Labels and annotations can make other controllers add images, volumes and networks to pods. Each
 /// controller has its own keys.
 #[test]
@@ -304,31 +351,72 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
         "not-prometheus.io/scrape",
     ];
     let permitted = [
-        "team",
+        "note",
         "prometheus.io/scrape",
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
         "karpenter.sh/do-not-disrupt",
     ];
-    for end in ["entry", "exit"] {
-        for field in ["labels", "annotations"] {
-            let with = |key: &str| {
-                let mut object = tunnel_json(SMALLEST);
-                object["spec"][end] = json!({"template": {field: {key: "any"}}});
-                object
-            };
-            for key in refused {
-                let tunnel: MuxTunnel = serde_json::from_value(with(key)).unwrap();
-                match validate(&tunnel, &shop(), &settings()) {
-                    Err(Hindrance::Invalid(problem)) => assert!(problem.contains(key), "{problem}"),
-                    _ => panic!("{end}: {field}: {key} is taken"),
-                }
-            }
-            for key in permitted {
-                let (plain, with) = (pods(&tunnel_json(SMALLEST)), pods(&with(key)));
-                assert!(plain.is_some() && plain == with, "{end}: {field}: {key}");
-            }
+    for end in ENDS {
+        for key in refused {
+            assert_key_is_refused(end, "labels", key);
+            assert_key_is_refused(end, "annotations", key);
+        }
+        for key in permitted {
+            let plain = pods(&tunnel_json(end.1));
+            let with = pods(&with_key(end, "annotations", key));
+            assert!(plain.is_some() && plain == with, "{end:?}: {key}");
         }
     }
+}
+
+/// A Service selects pods by any labels, in particular by `app` and by the keys that charts use. The
+/// gateway of a tunnel must not become an endpoint of such a Service.
+#[test]
+fn a_label_that_another_service_may_select_reaches_no_pod() {
+    for end in ENDS {
+        for key in [
+            "app",
+            "k8s-app",
+            "name",
+            "tier",
+            "teams",
+            "app.kubernetes.io/name",
+            "app.kubernetes.io/part-of",
+            "prometheus.io/scrape",
+            "karpenter.sh/do-not-disrupt",
+            "example.com/team",
+        ] {
+            assert_key_is_refused(end, "labels", key);
+        }
+        let (plain, with) = (
+            pods(&tunnel_json(end.1)),
+            pods(&with_key(end, "labels", "team")),
+        );
+        assert!(plain.is_some() && plain == with, "{end:?}");
+    }
+}
+
+/// No field of a tunnel labels a Service, and Services select pods by the operator's own labels.
+#[test]
+fn services_have_and_select_the_operators_own_labels_alone() {
+    let mut services = 0;
+    for (name, object) in objects() {
+        if object["kind"] != "Service" {
+            continue;
+        }
+        services += 1;
+        let own = [
+            "app.kubernetes.io/component",
+            "app.kubernetes.io/instance",
+            "app.kubernetes.io/managed-by",
+            "app.kubernetes.io/name",
+        ];
+        for labels in [&object["metadata"]["labels"], &object["spec"]["selector"]] {
+            let keys: Vec<_> = labels.as_object().unwrap().keys().collect();
+            assert_eq!(keys, own, "{name}: {object}");
+        }
+    }
+    assert!(services > 20, "only {services} Services");
 }
 
 /// Annotations of Services configure load balancers, and do not reach pods.
