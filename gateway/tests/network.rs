@@ -380,6 +380,33 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
 }
 
 #[test]
+fn a_neighbour_of_the_exit_does_not_use_the_tunnel_under_the_exits_address() {
+    let hosts = Hosts::new();
+    let neighbour = hosts
+        .exit
+        .namespace
+        .enter(|| Namespace::new(&["10.20.0.1/24"], &["10.20.0.2/24"]));
+    neighbour.run(&["ip", "route", "add", "10.72.0.0/24", "via", "10.20.0.1"]);
+    hosts
+        .exit
+        .make_interface("/dev/net/tun", &["--forward", "--masquerade"]);
+    hosts
+        .entry
+        .make_interface("/dev/net/tun", &["--route", "10.20.0.0/24"]);
+    let flags = [&NETWORKS[..], &["--exit-cidr", "10.20.0.0/24"]].concat();
+    let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
+    let seen = bulk(&hosts.entry.namespace, &neighbour, "10.20.0.2");
+    assert_eq!(seen.to_string(), "10.20.0.1");
+    let server = hosts
+        .entry
+        .namespace
+        .enter(|| TcpListener::bind((ENTRY, 0)));
+    let to = server.as_ref().unwrap().local_addr().unwrap();
+    let refused = neighbour.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(2)));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+#[test]
 fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
     for protocol in PROTOCOLS {
         let hosts = Hosts::with(protocol);
@@ -433,6 +460,56 @@ fn a_rule_forbids_a_port_and_the_sender_is_told() {
         assert_eq!(drops(&exit, "policy"), 1);
         let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
         assert!(exchange(&near, &far, b"another port"));
+    }
+}
+
+#[test]
+fn a_reply_to_a_flow_that_the_exits_side_began_passes_without_a_rule() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let rule = format!("{EXIT}:9");
+        let flags = [&NETWORKS[..], &["--allow-packets", &rule]].concat();
+        let exit = hosts.exit(&flags);
+        let _entry = hosts.entry(&NETWORKS);
+        let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+        near.send_to(b"request", far.local_addr().unwrap()).unwrap();
+        until("the exit drops the request", || drops(&exit, "policy") == 1);
+        assert!(exchange(&far, &near, b"reply"));
+        let [mut client, mut server] =
+            connected(&hosts.exit.namespace, &hosts.entry.namespace, ENTRY);
+        server.write_all(b"reply").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        ping(&hosts.exit, ENTRY);
+        // The reply of one flow permits no other flow of the same hosts.
+        let other = hosts.exit.udp(EXIT);
+        let dropped = drops(&exit, "policy");
+        near.send_to(b"request", other.local_addr().unwrap())
+            .unwrap();
+        until("the exit drops the request", || {
+            drops(&exit, "policy") == dropped + 1
+        });
+    }
+}
+
+#[test]
+fn a_host_of_the_exits_side_reaches_no_listener_of_the_entrys_gateway() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let _exit = hosts.exit(&NETWORKS);
+        let flags = [&NETWORKS[..], &["--socks5", "[::]:1080"]].concat();
+        let entry = hosts.entry(&flags);
+        for address in [ENTRY, ENTRY6] {
+            // Another server of the entry's host remains reachable.
+            connected(&hosts.exit.namespace, &hosts.entry.namespace, address);
+            let to = SocketAddr::new(address.parse().unwrap(), 1080);
+            let dropped = drops(&entry, "policy");
+            let refused = hosts
+                .exit
+                .namespace
+                .enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(20)));
+            assert!(refused.is_err(), "{to}");
+            assert!(drops(&entry, "policy") > dropped);
+        }
     }
 }
 
