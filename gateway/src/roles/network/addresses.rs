@@ -78,7 +78,12 @@ impl Addresses {
             networks(&peer.cidrs).map(move |network| (network, Arc::clone(&identity)))
         });
         let (places, peers) = (Prefixes::of(entry.chain(exit)), Prefixes::of(peers));
-        let pools = Pools::of(networks(&configured.pool), |address| {
+        // The pools of an entry do not divide its side.
+        let pools = match side {
+            Side::Accepts => configured.pool.as_slice(),
+            Side::Dials => &[],
+        };
+        let pools = Pools::of(networks(pools), |address| {
             places.longest(address) == Some(&Place::Entry) && peers.longest(address).is_none()
         });
         Self {
