@@ -38,7 +38,7 @@ pub use forward::{
     ListenProtocol, Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
 };
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
-pub use network::{Network, NetworkDns, NetworkPeer, NetworkRule};
+pub use network::{Network, NetworkDns, NetworkForwarding, NetworkPeer, NetworkRule};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;

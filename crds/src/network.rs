@@ -61,20 +61,21 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4))]
     pub queues: Option<u16>,
-    /// Whether the gateways' pods forward packets between the TUN interface and their other
-    /// interfaces, such as eth0 or a Multus interface. For each carried IP version,
-    /// net.ipv4.ip_forward or net.ipv6.conf.all.forwarding must be 1 in the pod. If the node does
-    /// not set these sysctls, use `tuning.sysctls`. Default: false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub forward: bool,
-    /// Whether gateways translate the source address of packets that they forward. Packets that
-    /// leave the tunnel get the address of the gateway's pod, so hosts behind the gateway need no
-    /// route back. Packets that enter the tunnel get the address of the interface
-    /// (`entryAddresses`, `exitAddresses`). Hosts behind the entry can then open connections to
-    /// hosts behind the exit. Hosts behind the exit cannot open connections to hosts behind the
-    /// entry. `snat` includes `forward`. Default: false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub snat: bool,
+    /// How the entry's pod forwards packets between the TUN interface and its other interfaces. None:
+    /// the pod forwards no packets. Route: in both directions. SNAT: only connections of other hosts
+    /// into the tunnel, with an address of `entryAddresses` as the source. Route and SNAT need the
+    /// value 1 of the pod's sysctl net.ipv4.ip_forward for IPv4, and of
+    /// net.ipv6.conf.all.forwarding for IPv6. If the node does not set them, use `tuning.sysctls`.
+    /// Not permitted on side Exit. Default: None.
+    #[serde(default, skip_serializing_if = "NetworkForwarding::is_none")]
+    pub entry_forwarding: NetworkForwarding,
+    /// How the exit's pod forwards packets between the TUN interface and its other interfaces. None:
+    /// the pod forwards no packets. Route: in both directions. SNAT: only connections out of the
+    /// tunnel to other hosts, with the pod's address as the source, so these hosts need no route
+    /// back. Route and SNAT need the same sysctls as in `entryForwarding`. Not permitted on side
+    /// Entry. Default: None.
+    #[serde(default, skip_serializing_if = "NetworkForwarding::is_none")]
+    pub exit_forwarding: NetworkForwarding,
     /// Side Exit: the networks of each entry. Without `peers` and `pool`, one entry at a time has
     /// all networks of `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,6 +108,27 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub deny: Vec<NetworkRule>,
+}
+
+/// How the pod of one end forwards packets between the TUN interface and its other interfaces.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NetworkForwarding {
+    /// The pod forwards no packets.
+    #[default]
+    None,
+    /// The pod forwards packets in both directions, with their source addresses.
+    Route,
+    /// The pod forwards connections from the entry's side to the exit's side, and translates their
+    /// source addresses.
+    #[serde(rename = "SNAT")]
+    Snat,
+}
+
+impl NetworkForwarding {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// The networks of one entry.

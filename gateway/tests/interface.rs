@@ -119,18 +119,24 @@ fn an_interface_is_made_as_asked_for_and_kept_until_something_differs() {
 }
 
 #[test]
-fn forwarding_is_set_for_the_versions_that_are_carried() {
+fn forwarding_is_set_for_the_interfaces_and_the_versions_that_are_carried() {
     let host = Namespace::new().unwrap();
-    let keys = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
-    let set = |value| keys.map(|key| host.set(key, value).unwrap());
+    host.ip("link add eth0 type veth peer name eth1").unwrap();
+    let keys = [
+        "net/ipv4/conf/mux0/forwarding",
+        "net/ipv4/conf/eth0/forwarding",
+        "net/ipv4/conf/default/forwarding",
+        "net/ipv6/conf/all/forwarding",
+    ];
     let read = || keys.map(|key| host.sysctl(key).unwrap());
-    set("0");
+    host.set("net/ipv4/ip_forward", "0").unwrap();
+    host.set("net/ipv6/conf/all/forwarding", "0").unwrap();
     muxgate(&host, CREATE).unwrap();
-    assert_eq!(read(), ["0", "0"]);
+    assert_eq!(read(), ["0", "0", "0", "0"]);
     muxgate(&host, "tun create --address 10.72.0.1/24 --forward").unwrap();
-    assert_eq!(read(), ["1", "0"]);
+    assert_eq!(read(), ["1", "1", "0", "0"]);
     muxgate(&host, &format!("{CREATE} --forward")).unwrap();
-    assert_eq!(read(), ["1", "1"]);
+    assert_eq!(read(), ["1", "1", "0", "1"]);
 }
 
 #[test]

@@ -354,12 +354,13 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
     let client = behind(&hosts.entry, "10.30.0.1", "10.30.0.2");
     client.run(&["ip", "route", "add", "10.20.0.0/24", "via", "10.30.0.1"]);
     let server = behind(&hosts.exit, "10.20.0.1", "10.20.0.2");
-    let translate = ["--forward", "--masquerade"];
+    let into = ["--forward", "--masquerade", "in"];
     hosts.entry.make_interface(
         "/dev/net/tun",
-        &[&["--route", "10.20.0.0/24"], &translate[..]].concat(),
+        &[&["--route", "10.20.0.0/24"], &into[..]].concat(),
     );
-    hosts.exit.make_interface("/dev/net/tun", &translate);
+    let out = ["--forward", "--masquerade", "out"];
+    hosts.exit.make_interface("/dev/net/tun", &out);
     let flags = [&NETWORKS[..], &["--exit-cidr", "10.20.0.0/24"]].concat();
     let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
     // The server has no route to the client, and the exit accepts only the entry's address, so the
@@ -377,6 +378,95 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
         TcpStream::connect_timeout(&"10.20.0.2:9".parse().unwrap(), Duration::from_millis(500))
     });
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_neighbour_of_the_exit_does_not_use_the_tunnel_under_the_exits_address() {
+    let hosts = Hosts::new();
+    let neighbour = hosts
+        .exit
+        .namespace
+        .enter(|| Namespace::new(&["10.20.0.1/24"], &["10.20.0.2/24"]));
+    neighbour.run(&["ip", "route", "add", "10.72.0.0/24", "via", "10.20.0.1"]);
+    hosts
+        .exit
+        .make_interface("/dev/net/tun", &["--forward", "--masquerade", "out"]);
+    hosts
+        .entry
+        .make_interface("/dev/net/tun", &["--route", "10.20.0.0/24"]);
+    let flags = [&NETWORKS[..], &["--exit-cidr", "10.20.0.0/24"]].concat();
+    let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
+    let seen = bulk(&hosts.entry.namespace, &neighbour, "10.20.0.2");
+    assert_eq!(seen.to_string(), "10.20.0.1");
+    let server = hosts
+        .entry
+        .namespace
+        .enter(|| TcpListener::bind((ENTRY, 0)));
+    let to = server.as_ref().unwrap().local_addr().unwrap();
+    let refused = neighbour.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(2)));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn each_end_forwards_as_it_says_and_other_interfaces_are_not_affected() {
+    const IN: &str = "--forward --masquerade in";
+    const OUT: &str = "--forward --masquerade out";
+    let hosts = Hosts::new();
+    let behind = |host: &Host, outside: &str, inside: &str| {
+        let host = &host.namespace;
+        let made = host.enter(|| Namespace::new(&[outside], &[&format!("{inside}/24")]));
+        let gateway = outside.trim_end_matches("/24");
+        made.run(&["ip", "route", "add", "default", "via", gateway]);
+        made
+    };
+    let client = behind(&hosts.entry, "10.30.0.1/24", "10.30.0.2");
+    let other = behind(&hosts.entry, "10.31.0.1/24", "10.31.0.2");
+    let server = behind(&hosts.exit, "10.20.0.1/24", "10.20.0.2");
+    // As in a pod, the hosts forward packets between all interfaces.
+    for host in [&hosts.entry, &hosts.exit] {
+        let set = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+        host.namespace.enter(set).unwrap();
+    }
+    let behind = [
+        "--entry-cidr",
+        "10.30.0.0/24",
+        "--exit-cidr",
+        "10.20.0.0/24",
+    ];
+    let flags = [&NETWORKS[..], &behind].concat();
+    let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
+    let reaches = |from: &Namespace, to: &Namespace, address: &str, expected: bool| {
+        let listener = to.enter(|| TcpListener::bind((address, 0)).unwrap());
+        let to = listener.local_addr().unwrap();
+        let time = Duration::from_millis(if expected { 20_000 } else { 300 });
+        let reached = from.enter(|| TcpStream::connect_timeout(&to, time));
+        reached.is_ok()
+    };
+    for (entry, exit, there, back) in [
+        ("", "", false, false),
+        ("--forward", "", false, false),
+        ("", "--forward", false, false),
+        ("--forward", "--forward", true, true),
+        (IN, OUT, true, false),
+        ("--forward", OUT, true, false),
+        (IN, "--forward", true, false),
+    ] {
+        for (host, route, flags) in [
+            (&hosts.entry, "10.20.0.0/24", entry),
+            (&hosts.exit, "10.30.0.0/24", exit),
+        ] {
+            let flags: Vec<_> = flags.split_whitespace().collect();
+            host.make_interface("/dev/net/tun", &[&["--route", route][..], &flags].concat());
+        }
+        let what = format!("{entry:?} {exit:?}");
+        assert_eq!(
+            reaches(&client, &server, "10.20.0.2", there),
+            there,
+            "{what}"
+        );
+        assert_eq!(reaches(&server, &client, "10.30.0.2", back), back, "{what}");
+        assert!(reaches(&client, &other, "10.31.0.2", true), "{what}");
+    }
 }
 
 #[test]
@@ -433,6 +523,56 @@ fn a_rule_forbids_a_port_and_the_sender_is_told() {
         assert_eq!(drops(&exit, "policy"), 1);
         let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
         assert!(exchange(&near, &far, b"another port"));
+    }
+}
+
+#[test]
+fn a_reply_to_a_flow_that_the_exits_side_began_passes_without_a_rule() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let rule = format!("{EXIT}:9");
+        let flags = [&NETWORKS[..], &["--allow-packets", &rule]].concat();
+        let exit = hosts.exit(&flags);
+        let _entry = hosts.entry(&NETWORKS);
+        let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+        near.send_to(b"request", far.local_addr().unwrap()).unwrap();
+        until("the exit drops the request", || drops(&exit, "policy") == 1);
+        assert!(exchange(&far, &near, b"reply"));
+        let [mut client, mut server] =
+            connected(&hosts.exit.namespace, &hosts.entry.namespace, ENTRY);
+        server.write_all(b"reply").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        ping(&hosts.exit, ENTRY);
+        // The reply of one flow permits no other flow of the same hosts.
+        let other = hosts.exit.udp(EXIT);
+        let dropped = drops(&exit, "policy");
+        near.send_to(b"request", other.local_addr().unwrap())
+            .unwrap();
+        until("the exit drops the request", || {
+            drops(&exit, "policy") == dropped + 1
+        });
+    }
+}
+
+#[test]
+fn a_host_of_the_exits_side_reaches_no_listener_of_the_entrys_gateway() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let _exit = hosts.exit(&NETWORKS);
+        let flags = [&NETWORKS[..], &["--socks5", "[::]:1080"]].concat();
+        let entry = hosts.entry(&flags);
+        for address in [ENTRY, ENTRY6] {
+            // Another server of the entry's host remains reachable.
+            connected(&hosts.exit.namespace, &hosts.entry.namespace, address);
+            let to = SocketAddr::new(address.parse().unwrap(), 1080);
+            let dropped = drops(&entry, "policy");
+            let refused = hosts
+                .exit
+                .namespace
+                .enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(20)));
+            assert!(refused.is_err(), "{to}");
+            assert!(drops(&entry, "policy") > dropped);
+        }
     }
 }
 

@@ -53,7 +53,14 @@ const POOLS: [&str; 8] = [
     "--device-address",
     "fd72::1/64",
 ];
-const AUTO: [&str; 2] = ["--device-address", "auto"];
+const AUTO: [&str; 6] = [
+    "--device-address",
+    "auto",
+    "--address-pool",
+    "10.72.0.0/24",
+    "--address-pool",
+    "fd72::/64",
+];
 
 /// A host, and the address of its gateway's admin port.
 struct Host {
@@ -417,12 +424,53 @@ fn an_entry_uses_the_resolvers_that_it_reaches() {
         drop(laptop);
         // The entry ignores a DNS server that it does not reach through the tunnel.
         let some = ["--entry-cidr", "fd72::/64", "--exit-cidr", EXIT6];
-        let laptop = hosts.entry(0, "laptop", &[&some[..], &AUTO, &write].concat());
+        let auto = ["--device-address", "auto", "--address-pool", "fd72::/64"];
+        let laptop = hosts.entry(0, "laptop", &[&some[..], &auto, &write].concat());
         laptop.line(&["MT0234", "Ignored assigned addresses"]);
         assert_eq!(
             assigned(&laptop),
             serde_json::json!({"addresses": [LAPTOP[1]]})
         );
         assert!(!file.exists());
+    }
+}
+
+#[test]
+fn an_entry_takes_addresses_of_the_pools_that_it_names_alone() {
+    let hosts = Hosts::with("Native");
+    let _exit = hosts.exit(&POOLS);
+    let named = ["10.72.0.128/25", "fd72::/96"];
+    let auto = ["--device-address", "auto", "--address-pool", named[0]];
+    let auto = [&auto[..], &["--address-pool", named[1]]].concat();
+    // The address of the laptop is within `entryCIDRs`, but not within the pool of IPv4.
+    for (number, name, expected) in [(0, "laptop", &LAPTOP[1..]), (1, "phone", &PHONE[..])] {
+        let entry = hosts.entry(number, name, &[&NETWORKS[..], &auto].concat());
+        until("the entry has addresses", || {
+            assigned(&entry)["addresses"].is_array()
+        });
+        assert_eq!(assigned(&entry)["addresses"], serde_json::json!(expected));
+    }
+}
+
+#[test]
+fn an_entry_takes_no_address_that_its_host_has_or_routes_through() {
+    let hosts = Hosts::with("Native");
+    let _exit = hosts.exit(&POOLS);
+    let has = format!("addr add {}/32 dev eth0", LAPTOP[0]);
+    let through = format!("route add 198.51.100.0/24 via {} dev eth0 onlink", PHONE[0]);
+    for (number, name, line, v6) in [
+        (0, "laptop", has, LAPTOP[1]),
+        (1, "phone", through, PHONE[1]),
+    ] {
+        let host = &hosts.entries[number];
+        let line: Vec<_> = line.split(' ').collect();
+        host.namespace.run(&[&["ip"][..], &line].concat());
+        let entry = hosts.entry(number, name, &[&NETWORKS[..], &AUTO].concat());
+        until("the entry has an address", || {
+            assigned(&entry)["addresses"].is_array()
+        });
+        assert_eq!(assigned(&entry)["addresses"], serde_json::json!([v6]));
+        assert_eq!(host.addresses(), [format!("{v6}/128")]);
+        entry.line(&["MT0234", "Ignored assigned addresses"]);
     }
 }

@@ -36,7 +36,7 @@ spec:
     entryCIDRs: [10.72.0.0/24]
     exitCIDRs: [{HUB}/32, {server}/32]
     exitAddresses: [{HUB}]
-    snat: true
+    exitForwarding: SNAT
     pool: [10.72.0.0/24]
     dns: {{servers: [{HUB}]}}
     peers:

@@ -72,8 +72,9 @@ pub struct Network {
     /// are empty, one entry at a time has all of `entryCIDRs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,
-    /// Exit: networks within `entryCIDRs`, at most one of IPv4 and one of IPv6. Each entry gets an
-    /// address from each of these networks.
+    /// Networks within `entryCIDRs`. Exit: each entry gets an address from each of these networks,
+    /// at most one of IPv4 and one of IPv6. Entry: the networks from which the entry accepts
+    /// assigned addresses, at most [`NETWORK_CIDRS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
     /// Exit: the DNS settings that the exit assigns to its entries.

@@ -86,6 +86,8 @@ pub struct Packet {
     pub protocol: u8,
     /// Source and destination port of TCP and UDP. `None` for other protocols and for fragments.
     pub ports: Option<(u16, u16)>,
+    /// Source and destination port in the header of a first fragment of TCP or UDP.
+    pub fragment_ports: Option<(u16, u16)>,
     /// Bytes of the IP packet.
     pub length: usize,
     /// Bytes of the IP header with options and extension headers. The transport header follows.
@@ -215,6 +217,7 @@ fn checked(
         destination: network.destination,
         protocol: network.protocol,
         ports: transport.ports,
+        fragment_ports: transport.fragment_ports,
         length: packet.len(),
         header_length: network.header_length,
         payload_offset: transport.payload_offset,

@@ -44,6 +44,11 @@ impl Bucket {
         fits
     }
 
+    /// Whether there is no debt.
+    pub(crate) fn is_paid(&self, now: Instant) -> bool {
+        self.paid.is_none_or(|paid| paid <= now)
+    }
+
     /// The earliest time for [`Self::charge`]; `None`: any time.
     pub(crate) fn ready_at(&self) -> Option<Instant> {
         self.paid.and_then(|paid| paid.checked_sub(self.burst))

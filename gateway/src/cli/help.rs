@@ -166,7 +166,7 @@ Examples:
   As root, for a gateway of user 65532, with a route to the other side's network 10.20.0.0/16:
     muxgate tun create --owner 65532 --address 10.72.0.1/24 --route 10.20.0.0/16
   The same interface, also for other hosts, whose packets this host forwards:
-    muxgate tun create --address 10.72.0.1/24 --route 10.20.0.0/16 --forward --masquerade";
+    muxgate tun create --address 10.72.0.1/24 --route 10.20.0.0/16 --forward --masquerade in";
 
 /// `muxgate tun delete`.
 pub(super) const TUN_DELETE: &str = "\

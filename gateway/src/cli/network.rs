@@ -9,7 +9,7 @@ use muxtunnel_gateway_config::{
     NetworkDns, Role, Rule,
 };
 
-use crate::net::interface::{self, Interface};
+use crate::net::interface::{self, Forwarding, Interface};
 
 /// An interface that exists only while a gateway runs.
 #[derive(Debug)]
@@ -64,10 +64,15 @@ pub(super) struct NetworkArgs {
     device_node: String,
     /// Create the interface for as long as the gateway runs, with this address (repeatable), and
     /// route the networks of the peer's side to the interface. `auto` uses the addresses that the
-    /// exit assigns (entry only). Needs CAP_NET_ADMIN. Without this flag, you must create the
+    /// exit assigns from --address-pool (entry only). Needs CAP_NET_ADMIN. Without this flag, you must create the
     /// interface with `muxgate tun create` before the gateway starts.
     #[arg(long, value_name = "CIDR|auto", requires = "entry_cidr", value_parser = parse_device_address)]
     device_address: Vec<DeviceAddress>,
+    /// A pool of addresses for entries, which must be within --entry-cidr (repeatable). An exit
+    /// assigns each entry an address of each pool, at most one network of IPv4 and one of IPv6. An
+    /// entry accepts only assigned addresses of its own pools.
+    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
+    address_pool: Vec<Cidr>,
     /// The file into which the gateway writes the DNS servers that the exit assigns, in the format
     /// of resolv.conf(5) (entry only).
     #[arg(long, value_name = "FILE", requires = "entry_cidr")]
@@ -96,10 +101,6 @@ pub(super) struct NetworkRules {
     /// Deny packets of entries to this destination, even if --allow-packets allows it (repeatable).
     #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
     deny_packets: Vec<Rule>,
-    /// Assign each entry an address from this network, which must be within --entry-cidr. At most
-    /// one network of IPv4 and one of IPv6.
-    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
-    address_pool: Vec<Cidr>,
     /// Let entries reach one another (docs/ip.md).
     #[arg(long, requires = "entry_cidr")]
     peers_reach_each_other: bool,
@@ -162,8 +163,7 @@ impl NetworkArgs {
             queues: self.queues,
             addresses: self.addresses(),
             routes: routes.clone(),
-            forward: false,
-            masquerade: false,
+            forwarding: Forwarding::Unmanaged,
         }))
     }
 
@@ -181,7 +181,7 @@ impl NetworkArgs {
     /// The requested network.
     ///
     /// # Errors
-    /// `--device-address auto` with another address.
+    /// `--device-address auto` with another address, or without a pool.
     pub(super) fn network(self, rules: NetworkRules) -> Result<Option<Network>, String> {
         if self.entry_cidr.is_empty() {
             return Ok(None);
@@ -189,6 +189,9 @@ impl NetworkArgs {
         let set_addresses = self.device_address.contains(&DeviceAddress::Auto);
         if set_addresses && self.device_address.len() > 1 {
             return Err("--device-address auto cannot be combined with another address".to_owned());
+        }
+        if set_addresses && self.address_pool.is_empty() {
+            return Err("--device-address auto needs --address-pool: name the networks from which the exit may assign addresses".to_owned());
         }
         let dns = rules.dns();
         Ok(Some(Network {
@@ -200,7 +203,7 @@ impl NetworkArgs {
             offloads: !self.no_offloads,
             queues: self.queues,
             peers: Vec::new(),
-            pool: rules.address_pool,
+            pool: self.address_pool,
             dns,
             set_addresses,
             dns_file: self.dns_file,

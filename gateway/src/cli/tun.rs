@@ -3,14 +3,14 @@
 
 use std::net::IpAddr;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
     Cidr, DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN,
     NETWORK_QUEUES_MAX,
 };
 
 use super::help;
-use crate::net::interface::{self, Interface};
+use crate::net::interface::{self, Forwarding, Interface};
 
 /// Subcommands of `muxgate tun`.
 #[derive(Debug, Subcommand)]
@@ -54,14 +54,25 @@ pub struct Create {
     /// interface that was created for one queue.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(NETWORK_QUEUES_MAX)))]
     queues: u16,
-    /// Forward IP packets between the networks of this host (net.ipv4.ip_forward,
-    /// net.ipv6.conf.all.forwarding).
+    /// Forward packets between the interface and the other interfaces of this host. Sets the sysctl
+    /// `forwarding` of each present interface for IPv4, and net.ipv6.conf.all.forwarding for IPv6.
+    /// Without this flag, an nftables table drops such packets.
     #[arg(long)]
     forward: bool,
-    /// Translate the source address of packets that this host forwards into the interface or out of
-    /// the interface. The command creates an nftables table. Requires `--forward`.
-    #[arg(long, requires = "forward")]
-    masquerade: bool,
+    /// Forward only connections in this direction, and translate their source addresses to an
+    /// address of the interface by which they leave this host. The command creates an nftables
+    /// table. Requires `--forward`.
+    #[arg(long, value_name = "DIRECTION", requires = "forward")]
+    masquerade: Option<Direction>,
+}
+
+/// The direction of connections that this host forwards and translates.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Direction {
+    /// From other hosts into the interface: at an entry.
+    In,
+    /// Out of the interface to other hosts: at an exit.
+    Out,
 }
 
 /// The interface to delete.
@@ -108,8 +119,12 @@ impl Create {
             queues: self.queues,
             addresses: self.address,
             routes: self.route,
-            forward: self.forward,
-            masquerade: self.masquerade,
+            forwarding: match (self.forward, self.masquerade) {
+                (false, _) => Forwarding::Off,
+                (true, None) => Forwarding::Route,
+                (true, Some(Direction::In)) => Forwarding::SnatIn,
+                (true, Some(Direction::Out)) => Forwarding::SnatOut,
+            },
         };
         interface.create()?;
         Ok(format!(

@@ -6,8 +6,9 @@
 //! (`rp_filter`) need no change: the sources of packets that come out of the interface are
 //! addresses that the host routes into the interface.
 
+mod forwarding;
+mod host;
 mod link;
-mod masquerade;
 mod network;
 mod queues;
 
@@ -23,6 +24,8 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::io::netlink::Netlink;
 use crate::io::tun::{self, TunError};
+pub(crate) use forwarding::Forwarding;
+pub(crate) use host::HostAddresses;
 use link::Link;
 pub(crate) use queues::{check_made_for, check_opened};
 
@@ -33,11 +36,14 @@ const QUEUE_PACKETS: u32 = 10_000;
 const NODE: (u32, u32) = (10, 200);
 /// The mode that udev sets. Access to an interface depends on its owner, not on the node's mode.
 const NODE_MODE: u32 = 0o666;
-/// The sysctls that make a host forward packets, and whether each is for IPv6.
-const FORWARDING: [(&str, bool); 2] = [
-    ("net/ipv4/ip_forward", false),
-    ("net/ipv6/conf/all/forwarding", true),
-];
+/// Folder with a subfolder of sysctls for each interface. The kernel forwards an IPv4 packet if the
+/// interface that received the packet has `forwarding` 1.
+const CONF_IPV4: &str = "net/ipv4/conf";
+/// Names in [`CONF_IPV4`] that need no change: `all` and `default` apply to further interfaces, and
+/// the loopback interface receives no packets to forward.
+const NO_INTERFACES: [&str; 3] = ["all", "default", "lo"];
+/// The sysctl that makes a host forward IPv6 packets. The kernel forwards no IPv6 packets without it.
+const FORWARDING_IPV6: &str = "net/ipv6/conf/all/forwarding";
 
 /// The requested state of an interface.
 #[derive(Debug)]
@@ -52,12 +58,9 @@ pub(crate) struct Interface {
     pub(crate) queues: u16,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) routes: Vec<Cidr>,
-    /// Whether the host forwards packets of the IP versions of `addresses` and `routes`.
-    pub(crate) forward: bool,
-    /// Whether the host translates the sources of packets that it forwards between this interface
-    /// and its other interfaces. The new source is an address of the interface that the packet
-    /// leaves by.
-    pub(crate) masquerade: bool,
+    /// How the host forwards packets of the IP versions of `addresses` and `routes` between this
+    /// interface and its other interfaces.
+    pub(crate) forwarding: Forwarding,
 }
 
 /// Why an interface cannot get its requested state.
@@ -100,9 +103,9 @@ pub(crate) enum InterfaceError {
     )]
     Routed { route: Cidr },
     #[error(
-        "cannot set sysctl {key} to 1: {error}. In containers /proc/sys is read-only: set the sysctl in the pod (`securityContext.sysctls`), or omit --forward"
+        "cannot set sysctl {key} to 1: {error}. In containers /proc/sys is read-only: set net.ipv4.ip_forward for IPv4 and net.ipv6.conf.all.forwarding for IPv6 in the pod (`securityContext.sysctls`), or omit --forward"
     )]
-    Forwarding { key: &'static str, error: io::Error },
+    Forwarding { key: String, error: io::Error },
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -138,11 +141,8 @@ impl Interface {
         self.set(&mut netlink, link.index, Some(LinkFlags::Up))
             .map_err(|error| self.failed("bringing up the interface", error))?;
         set_routes(&mut netlink, &self.device, link.index, &self.routes)?;
-        let masquerade = match self.masquerade {
-            true => masquerade::set(&self.device),
-            false => masquerade::remove(&self.device),
-        };
-        masquerade.map_err(|error| self.failed("setting the nftables table", error))?;
+        forwarding::set(&self.device, self.forwarding)
+            .map_err(|error| self.failed("setting the nftables table", error))?;
         self.set_forwarding()
     }
 
@@ -191,14 +191,26 @@ impl Interface {
     }
 
     fn set_forwarding(&self) -> Result<(), InterfaceError> {
-        if !self.forward {
+        if !self.forwarding.is_on() {
             return Ok(());
         }
-        let cidrs = || self.addresses.iter().chain(&self.routes);
-        for (key, is_ipv6) in FORWARDING {
-            if !cidrs().any(|cidr| cidr.address.is_ipv6() == is_ipv6) {
-                continue;
-            }
+        let has = |is_ipv6| {
+            let mut cidrs = self.addresses.iter().chain(&self.routes);
+            cidrs.any(|cidr| cidr.address.is_ipv6() == is_ipv6)
+        };
+        let mut keys = Vec::new();
+        if has(false) {
+            let interfaces = std::fs::read_dir(format!("/proc/sys/{CONF_IPV4}"));
+            let interfaces = interfaces
+                .map_err(|error| self.failed("listing the sysctls of the interfaces", error))?;
+            let names = interfaces.filter_map(|folder| folder.ok()?.file_name().into_string().ok());
+            let names = names.filter(|name| !NO_INTERFACES.contains(&name.as_str()));
+            keys.extend(names.map(|name| format!("{CONF_IPV4}/{name}/forwarding")));
+        }
+        if has(true) {
+            keys.push(FORWARDING_IPV6.to_owned());
+        }
+        for key in keys {
             let path = format!("/proc/sys/{key}");
             // A pod usually inherits the node's value of the sysctl, and cannot write the sysctl.
             // So a value of 1 is not written again.
@@ -271,7 +283,7 @@ pub(crate) fn delete(device: &str) -> Result<bool, InterfaceError> {
     message.header.index = link.index;
     let deleted = netlink.request(RouteNetlinkMessage::DelLink(message), 0);
     deleted.map_err(|error| failed(device, "deleting the interface", error))?;
-    masquerade::remove(device)
+    forwarding::remove(device)
         .map_err(|error| failed(device, "deleting the nftables table", error))?;
     Ok(true)
 }

@@ -213,7 +213,8 @@ impl<'a> Authorizer<'a> {
             && protected.all(|cidr| !self.is_in(cidr, address) || self.is_in(cidr, end))
     }
 
-    fn is_own(&self, address: IpAddr, port: u16) -> bool {
+    /// Whether the gateway itself listens on `address`, or on an address that it contains.
+    pub(crate) fn is_own(&self, address: IpAddr, port: u16) -> bool {
         let mut all = self.embedded(address).chain([canonical(address)]);
         all.any(|address| self.protected.is_own(address, port))
     }

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::{Config, Direction, Forward};
 
 use crate::io::local_socket::canonical;
 
@@ -15,10 +15,10 @@ use crate::io::local_socket::canonical;
 const API_SERVER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// The protected addresses of one gateway.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ProtectedAddresses {
     pub(crate) api_server: Option<ApiServer>,
-    /// The addresses of the gateway's carrier port and admin port.
+    /// The addresses on which the gateway listens itself.
     own: Vec<SocketAddr>,
     /// Whether an address belongs to this host.
     is_local: fn(IpAddr) -> bool,
@@ -57,7 +57,19 @@ impl ProtectedAddresses {
         }
     }
 
-    /// Whether the gateway's carrier, admin or ssh port listens on the address.
+    /// Adds the ports on which an entry listens for the clients of `forwards`.
+    pub(crate) fn with_listeners(&self, forwards: &[Forward]) -> Self {
+        let here = forwards
+            .iter()
+            .filter(|forward| forward.direction == Direction::EntryToExit);
+        let listeners = here.filter_map(|forward| forward.listen.parse().ok());
+        let mut all = self.clone();
+        all.own.extend(listeners.map(canonical));
+        all
+    }
+
+    /// Whether the gateway's carrier, admin or ssh port listens on the address. After
+    /// [`Self::with_listeners`], also whether a forward listens on it.
     pub(crate) fn is_own(&self, address: IpAddr, port: u16) -> bool {
         self.own.iter().any(|own| {
             let any = own.ip().is_unspecified();

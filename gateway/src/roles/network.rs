@@ -7,12 +7,14 @@
 //! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]), and drops and counts a packet that
 //! fails.
 //!
-//! Bounds: each session's queues limit the waiting packets, and [`judge`] limits the verdicts. The
-//! callers of [`Network::attach`] limit the sessions.
+//! Bounds: each session's queues limit the waiting packets, [`judge`] limits the verdicts, and
+//! [`flows`] limits the flows. The callers of [`Network::attach`] limit the sessions.
 
 mod addresses;
 mod assign;
 mod assigned;
+mod errors;
+mod flows;
 mod judge;
 mod pool;
 mod prefixes;
@@ -26,7 +28,6 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
@@ -35,7 +36,6 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
-use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
 use crate::io::tun::{Tun, TunError};
 use crate::roles::worker::{Worker, WorkerError};
@@ -44,7 +44,9 @@ use crate::stream::packet::{Packet, PacketPool};
 use addresses::{Addresses, Joined, Owner};
 use assign::Reassigns;
 use assigned::Assigned;
-use judge::Judge;
+use errors::Budgets;
+use flows::Begins;
+use judge::{Arrived, Judge};
 pub(crate) use queues::Queues;
 use queues::{Handed, HandedPackets, Links, SessionLink};
 use resolvers::Resolvers;
@@ -55,11 +57,6 @@ use sessions::Attached;
 const BATCH_PACKETS: usize = 128;
 /// Number of bytes of packets that a worker reads before carriers and streams run.
 const BATCH_BYTES: usize = 512 << 10;
-
-/// Maximum number of ICMP errors that all workers send per second.
-const ANSWERS_A_SECOND: u64 = 100;
-/// Burst of ICMP errors: as many errors as the rate permits in this time.
-const ANSWERS_BURST: Duration = Duration::from_millis(500);
 
 /// The interface of one worker, and the sessions that carry its packets.
 pub(crate) struct Network {
@@ -87,7 +84,7 @@ pub(crate) struct Network {
     told_of_loop: Cell<bool>,
     /// Whether the log has reported that another entry has the networks.
     told: Cell<bool>,
-    answers: RefCell<Bucket>,
+    errors: RefCell<Budgets>,
     /// Exit: the resolvers that the exit sends to entries.
     resolvers: Resolvers,
     /// Entry: the assignment that the entry received.
@@ -163,7 +160,6 @@ impl Network {
             return Ok(None);
         };
         let tun = Tun::watching(end.queue, &configured.device)?;
-        let answers = (ANSWERS_A_SECOND / queues.count() as u64).max(1);
         let addresses = Addresses::of(configured, side);
         let resolvers = configured
             .dns
@@ -180,13 +176,19 @@ impl Network {
             mtu: configured.mtu,
             pool: Rc::default(),
             addresses,
-            judge: Judge::of(configured, side, &worker.protected),
+            judge: Judge::of(
+                configured,
+                side,
+                &worker.protected,
+                worker.reloadable.clone(),
+                &queues.flows,
+            ),
             flows: FlowKey::default(),
             sessions: RefCell::default(),
             attached: Cell::new(0),
             told_of_loop: Cell::new(false),
             told: Cell::new(false),
-            answers: RefCell::new(Bucket::new(answers, ANSWERS_BURST)),
+            errors: RefCell::new(Budgets::new(queues.count())),
             resolvers: resolvers.unwrap_or_default(),
             assigned: (side == Side::Dials).then(|| Assigned::of(configured)),
             reassigned: Notify::new(),
@@ -238,11 +240,12 @@ impl Network {
         // These guards live as long as the closure `hears`. The session drops the closure when the
         // session ends.
         let network = Rc::downgrade(self);
-        let held = (self.stats.session(), lease, Reassigns::of(&network));
+        let begins = Begins::of(&self.queues.flows, &owner);
+        let held = (self.stats.session(), lease, begins, Reassigns::of(&network));
         let hears = move |bytes: &[u8]| {
             let _ = &held;
             if let Some(network) = network.upgrade()
-                && let Err(reason) = network.take(&owner, identity.as_deref(), bytes)
+                && let Err(reason) = network.take(&owner, identity.as_ref(), bytes)
             {
                 network.stats.dropped(reason, 1);
             }
@@ -296,6 +299,9 @@ impl Network {
             .and_then(|packet| {
                 self.is_no_carrier(&packet)?;
                 let to = self.addresses.leaves(&packet)?;
+                let now = tokio::time::Instant::now().into_std();
+                self.judge
+                    .sends(&packet, self.flows.hash(&packet), &to, None, now);
                 self.send(&to, &packet, bytes, &Sender::Host)
             });
         if let Err(reason) = sent {
@@ -381,17 +387,32 @@ impl Network {
     }
 
     /// Handles a packet that the peer `from`, with the verified `identity`, sent.
-    fn take(&self, from: &Owner, identity: Option<&str>, bytes: &[u8]) -> Result<(), DropReason> {
+    fn take(
+        &self,
+        from: &Owner,
+        identity: Option<&Arc<str>>,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
         let packet = packet::check(bytes).map_err(|error| error.reason())?;
-        self.has_networks(identity)?;
+        self.has_networks(identity.map(|identity| &**identity))?;
         let other = self.addresses.arrives(from, &packet)?;
-        if !self.judge.permits(&packet, self.flows.hash(&packet)) {
+        let arrived = Arrived {
+            owner: from,
+            identity,
+            other: other.as_ref(),
+        };
+        let flow = self.flows.hash(&packet);
+        let now = tokio::time::Instant::now().into_std();
+        if !self.judge.permits(&packet, flow, arrived, now) {
             let sender = Sender::Peer(from);
             self.tell(&sender, || packet::prohibited(bytes, packet.destination));
             return Err(DropReason::Policy);
         }
         match other {
-            Some(other) => self.send(&other, &packet, Packet::from(bytes), &Sender::Peer(from)),
+            Some(other) => {
+                self.judge.sends(&packet, flow, &other, Some(from), now);
+                self.send(&other, &packet, Packet::from(bytes), &Sender::Peer(from))
+            }
             None => match self.tun.try_write(bytes) {
                 Ok(()) => {
                     self.stats.received(bytes.len());
@@ -399,27 +420,6 @@ impl Network {
                 }
                 Err(_) => Err(DropReason::Device),
             },
-        }
-    }
-
-    /// Sends an ICMP error to the sender of a dropped packet, [`ANSWERS_A_SECOND`] at most
-    /// (RFC 1812, section 4.3.2.8). Without an answer, the sender relies on its own timeout.
-    fn tell(&self, sender: &Sender<'_>, answer: impl FnOnce() -> Option<Vec<u8>>) {
-        let now = tokio::time::Instant::now().into_std();
-        if !self.answers.borrow_mut().try_take(now, 1) {
-            return;
-        }
-        let Some(answer) = answer() else {
-            return;
-        };
-        match sender {
-            Sender::Host => drop(self.tun.try_write(&answer)),
-            // Every carrier takes a packet as short as the answer, so `send` does not recurse.
-            Sender::Peer(owner) => {
-                if let Ok(packet) = packet::check(&answer) {
-                    let _ = self.send(owner, &packet, Packet::from(&*answer), sender);
-                }
-            }
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, Network, NetworkDns, is_link_local};
+use super::{
+    NETWORK_CIDRS_MAX, NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, Network, NetworkDns,
+    is_link_local,
+};
 use crate::{Cidr, Config, ConfigError, Role};
 
 /// Maximum length of a domain in bytes, without the root (RFC 1035, section 2.3.4).
@@ -14,22 +17,19 @@ const NEEDS_ONE_QUEUE: &str =
 
 /// Checks the assigned values, and that they are compatible with the role and the other fields.
 pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigError> {
-    let of_exits = [
-        ("pool", !network.pool.is_empty()),
-        ("dns", network.dns.is_some()),
-    ];
+    let of_exits = [("dns", network.dns.is_some())];
     let of_entries = [
         ("setAddresses", network.set_addresses),
         ("dnsFile", network.dns_file.is_some()),
     ];
-    let (fields, problem) = match config.role {
+    let (fields, problem): (&[_], _) = match config.role {
         Role::Exit => (
-            of_entries,
+            &of_entries,
             "only an entry receives assigned addresses and DNS servers: remove the field",
         ),
         Role::Entry | Role::Rendezvous => (
-            of_exits,
-            "only an exit assigns addresses and DNS servers: remove the field",
+            &of_exits,
+            "only an exit assigns DNS servers: remove the field",
         ),
     };
     if let Some((field, _)) = fields.iter().find(|(_, is_there)| *is_there) {
@@ -44,15 +44,40 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
             NEEDS_ONE_QUEUE,
         ));
     }
-    if !network.pool.is_empty() && network.queues > 1 {
-        return Err(ConfigError::field("network.pool", NEEDS_ONE_QUEUE));
+    if config.role == Role::Exit {
+        if !network.pool.is_empty() && network.queues > 1 {
+            return Err(ConfigError::field("network.pool", NEEDS_ONE_QUEUE));
+        }
+        check_network_pool(&network.pool, &network.entry_cidrs)?;
+    } else {
+        check_accepted(network)?;
     }
-    check_network_pool(&network.pool, &network.entry_cidrs)?;
     let dns = network.dns.as_ref();
     dns.map_or(Ok(()), |dns| check_network_dns(dns, &network.exit_cidrs))
 }
 
-/// Checks that each network of [`Network::pool`] is within `entry_cidrs` and has an address for an
+/// Checks the networks from which an entry accepts addresses.
+fn check_accepted(network: &Network) -> Result<(), ConfigError> {
+    let pools = &network.pool;
+    if pools.len() > NETWORK_CIDRS_MAX {
+        let problem = format!("must list at most {NETWORK_CIDRS_MAX} networks");
+        return Err(ConfigError::field("network.pool", problem));
+    }
+    let within = |pool: &Cidr| network.entry_cidrs.iter().any(|all| all.has(*pool));
+    if let Some(outside) = pools.iter().position(|pool| !within(pool)) {
+        let field = format!("network.pool[{outside}]");
+        let problem = format!("{} is not within entryCIDRs", pools[outside]);
+        return Err(ConfigError::field(field, problem));
+    }
+    if network.set_addresses && pools.is_empty() {
+        let problem =
+            "needs network.pool: name the networks from which the exit may assign addresses";
+        return Err(ConfigError::field("network.setAddresses", problem));
+    }
+    Ok(())
+}
+
+/// Checks that each network of an exit's [`Network::pool`] is within `entry_cidrs` and has an address for an
 /// entry. Also checks that there is at most one network of each IP version.
 ///
 /// # Errors
@@ -208,8 +233,27 @@ mod tests {
 
     #[test]
     fn an_exit_assigns_and_an_entry_is_assigned() {
-        for rest in ["setAddresses: true", "dnsFile: /run/resolv.conf"] {
+        for rest in [
+            "setAddresses: true, pool: [10.72.0.7]",
+            "dnsFile: /run/resolv.conf",
+            "pool: [10.72.0.0/25, 10.72.0.128/25, 'fd72::/64']",
+        ] {
             assert_eq!(problem("Entry", rest), "", "{rest}");
+        }
+        for (rest, field) in [
+            (
+                "setAddresses: true",
+                "network.setAddresses: needs network.pool",
+            ),
+            (
+                "pool: [10.73.0.0/24]",
+                "network.pool[0]: 10.73.0.0/24 is not within entryCIDRs",
+            ),
+        ] {
+            let problem = problem("Entry", rest);
+            assert!(problem.contains(field), "{rest}: {problem}");
+        }
+        for rest in ["setAddresses: true", "dnsFile: /run/resolv.conf"] {
             let refused = problem("Exit", rest);
             assert!(
                 refused.contains(
@@ -218,21 +262,22 @@ mod tests {
                 "{refused}"
             );
         }
-        for rest in ["pool: [10.72.0.0/24]", "dns: {}"] {
-            let refused = problem("Entry", rest);
-            assert!(
-                refused
-                    .contains("only an exit assigns addresses and DNS servers: remove the field"),
-                "{refused}"
-            );
-        }
+        let refused = problem("Entry", "dns: {}");
+        assert!(
+            refused.contains("only an exit assigns DNS servers: remove the field"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn one_worker_knows_who_has_which_address() {
         for (role, field, rest) in [
             ("Exit", "pool", "pool: [10.72.0.0/24]"),
-            ("Entry", "setAddresses", "setAddresses: true"),
+            (
+                "Entry",
+                "setAddresses",
+                "setAddresses: true, pool: [10.72.0.0/24]",
+            ),
             ("Entry", "dnsFile", "dnsFile: /run/resolv.conf"),
         ] {
             assert_eq!(problem(role, &format!("{rest}, queues: 1")), "", "{rest}");

@@ -18,6 +18,8 @@ const ICMPV6_NEIGHBOUR: std::ops::RangeInclusive<u8> = 133..=137;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transport {
     pub(super) ports: Option<(u16, u16)>,
+    /// The ports of a first fragment.
+    pub(super) fragment_ports: Option<(u16, u16)>,
     /// Offset in the IP packet of the bytes after the transport header.
     pub(super) payload_offset: usize,
     pub(super) tcp_flags: u8,
@@ -28,10 +30,11 @@ pub(super) struct Transport {
 /// Reads the header that follows the IP header.
 ///
 /// A first fragment must contain the whole transport header (RFC 7112, RFC 3128). Later fragments
-/// have no transport header. The result for a fragment, including the first one, has no ports.
+/// have no transport header. The result for a fragment, including the first one, has no `ports`.
 pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malformed> {
     let none = Transport {
         ports: None,
+        fragment_ports: None,
         payload_offset: network.header_length,
         tcp_flags: 0,
         is_exact: true,
@@ -52,7 +55,11 @@ pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malfor
         _ => return Ok(none),
     };
     if network.fragment == Fragment::First {
-        return Ok(none);
+        let fragment_ports = transport.ports;
+        return Ok(Transport {
+            fragment_ports,
+            ..none
+        });
     }
     Ok(Transport {
         payload_offset: network.header_length + transport.payload_offset,
@@ -69,6 +76,7 @@ fn tcp(bytes: &[u8]) -> Result<Transport, Malformed> {
     }
     Ok(Transport {
         ports: Some((word_at(header, 0), word_at(header, 2))),
+        fragment_ports: None,
         payload_offset,
         tcp_flags: flags,
         is_exact: true,
@@ -86,6 +94,7 @@ fn udp(bytes: &[u8], fragment: Fragment) -> Result<Transport, Malformed> {
     }
     Ok(Transport {
         ports: Some((word_at(header, 0), word_at(header, 2))),
+        fragment_ports: None,
         payload_offset: UDP_HEADER_BYTES,
         tcp_flags: 0,
         is_exact: length == bytes.len(),

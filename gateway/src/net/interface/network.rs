@@ -65,7 +65,7 @@ pub(super) fn set_addresses(
     Ok(())
 }
 
-fn address_of(message: &AddressMessage) -> Option<Cidr> {
+pub(super) fn address_of(message: &AddressMessage) -> Option<Cidr> {
     let attributes = || message.attributes.iter();
     // An IPv4 address has both attributes. `Local` is this host's address, and `Address` may be the
     // address of a point-to-point peer.

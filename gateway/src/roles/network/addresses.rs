@@ -13,7 +13,7 @@ use super::prefixes::Prefixes;
 use crate::io::transport::Side;
 
 /// Owner of addresses on the other side.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Owner {
     /// The other side as a whole, if its addresses are not divided among entries.
     Side,
@@ -78,7 +78,12 @@ impl Addresses {
             networks(&peer.cidrs).map(move |network| (network, Arc::clone(&identity)))
         });
         let (places, peers) = (Prefixes::of(entry.chain(exit)), Prefixes::of(peers));
-        let pools = Pools::of(networks(&configured.pool), |address| {
+        // The pools of an entry do not divide its side.
+        let pools = match side {
+            Side::Accepts => configured.pool.as_slice(),
+            Side::Dials => &[],
+        };
+        let pools = Pools::of(networks(pools), |address| {
             places.longest(address) == Some(&Place::Entry) && peers.longest(address).is_none()
         });
         Self {

@@ -1,6 +1,6 @@
 //! How an entry applies the addresses and resolvers that its exit assigns. The entry accepts only
-//! addresses in the networks of the entry's side, and only resolvers on the exit's side. The entry
-//! writes the addresses to the interface, and the resolvers to a file.
+//! addresses of its own pools that its host does not use otherwise, and only resolvers on the exit's
+//! side. The entry writes the addresses to the interface, and the resolvers to a file.
 
 use std::cell::RefCell;
 use std::fs::{self, Permissions};
@@ -15,13 +15,15 @@ use muxtunnel_gateway_config::{self as config, Cidr, status};
 use muxtunnel_proto::Assignment;
 
 use super::addresses::{Addresses, networks};
-use crate::net::interface;
+use crate::net::interface::{self, HostAddresses};
 
 /// The last assignment, and the configuration with which an entry applies assignments.
 pub(super) struct Assigned {
     device: String,
-    /// Networks of the entry's side. Assigned addresses outside these networks are ignored.
+    /// Networks of the entry's side.
     own: Vec<IpNet>,
+    /// Networks from which the exit may assign addresses.
+    pools: Vec<IpNet>,
     /// Networks that are routed to the interface.
     routes: Vec<Cidr>,
     sets_addresses: bool,
@@ -34,6 +36,7 @@ impl Assigned {
         Self {
             device: configured.device.clone(),
             own: networks(&configured.entry_cidrs).collect(),
+            pools: networks(&configured.pool).collect(),
             routes: configured.exit_cidrs.clone(),
             sets_addresses: configured.set_addresses,
             dns_file: configured.dns_file.clone().map(DnsFile::at),
@@ -52,7 +55,13 @@ impl Assigned {
         assignment: &Assignment,
         addresses: &Addresses,
     ) -> Option<status::Assigned> {
-        let taken = self.taken(assignment, addresses);
+        let host = HostAddresses::read(&self.device);
+        let host = host
+            .map_err(|error| {
+                tracing::error!(code = %Code::NoPackets, %error, "Cannot check the assigned addresses");
+            })
+            .ok();
+        let taken = self.taken(assignment, addresses, host.as_ref());
         if *self.current.borrow() == taken {
             return None;
         }
@@ -65,7 +74,8 @@ impl Assigned {
         if taken != *assignment {
             tracing::warn!(
                 code = %Code::NoPackets,
-                "Ignored assigned addresses outside entryCIDRs, or DNS servers outside exitCIDRs: compare the networks of both sides"
+                ignored = %ignored(assignment, &taken),
+                "Ignored assigned addresses or DNS servers: an address must be in network.pool (--address-pool), and must be neither an address of this host nor a gateway of its routes. A DNS server must be in exitCIDRs"
             );
         }
         addresses.set_own(&taken.addresses);
@@ -80,10 +90,25 @@ impl Assigned {
         Some(assigned)
     }
 
-    /// The part of `assignment` that this entry accepts: addresses in the networks of the entry's
-    /// side, resolvers on the exit's side, and the domains if a resolver is accepted.
-    fn taken(&self, assignment: &Assignment, addresses: &Addresses) -> Assignment {
-        let is_own = |address: &IpAddr| self.own.iter().any(|own| own.contains(address));
+    /// The part of `assignment` that this entry accepts: addresses of the pools, resolvers on the
+    /// exit's side, and the domains if a resolver is accepted. An address that the interface already
+    /// has needs no pool. `host`: the addresses that the host uses; `None`: unknown, so the entry
+    /// accepts no address.
+    fn taken(
+        &self,
+        assignment: &Assignment,
+        addresses: &Addresses,
+        host: Option<&HostAddresses>,
+    ) -> Assignment {
+        let has = |networks: &[IpNet], address: &IpAddr| {
+            networks.iter().any(|network| network.contains(address))
+        };
+        let is_own = |address: &IpAddr| {
+            host.is_some_and(|host| {
+                let is_there = host.of_device.contains(address) && has(&self.own, address);
+                (is_there || has(&self.pools, address)) && !host.uses(*address)
+            })
+        };
         let assigned = assignment.addresses.iter().copied();
         let servers = assignment.dns_servers.iter().copied();
         let dns_servers: Vec<_> = servers
@@ -149,6 +174,15 @@ fn resolvectl(device: &str, assignment: &Assignment) -> String {
 fn alone(address: IpAddr) -> Cidr {
     let length = if address.is_ipv4() { 32 } else { 128 };
     Cidr { address, length }
+}
+
+/// The addresses and resolvers of `assignment` that `taken` does not have.
+fn ignored(assignment: &Assignment, taken: &Assignment) -> String {
+    let addresses = assignment.addresses.iter();
+    let addresses = addresses.filter(|address| !taken.addresses.contains(address));
+    let servers = assignment.dns_servers.iter();
+    let servers = servers.filter(|server| !taken.dns_servers.contains(server));
+    list(&addresses.chain(servers).copied().collect::<Vec<_>>())
 }
 
 fn list(addresses: &[IpAddr]) -> String {

@@ -1,102 +1,232 @@
-//! Decides where packets of entries may go, by the rules of the exit's network.
+//! Decides where packets of peers may go. The same [`Authorizer`] decides about targets of streams.
 //!
-//! [`Authorizer`] decides about destinations as it decides about targets of streams. A flow has
-//! many packets, so a cache keeps one verdict for each flow. The cache has [`VERDICTS`] slots. If
-//! two flows have the same slot, the later flow replaces the verdict of the earlier flow.
+//! At an exit, the rules of `network` apply. At an entry, every destination is permitted. At both
+//! ends, the gateway's own listeners and the protected addresses need a rule that names them, so an
+//! entry denies them. A packet that no rule permits passes if it replies to a flow that the other
+//! side of the packet began ([`super::flows`]). A reply never passes to an own listener.
+//!
+//! A flow has many packets, so a cache keeps one verdict for each flow and peer, for at most
+//! [`VERDICT_LIFETIME`]. The cache has [`VERDICTS`] slots. If two flows have the same slot, the
+//! later flow replaces the verdict of the earlier flow.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{self as config, HostPattern, Policy, Ports, Rule};
+use muxtunnel_gateway_config::{self as config, HostPattern, Policy, Ports, Reloadable, Rule};
 use muxtunnel_packet::Packet;
+use tokio::sync::watch;
 
+use super::addresses::Owner;
+use super::flows::{Flow, Flows};
 use crate::io::transport::Side;
 use crate::net::policy::{Authorizer, Host};
 use crate::net::protected_addresses::ProtectedAddresses;
 
-/// Number of verdicts in the cache, a power of two. The cache takes 160 KiB.
+/// Number of verdicts in the cache, a power of two. The cache takes 288 KiB.
 const VERDICTS: usize = 4096;
+/// Maximum age of a verdict. The addresses of this host can change at any time.
+const VERDICT_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The rules of one gateway.
 pub(super) struct Judge {
-    /// `None` at an entry, which accepts every packet of its exit.
-    rules: Option<Rules>,
-    verdicts: RefCell<Vec<Option<Verdict>>>,
+    network: config::Network,
+    side: Side,
+    protected: Arc<ProtectedAddresses>,
+    reloadable: RefCell<watch::Receiver<Arc<Reloadable>>>,
+    state: RefCell<State>,
+    flows: Arc<Flows>,
+}
+
+/// The rules in force, and verdicts by these rules.
+struct State {
+    rules: Rules,
+    verdicts: Vec<Option<Verdict>>,
 }
 
 struct Rules {
     policy: Policy,
     /// The rules for packets without ports: `allow` rules for all ports, and every `deny` rule.
     portless: Policy,
-    protected: Arc<ProtectedAddresses>,
+    /// Whether a rule is for one peer.
+    has_peers: bool,
+    protected: ProtectedAddresses,
 }
 
-/// Whether a destination is permitted.
+/// The peer that sent a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrived<'a> {
+    pub(super) owner: &'a Owner,
+    /// The identity that the peer's carriers proved.
+    pub(super) identity: Option<&'a Arc<str>>,
+    /// The entry that has the packet's destination; `None`: this side has it.
+    pub(super) other: Option<&'a Owner>,
+}
+
+/// Destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Verdict {
-    destination: IpAddr,
+struct Destination {
+    address: IpAddr,
     port: Option<u16>,
-    permitted: bool,
+    is_fragment: bool,
+}
+
+/// What the rules decide about a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Permitted,
+    Denied,
+    /// The destination is an own listener of the gateway.
+    Own,
+}
+
+#[derive(Debug, Clone)]
+struct Verdict {
+    to: Destination,
+    peer: Option<Arc<str>>,
+    at: Instant,
+    decision: Decision,
 }
 
 impl Judge {
     pub(super) fn of(
-        configured: &config::Network,
+        network: &config::Network,
         side: Side,
         protected: &Arc<ProtectedAddresses>,
+        reloadable: watch::Receiver<Arc<Reloadable>>,
+        flows: &Arc<Flows>,
     ) -> Self {
-        let rules = (side == Side::Accepts).then(|| Rules::of(configured, Arc::clone(protected)));
-        let kept = if rules.is_some() { VERDICTS } else { 0 };
+        let rules = Rules::of(network, side, &reloadable.borrow(), protected);
         Self {
-            rules,
-            verdicts: RefCell::new(vec![None; kept]),
+            network: network.clone(),
+            side,
+            protected: Arc::clone(protected),
+            reloadable: RefCell::new(reloadable),
+            state: RefCell::new(State {
+                rules,
+                verdicts: vec![None; VERDICTS],
+            }),
+            flows: Arc::clone(flows),
         }
     }
 
-    /// Whether the destination of a received packet is permitted. `flow`: the hash of its flow.
-    pub(super) fn permits(&self, packet: &Packet, flow: u32) -> bool {
-        let Some(rules) = &self.rules else {
-            return true;
+    /// Whether a received packet passes. `flow`: the hash of its flow.
+    pub(super) fn permits(
+        &self,
+        packet: &Packet,
+        flow: u32,
+        from: Arrived<'_>,
+        now: Instant,
+    ) -> bool {
+        match self.decide(Destination::of(packet), flow, from.identity, now) {
+            Decision::Permitted => true,
+            Decision::Own => false,
+            Decision::Denied => self.flows.has_reply(from.other, packet, from.owner, now),
+        }
+    }
+
+    /// Remembers the flow of a packet to `to` if the rules do not permit its replies. `beginner`:
+    /// the entry that sent the packet, or `None` for this side.
+    pub(super) fn sends(
+        &self,
+        packet: &Packet,
+        flow: u32,
+        to: &Owner,
+        beginner: Option<&Owner>,
+        now: Instant,
+    ) {
+        let peer = match to {
+            Owner::Peer(identity) => Some(identity),
+            Owner::Side | Owner::Session(_) => None,
         };
-        let (destination, port) = (packet.destination, packet.ports.map(|(_, port)| port));
-        let mut verdicts = self.verdicts.borrow_mut();
-        let place = &mut verdicts[flow as usize % VERDICTS];
-        match place {
-            Some(known) if (known.destination, known.port) == (destination, port) => {
-                known.permitted
-            }
-            _ => {
-                let permitted = rules.permit(destination, port);
-                *place = Some(Verdict {
-                    destination,
-                    port,
-                    permitted,
-                });
-                permitted
-            }
+        let decision = self.decide(Destination::of_replies_to(packet), flow, peer, now);
+        // The identity of `Owner::Side` is unknown here, so a rule for one peer may apply.
+        let may_differ = *to == Owner::Side && self.state.borrow().rules.has_peers;
+        if decision == Decision::Denied || may_differ {
+            self.flows.begin(beginner, Flow::begun_by(packet, to), now);
+        }
+    }
+
+    fn decide(
+        &self,
+        to: Destination,
+        flow: u32,
+        peer: Option<&Arc<str>>,
+        now: Instant,
+    ) -> Decision {
+        let state = &mut *self.state.borrow_mut();
+        self.follow_configuration(state);
+        let place = &mut state.verdicts[flow as usize % VERDICTS];
+        if let Some(known) = place
+            && known.to == to
+            && known.peer.as_ref() == peer
+            && now.saturating_duration_since(known.at) < VERDICT_LIFETIME
+        {
+            return known.decision;
+        }
+        let decision = state.rules.decide(to, peer.map(|peer| &**peer));
+        *place = Some(Verdict {
+            to,
+            peer: peer.cloned(),
+            at: now,
+            decision,
+        });
+        decision
+    }
+
+    /// Applies a changed configuration.
+    fn follow_configuration(&self, state: &mut State) {
+        let mut reloadable = self.reloadable.borrow_mut();
+        if reloadable.has_changed().unwrap_or_default() {
+            let changed = reloadable.borrow_and_update();
+            state.rules = Rules::of(&self.network, self.side, &changed, &self.protected);
+            state.verdicts.fill(None);
+        }
+    }
+}
+
+impl Destination {
+    fn of(packet: &Packet) -> Self {
+        let ports = packet.ports.or(packet.fragment_ports);
+        Self {
+            address: packet.destination,
+            port: ports.map(|(_, destination)| destination),
+            is_fragment: packet.is_fragment(),
+        }
+    }
+
+    fn of_replies_to(packet: &Packet) -> Self {
+        let ports = packet.ports.or(packet.fragment_ports);
+        Self {
+            address: packet.source,
+            port: ports.map(|(source, _)| source),
+            is_fragment: packet.is_fragment(),
         }
     }
 }
 
 impl Rules {
-    fn of(configured: &config::Network, protected: Arc<ProtectedAddresses>) -> Self {
-        let of_network = |cidr: &config::Cidr| Rule {
-            host: HostPattern::Network(*cidr),
+    fn of(
+        network: &config::Network,
+        side: Side,
+        reloadable: &Reloadable,
+        protected: &ProtectedAddresses,
+    ) -> Self {
+        // Every destination here is an address of the packet's other side ([`super::addresses`]).
+        let any = Rule {
+            host: HostPattern::Any,
             ports: Ports::ALL,
             peer: None,
         };
-        let mut destinations = configured.exit_cidrs.clone();
-        if configured.peers_reach_each_other {
-            destinations.extend(&configured.entry_cidrs);
-        }
         let policy = Policy {
-            allow: match configured.allow.is_empty() {
-                true => destinations.iter().map(of_network).collect(),
-                false => configured.allow.clone(),
+            allow: match network.allow.is_empty() {
+                true => vec![any],
+                false => network.allow.clone(),
             },
-            deny: configured.deny.clone(),
-            ..Policy::default()
+            deny: network.deny.clone(),
+            protected: reloadable.policy.protected.clone(),
+            nat64_prefixes: reloadable.policy.nat64_prefixes.clone(),
         };
         let has_all = |rule: &&Rule| rule.ports == Ports::ALL;
         let with_all = |rule: &Rule| Rule {
@@ -106,96 +236,38 @@ impl Rules {
         let portless = Policy {
             allow: policy.allow.iter().filter(has_all).cloned().collect(),
             deny: policy.deny.iter().map(with_all).collect(),
-            ..Policy::default()
+            ..policy.clone()
         };
+        let mut rules = policy.allow.iter().chain(&policy.deny);
         Self {
+            has_peers: rules.any(|rule| rule.peer.is_some()),
             policy,
             portless,
-            protected,
+            protected: match side {
+                Side::Dials => protected.with_listeners(&reloadable.forwards),
+                Side::Accepts => protected.clone(),
+            },
         }
     }
 
-    fn permit(&self, destination: IpAddr, port: Option<u16>) -> bool {
+    fn decide(&self, to: Destination, peer: Option<&str>) -> Decision {
         // No server can listen on port 0, so a packet to port 0 counts as a packet without ports.
-        let port = port.filter(|port| *port > 0);
+        let port = to.port.filter(|port| *port > 0);
         let policy = match port {
-            Some(_) => &self.policy,
-            None => &self.portless,
+            Some(_) if !to.is_fragment => &self.policy,
+            _ => &self.portless,
         };
-        let authorizer = Authorizer::of(policy, &self.protected, None);
-        let any = Ports::ALL.last;
-        authorizer.permits(Host::Address(destination), destination, port.unwrap_or(any))
+        let authorizer = Authorizer::of(policy, &self.protected, peer);
+        let host = Host::Address(to.address);
+        if authorizer.permits(host, to.address, port.unwrap_or(Ports::ALL.last)) {
+            return Decision::Permitted;
+        }
+        match port.is_some_and(|port| authorizer.is_own(to.address, port)) {
+            true => Decision::Own,
+            false => Decision::Denied,
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use muxtunnel_gateway_config::Config;
-
-    use super::*;
-
-    fn rules(network: &str) -> Rules {
-        let text = format!(
-            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nadmin: 0.0.0.0:64001\n\
-             network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/14, 10.96.0.0/12, 169.0.0.0/8], {network}}}\n"
-        );
-        let config = Config::from_yaml(&text).unwrap();
-        let protected = ProtectedAddresses::new("10.96.0.1", &config, |address| {
-            address == IpAddr::from([10, 1, 0, 1])
-        });
-        Rules::of(config.network.as_ref().unwrap(), Arc::new(protected))
-    }
-
-    fn permits(rules: &Rules, destination: &str, port: Option<u16>) -> bool {
-        rules.permit(destination.parse().unwrap(), port)
-    }
-
-    #[test]
-    fn without_rules_all_is_permitted_but_what_a_rule_has_to_name() {
-        let rules = rules("mtu: 1500");
-        for port in [Some(80), None] {
-            assert!(permits(&rules, "10.2.0.1", port));
-            assert!(
-                !permits(&rules, "192.0.2.1", port),
-                "the address is not on the exit's side"
-            );
-            assert!(
-                !permits(&rules, "169.254.169.254", port),
-                "a metadata service"
-            );
-            assert!(!permits(&rules, "10.96.0.1", port), "the API server");
-        }
-        assert!(permits(&rules, "10.1.0.1", Some(80)));
-        assert!(
-            !permits(&rules, "10.1.0.1", Some(64001)),
-            "the gateway's own port"
-        );
-    }
-
-    #[test]
-    fn entries_that_reach_each_other_are_destinations_unless_rules_name_others() {
-        for (network, is_permitted) in [
-            ("mtu: 1500", false),
-            ("peersReachEachOther: true", true),
-            ("peersReachEachOther: true, allow: [10.2.0.0/16]", false),
-        ] {
-            let rules = rules(network);
-            assert_eq!(permits(&rules, "10.8.0.7", None), is_permitted, "{network}");
-        }
-    }
-
-    #[test]
-    fn a_rule_for_ports_is_none_for_packets_without_and_denies_them() {
-        let rules = rules("allow: ['10.2.0.0/16:80', 10.3.0.0/16], deny: ['10.3.0.7:22']");
-        assert!(permits(&rules, "10.2.0.1", Some(80)));
-        assert!(!permits(&rules, "10.2.0.1", Some(81)));
-        assert!(!permits(&rules, "10.2.0.1", None));
-        assert!(permits(&rules, "10.3.0.1", None));
-        assert!(permits(&rules, "10.3.0.7", Some(80)));
-        assert!(!permits(&rules, "10.3.0.7", Some(22)));
-        assert!(
-            !permits(&rules, "10.3.0.7", None),
-            "a fragment may be of port 22"
-        );
-    }
-}
+mod tests;

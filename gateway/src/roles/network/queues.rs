@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::addresses::Owner;
+use super::flows::Flows;
 use super::sessions::{Attached, Carried, preferred};
 use super::{Network, Sender};
 use crate::io::tun::{self, Offloads};
@@ -52,6 +53,8 @@ pub(crate) struct Queues {
     ends: Mutex<Vec<Option<QueueEnd>>>,
     links: watch::Sender<Links>,
     workers: Vec<(mpsc::Sender<Handed>, HandedBytes)>,
+    /// Flows whose replies pass without a rule. A reply may arrive at another worker.
+    pub(super) flows: Arc<Flows>,
 }
 
 /// Bytes of memory of the packets that wait for one worker.
@@ -154,6 +157,7 @@ impl Queues {
             ends: Mutex::new(ends),
             links,
             workers,
+            flows: Arc::default(),
         })
     }
 

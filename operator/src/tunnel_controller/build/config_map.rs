@@ -107,11 +107,12 @@ pub(super) fn config(
     Ok(config)
 }
 
-/// The policy of an end that dials: an exit, or an entry with reverse forwards.
+/// The policy of an end that dials or receives packets: an exit, or an entry with reverse forwards or
+/// a network.
 fn policy_of(tunnel: &ValidatedTunnel, end: End) -> Policy {
     match end {
         End::Exit => policy(tunnel),
-        End::Entry if dials(tunnel) => Policy {
+        End::Entry if dials(tunnel) || tunnel.network.is_some() => Policy {
             protected: tunnel.policy.protected.clone(),
             deny: denied(tunnel, true).collect(),
             nat64_prefixes: tunnel.policy.nat64_prefixes.clone(),

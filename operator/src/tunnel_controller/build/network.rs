@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use muxtunnel_crds::NetworkForwarding;
 use muxtunnel_gateway_config::{Cidr, DEVICE_DEFAULT, Network};
 
 use super::End;
@@ -101,9 +102,17 @@ pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Setting
 }
 
 fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
-    let (addresses, routes): (&[IpAddr], &[Cidr]) = match end {
-        End::Exit => (&network.exit_addresses, &network.entry_cidrs),
-        End::Entry | End::Rendezvous => (&network.entry_addresses, &network.exit_cidrs),
+    let (addresses, routes, forwarding): (&[IpAddr], &[Cidr], _) = match end {
+        End::Exit => (
+            &network.exit_addresses,
+            &network.entry_cidrs,
+            network.exit_forwarding,
+        ),
+        End::Entry | End::Rendezvous => (
+            &network.entry_addresses,
+            &network.exit_cidrs,
+            network.entry_forwarding,
+        ),
     };
     let flag = |name: &str, value: String| [format!("--{name}"), value];
     let mut args = vec!["tun".to_owned(), "create".to_owned()];
@@ -121,12 +130,17 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
             .iter()
             .flat_map(|route| flag("route", route.to_string())),
     );
-    let switches = [
-        ("--forward", network.forward),
-        ("--masquerade", network.snat),
-    ];
-    let switches = switches.into_iter().filter(|(_, is_on)| *is_on);
-    args.extend(switches.map(|(switch, _)| switch.to_owned()));
+    // Connections begin at the entry's side.
+    let direction = match end {
+        End::Exit => "out",
+        End::Entry | End::Rendezvous => "in",
+    };
+    let switches: &[&str] = match forwarding {
+        NetworkForwarding::None => &[],
+        NetworkForwarding::Route => &["--forward"],
+        NetworkForwarding::Snat => &["--forward", "--masquerade", direction],
+    };
+    args.extend(switches.iter().map(|switch| (*switch).to_owned()));
     args
 }
 

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use muxtunnel_crds::{Gateway, MuxTunnelSpec, Network, NetworkRule, Protocol, Side};
+use muxtunnel_crds::{
+    Gateway, MuxTunnelSpec, Network, NetworkForwarding, NetworkRule, Protocol, Side,
+};
 use muxtunnel_gateway_config::{
     Cidr, HostPattern, MTU_DEFAULT, NetworkDns, NetworkPeer, Ports, QUIC_MTU_DEFAULT, Rule,
     check_network_dns, check_network_pool,
@@ -23,10 +25,10 @@ pub struct ValidatedNetwork {
     pub mtu: u16,
     /// Queues of the interfaces.
     pub queues: u16,
-    /// Whether pods of gateways forward packets.
-    pub forward: bool,
-    /// Whether pods of gateways translate the sources of packets that they forward.
-    pub snat: bool,
+    /// How the entry's pod forwards packets.
+    pub entry_forwarding: NetworkForwarding,
+    /// How the exit's pod forwards packets.
+    pub exit_forwarding: NetworkForwarding,
     /// The networks of each entry.
     pub peers: Vec<NetworkPeer>,
     /// Networks from which each entry gets an address.
@@ -64,8 +66,8 @@ impl ValidatedNetwork {
             exit_cidrs,
             mtu: asked.mtu.unwrap_or(mtu_of(protocol)),
             queues: asked.queues.unwrap_or(1),
-            forward: asked.forward || asked.snat,
-            snat: asked.snat,
+            entry_forwarding: asked.entry_forwarding,
+            exit_forwarding: asked.exit_forwarding,
             peers: peers(asked)?,
             pool,
             dns,
@@ -215,6 +217,20 @@ pub(super) fn problem(spec: &MuxTunnelSpec, permitted: bool) -> Option<String> {
     }
     if !network.pool.is_empty() && network.queues.is_some_and(|queues| queues > 1) {
         let sentence = "network.pool needs network.queues 1, because a single worker must manage the assigned addresses";
+        return Some(sentence.to_owned());
+    }
+    for (side, field, forwarding) in [
+        (Side::Exit, "entryForwarding", network.entry_forwarding),
+        (Side::Entry, "exitForwarding", network.exit_forwarding),
+    ] {
+        if spec.side == side && forwarding != NetworkForwarding::None {
+            return Some(format!(
+                "network.{field} is for the gateway of the other side: set it in the MuxTunnel of that side"
+            ));
+        }
+    }
+    if network.entry_forwarding == NetworkForwarding::Snat && network.entry_addresses.is_empty() {
+        let sentence = "network.entryForwarding: SNAT needs network.entryAddresses, because the packets get an address of them";
         return Some(sentence.to_owned());
     }
     let has_rules = !(network.allow.is_empty() && network.deny.is_empty());

@@ -92,23 +92,44 @@ fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end(
 }
 
 #[test]
-fn gateways_that_translate_sources_pass_packets_on_as_well() {
+fn each_gateway_forwards_as_its_own_end_says() {
     let arguments = |more: &str| {
         let spec =
             format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.96.0.0/16]{more}}}\n");
-        let args = pod(&built(&spec), "office-exit")["spec"]["initContainers"][0]["args"].clone();
-        let args = args
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|arg| arg.as_str().unwrap().to_owned());
-        args.skip_while(|arg| arg != "10.72.0.1")
-            .skip(1)
-            .collect::<Vec<_>>()
+        let tunnel = built(&spec);
+        [
+            ("office-entry", "10.96.0.0/16"),
+            ("office-exit", "10.72.0.1"),
+        ]
+        .map(|(name, route)| {
+            let args = pod(&tunnel, name)["spec"]["initContainers"][0]["args"].clone();
+            let args = args.as_array().unwrap().iter();
+            let args = args.map(|arg| arg.as_str().unwrap().to_owned());
+            let args = args.skip_while(|arg| arg != route).skip(1);
+            args.collect::<Vec<_>>().join(" ")
+        })
     };
-    assert_eq!(arguments(""), [""; 0]);
-    assert_eq!(arguments(", forward: true"), ["--forward"]);
-    assert_eq!(arguments(", snat: true"), ["--forward", "--masquerade"]);
+    assert_eq!(arguments(""), ["", ""]);
+    assert_eq!(arguments(", entryForwarding: Route"), ["--forward", ""]);
+    assert_eq!(arguments(", exitForwarding: Route"), ["", "--forward"]);
+    assert_eq!(
+        arguments(", exitForwarding: SNAT"),
+        ["", "--forward --masquerade out"]
+    );
+    assert_eq!(
+        arguments(", entryForwarding: SNAT, entryAddresses: [10.72.0.1]"),
+        ["--forward --masquerade in", ""]
+    );
+}
+
+#[test]
+fn an_entry_knows_the_protected_addresses_of_its_side() {
+    let spec = format!("policy: {{nat64Prefixes: ['2001:db8:64::/96']}}\n{NETWORK}");
+    let tunnel = built(&spec);
+    for name in ["office-entry", "office-exit"] {
+        let policy = config(&tunnel, name).policy;
+        assert_eq!(policy.nat64_prefixes.len(), 1, "{name}");
+    }
 }
 
 /// The spec of an exit for several entries, with more fields of its network.
@@ -212,6 +233,14 @@ fn what_does_not_go_together_is_refused_with_a_sentence() {
         (
             with(", deny: [{endPort: 3}]"),
             "network.deny[0]: endPort needs a port",
+        ),
+        (
+            with(", entryForwarding: SNAT"),
+            "network.entryForwarding: SNAT needs network.entryAddresses",
+        ),
+        (
+            hub(", entryForwarding: Route"),
+            "network.entryForwarding is for the gateway of the other side",
         ),
     ] {
         let problem = refusal(&spec, &settings());
