@@ -60,9 +60,14 @@ pub(crate) fn joined<T>(result: Result<T, JoinError>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::task::{JoinSet, LocalSet};
 
     use super::*;
+
+    /// A bound for hangs.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn a_panic_of_a_task_is_a_panic_of_its_owner() {
@@ -74,8 +79,8 @@ mod tests {
                 std::panic::panic_any("a fault of a task".to_owned());
             };
             drop(tasks.spawn(panics));
-            let failed = unwind::unwound(tasks.fail()).await;
-            assert_eq!(failed.unwrap_err(), "a fault of a task");
+            let failed = tokio::time::timeout(PATIENCE, unwind::unwound(tasks.fail())).await;
+            assert_eq!(failed.unwrap().unwrap_err(), "a fault of a task");
         };
         LocalSet::new().run_until(test).await;
     }

@@ -198,7 +198,8 @@ async fn a_listener_whose_endpoint_has_failed_accepts_again() {
     let within = Duration::from_secs(20);
     let connect = async || {
         let accepts = async { listener.next().await.unwrap().secure(&far, within).await };
-        let (near, far) = tokio::join!(dial(to, "far", &near, &settings, within), accepts);
+        let connected = async { tokio::join!(dial(to, "far", &near, &settings, within), accepts) };
+        let (near, far) = tokio::time::timeout(2 * within, connected).await.unwrap();
         (near.unwrap(), far.unwrap())
     };
     for _ in 0..3 {

@@ -34,10 +34,15 @@ impl<A: 'static> Requests<A> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::task::LocalSet;
 
     use super::*;
     use crate::base::unwind::unwound;
+
+    /// A bound for hangs.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn a_panic_of_a_reader_reaches_its_session() {
@@ -47,8 +52,8 @@ mod tests {
             requests.read(async { Some(7) });
             assert_eq!(requests.next().await, 7);
             requests.read(async { std::panic::panic_any("a fault of a reader".to_owned()) });
-            let next = unwound(requests.next()).await;
-            assert_eq!(next.unwrap_err(), "a fault of a reader");
+            let next = tokio::time::timeout(PATIENCE, unwound(requests.next())).await;
+            assert_eq!(next.unwrap().unwrap_err(), "a fault of a reader");
         };
         LocalSet::new().run_until(test).await;
     }
