@@ -1,6 +1,7 @@
 //! Code for all layers: system calls, counters, rates, limits, files and the log. This layer
 //! depends on no socket module of the gateway.
 
+pub(crate) mod answer_limiter;
 pub(crate) mod bottleneck;
 pub(crate) mod carrier_history;
 pub(crate) mod closing;
@@ -17,6 +18,7 @@ pub(crate) mod printable;
 pub(crate) mod socket_buffers;
 pub(crate) mod sys;
 pub(crate) mod sysctls;
+pub(crate) mod tasks;
 pub(crate) mod telemetry;
 pub(crate) mod token_bucket;
 pub(crate) mod unwind;

@@ -14,3 +14,6 @@ pub(crate) mod socket;
 pub(crate) mod ssh;
 pub(crate) mod transport;
 pub(crate) mod tun;
+
+#[cfg(test)]
+mod tests;

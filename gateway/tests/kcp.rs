@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::*;
-use muxtunnel_proto::kcp::{self, Command, Header, Opening};
+use muxtunnel_proto::kcp::{self, Command, Header};
 
 const MIB: usize = 1 << 20;
 
@@ -304,7 +304,7 @@ fn strangers_cost_no_memory_and_no_carrier() {
 }
 
 #[test]
-fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_a_challenge() {
+fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing() {
     let tunnel = tunnel(0, "", "");
     let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     stranger.connect(tunnel.carrier).unwrap();
@@ -314,14 +314,14 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_
     stranger.send(&begin).unwrap();
     let length = stranger.recv(&mut answer).unwrap();
     assert!(length <= begin.len());
-    let ack = |time| {
+    let segment = |command, time, serial, next| {
         let header = Header {
             conversation: 7,
-            command: Command::Ack,
+            command,
             window: 128,
             time,
-            serial: kcp::CHALLENGE,
-            next: 0,
+            serial,
+            next,
         };
         let mut datagram = Vec::new();
         header.encode(0, &mut datagram);
@@ -330,22 +330,24 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_
     let challenge = u32::from_le_bytes(answer[8..12].try_into().unwrap());
     assert_eq!(answer[..length], kcp::challenge(7, challenge));
     // The peer answers a challenge that was sent to another address, and a challenge that is
-    // invalid.
+    // invalid. Payload without a window request, and answers of an exit, get no answer either.
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     other.connect(tunnel.carrier).unwrap();
     other.set_read_timeout(Some(PATIENCE)).unwrap();
-    for wrong in [challenge, challenge.wrapping_add(1)] {
-        other.send(&ack(wrong)).unwrap();
-        let length = other.recv(&mut answer).unwrap();
-        assert!(matches!(
-            kcp::opening(&answer[..length]),
-            Some(Opening::Begins { conversation: 7 })
-        ));
+    for unanswered in [
+        segment(Command::Ack, challenge, kcp::CHALLENGE, 0),
+        segment(Command::Ack, challenge.wrapping_add(1), kcp::CHALLENGE, 0),
+        segment(Command::Ack, 1, kcp::RESET, 3),
+        push(7, 5, 3, b"more"),
+        kcp::challenge(7, challenge),
+        kcp::reset(7, 1),
+    ] {
+        other.send(&unanswered).unwrap();
     }
-    // The exit sends a reset in answer to a datagram of an unknown conversation.
-    other.send(&push(7, 5, 3, b"more")).unwrap();
+    // The exit sends a reset in answer to a window request of an unknown conversation.
+    other.send(&segment(Command::Ask, 3, 4, 1)).unwrap();
     let length = other.recv(&mut answer).unwrap();
-    assert_eq!(answer[..length], kcp::reset(7));
+    assert_eq!(answer[..length], kcp::reset(7, (3 << 32) + 4));
 }
 
 /// A long-lived stream continues while clients and targets open and reset other streams.

@@ -19,9 +19,11 @@
 //!   precedes the first serial ([`CHALLENGE`]), and keeps no state. Any KCP acknowledges this
 //!   segment as an old duplicate and echoes its time, which proves that the peer receives datagrams
 //!   at its address.
-//! - **The reset.** If a datagram neither belongs to a known conversation nor begins one, the
-//!   acceptor answers with the segment whose serial precedes the challenge ([`RESET`]). Any KCP
-//!   ignores this segment. Our implementation ends the connection.
+//! - **The reset.** A window request carries a random secret in two fields that KCP does not use.
+//!   If the conversation of a window request is unknown and has already begun, the acceptor answers
+//!   with the segment whose serial precedes the challenge ([`RESET`]), and repeats the secret. Our
+//!   implementation then ends the connection. Any other KCP ignores this segment. Whoever does not
+//!   see the datagrams cannot forge a reset.
 //! - **The keepalive.** The connection requests the window of a silent peer, as KCP does for a
 //!   closed window. If the peer does not answer, the connection fails.
 //!
@@ -39,6 +41,7 @@ use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 pub use greeting::{CHALLENGE, Opening, RESET, challenge, opening, reset};
+use greeting::{fields_of_ask, secret_of_reset};
 use receiver::Receiver;
 pub use segment::{Command, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Segments};
 use sender::{Sender, millis};
@@ -107,6 +110,8 @@ pub struct PathState {
 #[derive(Debug)]
 pub struct Connection {
     conversation: u32,
+    /// Sent in window requests. Only a reset that repeats the secret ends the connection.
+    secret: u64,
     origin: Instant,
     sender: Sender,
     receiver: Receiver,
@@ -123,11 +128,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `first`: the serial of the first segment in both directions. The value is 0, except in tests
-    /// of the wraparound.
+    /// `secret`: a random number that a reset must repeat. `first`: the serial of the first segment
+    /// in both directions. The value is 0, except in tests of the wraparound.
     #[must_use]
     pub fn new(
-        conversation: u32,
+        (conversation, secret): (u32, u64),
         settings: Settings,
         keepalive: Keepalive,
         now: Instant,
@@ -137,6 +142,7 @@ impl Connection {
         let window = u16::try_from(window).unwrap_or(u16::MAX);
         Self {
             conversation,
+            secret,
             origin: now,
             sender: Sender::new(0, first, settings.send_bytes, window),
             receiver: Receiver::new(first, settings.receive_bytes),
@@ -196,7 +202,7 @@ impl Connection {
                         continue;
                     }
                     RESET if self.receiver.next() < RESET.into() => {
-                        if !begins {
+                        if !begins && secret_of_reset(&header) == self.secret {
                             self.failure.get_or_insert(Failure::Reset);
                         }
                         continue;
@@ -243,7 +249,8 @@ impl Connection {
         let next = self.receiver.next() as u32;
         let room = |out: &Vec<u8>| DATAGRAM_BYTES - (out.len() - begin);
         if std::mem::take(&mut self.ask) {
-            header(Command::Ask, millis(now), 0, next).encode(0, out);
+            let (time, serial) = fields_of_ask(self.secret);
+            header(Command::Ask, time, serial, next).encode(0, out);
         }
         while room(out) >= HEADER_BYTES
             && let Some((serial, time)) = self.receiver.next_ack()
@@ -308,7 +315,10 @@ impl Connection {
     /// Applies the timeouts that have passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.micros(now);
-        self.sender.handle_timeout(now);
+        if self.sender.handle_timeout(now) {
+            // The peer may have restarted. It then answers only a window request.
+            self.ask = true;
+        }
         if self.dead_at().is_some_and(|at| now >= at) {
             self.failure.get_or_insert(Failure::Vanished);
         }

@@ -15,6 +15,7 @@ mod probe;
 mod settings;
 mod socket;
 mod steering;
+mod strangers;
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;

@@ -9,6 +9,7 @@
 //! oldest connection of the address with the most connections. [`TIMES`] bounds the time for the
 //! head of a request and for the whole connection. [`HEAD_BYTES_MAX`] bounds the length of a head.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,12 +51,15 @@ struct Times {
 }
 
 /// Serves until the process ends. `offers` is set on an entry.
+///
+/// # Errors
+/// The system's error. The port then answers no request.
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
     telemetry: Arc<Telemetry>,
     offers: Option<Arc<Offers>>,
-) {
-    serve_within(TIMES, listener, telemetry, offers).await;
+) -> std::io::Result<Infallible> {
+    serve_within(TIMES, listener, telemetry, offers).await
 }
 
 async fn serve_within(
@@ -63,7 +67,7 @@ async fn serve_within(
     listener: std::net::TcpListener,
     telemetry: Arc<Telemetry>,
     offers: Option<Arc<Offers>>,
-) {
+) -> std::io::Result<Infallible> {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -74,13 +78,7 @@ async fn serve_within(
         )
         .route("/offer", get(serve_offer).with_state(offers))
         .with_state(telemetry);
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "The admin port failed");
-            return;
-        }
-    };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     let connections = HandshakeLimiter::new(CONNECTIONS_MAX, EarlyDrop::Off);
     loop {
         match listener.accept().await {

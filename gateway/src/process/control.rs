@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::signals::Signals;
 use crate::base::files::FollowedFiles;
 use crate::base::telemetry::Telemetry;
+use crate::base::unwind::caught;
 use crate::io::security::{self, Credentials};
 use crate::observe::carrier_sampler;
 use crate::roles::entry::Offers;
@@ -33,7 +34,25 @@ pub(super) struct Control {
 impl Control {
     /// Runs until the process ends. `file` is the configuration file, with the text that was read
     /// at the start.
+    /// If the thread fails, the process stops: without this thread, it would take no signal, and its
+    /// admin port would not answer.
     pub(super) fn run(
+        self,
+        listener: Option<std::net::TcpListener>,
+        file: Option<(PathBuf, Config, String)>,
+        offers: Option<Arc<Offers>>,
+    ) {
+        let phase = self.phase.clone();
+        if let Err(panic) = caught(|| self.work(listener, file, offers)) {
+            tracing::error!(
+                panic,
+                "The admin thread failed by a fault of this gateway; stopping"
+            );
+            phase.send_replace(Phase::Deadline);
+        }
+    }
+
+    fn work(
         self,
         listener: Option<std::net::TcpListener>,
         file: Option<(PathBuf, Config, String)>,
@@ -57,7 +76,7 @@ impl Control {
                         // Without the admin port, `offers` is not needed: no client can request an
                         // offer.
                         tokio::join!(
-                            super::admin::serve(listener, Arc::clone(&self.telemetry), offers),
+                            self.serve(listener, offers),
                             carrier_sampler::follow(&self.telemetry)
                         );
                     }
@@ -93,6 +112,16 @@ impl Control {
                 self.hear_signals()
             );
         });
+    }
+
+    async fn serve(&self, listener: std::net::TcpListener, offers: Option<Arc<Offers>>) {
+        match super::admin::serve(listener, Arc::clone(&self.telemetry), offers).await {
+            Ok(never) => match never {},
+            Err(error) => {
+                tracing::error!(%error, "The admin port failed; stopping");
+                self.phase.send_replace(Phase::Deadline);
+            }
+        }
     }
 
     /// SIGTERM drains the gateway. SIGINT or a second SIGTERM ends the process at once. SIGUSR1 has

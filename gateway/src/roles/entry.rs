@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
+use crate::base::tasks::Tasks;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::UnixListeners;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
@@ -94,6 +95,8 @@ struct Entry {
     /// Cloned by each exchange with an HTTP client; `None`: no further exchanges begin.
     exchanges: RefCell<Option<Underway>>,
     network: Option<Rc<Network>>,
+    /// The accept loops, and the loops that keep the sessions.
+    tasks: Tasks,
 }
 
 /// Held by a connection until it is a stream. The shutdown waits until all clones are dropped.
@@ -124,16 +127,18 @@ pub(crate) async fn run(
     entry.telemetry.set_listening(index, true);
     let diallers: Vec<_> = (0..EXITS_MAX)
         .map(|place| keep_session(Rc::clone(&entry), pool, place))
-        .map(tokio::task::spawn_local)
+        .map(|keep| entry.tasks.spawn(keep))
         .collect();
     let trust = Rc::clone(&entry);
-    let trust = tokio::task::spawn_local(async move { trust.trust().await });
+    let trust = entry.tasks.spawn(async move { trust.trust().await });
     tokio::select! {
         _ = async { tokio::join!(follow(&entry, reloadable), offer::answer(&entry, asked)) } => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
+        never = entry.tasks.fail() => match never {},
         lost = &mut packets => return Err(network::lost(lost)),
     }
     tokio::select! {
+        never = entry.tasks.fail() => match never {},
         () = entry.drain(arrived, exchanged) => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
@@ -313,6 +318,7 @@ impl Entry {
             left: RefCell::default(),
             sessions: Sessions::on_one_of(worker.workers),
             listeners: RefCell::default(),
+            tasks: Tasks::default(),
             phase: worker.phase,
             protected: worker.protected,
             lookups: Lookups::default(),

@@ -102,14 +102,18 @@ pub(crate) async fn run(
     });
     let serve = async {
         tokio::select! {
-            () = arrivals.come(&exit) => {}
-            () = arrive::come_by_ssh(&exit, ssh_socket) => {}
-            _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow(), exit.trust()) } => {}
+            come = arrivals.come(&exit) => come,
+            () = arrive::come_by_ssh(&exit, ssh_socket) => Ok(()),
+            never = exit.reverse.fail() => match never {},
+            _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow(), exit.trust()) } => Ok(()),
         }
     };
     tokio::pin!(serve);
     let is_over = tokio::select! {
-        () = &mut serve => true,
+        end = &mut serve => {
+            end?;
+            true
+        }
         () = wait_for(phase.clone(), Phase::Closed) => false,
         lost = &mut packets => return Err(network::lost(lost)),
     };
@@ -121,7 +125,7 @@ pub(crate) async fn run(
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
-        () = &mut serve, if !is_over => {}
+        end = &mut serve, if !is_over => end?,
         () = wait_for(phase, Phase::Deadline) => {}
     }
     exit.sessions.end_all().await;

@@ -1,7 +1,6 @@
 //! One worker of a gateway, for every role: its input from the process, the phases of its shutdown,
 //! and the errors of its start.
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
@@ -9,6 +8,7 @@ use muxtunnel_gateway_config::Reloadable;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::base::tasks::joined;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::{UnixListeners, UsersError};
 use crate::io::security::Credentials;
@@ -128,16 +128,16 @@ pub(crate) enum WorkerError {
     },
 }
 
-/// Runs `accept`, a loop that accepts connections, as a separate task. The task ends when this
-/// future is dropped. As a task, the loop takes turns with the tasks of its connections. In the
+/// Runs `accept`, a loop that accepts connections, as a separate task, and returns its result. The
+/// task ends when this future is dropped. A panic of the task continues here. As a task, the loop takes turns with the tasks of its connections. In the
 /// worker's main future, the loop would create tasks during a flood faster than the tasks run,
 /// without a bound.
-pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
+pub(crate) async fn accept_in_turn<T: 'static>(accept: impl Future<Output = T> + 'static) -> T {
     let mut task = JoinSet::new();
     task.spawn_local(accept);
-    if let Some(Err(error)) = task.join_next().await
-        && let Ok(panic) = error.try_into_panic()
-    {
-        resume_unwind(panic);
+    match task.join_next().await.and_then(joined) {
+        Some(end) => end,
+        // Nothing aborts the task.
+        None => std::future::pending().await,
     }
 }

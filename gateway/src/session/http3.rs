@@ -29,7 +29,6 @@ use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::{Priority, Reason, Refusal, SessionError};
 use quinn::{ConnectionError, VarInt, WriteError};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::io::quic::CloseCode;
@@ -39,7 +38,7 @@ use crate::session::connect::{answer, connect_to};
 use crate::session::end::SessionEnd;
 use crate::session::hello::HELLO_MAX;
 use crate::session::mux::Local;
-use crate::session::quic_streams::{self, Broken, Traffic};
+use crate::session::quic_streams::{self, Broken, Requests, Traffic};
 use ask::Asked;
 use control::{Heard, Hearing, Saying, Unheard};
 use data::Data;
@@ -107,7 +106,7 @@ impl Http3 {
         let saying = tokio::time::timeout_at(greets_by, Saying::begin(quic)).await;
         let mut saying = saying.map_err(|_| NO_SETTINGS)??;
         let mut hearing = Hearing::new(quic, self.side, &self.shared.budget);
-        let mut asking = JoinSet::new();
+        let mut asking = Requests::default();
         // The lowest number that the peer has not used for a request.
         let mut next = 0;
         let mut has_left = false;
@@ -121,11 +120,8 @@ impl Http3 {
                 biased;
                 said = saying.flush(), if !saying.is_done() => said?,
                 heard = hearing.next() => self.heard(heard?, hears)?,
-                asked = asking.join_next(), if !asking.is_empty() => {
-                    if let Some(Ok(Some(asked))) = asked {
-                        hears.asked(asked);
-                    }
-                }
+                asked = asking.next() => hears.asked(asked),
+                never = traffic.tasks.fail() => match never {},
                 room = traffic.has_room() => {
                     room.map_err(end_of)?;
                     hears.room();
@@ -139,7 +135,7 @@ impl Http3 {
                     }
                     next += NUMBER_STEP;
                     let shared = Rc::clone(&self.shared);
-                    asking.spawn_local(Asked::read((sender, receiver), shared));
+                    asking.read(Asked::read((sender, receiver), shared));
                 }
                 () = self.control_due.notified() => {}
                 () = self.closing.notified() => {

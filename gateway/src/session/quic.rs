@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::base::tasks::joined;
 use crate::io::quic::CloseCode;
 use crate::io::transport::Side;
 use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Opening};
@@ -38,7 +39,7 @@ use crate::session::end::SessionEnd;
 use crate::session::hello::HELLO_MAX;
 use crate::session::mux::Local;
 use crate::session::packets::PacketQueue;
-use crate::session::quic_streams::{self, Traffic};
+use crate::session::quic_streams::{self, Requests, Traffic};
 use ask::Asked;
 use control::{Heard, Hearing, Saying};
 use reading::{Bare, Cut, Reading};
@@ -108,7 +109,7 @@ impl Quic {
         let mut saying = saying.map_err(|_| NO_HELLO)??;
         let mut hearing = Hearing::new(quic, &self.traffic.overhead);
         let mut has_left = false;
-        let mut asking = JoinSet::new();
+        let mut asking = Requests::default();
         let mut carrying = JoinSet::new();
         loop {
             if saying.is_done()
@@ -131,25 +132,18 @@ impl Quic {
                     Heard::Listen(word) => self.heard_of_listener(word, hears)?,
                     Heard::Assign(assignment) => self.heard_assignment(assignment)?,
                 },
-                asked = asking.join_next(), if !asking.is_empty() => {
-                    if let Some(Ok(Some(asked))) = asked {
-                        hears.asked(asked);
-                    }
-                }
+                asked = asking.next() => hears.asked(asked),
+                never = self.traffic.tasks.fail() => match never {},
                 room = self.traffic.has_room() => {
                     room.map_err(end_of)?;
                     hears.room();
                 }
                 stream = self.traffic.accept() => {
                     let halves = stream.map_err(end_of)?;
-                    asking.spawn_local(Asked::read(halves, Rc::clone(&self.traffic)));
+                    asking.read(Asked::read(halves, Rc::clone(&self.traffic)));
                 }
                 carried = carrying.join_next(), if !carrying.is_empty() => {
-                    if let Some(Err(fault)) = carried
-                        && fault.is_panic()
-                    {
-                        std::panic::resume_unwind(fault.into_panic());
-                    }
+                    carried.and_then(joined);
                 }
                 () = self.control_due.notified() => {}
                 () = self.take_assignment(), if !self.has_assigned.get() => {}

@@ -3,6 +3,7 @@
 
 mod overhead;
 mod receiving;
+mod requests;
 mod room;
 mod sending;
 mod taken_back;
@@ -19,11 +20,13 @@ use muxtunnel_proto::ResetCode;
 use quinn::{ConnectionError, RecvStream, SendStream, VarInt};
 use tokio::sync::Semaphore;
 
+use crate::base::tasks::Tasks;
 use crate::io::quic::{CloseCode, Connection, window};
 use crate::io::transport::Side;
 use crate::session::bridge::link::{Below, Under, Unsent};
 pub(crate) use overhead::{Excessive, Overhead, StreamOverhead};
 pub(crate) use receiving::Receiving;
+pub(crate) use requests::Requests;
 use room::Room;
 pub(crate) use sending::Sending;
 use taken_back::TakenBack;
@@ -81,6 +84,8 @@ pub(crate) struct Traffic {
     room: Room,
     taken_back: TakenBack,
     pub(crate) overhead: Rc<Overhead>,
+    /// The tasks that send the last messages of streams. A panic of such a task ends the session.
+    pub(crate) tasks: Tasks,
 }
 
 impl Traffic {
@@ -115,6 +120,7 @@ impl Traffic {
             room: Room::default(),
             taken_back: TakenBack::default(),
             overhead: Rc::default(),
+            tasks: Tasks::default(),
         }))
     }
 

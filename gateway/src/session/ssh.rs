@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::base::tasks::{Tasks, joined};
 use crate::io::socket::KeepaliveConfig;
 use crate::io::ssh::channels::End;
 use crate::io::ssh::events::{self, Event, RESOURCE_SHORTAGE, Wanted};
@@ -63,6 +64,8 @@ pub(super) struct Traffic {
     open: Cell<usize>,
     /// Channels to close, at most as many as were open.
     over: mpsc::UnboundedSender<Over>,
+    /// The tasks of single channels and listeners. A panic of such a task ends the session.
+    tasks: Tasks,
 }
 
 impl Ssh {
@@ -83,14 +86,16 @@ impl Ssh {
         let events = Cell::new(connection.events());
         let closes = side == Side::Dials && connection.is_own();
         let (over, to_close) = mpsc::unbounded_channel();
+        let tasks = Tasks::default();
         Ok(Self {
-            listens: Listens::new(connection.clone()),
+            listens: Listens::new(connection.clone(), tasks.clone()),
             traffic: Rc::new(Traffic {
                 connection,
                 unsent: below.unsent,
                 closes,
                 open: Cell::new(0),
                 over,
+                tasks,
             }),
             side,
             accepts_max: config.streams_max as usize,
@@ -115,7 +120,10 @@ impl Ssh {
                 one = next_over(&mut over) => {
                     closers.spawn_local(one.close(Rc::clone(&self.traffic)));
                 }
-                _ = closers.join_next(), if !closers.is_empty() => {}
+                closed = closers.join_next(), if !closers.is_empty() => {
+                    closed.and_then(joined);
+                }
+                never = self.traffic.tasks.fail() => match never {},
                 event = self.listens.news() => hears.listened(event),
                 () = self.closing.notified() => {
                     connection.close("this gateway ends the connection").await;
@@ -210,7 +218,7 @@ impl Link for Ssh {
         let traffic = Rc::clone(&self.traffic);
         let open = open(&traffic.connection, self.side, target, &self.listens);
         let (answer, answered) = oneshot::channel();
-        drop(tokio::task::spawn_local(async move {
+        drop(self.traffic.tasks.spawn(async move {
             // The task runs to its end even if nothing awaits it. Otherwise nothing would close a
             // channel that the peer opens.
             let opened = match open.await {

@@ -26,7 +26,7 @@ fn run(mut input: &[u8]) {
         retries: 2,
     };
     let mut now = Instant::now();
-    let mut connection = Connection::new(0, settings, keepalive, now, 0);
+    let mut connection = Connection::new((0, 0), settings, keepalive, now, 0);
     while let Some((&[length, pause], rest)) = input.split_first_chunk() {
         now += Duration::from_millis(pause.into());
         let (datagram, rest) = rest.split_at(rest.len().min(usize::from(length) * 4));

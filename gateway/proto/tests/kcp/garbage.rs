@@ -15,12 +15,14 @@ const KEEPALIVE: Keepalive = Keepalive {
     retries: 2,
 };
 
+const SECRET: u64 = 0x0123_4567_89ab_cdef;
+
 fn connection(now: Instant) -> Connection {
     let settings = Settings {
         send_bytes: 1 << 20,
         receive_bytes: 1 << 20,
     };
-    Connection::new(7, settings, KEEPALIVE, now, 0)
+    Connection::new((7, SECRET), settings, KEEPALIVE, now, 0)
 }
 
 /// Random segments of conversation 7. About half of their numbers are near the ends of the range.
@@ -148,23 +150,116 @@ fn who_begins_is_challenged_and_answers() {
     assert_eq!(near.failure(), None);
     assert_eq!(near.read(&mut [0; 100]), Some(12));
     near.write(&[std::io::IoSlice::new(b"more")]);
-    let mut more = Vec::new();
-    assert!(near.poll_transmit(now, &mut more));
-    assert_eq!(
-        kcp::opening(&more),
-        Some(Opening::GoesOn { conversation: 7 })
-    );
-    near.handle(now, &kcp::reset(7));
+    let goes_on = |secret| {
+        Some(Opening::GoesOn {
+            conversation: 7,
+            secret,
+        })
+    };
+    assert_eq!(opening_of_next(&mut near, now), goes_on(None));
+    near.ask();
+    assert_eq!(opening_of_next(&mut near, now), goes_on(Some(SECRET)));
+    near.handle(now, &kcp::reset(7, SECRET));
     assert_eq!(near.failure(), Some(Failure::Reset));
-    assert!(!near.poll_transmit(now, &mut more));
+    assert!(!near.poll_transmit(now, &mut Vec::new()));
+}
+
+/// The classification of the next datagram of `connection`.
+fn opening_of_next(connection: &mut Connection, now: Instant) -> Option<Opening> {
+    let mut datagram = Vec::new();
+    assert!(connection.poll_transmit(now, &mut datagram));
+    kcp::opening(&datagram)
+}
+
+/// A connection that has received data.
+fn begun(now: Instant) -> Connection {
+    let (mut near, mut far) = (connection(now), connection(now));
+    far.write(&[std::io::IoSlice::new(b"hello")]);
+    let mut datagram = Vec::new();
+    assert!(far.poll_transmit(now, &mut datagram));
+    near.handle(now, &datagram);
+    near
+}
+
+#[test]
+fn a_reset_needs_the_secret_that_only_the_path_has_seen() {
+    let now = Instant::now();
+    let mut near = begun(now);
+    let mut random = Random::new(1);
+    let guesses = (0..100_000).map(|_| random.next());
+    for wrong in guesses.chain([0, 7, SECRET >> 32, SECRET << 32, SECRET + 1]) {
+        near.handle(now, &kcp::reset(7, wrong));
+    }
+    assert_eq!(near.failure(), None);
+    near.handle(now, &kcp::reset(7, SECRET));
+    assert_eq!(near.failure(), Some(Failure::Reset));
+}
+
+/// The peer has restarted, so it answers neither payload nor acknowledgements. A connection that
+/// gets no acknowledgements soon asks for the window, which the peer answers with a reset.
+#[test]
+fn a_connection_whose_peer_is_gone_asks_for_the_window_before_its_next_keepalive() {
+    let start = Instant::now();
+    let mut near = begun(start);
+    near.write(&[std::io::IoSlice::new(b"payload")]);
+    let mut now = start;
+    let secret = loop {
+        let mut datagram = Vec::new();
+        while near.poll_transmit(now, &mut datagram) {}
+        match kcp::opening(&datagram) {
+            Some(Opening::GoesOn {
+                secret: Some(secret),
+                ..
+            }) => break secret,
+            _ => now = near.poll_timeout().unwrap(),
+        }
+        near.handle_timeout(now);
+    };
+    assert_eq!(secret, SECRET);
+    assert!(now - start < KEEPALIVE.interval, "{:?}", now - start);
+}
+
+/// A forged source address leads an answer to another acceptor. That acceptor must stay silent, or
+/// both would answer each other without end.
+#[test]
+fn what_answers_a_stranger_is_never_answered() {
+    let mut random = Random::new(2);
+    for _ in 0..10_000 {
+        let (conversation, secret) = (random.next() as u32, random.next());
+        let answers = [
+            kcp::challenge(conversation, secret as u32),
+            kcp::reset(conversation, secret),
+        ];
+        for answer in answers {
+            assert_eq!(kcp::opening(&answer), None);
+        }
+    }
+    // Another KCP acknowledges a reset like any segment.
+    for next in [0, 5] {
+        let mut bytes = Vec::new();
+        let header = Header {
+            conversation: 7,
+            command: Command::Ack,
+            window: 128,
+            time: 1,
+            serial: kcp::RESET,
+            next,
+        };
+        header.encode(0, &mut bytes);
+        let unanswered = Opening::GoesOn {
+            conversation: 7,
+            secret: None,
+        };
+        assert_eq!(kcp::opening(&bytes), Some(unanswered));
+    }
 }
 
 #[test]
 fn a_reset_of_what_has_not_begun_is_nothing() {
     let now = Instant::now();
     let mut near = connection(now);
-    near.handle(now, &kcp::reset(7));
-    near.handle(now, &kcp::reset(8));
+    near.handle(now, &kcp::reset(7, SECRET));
+    near.handle(now, &kcp::reset(8, SECRET));
     assert_eq!(near.failure(), None);
     assert_eq!(kcp::opening(b"anything that is no segment of KCP's"), None);
     assert_eq!(kcp::opening(&[]), None);

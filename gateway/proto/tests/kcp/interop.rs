@@ -38,7 +38,7 @@ fn exchange(loss: u64) {
         interval: Duration::from_secs(5),
         retries: 2,
     };
-    let mut ours = Connection::new(9, settings, keepalive, now, 0);
+    let mut ours = Connection::new((9, 3), settings, keepalive, now, 0);
     let out = Out::default();
     let mut theirs = kcp::Kcp::new_stream(9, out.clone());
     theirs.set_nodelay(true, 10, 2, true);

@@ -91,7 +91,7 @@ impl End {
             retries: 2,
         };
         Self {
-            connection: Connection::new(conversation, settings, keepalive, now, first),
+            connection: Connection::new((conversation, 3), settings, keepalive, now, first),
             write: 0,
             written: 0,
             read: 0,

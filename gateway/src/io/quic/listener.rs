@@ -1,9 +1,14 @@
 //! Incoming connections on one worker's socket of the port.
 //!
+//! quinn's endpoint is a task that ends if receiving fails, and every connection ends with it. The
+//! listener then creates another endpoint on the same socket. The socket stays open, so the kernel
+//! still leads the same datagrams to it ([`super::steering`]).
+//!
 //! A connection that is not accepted yet costs the memory of the packets that quinn stores for this
 //! connection: at most [`INCOMING_BYTES`] for each of [`INCOMING_MAX`] connections, and at most
 //! [`INCOMING_BYTES_ALL`] for all of them.
 
+use std::cell::{Cell, RefCell};
 use std::io::{Error, Result};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -12,10 +17,13 @@ use std::time::Duration;
 use muxtunnel_gateway_config::SessionConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
-    Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime, ValidationTokenConfig,
+    AsyncUdpSocket, Endpoint, EndpointConfig, Incoming, Runtime, ServerConfig, TokioRuntime,
+    ValidationTokenConfig,
 };
+use tokio::time::Instant;
 
 use super::steering::Ids;
+use super::strangers::ListenerSocket;
 use super::{Connection, Settings, in_time, invalid};
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
@@ -33,10 +41,25 @@ const INCOMING_BYTES_ALL: u64 = 1 << 20;
 /// (RFC 9000, section 10.2).
 const ENDING_MAX: usize = 512;
 
+/// Minimum interval of stateless resets, of all sources together.
+const RESET_EVERY: Duration = Duration::from_millis(20);
+/// Pause before a failed endpoint is replaced.
+const REPLACE_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of consecutive failures of the endpoint, without a connection in between. A
+/// failure that lasts needs a new socket, thus a new process.
+const FAILURES_MAX: u32 = 50;
+/// An endpoint that ran this long did not fail because of the previous failure.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
+
 /// The listener of one worker.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    endpoint: Endpoint,
+    endpoint: RefCell<Endpoint>,
+    since: Cell<Instant>,
+    failures: Cell<u32>,
+    socket: Arc<ListenerSocket>,
+    config: EndpointConfig,
+    server: ServerConfig,
     settings: Settings,
     connections_max: usize,
 }
@@ -48,43 +71,110 @@ impl Listener {
     /// The system's error, or an error if the credentials are not for an accepting side.
     pub(crate) fn new(
         socket: UdpSocket,
-        (worker, workers): (usize, usize),
-        (config, carriers_max): (&SessionConfig, usize),
+        place: (usize, usize),
+        bounds: (&SessionConfig, usize),
         credentials: &Credentials,
     ) -> Result<Self> {
-        let settings = Settings::new(config);
+        let socket = TokioRuntime.wrap_udp_socket(socket)?;
+        Self::on(socket, place, bounds, credentials)
+    }
+
+    /// Works as [`Self::new`], on a socket of the event loop.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`].
+    pub(super) fn on(
+        socket: Arc<dyn AsyncUdpSocket>,
+        (worker, workers): (usize, usize),
+        (session, carriers_max): (&SessionConfig, usize),
+        credentials: &Credentials,
+    ) -> Result<Self> {
+        let settings = Settings::new(session);
+        let key = credentials.quic_reset_key(socket.local_addr()?)?;
         let ids = Ids {
             worker: u8::try_from(worker).unwrap_or_default(),
             workers: u8::try_from(workers).unwrap_or(u8::MAX),
+            key: key.clone(),
         };
-        let reset_key = credentials.quic_reset_key(socket.local_addr()?)?;
-        let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
-        endpoint.cid_generator(move || Box::new(ids));
+        let mut config = EndpointConfig::new(Arc::new(key));
+        config
+            .cid_generator(move || Box::new(ids.clone()))
+            .min_reset_interval(RESET_EVERY);
         let server = server(credentials, &settings)?;
-        let runtime = Arc::new(TokioRuntime);
+        let socket = ListenerSocket::new(socket);
         Ok(Self {
-            endpoint: Endpoint::new(endpoint, Some(server), socket, runtime)?,
+            endpoint: RefCell::new(endpoint(&config, &server, &socket)?),
+            since: Cell::new(Instant::now()),
+            failures: Cell::new(0),
+            socket,
+            config,
+            server,
             settings,
             connections_max: carriers_max + ENDING_MAX,
         })
     }
 
-    /// Returns the next connection; `None`: no further connections will arrive.
-    pub(crate) async fn next(&self) -> Option<Attempt> {
+    /// The listening address.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Returns the next connection.
+    ///
+    /// # Errors
+    /// The socket's error, if the socket can no longer be used.
+    pub(crate) async fn next(&self) -> Result<Attempt> {
         loop {
-            let incoming = self.endpoint.accept().await?;
-            if self.endpoint.open_connections() >= self.connections_max {
+            let endpoint = self.endpoint.borrow().clone();
+            let Some(incoming) = endpoint.accept().await else {
+                self.replace_endpoint().await?;
+                continue;
+            };
+            self.failures.set(0);
+            if endpoint.open_connections() >= self.connections_max {
                 // The client soon sends its first packet again, and a connection may have ended by
                 // then.
                 incoming.ignore();
                 continue;
             }
-            return Some(Attempt {
+            return Ok(Attempt {
                 incoming,
                 settings: self.settings.clone(),
             });
         }
     }
+
+    /// Replaces an endpoint whose task has ended.
+    async fn replace_endpoint(&self) -> Result<()> {
+        let error = self.socket.take_failure();
+        let failures = match self.since.get().elapsed() < STABLE_AFTER {
+            true => self.failures.get() + 1,
+            false => 1,
+        };
+        self.failures.set(failures);
+        if failures > FAILURES_MAX {
+            return Err(error);
+        }
+        tracing::error!(%error, failures, "The QUIC listener has failed, and its connections have ended; it starts again");
+        tokio::time::sleep(REPLACE_PAUSE).await;
+        let endpoint = endpoint(&self.config, &self.server, &self.socket)?;
+        self.endpoint.replace(endpoint);
+        self.since.set(Instant::now());
+        Ok(())
+    }
+}
+
+fn endpoint(
+    config: &EndpointConfig,
+    server: &ServerConfig,
+    socket: &Arc<ListenerSocket>,
+) -> Result<Endpoint> {
+    let (config, server) = (config.clone(), Some(server.clone()));
+    let socket: Arc<dyn AsyncUdpSocket> = Arc::clone(socket) as _;
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
 }
 
 /// A connection that is not accepted yet.

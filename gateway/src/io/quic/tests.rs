@@ -1,10 +1,17 @@
 //! Both ends of connections on loopback.
 
+use std::io::IoSliceMut;
 use std::net::UdpSocket;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use muxtunnel_gateway_config::{Config, MutualTls, Security, SessionConfig};
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, ConnectionIdGenerator, Runtime, UdpPoller};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
+use super::steering::Ids;
 use super::*;
 
 /// The protocol of most tests.
@@ -27,7 +34,7 @@ pub(crate) const EXIT: &str = "role: Exit\nlisten: '127.0.0.1:1'";
 
 /// The credentials of `entry` and `exit`. Each pair consists of the end's own name and the
 /// permitted name of its peer.
-fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentials; 2] {
+pub(crate) fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentials; 2] {
     let dir = tempfile::tempdir().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -117,4 +124,101 @@ async fn whoever_is_somebody_else_is_refused() {
             near.quic().closed().await;
         }
     }
+}
+
+/// A connection id of a listener on `address`.
+pub(crate) fn id_of(credentials: &Credentials, address: SocketAddr) -> Vec<u8> {
+    let key = credentials.quic_reset_key(address).unwrap();
+    let (worker, workers) = (0, 1);
+    let mut ids = Ids {
+        worker,
+        workers,
+        key,
+    };
+    ids.generate_cid().to_vec()
+}
+
+/// A socket whose next calls to receive fail.
+#[derive(Debug)]
+struct Faulty {
+    below: Arc<dyn AsyncUdpSocket>,
+    failures: AtomicU32,
+}
+
+impl Faulty {
+    fn new() -> Arc<Self> {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Arc::new(Self {
+            below: TokioRuntime.wrap_udp_socket(socket).unwrap(),
+            failures: AtomicU32::new(0),
+        })
+    }
+}
+
+impl AsyncUdpSocket for Faulty {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.below).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> Result<()> {
+        self.below.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<Result<usize>> {
+        let fails = |left: u32| left.checked_sub(1);
+        match self.failures.try_update(Relaxed, Relaxed, fails) {
+            Ok(_) => Poll::Ready(Err(ErrorKind::OutOfMemory.into())),
+            Err(_) => self.below.poll_recv(context, buffers, metas),
+        }
+    }
+
+    fn local_addr(&self) -> Result<SocketAddr> {
+        self.below.local_addr()
+    }
+}
+
+fn listener_on(socket: &Arc<Faulty>, credentials: &Credentials) -> Listener {
+    let socket: Arc<dyn AsyncUdpSocket> = Arc::clone(socket) as _;
+    let session = session(PROTOCOL, EXIT);
+    Listener::on(socket, (0, 1), (&session, 1), credentials).unwrap()
+}
+
+#[tokio::test]
+async fn a_listener_whose_endpoint_has_failed_accepts_again() {
+    let [near, far] = credentials(("entry", "exit"), ("exit", "entry"));
+    let socket = Faulty::new();
+    let to = socket.local_addr().unwrap();
+    let listener = listener_on(&socket, &far);
+    let settings = Settings::new(&session(PROTOCOL, ENTRY));
+    let within = Duration::from_secs(20);
+    let connect = async || {
+        let accepts = async { listener.next().await.unwrap().secure(&far, within).await };
+        let connected = async { tokio::join!(dial(to, "far", &near, &settings, within), accepts) };
+        let (near, far) = tokio::time::timeout(2 * within, connected).await.unwrap();
+        (near.unwrap(), far.unwrap())
+    };
+    for _ in 0..3 {
+        let (_near, far) = connect().await;
+        socket.failures.store(1, Relaxed);
+        // The next datagram wakes the endpoint, and its connections end together with it.
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stranger.send_to(b"anything", to).unwrap();
+        far.quic().closed().await;
+    }
+    connect().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_whose_socket_fails_for_good_says_so() {
+    let [_, far] = credentials(("entry", "exit"), ("exit", "entry"));
+    let socket = Faulty::new();
+    socket.failures.store(u32::MAX, Relaxed);
+    let listener = listener_on(&socket, &far);
+    let error = listener.next().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
 }

@@ -106,9 +106,9 @@ impl Kcp {
         };
         let udp = socket::bind(any, false)?;
         udp.connect(address)?;
-        let conversation = rand::random();
         let began = driven::now();
-        let mut connection = Connection::new(conversation, windows.settings(), UNPROVED, began, 0);
+        let names = (rand::random(), rand::random());
+        let mut connection = Connection::new(names, windows.settings(), UNPROVED, began, 0);
         connection.ask();
         let state = State::new(connection, Socket::new(udp)?, address, None);
         let kcp = Self::of(state, windows);

@@ -140,7 +140,8 @@ impl Entry {
         let socket = ListeningSocket::bind(listen, &self.unix_listeners)?;
         tracing::info!(forward = route.forward.name, listen, "Listening");
         let route = Rc::new(RefCell::new(route));
-        let task = tokio::task::spawn_local(accept(Rc::clone(self), socket, Rc::clone(&route)));
+        let accept = accept(Rc::clone(self), socket, Rc::clone(&route));
+        let task = self.tasks.spawn(accept);
         Ok(Listener { route, task })
     }
 
@@ -149,8 +150,7 @@ impl Entry {
         self.telemetry.set_listening(self.worker, false);
         let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
         for listener in listeners.into_values() {
-            // An error means that the listener's task panicked, so the listener accepts no
-            // connections either.
+            // An error means that the listener's task was aborted.
             let _ = listener.task.await;
         }
     }

@@ -80,7 +80,10 @@ impl Arrivals {
     }
 
     /// Accepts carriers. Returns only if no more carriers can arrive and all carriers have ended.
-    pub(super) async fn come(self, exit: &Rc<Exit>) {
+    ///
+    /// # Errors
+    /// The socket can no longer be used.
+    pub(super) async fn come(self, exit: &Rc<Exit>) -> Result<(), WorkerError> {
         match self {
             Self::Socket(socket) => {
                 accept_in_turn(accept(Rc::clone(exit), socket, exit.begins())).await;
@@ -99,9 +102,10 @@ impl Arrivals {
             }
             Self::Rendezvous(address) => registered::keep(exit, &address).await,
             Self::Quic(listener) => {
-                accept_in_turn(quic::accept(Rc::clone(exit), listener)).await;
+                return Err(accept_in_turn(quic::accept(Rc::clone(exit), listener)).await);
             }
         }
+        Ok(())
     }
 }
 

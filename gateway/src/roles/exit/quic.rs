@@ -42,9 +42,16 @@ pub(super) fn listen(
 }
 
 /// Accepts carriers. After the exit stops accepting sessions, refuses new carriers, so that entries
-/// dial another exit. Never returns.
-pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
-    while let Some(attempt) = listener.next().await {
+/// dial another exit. Returns only if the socket can no longer be used.
+pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) -> WorkerError {
+    loop {
+        let attempt = match listener.next().await {
+            Ok(attempt) => attempt,
+            Err(source) => {
+                let address = listener.address().map(|address| address.to_string());
+                return ListenError::new(&address.unwrap_or_default(), source).into();
+            }
+        };
         let is_new = exit.handover.limiter.taken() >= UNVALIDATED_MAX && !attempt.is_validated();
         if exit.is_closed() {
             attempt.refuse();
@@ -54,7 +61,6 @@ pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
             drop(tokio::task::spawn_local(greet(Rc::clone(&exit), attempt)));
         }
     }
-    std::future::pending::<()>().await;
 }
 
 /// Authenticates a connection.

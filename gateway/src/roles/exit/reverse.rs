@@ -8,6 +8,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::base::forward::Forward;
+use crate::base::tasks::Tasks;
 use crate::base::telemetry::{Listened, Telemetry};
 use crate::ingress::listener::answer::{Answer, code_of};
 use crate::io::local_socket::{LocalSocket, canonical};
@@ -41,6 +43,8 @@ pub(super) struct Reverse {
     telemetry: Arc<Telemetry>,
     shared_ports: Arc<SharedPorts>,
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Listener>>>,
+    /// The accept loops.
+    tasks: Tasks,
 }
 
 /// A listening port.
@@ -76,7 +80,13 @@ impl Reverse {
             telemetry: Arc::clone(&worker.telemetry),
             shared_ports: Arc::clone(&worker.shared_ports),
             listeners: RefCell::default(),
+            tasks: Tasks::default(),
         })
+    }
+
+    /// Panics once the loop of a listener has panicked; otherwise never returns.
+    pub(super) async fn fail(&self) -> Infallible {
+        self.tasks.fail().await
     }
 
     /// Handles the requests of the session's peer from now on.
@@ -206,7 +216,7 @@ impl Reverse {
             task: OnceCell::new(),
         });
         let accepting = accept(Rc::downgrade(&listener), shared_listener);
-        let _ = listener.task.set(tokio::task::spawn_local(accepting));
+        let _ = listener.task.set(self.tasks.spawn(accepting));
         self.listeners.borrow_mut().insert(address, listener);
         self.publish();
         Ok(address)

@@ -127,6 +127,52 @@ impl Joined {
     }
 }
 
+/// An open stream in the session's table and in the figures. Dropping the value removes the stream,
+/// also if its task has panicked.
+struct Open<'a, L: Link> {
+    bridge: &'a Bridge<L>,
+    io: Rc<Joined>,
+    is_reported: Cell<bool>,
+}
+
+impl<'a, L: Link> Open<'a, L> {
+    fn begin(bridge: &'a Bridge<L>, io: &Rc<Joined>) -> Self {
+        io.account.opened(&bridge.telemetry);
+        bridge.streams.borrow_mut().insert(io.id, Rc::clone(io));
+        Self {
+            bridge,
+            io: Rc::clone(io),
+            is_reported: Cell::new(false),
+        }
+    }
+
+    /// Reports the end of the stream. `clean`: both directions ended in order.
+    fn report(&self, clean: bool) {
+        let cut = self.io.life.why_cut();
+        let reason = match cut {
+            Some(cut) => cut.reason,
+            None if clean => Reason::Completed,
+            None => Reason::CarrierLost,
+        };
+        self.closed(reason, cut.and_then(|cut| cut.error));
+    }
+
+    fn closed(&self, reason: Reason, error: Option<ErrorKind>) {
+        if !self.is_reported.replace(true) {
+            let (telemetry, peer) = (&self.bridge.telemetry, self.bridge.peer());
+            self.io.account.closed(telemetry, &peer, reason, error);
+        }
+    }
+}
+
+impl<L: Link> Drop for Open<'_, L> {
+    fn drop(&mut self) {
+        self.closed(Reason::Fault, None);
+        self.bridge.streams.borrow_mut().remove(&self.io.id);
+        self.bridge.idle_wake.notify_waiters();
+    }
+}
+
 impl<L: Link> Bridge<L> {
     /// Runs an open stream to its end.
     pub(super) async fn run_stream(
@@ -134,8 +180,7 @@ impl<L: Link> Bridge<L> {
         io: Rc<Joined>,
         (mut sender, mut receiver): (L::Sender, L::Receiver),
     ) {
-        io.account.opened(&self.telemetry);
-        self.streams.borrow_mut().insert(io.id, Rc::clone(&io));
+        let open = Open::begin(self, &io);
         self.count_up();
         self.idle_wake.notify_waiters();
         let sink = async {
@@ -157,27 +202,14 @@ impl<L: Link> Bridge<L> {
             sender.reset(code);
             receiver.stop(code);
         }
-        self.report(&io, clean);
+        open.report(clean);
         if clean {
             io.socket.end_in_order();
         } else if io.delivers() {
             let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;
         }
-        self.streams.borrow_mut().remove(&io.id);
-        drop(io);
+        drop((open, io));
         self.stream_ended();
-    }
-
-    fn report(&self, io: &Joined, clean: bool) {
-        let cut = io.life.why_cut();
-        let reason = match cut {
-            Some(cut) => cut.reason,
-            None if clean => Reason::Completed,
-            None => Reason::CarrierLost,
-        };
-        let error = cut.and_then(|cut| cut.error);
-        let (telemetry, peer) = (&self.telemetry, self.peer());
-        io.account.closed(telemetry, &peer, reason, error);
     }
 
     /// Updates the session after a stream has ended.

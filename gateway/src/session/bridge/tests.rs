@@ -1,27 +1,33 @@
 //! Two sessions over one connection. Each protocol with its own streams runs the same cases.
 
 use std::cell::RefCell;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{Priority, Reason, Refusal};
+use muxtunnel_proto::{Priority, Reason, Refusal, Source};
 use muxtunnel_testkit::socket::pair;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
+use crate::base::closing::Reason as Closing;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::carrier::Carrier;
+use crate::io::duplex::Duplex;
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 use crate::io::quic::{Connection, tests as ends};
 use crate::io::transport::Tcp;
 use crate::net::dial::Dialled;
+use crate::session::end::SessionEnd;
 use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress};
 use crate::session::new_session::{self, Context};
 use crate::stream::account::Local as LocalIs;
@@ -74,13 +80,9 @@ pub(crate) fn entry_of(protocol: &str, near: Connection, dials: Dialler) -> Rc<d
     entry(protocol, Carrier::Quic(near), dials)
 }
 
-/// Both ends of a session, the entry first.
-pub(crate) async fn sessions_of(
-    protocol: &str,
-    entry_dials: Dialler,
-    exit_dials: Dialler,
-) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
-    let (near, far): (Carrier, Carrier) = match protocol {
+/// Both ends of a carrier.
+async fn carriers(protocol: &str) -> (Carrier, Carrier) {
+    match protocol {
         "HTTP2" => {
             let (near, far) = pair().await;
             (Tcp::boxed(near).into(), Tcp::boxed(far).into())
@@ -89,7 +91,16 @@ pub(crate) async fn sessions_of(
             let (near, far) = ends::pair(protocol).await;
             (Carrier::Quic(near), Carrier::Quic(far))
         }
-    };
+    }
+}
+
+/// Both ends of a session, the entry first.
+pub(crate) async fn sessions_of(
+    protocol: &str,
+    entry_dials: Dialler,
+    exit_dials: Dialler,
+) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
+    let (near, far) = carriers(protocol).await;
     let exit = exit(protocol, far, exit_dials);
     let entry = entry(protocol, near, entry_dials);
     entry.reached(Progress::Ready).await;
@@ -176,7 +187,8 @@ cases! {
     a_target_that_resets_resets_the_client_behind_what_it_sent
     a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same
     an_exit_that_goes_away_lets_streams_end_and_takes_no_more
-    streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other;
+    streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other
+    a_panic_of_a_stream_ends_its_session_and_leaves_no_open_stream;
     an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was
 }
 
@@ -338,4 +350,102 @@ async fn streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other(protocol
     let mut came = [0; 11];
     target.read_exact(&mut came).await.unwrap();
     assert_eq!(&came, b"early small");
+}
+
+/// A target's connection whose first read causes a panic.
+#[derive(Debug)]
+struct Faulty(LocalSocket);
+
+impl Duplex for Faulty {
+    fn poll_readable(&self, _: &mut std::task::Context<'_>) -> Poll<std::io::Result<()>> {
+        std::panic::panic_any("a fault of a stream".to_owned());
+    }
+
+    fn poll_writable(&self, context: &mut std::task::Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_writable(context)
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.0.try_write(slices)
+    }
+
+    fn finish(&self) -> std::io::Result<()> {
+        self.0.finish()
+    }
+}
+
+impl LocalEnd for Faulty {
+    fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        self.0.try_read_vectored(slices)
+    }
+
+    fn unread(&self) -> u64 {
+        self.0.unread()
+    }
+
+    fn send_at_once(&self, bytes: &[u8]) -> bool {
+        self.0.send_at_once(bytes)
+    }
+
+    fn failed(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        self.0.failed()
+    }
+
+    fn take_failure(&self) -> std::io::Error {
+        self.0.take_failure()
+    }
+
+    fn end_in_order(&self) {
+        LocalEnd::end_in_order(&self.0);
+    }
+
+    fn is_delivered(&self) -> bool {
+        self.0.is_delivered()
+    }
+
+    fn plain(&self) -> Option<&LocalSocket> {
+        None
+    }
+
+    fn source(&self) -> Source {
+        self.0.source()
+    }
+}
+
+async fn a_panic_of_a_stream_ends_its_session_and_leaves_no_open_stream(protocol: &str) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let dials: Dialler = Box::new(move |_, _, _| -> Dial {
+        Box::pin(async move {
+            let tcp = TcpStream::connect(address).await.unwrap();
+            Ok(Dialled {
+                socket: Box::new(Faulty(LocalSocket::from(tcp))),
+                address: address.into(),
+                admission: None,
+                url: None,
+            })
+        })
+    });
+    let (near, far) = carriers(protocol).await;
+    let context = context(protocol, ends::EXIT);
+    let telemetry = Arc::clone(&context.telemetry);
+    let exit = new_session::accept(context, new_session::identity(0), dials);
+    let carriers = exit.carriers().unwrap();
+    drop(carriers.add(far, Vec::new(), None).unwrap());
+    let entry = entry(protocol, near, nowhere());
+    let asks = async {
+        entry.reached(Progress::Ready).await;
+        open(&entry, "tcp://web:80").await
+    };
+    let (ended, _client) = tokio::join!(exit.run(), asks);
+    assert!(matches!(ended, SessionEnd::Panicked), "{ended}");
+    exit.streams_gone().await;
+    assert_eq!((exit.stream_count(), telemetry.session_panics()), (0, 1));
+    let streams = telemetry.streams.status();
+    assert_eq!((streams.opened, streams.open), (1, 0));
+    assert_eq!(streams.closed[Closing::Fault.label()], 1);
 }

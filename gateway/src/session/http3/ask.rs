@@ -86,7 +86,7 @@ impl Asked {
             }
             Err(NotAsked::Cancelled) => shared.traffic.taken_back(),
             Err(NotAsked::Answered(status, code)) => {
-                answer_with(sender, receiver, &answer::status(status), code);
+                answer_with(&shared, (sender, receiver), &answer::status(status), code);
             }
             Err(NotAsked::Incomplete) => {
                 sender.reject(code::REQUEST_INCOMPLETE);
@@ -116,9 +116,14 @@ async fn target(receiver: &mut Receiving, shared: &Shared) -> Result<String, Not
 }
 
 /// Sends the final answer. `code` tells the peer why the rest of the request is not read.
-fn answer_with(mut sender: Sending, mut receiver: Receiving, answer: &Response<()>, code: VarInt) {
+fn answer_with(
+    shared: &Shared,
+    (mut sender, mut receiver): (Sending, Receiving),
+    answer: &Response<()>,
+    code: VarInt,
+) {
     let answer = message::push_answer(answer);
-    drop(tokio::task::spawn_local(async move {
+    drop(shared.traffic.tasks.spawn(async move {
         let said = tokio::time::timeout(REFUSAL_MAX, sender.say(answer)).await;
         if let Ok(Ok(())) = said {
             // A closed connection needs no answer.
@@ -144,7 +149,8 @@ impl Ask for Asked {
 
     fn refuse(self, refusal: &Refusal) {
         let answer = answer::refused(refusal);
-        answer_with(self.sender, self.receiver, &answer, code::NO_ERROR);
+        let halves = (self.sender, self.receiver);
+        answer_with(&self.shared, halves, &answer, code::NO_ERROR);
     }
 
     /// If a client resets only its own half, this function never completes, and the gateway notices

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::frame::{self, Budget, Cut, Frame, Frames};
 use super::settings::{self, Settings};
 use super::{code, end_of};
+use crate::base::tasks::joined;
 use crate::io::transport::Side;
 use crate::session::end::SessionEnd;
 use crate::session::quic_streams::{Broken, Overhead};
@@ -168,15 +169,17 @@ impl Hearing {
                 biased;
                 frame = next(&mut self.frames, &mut self.control) => frame,
                 arrived = self.arriving.join_next(), if !self.arriving.is_empty() => {
-                    if let Some(Ok(Some((kind, stream)))) = arrived {
+                    if let Some(Some((kind, stream))) = arrived.and_then(joined) {
                         self.take(kind, stream)?;
                     }
                     continue;
                 }
-                unheard = self.qpack.join_next(), if !self.qpack.is_empty() => match unheard {
-                    Some(Ok(unheard)) => return Err(unheard),
-                    _ => continue,
-                },
+                unheard = self.qpack.join_next(), if !self.qpack.is_empty() => {
+                    match unheard.and_then(joined) {
+                        Some(unheard) => return Err(unheard),
+                        None => continue,
+                    }
+                }
                 stream = self.connection.accept_uni() => {
                     let stream = stream.map_err(end_of)?;
                     self.overhead.count().map_err(Broken::from)?;

@@ -71,7 +71,7 @@ impl Ask for Asked {
     fn refuse(mut self, refusal: &Refusal) {
         let answer = Message::Refused(refusal.clone()).encode();
         self.receiver.stop(ResetCode::Refused(refusal.reason));
-        drop(tokio::task::spawn_local(async move {
+        drop(self.traffic.clone().tasks.spawn(async move {
             let said = tokio::time::timeout(REFUSAL_MAX, self.sender.say(answer)).await;
             if let Ok(Ok(())) = said {
                 // A closed connection needs no answer.

@@ -258,7 +258,7 @@ impl<F: Framing> Sender for Sending<F> {
         let _ = stream.finish();
         let arrived = stream.stopped();
         let held = Unsent::hold(&self.traffic.unsent);
-        drop(tokio::task::spawn_local(async move {
+        drop(self.traffic.tasks.spawn(async move {
             // The connection must not be closed before the peer has received the end of the stream.
             let _ = arrived.await;
             drop(held);
@@ -295,7 +295,7 @@ impl<F: Framing> Sender for Sending<F> {
             return;
         }
         let pause = RESET_PAUSE.max(self.traffic.connection.quic().rtt());
-        drop(tokio::task::spawn_local(async move {
+        drop(self.traffic.tasks.spawn(async move {
             tokio::time::sleep(pause).await;
             let _ = stream.reset(code);
         }));

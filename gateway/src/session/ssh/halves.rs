@@ -196,7 +196,7 @@ impl Sender for Sending {
         }
         let (line, sending) = (Rc::clone(&self.line), self.sending.take());
         let held = Unsent::hold(&line.traffic.unsent);
-        drop(tokio::task::spawn_local(async move {
+        drop(Rc::clone(&line).traffic.tasks.spawn(async move {
             let pass_on = async {
                 if let Some(sending) = sending {
                     // If this fails, the connection has ended, which the other half notices.

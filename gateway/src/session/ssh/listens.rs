@@ -14,6 +14,7 @@ use muxtunnel_proto::{
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use crate::base::tasks::Tasks;
 use crate::io::ssh::{Connection, NoChannel};
 use crate::session::bridge::link;
 
@@ -25,6 +26,7 @@ pub(super) struct Listens {
     /// The peer's answers about listeners that this side requested, at most two for each.
     tell: mpsc::UnboundedSender<ListenEvent>,
     told: Mutex<mpsc::UnboundedReceiver<ListenEvent>>,
+    tasks: Tasks,
 }
 
 struct Listener {
@@ -36,7 +38,7 @@ struct Listener {
 }
 
 impl Listens {
-    pub(super) fn new(connection: Connection) -> Rc<Self> {
+    pub(super) fn new(connection: Connection, tasks: Tasks) -> Rc<Self> {
         let (tell, told) = mpsc::unbounded_channel();
         Rc::new(Self {
             connection,
@@ -44,6 +46,7 @@ impl Listens {
             last: Cell::new(0),
             tell,
             told: Mutex::new(told),
+            tasks,
         })
     }
 
@@ -171,9 +174,7 @@ impl link::Listens for Rc<Listens> {
             answer: None,
         };
         self.listeners.borrow_mut().insert(listen, listener);
-        drop(tokio::task::spawn_local(
-            Self::clone(self).ask(listen, host, port),
-        ));
+        drop(self.tasks.spawn(Self::clone(self).ask(listen, host, port)));
         Ok(())
     }
 
@@ -181,7 +182,7 @@ impl link::Listens for Rc<Listens> {
         let listener = self.listeners.borrow_mut().remove(&listen);
         if let Some(Listener { address, port, .. }) = listener {
             let connection = self.connection.clone();
-            drop(tokio::task::spawn_local(async move {
+            drop(self.tasks.spawn(async move {
                 connection.unlisten(&address, port).await;
             }));
         }

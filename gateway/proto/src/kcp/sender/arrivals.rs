@@ -190,13 +190,14 @@ impl Sender {
         self.last_sent.max(self.progress) + self.rtt.wait(self.attempts)
     }
 
-    pub(in crate::kcp) fn handle_timeout(&mut self, now: u64) {
+    pub(in crate::kcp) fn handle_timeout(&mut self, now: u64) -> bool {
         self.judge(now);
         if !self.is_in_flight() || now < self.probe_at() {
-            return;
+            return false;
         }
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts >= ATTEMPTS_LOST {
+        let all_lost = self.attempts >= ATTEMPTS_LOST;
+        if all_lost {
             self.lose_all();
             self.congestion.lost_all();
         } else {
@@ -211,5 +212,6 @@ impl Sender {
             }
         }
         self.probes = PROBES.min(self.lost.len());
+        all_lost
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::Sleep;
 use super::peers::Known;
 use super::socket::Socket;
 use crate::base::path::PathInfo;
+use crate::base::unwind::unwound;
 
 /// Maximum number of calls of recvmmsg(2) in one turn.
 const RECEIVES_MAX: usize = 4;
@@ -242,11 +243,15 @@ impl Driven {
         let this = Rc::clone(&driven);
         drop(tokio::task::spawn_local(async move {
             let mut timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-            poll_fn(|context| this.turn(context, timer.as_mut())).await;
+            let turns = poll_fn(|context| this.turn(context, timer.as_mut()));
+            if let Err(panic) = unwound(turns).await {
+                tracing::error!(panic, "KCP connection ended by a fault of this gateway");
+            }
             // Closes the socket, even if a transport still holds the connection.
             if this.state.take().is_some() {
                 wake(&this.reader);
                 wake(&this.writer);
+                wake(&this.meeting);
             }
         }));
         driven

@@ -2,7 +2,8 @@
 //! port.
 //!
 //! The listener challenges each new peer without storing state. A peer that answers gets a
-//! connection with its own socket. The kernel assigns each listener a share of the addresses. The
+//! connection with its own socket. An answer to a stranger never causes another answer, and the
+//! number of answers is limited ([`AnswerLimiter`]). The kernel assigns each listener a share of the addresses. The
 //! shares change with every further socket on the port. So all workers share one secret for
 //! challenges, and a datagram for another worker's connection is passed to that connection.
 
@@ -19,6 +20,7 @@ use super::driven::{self, State};
 use super::peers::{KcpPeers, Whose};
 use super::socket::{self, Socket};
 use super::{Kcp, KcpWindows, Transport};
+use crate::base::answer_limiter::{AnswerLimiter, CHALLENGES, RESETS};
 use crate::io::local_socket::canonical;
 
 /// The timeouts of a peer that has proved no identity yet. The timeouts apply if the dialler
@@ -32,6 +34,9 @@ pub(super) const UNPROVED: Keepalive = Keepalive {
 /// reads from the socket of one new connection, and the stray datagrams that one turn takes from
 /// the sockets of new connections.
 const WAITING_MAX: usize = 64;
+/// Maximum number of consecutive failures to receive that the listener ignores. The failures belong
+/// to earlier answers to some peers, so they are no reason to pause.
+const FAILURES_MAX: u32 = 64;
 
 /// A datagram with its source and destination addresses.
 struct Datagram {
@@ -48,6 +53,8 @@ pub(crate) struct KcpListener {
     peers: Arc<KcpPeers>,
     windows: KcpWindows,
     accepted: RefCell<VecDeque<(Box<dyn Transport>, SocketAddr)>>,
+    challenges: RefCell<AnswerLimiter>,
+    resets: RefCell<AnswerLimiter>,
 }
 
 impl KcpListener {
@@ -64,6 +71,8 @@ impl KcpListener {
             peers,
             windows,
             accepted: RefCell::default(),
+            challenges: RefCell::new(AnswerLimiter::new(CHALLENGES)),
+            resets: RefCell::new(AnswerLimiter::new(RESETS)),
         })
     }
 
@@ -77,7 +86,7 @@ impl KcpListener {
 
     /// The listening address.
     #[cfg(test)]
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -86,6 +95,7 @@ impl KcpListener {
     /// # Errors
     /// The system's error.
     pub(crate) async fn accept(&self) -> Result<(Box<dyn Transport>, SocketAddr)> {
+        let mut failures = 0;
         loop {
             if let Some(accepted) = self.accepted.borrow_mut().pop_front() {
                 return Ok(accepted);
@@ -100,11 +110,13 @@ impl KcpListener {
                 .receive(|from, to, bytes| datagrams.push_back(datagram(from, to, bytes)));
             match received {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                    // The error belongs to an earlier answer to some peer, so the listener
-                    // continues.
-                    tracing::trace!(%error, "Receiving datagrams failed");
+                    failures += 1;
+                    if failures > FAILURES_MAX {
+                        return Err(error);
+                    }
                 }
-                _ => {}
+                Err(_) => {}
+                Ok(_) => failures = 0,
             }
             let mut strays = 0;
             while let Some(datagram) = datagrams.pop_front() {
@@ -129,27 +141,40 @@ impl KcpListener {
         };
         let (Opening::Begins { conversation }
         | Opening::Answers { conversation, .. }
-        | Opening::GoesOn { conversation }) = opening;
+        | Opening::GoesOn { conversation, .. }) = opening;
         match self.peers.deliver(from, conversation, &datagram.bytes) {
             // An address may have only one conversation at a time.
             Whose::Delivered | Whose::Other => return none,
             Whose::Nobodys => {}
         }
         match opening {
-            Opening::GoesOn { .. } => {
-                self.socket.send_one(from, to, &kcp::reset(conversation));
+            Opening::GoesOn { secret, .. } => {
+                if let Some(secret) = secret
+                    && self.may_answer(&self.resets, from)
+                {
+                    let reset = kcp::reset(conversation, secret);
+                    self.socket.send_one(from, to, &reset);
+                }
                 none
             }
             Opening::Answers { answer, .. } if self.peers.is_answer(from, conversation, answer) => {
                 self.take_in(datagram, conversation)
             }
-            Opening::Begins { .. } | Opening::Answers { .. } => {
-                let secret = self.peers.challenge(from, conversation);
-                let challenge = kcp::challenge(conversation, secret);
-                self.socket.send_one(from, to, &challenge);
+            // The peer repeats its first segment, which causes another challenge.
+            Opening::Answers { .. } => none,
+            Opening::Begins { .. } => {
+                if self.may_answer(&self.challenges, from) {
+                    let secret = self.peers.challenge(from, conversation);
+                    let challenge = kcp::challenge(conversation, secret);
+                    self.socket.send_one(from, to, &challenge);
+                }
                 none
             }
         }
+    }
+
+    fn may_answer(&self, answers: &RefCell<AnswerLimiter>, to: SocketAddr) -> bool {
+        answers.borrow_mut().permits(driven::now(), to.ip())
     }
 
     fn take_in(&self, first: &Datagram, conversation: u32) -> Result<Vec<Datagram>> {
@@ -170,7 +195,8 @@ impl KcpListener {
         let socket = Socket::new(udp)?;
         let now = driven::now();
         let settings = self.windows.settings();
-        let mut connection = Connection::new(conversation, settings, UNPROVED, now, 0);
+        let names = (conversation, rand::random());
+        let mut connection = Connection::new(names, settings, UNPROVED, now, 0);
         connection.handle(now, &first.bytes);
         let mut others = Vec::new();
         // Reads datagrams that arrived before the socket was connected. The socket's readiness is

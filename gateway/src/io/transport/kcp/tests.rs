@@ -1,6 +1,7 @@
 //! Connections over loopback.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use muxtunnel_gateway_config::SessionConfig;
@@ -185,6 +186,73 @@ async fn there_are_no_more_connections_than_the_bound() {
             .unwrap();
         let mut hello = [0; 5];
         duplex::read_exact(&*far, &mut hello).await.unwrap();
+    })
+    .await;
+}
+
+/// Sends first datagrams from many addresses until dropped.
+struct Flood(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+
+impl Flood {
+    fn of(to: SocketAddr, sources: impl Iterator<Item = [u8; 4]>) -> Self {
+        let bind = |source| std::net::UdpSocket::bind((Ipv4Addr::from(source), 0)).unwrap();
+        let sockets: Vec<_> = sources.map(bind).collect();
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || {
+            let mut connection = [7; 24];
+            // A segment of payload, which has no bytes.
+            connection[4..].copy_from_slice(&[
+                81, 0, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            ]);
+            while !ended.load(Relaxed) {
+                for socket in &sockets {
+                    let _ = socket.send_to(&connection, to);
+                }
+            }
+        });
+        Self(ends, Some(thread))
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+        if let Some(thread) = self.1.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// The flood comes from few addresses, from many addresses, and from the peer's own address.
+#[tokio::test]
+async fn a_flood_does_not_lock_out_honest_peers() {
+    on_this_thread(async {
+        let few = (1..9).map(|host| [127, 1, 0, host]);
+        let many = (0..250).map(|host| [127, 2, host, 1]);
+        let own = (0..9).map(|_| [127, 0, 0, 1]);
+        let floods: [Box<dyn Iterator<Item = [u8; 4]>>; 3] =
+            [Box::new(few), Box::new(many), Box::new(own)];
+        for sources in floods {
+            let listener = listener();
+            let flood = Flood::of(listener.address(), sources);
+            let accept = async {
+                let hears = async |far: Box<dyn Transport>| {
+                    let mut hello = [0; 5];
+                    duplex::read_exact(&*far, &mut hello).await.unwrap();
+                };
+                hears(listener.accept().await.unwrap().0).await;
+            };
+            let connect = async {
+                let near = Kcp::connect(listener.address(), WINDOWS).await.unwrap();
+                duplex::write_all(&*near, b"hello").await.unwrap();
+                near
+            };
+            let met = async { tokio::join!(connect, accept) };
+            let met = tokio::time::timeout(Duration::from_secs(60), met).await;
+            assert!(met.is_ok(), "the peer gets no connection during the flood");
+            drop(flood);
+        }
     })
     .await;
 }
