@@ -38,6 +38,8 @@ struct Load {
     path: SlowPath,
     listener: TcpListener,
     forward: SocketAddr,
+    /// A forward whose target the exit denies.
+    refused: SocketAddr,
     uninvolved: Uninvolved,
     /// Whether the carrier survives [`STALL`]. KCP gives up a carrier after less time, and the
     /// session continues on the next carrier.
@@ -57,14 +59,25 @@ impl Load {
             OVER_KCP | "QUIC" | "HTTP3" => SlowPath::udp(at, DELAY),
             _ => SlowPath::tcp(at, DELAY),
         };
+        let refused = free_port();
+        let forwards = [(forward, target.port()), (refused, free_port())];
+        let forwards = ["a", "b"]
+            .iter()
+            .zip(forwards)
+            .map(|(name, (listen, port))| {
+                format!(
+                    "- {{name: {name}, listen: '127.0.0.1:{listen}', \
+                 target: {{host: 127.0.0.1, port: {port}}}}}\n"
+                )
+            });
         let entry = Gate::with_file(&format!(
-            "role: Entry\n{both}connect: {}\npool: {{min: 1, max: 1}}\nforwards:\n\
-             - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+            "role: Entry\n{both}connect: {}\npool: {{min: 1, max: 1}}\nforwards:\n{}",
             path.address,
-            target.port()
+            forwards.collect::<String>()
         ));
         let entry = entry.until_ready();
-        let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, forward));
+        let [forward, refused] =
+            [forward, refused].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let uninvolved = Uninvolved::new(connect(forward), accept(&listener));
         Self {
             entry,
@@ -72,6 +85,7 @@ impl Load {
             path,
             listener,
             forward,
+            refused,
             uninvolved,
             keeps_carrier: protocol != OVER_KCP,
         }
@@ -250,6 +264,55 @@ fn clients_give_up_during_a_stall(protocol: &str) {
     load.end();
 }
 
+/// The exit refuses many opens while its answers stall.
+fn opens_are_refused_during_a_stall(protocol: &str) {
+    let load = Load::new(protocol);
+    // The opens are on their way when the path stalls.
+    let clients: Vec<_> = (0..600).map(|_| connect(load.refused)).collect();
+    load.path.stall(true);
+    sleep(Duration::from_secs(1));
+    load.path.stall(false);
+    for client in &clients {
+        assert_reset_or_end(client);
+    }
+    load.end();
+}
+
+/// Interactive clients send small pieces to targets that take nothing for a while.
+fn small_pieces_reach_stalled_targets(protocol: &str) {
+    const PIECES: usize = 4000;
+    let load = Load::new(protocol);
+    let (clients, targets): (Vec<_>, Vec<_>) = load.streams(4).into_iter().unzip();
+    let senders: Vec<_> = clients
+        .iter()
+        .zip(1_u8..)
+        .map(|(client, seed)| {
+            client.set_nodelay(true).unwrap();
+            let (mut client, number) = (client.try_clone().unwrap(), [seed]);
+            spawn(move || {
+                client.write_all(&number).unwrap();
+                for piece in pattern(seed.into(), PIECES * 64).chunks(64) {
+                    client.write_all(piece).unwrap();
+                }
+                client.shutdown(Shutdown::Write).unwrap();
+            })
+        })
+        .collect();
+    let before = load.uninvolved.echoed();
+    until("the stream that is not involved moves on", || {
+        load.uninvolved.echoed() >= before + 100 * PIECE as u64
+    });
+    for mut target in targets {
+        let mut seed = [0];
+        target.read_exact(&mut seed).unwrap();
+        assert!(read_all(&target) == pattern(seed[0].into(), PIECES * 64));
+    }
+    for sender in senders {
+        sender.join().unwrap();
+    }
+    load.end();
+}
+
 macro_rules! with_each_protocol {
     ($($name:ident: $protocol:expr, $downloads:literal;)*) => {$(
         mod $name {
@@ -264,6 +327,16 @@ macro_rules! with_each_protocol {
             #[test]
             fn targets_that_reset_during_a_stall_cost_no_other_stream() {
                 targets_reset_during_a_stall($protocol);
+            }
+
+            #[test]
+            fn opens_that_are_refused_during_a_stall_cost_no_other_stream() {
+                opens_are_refused_during_a_stall($protocol);
+            }
+
+            #[test]
+            fn small_pieces_to_stalled_targets_cost_no_other_stream() {
+                small_pieces_reach_stalled_targets($protocol);
             }
 
             #[test]

@@ -31,7 +31,10 @@ impl State {
     fn hold(&self, at: Instant) {
         std::thread::sleep((at + self.delay).saturating_duration_since(Instant::now()));
         let stalled = self.stalled.lock().unwrap();
-        let _running = self.resumed.wait_while(stalled, |stalled| *stalled).unwrap();
+        let _running = self
+            .resumed
+            .wait_while(stalled, |stalled| *stalled)
+            .unwrap();
     }
 }
 
@@ -109,7 +112,10 @@ fn carry(mut from: TcpStream, mut to: TcpStream, state: Arc<State>) {
     spawn(move || {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
-            if queue.send((Instant::now(), buffer[..length].to_vec())).is_err() {
+            if queue
+                .send((Instant::now(), buffer[..length].to_vec()))
+                .is_err()
+            {
                 break;
             }
         }
@@ -138,7 +144,9 @@ fn flow(
     let (up, going_up) = channel();
     let (down, going_down) = channel();
     let (back, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-    release(going_up, Arc::clone(state), move |bytes| drop(to.send(bytes)));
+    release(going_up, Arc::clone(state), move |bytes| {
+        drop(to.send(bytes))
+    });
     release(going_down, Arc::clone(state), move |bytes| {
         drop(back.send_to(bytes, client));
     });

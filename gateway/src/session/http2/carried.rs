@@ -151,7 +151,8 @@ impl Carried {
         meter.takes(true);
         for slice in slices {
             let taken = length.min(slice.len());
-            self.outgoing.read(&slice[..taken], |head, code| meter.sends(head, code, now));
+            self.outgoing
+                .read(&slice[..taken], |head, code| meter.sends(head, code, now));
             length -= taken;
         }
     }
@@ -216,3 +217,6 @@ impl AsyncWrite for Carried {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests;

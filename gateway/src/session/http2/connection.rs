@@ -123,7 +123,8 @@ impl Connection {
             }
             Poll::Ready(event) => Poll::Ready(event),
             Poll::Pending => {
-                self.traffic.join_small(&self.meter.borrow_mut().take_small());
+                self.traffic
+                    .join_small(&self.meter.borrow_mut().take_small());
                 if self.meter.borrow_mut().begin_turn() {
                     // The tasks of streams take their turn first.
                     context.waker().wake_by_ref();

@@ -136,12 +136,52 @@ impl Outgoing {
             let (head, code) = self.head.split_first_chunk().unwrap_or((&[0; _], &[]));
             let head = Head::read(*head);
             let code = match is_reset {
-                true => code.first_chunk().map_or(0, |code| u32::from_be_bytes(*code)),
+                true => code
+                    .first_chunk()
+                    .map_or(0, |code| u32::from_be_bytes(*code)),
                 false => 0,
             };
             found(head, code);
             self.skips = (HEAD_BYTES + head.length).saturating_sub(self.filled);
             self.filled = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_and_codes_are_found_in_pieces_of_any_size() {
+        let mut bytes = b"preface".to_vec();
+        let frames: [(u8, u32, &[u8]); 5] = [
+            (HEADERS, 1, b"fields"),
+            (RST_STREAM, 1, &[0, 0, 0, 5]),
+            (DATA, 3, &[0; 100]),
+            (DATA, 3, &[]),
+            (RST_STREAM, 3, &[0, 0, 0, 11]),
+        ];
+        for (kind, stream, payload) in frames {
+            bytes.extend([0, 0, payload.len() as u8, kind, 0]);
+            bytes.extend(stream.to_be_bytes());
+            bytes.extend(payload);
+        }
+        let expected = [
+            (HEADERS, 1, 0),
+            (RST_STREAM, 1, 5),
+            (DATA, 3, 0),
+            (DATA, 3, 0),
+            (RST_STREAM, 3, 11),
+        ];
+        for size in 1..=bytes.len() {
+            let (mut outgoing, mut found) = (Outgoing::new(7), Vec::new());
+            for piece in bytes.chunks(size) {
+                outgoing.read(piece, |head, code| {
+                    found.push((head.kind, head.stream, code))
+                });
+            }
+            assert_eq!(found, expected, "{size}");
         }
     }
 }
