@@ -106,7 +106,7 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
     let (listener, target) = target();
     let (gate, carrier) = exit("HTTP2", None, target);
     type Abuse<'a> = (&'a str, &'a dyn Fn(&mut Peer), &'a [u32]);
-    let abuses: [Abuse<'_>; 5] = [
+    let abuses: [Abuse<'_>; 8] = [
         // CVE-2023-44487.
         (
             "rapid reset",
@@ -162,15 +162,50 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
             "small data",
             &|peer| {
                 peer.connect(1, target);
-                while peer.frame(0, 0, 1, &[7]) {}
+                peer.flood(0, 1, &[7]);
+            },
+            &[ENHANCE_YOUR_CALM],
+        ),
+        // CVE-2019-9518.
+        (
+            "empty data",
+            &|peer| {
+                peer.connect(1, target);
+                peer.flood(0, 1, &[]);
+            },
+            &[ENHANCE_YOUR_CALM],
+        ),
+        // The peer answers no SETTINGS, so it may be before the limit for as long as it likes.
+        (
+            "opens above the limit",
+            &|peer| {
+                for stream in (1..400_000).step_by(2) {
+                    if !peer.connect(stream, target) {
+                        break;
+                    }
+                }
+            },
+            &[ENHANCE_YOUR_CALM],
+        ),
+        // A stream with a high number ends all streams with lower numbers.
+        (
+            "data for ended streams",
+            &|peer| {
+                peer.connect(2_000_001, target);
+                for stream in (1..2_000_000).step_by(2) {
+                    if !peer.frame(0, 0, stream, &[7]) {
+                        break;
+                    }
+                }
             },
             &[ENHANCE_YOUR_CALM],
         ),
     ];
     for (name, abuse, codes) in abuses {
         let mut peer = Peer::new(carrier);
+        let ends = peer.ends();
         abuse(&mut peer);
-        let code = peer.end();
+        let code = ends.join().unwrap();
         assert!(codes.contains(&code), "{name}: {code}");
     }
     assert_small(&gate);
@@ -189,7 +224,7 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
     assert!(server.take(200).any(hears));
 }
 
-/// Peers send floods of small frames that need an answer. The exit's memory stays bounded, and the
+/// Peers send floods of small frames that need an answer, and read no answers. The exit's memory stays bounded, and the
 /// exit serves other peers.
 #[test]
 fn floods_of_pings_and_settings_cost_no_memory() {
@@ -208,6 +243,20 @@ fn floods_of_pings_and_settings_cost_no_memory() {
         }
         assert_small(&gate);
     }
+    // Each of these frames needs an answer, which the library queues.
+    let mut peer = Peer::new(carrier);
+    peer.0
+        .set_write_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    assert!(peer.connect(2_000_001, target));
+    let _abused = accept(&listener);
+    let streams = (1..2_000_000).step_by(2);
+    for stream in streams {
+        if !peer.frame(0, 0, stream, &[7]) {
+            break;
+        }
+    }
+    assert_small(&gate);
     let (_entry, forward) = entry("HTTP2", None, carrier, target);
     assert_bulk(&connect(forward), accept(&listener), MIB);
 }

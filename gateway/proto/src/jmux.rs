@@ -40,8 +40,8 @@ use stream::{Offer, Phase, Stream};
 
 /// Maximum number of queued answers to frames that belong to no stream, such as refused opens and
 /// late answers. If a peer sends more such frames without reading the answers, this side ends the
-/// session.
-const ORPHANS_MAX: usize = 1024;
+/// session. By default, a gateway waits for at most 4,096 answers.
+const ORPHANS_MAX: usize = 8192;
 
 /// Bounds of one session.
 #[derive(Debug, Clone, Copy)]

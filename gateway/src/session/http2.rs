@@ -12,7 +12,10 @@ mod ask;
 mod carried;
 mod connection;
 mod halves;
+mod heads;
+mod inflow;
 mod listeners;
+mod meter;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
 mod pinger;
@@ -24,7 +27,6 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use h2::FlowControl;
 use h2::client::SendRequest;
 use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::{ListenError, ListenId, Priority, Reason, Refusal, listen_of_target};
@@ -40,9 +42,9 @@ use crate::session::connect::{answer, connect_to};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use ask::{Asked, Requested};
-use carried::Carried;
 use connection::{Connection, Event};
 use halves::{Receiving, Sending};
+use inflow::Inflow;
 use listeners::{Listeners, News};
 use pinger::{Pinger, Pong};
 use windows::{Trip, Windows};
@@ -63,16 +65,15 @@ const FRAME_BYTES_MAX: u32 = 1 << 20;
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 /// Maximum size of the header fields of one request or answer.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Maximum number of streams that the peer reset before this side accepted them. If there are more,
-/// the connection ends (CVE-2023-44487).
-const RESETS_PENDING_MAX: usize = 32;
-/// Maximum number of streams that this side reset because of the peer's errors. If there are more,
-/// the connection ends (CVE-2025-8671).
-const ERROR_RESETS_MAX: usize = 64;
-/// Maximum number of streams that this side has reset and for which frames may still arrive.
-const RESETS_REMEMBERED_MAX: usize = 1024;
-/// How long the library remembers the streams that this side has reset.
-const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(5);
+/// Maximum overhead of small DATA frames that wait in the library, in bytes. Tasks join such frames
+/// ([`Traffic::join_small`]), so only a fault reaches this limit.
+const OVERHEAD_MAX: usize = 16 << 20;
+/// Maximum number of streams that this side has reset and for which frames may still arrive. The
+/// library resets older streams again.
+const RESETS_REMEMBERED_MAX: usize = 4096;
+/// How long the library remembers the streams that this side has reset: longer than a path can stall
+/// without the loss of the connection ([`pinger`]).
+const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent streams before the peer has announced its limit.
 const STREAMS_AT_FIRST: usize = 100;
 
@@ -101,14 +102,7 @@ pub(super) struct Traffic {
     received: Cell<u64>,
     received_wake: Notify,
     /// The streams on which the peer may send, by number.
-    incoming: RefCell<BTreeMap<u32, Flow>>,
-}
-
-/// The bytes that the peer sends on one stream.
-struct Flow {
-    credit: FlowControl,
-    /// Payload received since the last PONG, in bytes.
-    came: u64,
+    incoming: RefCell<BTreeMap<u32, Rc<RefCell<Inflow>>>>,
 }
 
 impl Http2 {
@@ -132,8 +126,8 @@ impl Http2 {
             incoming: RefCell::default(),
         });
         let windows = Windows::new(config.memory.receive.0);
-        let carried = Carried::new(transport, below.unread, below.stats);
-        let connection = Connection::new(side, carried, &windows, config);
+        let read = (below.unread, below.stats);
+        let connection = Connection::new((side, &traffic), read, &windows, config);
         Ok(Self {
             connection: RefCell::new(Some(connection)),
             requests: RefCell::default(),

@@ -10,6 +10,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread::{JoinHandle, spawn};
 
 use crate::common::connect;
 
@@ -61,11 +62,15 @@ impl Peer {
 
     /// Sends a frame. Returns false if the other end has closed the connection.
     pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
-        self.0.write_all(&frame).is_ok()
+        self.0
+            .write_all(&encoded(kind, flags, stream, payload))
+            .is_ok()
+    }
+
+    /// Sends the same frame many times, until the other end has closed the connection.
+    pub fn flood(&mut self, kind: u8, stream: u32, payload: &[u8]) {
+        let frames = encoded(kind, 0, stream, payload).repeat(1000);
+        while self.0.write_all(&frames).is_ok() {}
     }
 
     /// Sends `CONNECT AUTHORITY` in HPACK without a dynamic table.
@@ -128,6 +133,13 @@ impl Peer {
         }
     }
 
+    /// Reads all frames up to the end of the connection in the background. The result is the error
+    /// code of the GOAWAY that ends the connection.
+    pub fn ends(&self) -> JoinHandle<u32> {
+        let peer = Self(self.0.try_clone().unwrap());
+        spawn(move || peer.end())
+    }
+
     /// The error code of the GOAWAY that ends the connection.
     pub fn end(mut self) -> u32 {
         let mut code = None;
@@ -147,6 +159,14 @@ impl Peer {
         }
         code.expect("a GOAWAY arrives")
     }
+}
+
+fn encoded(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
 }
 
 fn head(authority: &str) -> Vec<u8> {

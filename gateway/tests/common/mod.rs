@@ -13,6 +13,7 @@ pub mod namespace;
 pub mod path;
 pub mod peer;
 pub mod secured;
+pub mod slow_path;
 pub mod spellings;
 pub mod tools;
 

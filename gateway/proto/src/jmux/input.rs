@@ -238,3 +238,32 @@ impl JmuxSession {
         self.events.push_back(Event::Reset { stream, cause });
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::jmux::JmuxConfig;
+
+    /// Opens of a peer that reads no answers, because its path stalls.
+    #[test]
+    fn all_opens_of_an_honest_peer_may_be_refused_while_it_reads_nothing_and_a_flood_ends_the_session()
+     {
+        let mut session = JmuxSession::new(JmuxConfig {
+            streams_max: 1,
+            ..JmuxConfig::default()
+        });
+        let mut open = |number| {
+            session.handle_control(Control::Open {
+                sender: ChannelId(number),
+                window: 1 << 20,
+                packet_max: 1 << 12,
+                extensions: 0,
+                target: "tcp://a:1".to_owned(),
+            })
+        };
+        let honest = JmuxConfig::default().streams_max;
+        assert!((0..honest).all(|number| open(number).is_ok()));
+        assert!((honest..100_000).any(|number| open(number).is_err()));
+    }
+}

@@ -29,8 +29,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// write, so [`super::wire`] has room for more bytes than this number.
 const QUEUED_MAX: usize = 512 << 10;
 /// Maximum number of refusals that the library has not sent. The library sends no refusals during a
-/// key exchange.
-const REFUSED_MAX: usize = 256;
+/// key exchange. A gateway waits for at most 1,024 answers on one connection.
+const REFUSED_MAX: usize = 2048;
 /// Maximum number of channels that this side closed before the peer did. The library keeps about 3
 /// KiB for each of these channels.
 const CLOSED_FIRST_MAX: usize = 16_384;

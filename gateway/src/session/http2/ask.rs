@@ -25,7 +25,7 @@ pub(crate) struct Asked {
 }
 
 enum By {
-    Connect(SendResponse<Payload>, RecvStream),
+    Connect(SendResponse<Payload>, Receiving),
     /// A message of a listener.
     Arrival(Arrived),
 }
@@ -70,7 +70,8 @@ impl Requested {
         };
         Some(Self::Stream(Asked {
             target,
-            by: By::Connect(answer, body),
+            // Payload may arrive before the answer.
+            by: By::Connect(answer, Receiving::new(body, Rc::clone(traffic))),
             traffic: Rc::clone(traffic),
         }))
     }
@@ -98,12 +99,11 @@ impl Ask for Asked {
     fn accept(self, address: &str) -> Result<(Sending, Receiving), Outcome> {
         let traffic = self.traffic;
         match self.by {
-            By::Connect(mut answer, body) => {
+            By::Connect(mut answer, receiving) => {
                 let sender = answer
                     .send_response(answer::granted(address), false)
                     .map_err(|_| Outcome::PeerReset(ResetCode::Cancelled))?;
-                let sending = Sending::new(sender, Rc::clone(&traffic));
-                Ok((sending, Receiving::new(body, traffic)))
+                Ok((Sending::new(sender, traffic), receiving))
             }
             By::Arrival(arrived) => {
                 let (answer, sender) = arrived.accept(&traffic)?;

@@ -1,7 +1,10 @@
 //! The library's connection, for both sides.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use h2::client::SendRequest;
@@ -9,13 +12,16 @@ use h2::server::SendResponse;
 use h2::{PingPong, RecvStream, client, server};
 use http::Request;
 use muxtunnel_gateway_config::SessionConfig;
+use muxtunnel_proto::SessionError;
 
 use super::carried::Carried;
+use super::meter::{Meter, TURN_FRAMES};
 use super::windows::Windows;
 use super::{
-    ERROR_RESETS_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, RESETS_PENDING_MAX, RESETS_REMEMBERED_FOR,
-    RESETS_REMEMBERED_MAX, SEND_BUFFER_BYTES, STREAMS_AT_FIRST, end_of,
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, OVERHEAD_MAX, RESETS_REMEMBERED_FOR, RESETS_REMEMBERED_MAX,
+    SEND_BUFFER_BYTES, STREAMS_AT_FIRST, Traffic, end_of,
 };
+use crate::base::telemetry::CarrierStats;
 use crate::io::transport::Side;
 use crate::session::bridge::link::Payload;
 use crate::session::end::SessionEnd;
@@ -33,7 +39,15 @@ pub(super) enum Event {
 /// The library's types for a dialled connection.
 type Dialled = (SendRequest<Payload>, client::Connection<Carried, Payload>);
 
-pub(super) enum Connection {
+pub(super) struct Connection {
+    state: State,
+    meter: Rc<RefCell<Meter>>,
+    traffic: Rc<Traffic>,
+    /// How the peer has exceeded a rate, after this side has ended the connection for it.
+    excess: Option<&'static str>,
+}
+
+enum State {
     /// This side has not sent its preface.
     Dialling(Pin<Box<dyn Future<Output = Result<Dialled, h2::Error>>>>),
     /// This side opens the streams.
@@ -50,28 +64,38 @@ pub(super) enum Connection {
 }
 
 impl Connection {
+    /// Creates a connection on a transport, from which `unread` was already read.
     pub(super) fn new(
-        side: Side,
-        carried: Carried,
+        (side, traffic): (Side, &Rc<Traffic>),
+        (unread, stats): (Vec<u8>, Arc<CarrierStats>),
         windows: &Windows,
         config: &SessionConfig,
     ) -> Self {
-        match side {
-            Side::Dials => Self::Dialling(Box::pin(client_builder(windows).handshake(carried))),
+        let meter = Rc::new(RefCell::new(Meter::default()));
+        let transport = (side, Rc::clone(&traffic.transport));
+        let carried = Carried::new(transport, unread, &meter, stats);
+        let state = match side {
+            Side::Dials => State::Dialling(Box::pin(client_builder(windows).handshake(carried))),
             Side::Accepts => {
                 let handshake = server_builder(windows, config).handshake(carried);
-                Self::Greeting(Box::new(handshake))
+                State::Greeting(Box::new(handshake))
             }
+        };
+        Self {
+            state,
+            meter,
+            traffic: Rc::clone(traffic),
+            excess: None,
         }
     }
 
     /// The handle for the connection's PINGs; `None`: the handle is not available yet, or was
     /// already taken.
     pub(super) fn pings(&mut self) -> Option<PingPong> {
-        match self {
-            Self::Client { connection, .. } => connection.ping_pong(),
-            Self::Server(connection) => connection.ping_pong(),
-            Self::Dialling(_) | Self::Greeting(_) => None,
+        match &mut self.state {
+            State::Client { connection, .. } => connection.ping_pong(),
+            State::Server(connection) => connection.ping_pong(),
+            State::Dialling(_) | State::Greeting(_) => None,
         }
     }
 
@@ -80,6 +104,67 @@ impl Connection {
         poll_fn(|context| self.poll_next(context)).await
     }
 
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        let polled = self.state.poll_next(context);
+        if self.excess.is_none() {
+            self.excess = self.meter.borrow().excess();
+            if self.excess.is_some() {
+                // The reads of the library fail from now on, so it only writes.
+                if self.state.end() {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Event::Ended(self.abused()));
+            }
+        }
+        match polled {
+            Poll::Ready(Event::Ended(_)) if self.excess.is_some() => {
+                Poll::Ready(Event::Ended(self.abused()))
+            }
+            Poll::Ready(event) => Poll::Ready(event),
+            Poll::Pending => {
+                self.traffic
+                    .join_small(&self.meter.borrow_mut().take_small());
+                if self.meter.borrow_mut().begin_turn() {
+                    // The tasks of streams take their turn first.
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn abused(&self) -> SessionEnd {
+        SessionEnd::Protocol(SessionError::Violation {
+            code: None,
+            problem: self.excess.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Sets the window of each stream. The window takes effect once the peer has read the new
+    /// setting.
+    pub(super) fn set_window(&mut self, bytes: u32) {
+        // This fails while the previous change waits for the peer's acknowledgement. The next
+        // change follows soon.
+        let _ = match &mut self.state {
+            State::Client { connection, .. } => connection.set_initial_window_size(bytes),
+            State::Server(connection) => connection.set_initial_window_size(bytes),
+            State::Dialling(_) | State::Greeting(_) => Ok(()),
+        };
+    }
+
+    /// Stops taking streams, so that the connection ends with its last stream.
+    pub(super) fn go_away(&mut self) {
+        match &mut self.state {
+            // The library ends the connection once no handle can open a stream.
+            State::Client { looks, .. } => drop(looks.take()),
+            State::Server(connection) => connection.graceful_shutdown(),
+            State::Dialling(_) | State::Greeting(_) => {}
+        }
+    }
+}
+
+impl State {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         match self {
             Self::Client { connection, looks } => {
@@ -124,26 +209,13 @@ impl Connection {
         }
     }
 
-    /// Sets the window of each stream. The window takes effect once the peer has read the new
-    /// setting.
-    pub(super) fn set_window(&mut self, bytes: u32) {
-        // This fails while the previous change waits for the peer's acknowledgement. The next
-        // change follows soon.
-        let _ = match self {
-            Self::Client { connection, .. } => connection.set_initial_window_size(bytes),
-            Self::Server(connection) => connection.set_initial_window_size(bytes),
-            Self::Dialling(_) | Self::Greeting(_) => Ok(()),
+    /// Ends the connection with a code. Returns whether the library can do so: only a server can.
+    fn end(&mut self) -> bool {
+        let Self::Server(connection) = self else {
+            return false;
         };
-    }
-
-    /// Stops taking streams, so that the connection ends with its last stream.
-    pub(super) fn go_away(&mut self) {
-        match self {
-            // The library ends the connection once no handle can open a stream.
-            Self::Client { looks, .. } => drop(looks.take()),
-            Self::Server(connection) => connection.graceful_shutdown(),
-            Self::Dialling(_) | Self::Greeting(_) => {}
-        }
+        connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+        true
     }
 }
 
@@ -159,7 +231,8 @@ fn client_builder(windows: &Windows) -> client::Builder {
         .initial_max_send_streams(STREAMS_AT_FIRST)
         .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
         .reset_stream_duration(RESETS_REMEMBERED_FOR)
-        .max_local_error_reset_streams(Some(ERROR_RESETS_MAX));
+        .max_local_error_reset_streams(None)
+        .data_frame_budget(OVERHEAD_MAX);
     builder
 }
 
@@ -174,8 +247,10 @@ fn server_builder(windows: &Windows, config: &SessionConfig) -> server::Builder 
         .max_concurrent_streams(config.streams_max)
         .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
         .reset_stream_duration(RESETS_REMEMBERED_FOR)
-        .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
-        .max_local_error_reset_streams(Some(ERROR_RESETS_MAX));
+        // A turn cannot have more streams.
+        .max_pending_accept_reset_streams(TURN_FRAMES)
+        .max_local_error_reset_streams(None)
+        .data_frame_budget(OVERHEAD_MAX);
     if config.protocol.can().listen {
         builder.enable_connect_protocol();
     }

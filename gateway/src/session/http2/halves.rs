@@ -1,5 +1,6 @@
 //! The two halves of a stream.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -10,7 +11,8 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use muxtunnel_proto::{Outcome, ResetCode};
 
-use super::{Flow, Traffic};
+use super::Traffic;
+use super::inflow::Inflow;
 use crate::session::bridge::link::{Payload, Receiver, Sender};
 use crate::session::connect::answer;
 
@@ -106,7 +108,7 @@ pub(crate) struct Receiving {
 enum Incoming {
     /// The peer has not answered the request.
     Unanswered(ResponseFuture),
-    Open(RecvStream),
+    Open(Rc<RefCell<Inflow>>),
     Refused,
 }
 
@@ -126,7 +128,7 @@ impl Receiving {
     ///
     /// # Errors
     /// The peer refused the stream, or the stream was cut.
-    async fn opened(&mut self) -> Result<&mut RecvStream, Outcome> {
+    async fn opened(&mut self) -> Result<&RefCell<Inflow>, Outcome> {
         if let Incoming::Unanswered(answer) = &mut self.stream {
             let answer = answer.await.map_err(|error| outcome(&error))?;
             let (head, body) = answer.into_parts();
@@ -138,8 +140,8 @@ impl Receiving {
                 }
             };
         }
-        match &mut self.stream {
-            Incoming::Open(stream) => Ok(stream),
+        match &self.stream {
+            Incoming::Open(inflow) => Ok(inflow),
             Incoming::Unanswered(_) | Incoming::Refused => {
                 Err(Outcome::PeerReset(ResetCode::Cancelled))
             }
@@ -147,18 +149,10 @@ impl Receiving {
     }
 }
 
-impl Receiving {
-    fn note(&self, bytes: usize) {
-        if let Incoming::Open(stream) = &self.stream {
-            self.traffic.came(stream.stream_id().as_u32(), bytes);
-        }
-    }
-}
-
 impl Drop for Receiving {
     fn drop(&mut self) {
-        if let Incoming::Open(stream) = &self.stream {
-            let id = stream.stream_id().as_u32();
+        if let Incoming::Open(inflow) = &self.stream {
+            let id = inflow.borrow().id();
             self.traffic.incoming.borrow_mut().remove(&id);
         }
     }
@@ -168,9 +162,12 @@ impl Receiver for Receiving {
     type Payload = Bytes;
 
     async fn receive(&mut self) -> Result<Option<Bytes>, Outcome> {
-        match self.opened().await?.data().await {
+        let traffic = Rc::clone(&self.traffic);
+        let inflow = self.opened().await?;
+        match poll_fn(|context| inflow.borrow_mut().poll_receive(context)).await {
             Some(Ok(payload)) => {
-                self.note(payload.len());
+                inflow.borrow_mut().came += payload.len() as u64;
+                traffic.came(payload.len());
                 Ok(Some(payload))
             }
             Some(Err(error)) => Err(outcome(&error)),
@@ -179,9 +176,8 @@ impl Receiver for Receiving {
     }
 
     fn took(&mut self, bytes: usize) {
-        if let Incoming::Open(stream) = &mut self.stream {
-            // This fails if the stream has ended; then the credit has no effect.
-            let _ = stream.flow_control().release_capacity(bytes);
+        if let Incoming::Open(inflow) = &self.stream {
+            inflow.borrow_mut().took(bytes);
         }
     }
 
@@ -193,12 +189,11 @@ impl Receiver for Receiving {
 impl Traffic {
     /// Adds `stream` to the streams on which the peer may send, until the returned value is
     /// dropped.
-    fn receives(&self, mut stream: RecvStream) -> Incoming {
-        let credit = stream.flow_control().clone();
-        let id = stream.stream_id().as_u32();
-        let flow = Flow { credit, came: 0 };
-        self.incoming.borrow_mut().insert(id, flow);
-        Incoming::Open(stream)
+    fn receives(&self, stream: RecvStream) -> Incoming {
+        let inflow = Rc::new(RefCell::new(Inflow::new(stream)));
+        let id = inflow.borrow().id();
+        self.incoming.borrow_mut().insert(id, Rc::clone(&inflow));
+        Incoming::Open(inflow)
     }
 
     pub(super) fn scheme(&self) -> &'static str {
@@ -208,10 +203,7 @@ impl Traffic {
         }
     }
 
-    fn came(&self, stream: u32, bytes: usize) {
-        if let Some(flow) = self.incoming.borrow_mut().get_mut(&stream) {
-            flow.came += bytes as u64;
-        }
+    fn came(&self, bytes: usize) {
         self.received.set(self.received.get() + bytes as u64);
         self.received_wake.notify_one();
     }
@@ -220,15 +212,15 @@ impl Traffic {
     pub(super) fn held(&self) -> u64 {
         let incoming = self.incoming.borrow();
         let flows = incoming.values();
-        flows.map(|flow| flow.credit.used_capacity() as u64).sum()
+        flows.map(|flow| flow.borrow_mut().held()).sum()
     }
 
     /// How many streams received more than 1/[`BUSY_PART`] of `received` since the last call.
     pub(super) fn busy(&self, received: u64) -> u32 {
-        let mut incoming = self.incoming.borrow_mut();
+        let incoming = self.incoming.borrow();
         let came = incoming
-            .values_mut()
-            .map(|flow| std::mem::take(&mut flow.came));
+            .values()
+            .map(|flow| std::mem::take(&mut flow.borrow_mut().came));
         let busy = came.filter(|came| *came > received / BUSY_PART).count();
         u32::try_from(busy).unwrap_or(u32::MAX)
     }

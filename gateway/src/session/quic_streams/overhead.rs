@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::base::token_bucket::Bucket;
 
-/// Maximum number of successive frames without payload on one stream.
-const IN_A_ROW_MAX: u32 = 100;
+/// Permitted rate of successive frames without payload on one stream, in frames per second. A burst
+/// may have the frames of [`ROW_BURST`] at this rate.
+const ROW_PER_SECOND: u64 = 10;
+const ROW_BURST: Duration = Duration::from_secs(10);
 /// Number of frames of each stream that the connection's limit ignores, since some libraries end
 /// each stream with an empty frame.
 const FREE: u32 = 4;
@@ -48,10 +50,17 @@ impl Overhead {
 }
 
 /// Counts the frames of one stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StreamOverhead {
-    in_a_row: u32,
+    row: Bucket,
     free: u32,
+}
+
+impl Default for StreamOverhead {
+    fn default() -> Self {
+        let row = Bucket::new(ROW_PER_SECOND, ROW_BURST);
+        Self { row, free: 0 }
+    }
 }
 
 impl StreamOverhead {
@@ -60,10 +69,7 @@ impl StreamOverhead {
     /// # Errors
     /// [`Excessive`].
     pub(crate) fn count(&mut self, all: &Overhead) -> Result<(), Excessive> {
-        self.in_a_row += 1;
-        if self.in_a_row > IN_A_ROW_MAX {
-            return Err(Excessive);
-        }
+        self.count_in_row(Instant::now())?;
         if self.free < FREE {
             self.free += 1;
             return Ok(());
@@ -71,9 +77,16 @@ impl StreamOverhead {
         all.count()
     }
 
+    fn count_in_row(&mut self, now: Instant) -> Result<(), Excessive> {
+        match self.row.try_take(now, 1) {
+            true => Ok(()),
+            false => Err(Excessive),
+        }
+    }
+
     /// Records payload, which ends a sequence of frames without payload.
     pub(crate) fn carried(&mut self) {
-        self.in_a_row = 0;
+        self.row = Self::default().row;
     }
 }
 
@@ -91,10 +104,25 @@ mod tests {
         }
         let (all, mut one) = (Overhead::default(), StreamOverhead::default());
         for _ in 0..3 {
-            assert!((0..IN_A_ROW_MAX).all(|_| one.count(&all).is_ok()));
+            assert!((0..100).all(|_| one.count(&all).is_ok()));
             one.carried();
         }
-        assert!((0..IN_A_ROW_MAX).all(|_| one.count(&all).is_ok()));
-        assert_eq!(one.count(&all), Err(Excessive));
+        while one.count(&all).is_ok() {}
+    }
+
+    #[test]
+    fn a_slow_row_without_payload_never_ends_the_connection() {
+        let (mut one, start) = (StreamOverhead::default(), Instant::now());
+        for second in 0..1000 {
+            let now = start + Duration::from_secs(second);
+            assert!((0..10).all(|_| one.count_in_row(now).is_ok()));
+        }
+        let later = start + Duration::from_secs(2000);
+        assert_eq!(
+            (0..1000)
+                .filter(|_| one.count_in_row(later).is_ok())
+                .count(),
+            100
+        );
     }
 }

@@ -173,10 +173,10 @@ async fn frames_that_carry_nothing_end_the_connection_where_there_are_too_many()
     let crumbs = [frame(frame::DATA, b"."), grease.clone()].concat();
     in_time(async {
         for (on, bytes) in [
-            (On::Tunnel, empty.repeat(101)),
-            (On::Tunnel, grease.repeat(101)),
+            (On::Tunnel, empty.repeat(1000)),
+            (On::Tunnel, grease.repeat(1000)),
             (On::Tunnel, crumbs.repeat(30_000)),
-            (On::Request, grease.repeat(101)),
+            (On::Request, grease.repeat(1000)),
             (On::Control, grease.repeat(30_000)),
             (On::Control, frame(frame::MAX_PUSH_ID, &[1]).repeat(30_000)),
             (On::Control, frame(frame::GOAWAY, &[0]).repeat(30_000)),
