@@ -18,6 +18,7 @@ use super::http::Exchange;
 use super::{Entry, Underway};
 use crate::base::forward::{Admission, Forward};
 use crate::base::handshake_limiter::Permit;
+use crate::base::open_files::{self, Use, stream_pair};
 use crate::base::telemetry::{Listened, Telemetry};
 use crate::ingress::listener::answer::{Answer, code_of};
 use crate::ingress::listener::greeting::{Heard, IngressProtocol};
@@ -47,6 +48,14 @@ struct Route {
     forward: Arc<Forward>,
     ingress_protocol: IngressProtocol,
     priority: Priority,
+}
+
+impl Route {
+    /// Admits a connection to the forward, if the process has open files for streams.
+    fn admit(&self, socket: &LocalSocket) -> Result<Admission, Code> {
+        open_files::check(socket, Use::Stream).map_err(|_| Code::OpenFilesExhausted)?;
+        self.forward.admit(Instant::now())
+    }
 }
 
 impl Entry {
@@ -166,7 +175,7 @@ impl Entry {
                 rest: Vec::new(),
                 source: None,
             };
-            match route.forward.admit(Instant::now()) {
+            match route.admit(&client.socket) {
                 Ok(admission) => {
                     let underway = self.underway.borrow().clone();
                     self.lead(client, admission, route, heard, underway);
@@ -174,6 +183,10 @@ impl Entry {
                 Err(code) => client.refused.report(code, code.cause()),
             }
             return;
+        }
+        if open_files::check(&client.socket, Use::Refusal).is_err() {
+            let code = Code::OpenFilesExhausted;
+            return client.refused.report(code, code.cause());
         }
         let Ok(permit) = self.greetings.enter(address) else {
             let Rejection { code, problem, .. } = Rejection::evicted();
@@ -213,7 +226,7 @@ impl Entry {
             Err(_) => {}
         }
         let rejection = match heard {
-            Ok(heard) => match route.forward.admit(Instant::now()) {
+            Ok(heard) => match route.admit(&client.socket) {
                 Ok(admission) => return self.lead(client, admission, route, heard, underway),
                 Err(code) => Rejection {
                     reply: heard.request.answer.refused(None),
@@ -250,17 +263,17 @@ impl Entry {
         let mut ended = Ended::default();
         let socket: Box<dyn LocalEnd> = Box::new(socket);
         let socket = match answer {
-            Answer::Http => match self.exchange(socket, std::mem::take(&mut early)) {
-                Ok((near, hears)) => {
-                    ended = hears;
-                    near
+            Answer::Http => match stream_pair() {
+                Ok((near, target)) => {
+                    ended = self.exchange(socket, std::mem::take(&mut early), target);
+                    Box::new(LocalSocket::Unix(near))
                 }
                 Err(error) => {
-                    let code = Code::OpenFailed;
-                    return refused.report(
-                        code,
-                        &format!("cannot create a socket for the request: {error}"),
-                    );
+                    let text = format!("cannot create a socket for the request: {error}");
+                    refused.report(Code::OpenFilesExhausted, &text);
+                    let reply = answer.refused(None);
+                    tokio::task::spawn_local(async move { socket.end_with(&reply).await });
+                    return;
                 }
             },
             _ => socket,
@@ -289,14 +302,14 @@ impl Entry {
         });
     }
 
-    /// Starts an exchange of one HTTP request with a client. Returns the local end of its stream,
-    /// and the sender for the reason why the stream ended.
+    /// Starts an exchange of one HTTP request with a client. `target` leads to the local end of its
+    /// stream. Returns the sender for the reason why the stream ended.
     fn exchange(
         &self,
         client: Box<dyn LocalEnd>,
         request: Vec<u8>,
-    ) -> std::io::Result<(Box<dyn LocalEnd>, Ended)> {
-        let (near, target) = UnixStream::pair()?;
+        target: UnixStream,
+    ) -> Ended {
         let (sender, ended) = oneshot::channel();
         let exchange = Exchange {
             client,
@@ -309,8 +322,7 @@ impl Entry {
             exchange.run().await;
             drop(guard);
         });
-        let near = Box::new(LocalSocket::Unix(near));
-        Ok((near, RefCell::new(Some(sender))))
+        RefCell::new(Some(sender))
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::base::forward::Forward;
+use crate::base::open_files::{self, Use};
 use crate::base::telemetry::{Listened, Telemetry};
 use crate::ingress::listener::answer::{Answer, code_of};
 use crate::io::local_socket::{LocalSocket, canonical};
@@ -267,6 +268,9 @@ impl Listener {
 
     fn take(self: &Rc<Self>, socket: LocalSocket, client: SocketAddr) {
         let refused = Refused::new(&self.telemetry, &self.forward, client);
+        if let Err(out_of_files) = open_files::check(&socket, Use::Stream) {
+            return refused.report(Code::OpenFilesExhausted, &out_of_files.to_string());
+        }
         match self.forward.admit(Instant::now()) {
             Ok(admission) => {
                 let local = Local::Client {
