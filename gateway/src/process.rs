@@ -21,8 +21,8 @@ use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, Securi
 use tokio::sync::watch;
 
 use crate::base::files::{FollowedFiles, Unusable};
-use crate::base::{open_files, sys};
 use crate::base::telemetry::Telemetry;
+use crate::base::{open_files, sys};
 use crate::io::security::Credentials;
 use crate::io::transport::{KcpListener, KcpPeers};
 use crate::net::bind::{ListenError, check_free, listen_alone};

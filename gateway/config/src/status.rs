@@ -367,3 +367,11 @@ pub struct OpenFiles {
     /// refuses further streams.
     pub for_streams: u64,
 }
+
+impl OpenFiles {
+    /// Whether the gateway refuses further streams.
+    #[must_use]
+    pub const fn are_exhausted(&self) -> bool {
+        self.limit > 0 && self.open >= self.for_streams
+    }
+}

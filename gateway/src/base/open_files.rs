@@ -139,7 +139,9 @@ pub(crate) fn stream_pair() -> std::io::Result<(UnixStream, UnixStream)> {
 /// Whether an operation failed because the process or the system has no files left for it.
 pub(crate) fn is_out_of_files(error: &Error) -> bool {
     let of_system = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-    let of_gateway = error.get_ref().is_some_and(|inner| inner.is::<OutOfFiles>());
+    let of_gateway = error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<OutOfFiles>());
     of_system || of_gateway
 }
 
@@ -199,7 +201,10 @@ mod tests {
             assert!(files.check(streams, Use::Stream).is_err());
             assert!(files.check(streams, Use::Refusal).is_ok());
             let strangers = files.strangers(256) as u64;
-            assert!(strangers > 0 && strangers <= carriers - streams, "{files:?}");
+            assert!(
+                strangers > 0 && strangers <= carriers - streams,
+                "{files:?}"
+            );
         }
         assert_eq!(OpenFiles::of(256).bound(Use::Stream), 192);
         assert_eq!(OpenFiles::of(1 << 20).bound(Use::Stream), (1 << 20) - 1024);

@@ -15,17 +15,19 @@ use tokio::task::JoinHandle;
 
 use super::exits::SESSIONLESS_MAX;
 use super::http::Exchange;
+use super::refused::{Refused, code_of_open};
 use super::{Entry, Underway};
 use crate::base::forward::{Admission, Forward};
 use crate::base::handshake_limiter::Permit;
 use crate::base::open_files::{self, Use, stream_pair};
-use crate::base::telemetry::{Listened, Telemetry};
+use crate::base::telemetry::Listened;
 use crate::ingress::listener::answer::{Answer, code_of};
 use crate::ingress::listener::greeting::{Heard, IngressProtocol};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::listener::{Rejection, Request};
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
+use crate::io::socket::Keepalive;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
 use crate::session::mux::OpenEnd;
@@ -304,12 +306,7 @@ impl Entry {
 
     /// Starts an exchange of one HTTP request with a client. `target` leads to the local end of its
     /// stream. Returns the sender for the reason why the stream ended.
-    fn exchange(
-        &self,
-        client: Box<dyn LocalEnd>,
-        request: Vec<u8>,
-        target: UnixStream,
-    ) -> Ended {
+    fn exchange(&self, client: Box<dyn LocalEnd>, request: Vec<u8>, target: UnixStream) -> Ended {
         let (sender, ended) = oneshot::channel();
         let exchange = Exchange {
             client,
@@ -317,6 +314,8 @@ impl Entry {
             target,
             ended,
         };
+        let keepalive = Keepalive::of(self.reloadable.borrow().timeouts);
+        exchange.client.set_keepalive(keepalive);
         let guard = self.exchanges.borrow().clone();
         tokio::task::spawn_local(async move {
             exchange.run().await;
@@ -417,38 +416,6 @@ impl Opening {
     }
 }
 
-/// Reports the refusal of a connection.
-#[derive(Clone)]
-pub(crate) struct Refused {
-    telemetry: Arc<Telemetry>,
-    forward: Arc<Forward>,
-    client: LocalAddress,
-}
-
-impl Refused {
-    pub(crate) fn new(
-        telemetry: &Arc<Telemetry>,
-        forward: &Arc<Forward>,
-        client: impl Into<LocalAddress>,
-    ) -> Self {
-        Self {
-            telemetry: Arc::clone(telemetry),
-            forward: Arc::clone(forward),
-            client: client.into(),
-        }
-    }
-
-    /// Counts and logs the refusal.
-    pub(crate) fn report(&self, code: Code, reason: &str) {
-        self.telemetry.streams.refused(code);
-        self.forward.streams.refused(code);
-        if self.telemetry.may_log_refusal() {
-            let (forward, client) = (&self.forward.name, &self.client);
-            tracing::warn!(%code, forward, %client, reason, "Connection refused");
-        }
-    }
-}
-
 /// Accepts connections. Without a session, connections wait, but after [`SESSIONLESS_MAX`] without
 /// a session the entry resets them. During a shutdown, the loop first empties the backlog and then
 /// closes the socket, since closing the socket resets the connections in the backlog.
@@ -486,15 +453,4 @@ pub(super) fn priority(configured: config::Priority) -> Priority {
 /// refused.
 fn is_passing(error: &OpenError) -> bool {
     matches!(error, OpenError::NotReady | OpenError::GoingAway)
-}
-
-pub(crate) fn code_of_open(error: &OpenError) -> Code {
-    match error {
-        OpenError::NotReady | OpenError::GoingAway => Code::CarrierConnecting,
-        OpenError::TooManyStreams { .. } | OpenError::PeerStreamLimit { .. } => {
-            Code::TooManyStreams
-        }
-        OpenError::BudgetExhausted { .. } => Code::MemoryExhausted,
-        OpenError::TargetTooLong { .. } | OpenError::NoSources => Code::ConfigInvalid,
-    }
 }

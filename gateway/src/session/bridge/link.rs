@@ -58,11 +58,11 @@ pub(crate) trait Link: 'static {
         None
     }
 
-    /// Whether the peer answers packets, see
-    /// [`Datagrams::answers`](crate::session::mux::Datagrams::answers); `None`: the link does not
-    /// send the session's packets.
-    fn answers_packets(&self) -> Option<bool> {
-        None
+    /// Whether the peer answers, as far as the library knows, see
+    /// [`Mux::answers`](crate::session::mux::Mux::answers). The figures of the path are not part of
+    /// the result.
+    fn answers(&self) -> bool {
+        true
     }
 
     /// Tells the peer to open no further streams; open streams continue.

@@ -73,6 +73,11 @@ impl<L: Link> Member<L> {
         CarrierFigures::of(&self.stats, self.since)
     }
 
+    fn answers(&self) -> bool {
+        let path = self.stats.path_info();
+        self.link.answers() && !path.is_some_and(|path| path.is_overdue())
+    }
+
     /// The peer's proof of identity; `None`: this gateway requested no proof.
     pub(super) fn proof(&self) -> Option<&Proof> {
         self.under.proof()
@@ -347,13 +352,11 @@ impl<L: Link> Bridge<L> {
         carrying.next()
     }
 
-    /// Whether the peer answers packets on the link that sends them.
-    pub(super) fn answers_packets(&self) -> bool {
+    /// Whether the peer answers on every link that is up, and a link is up.
+    pub(super) fn answers(&self) -> bool {
         let links = self.links.borrow();
-        let mut answers = links
-            .values()
-            .filter_map(|member| member.link.answers_packets());
-        answers.next().unwrap_or(true)
+        let mut up = links.values().filter(|member| member.is_up()).peekable();
+        up.peek().is_some() && up.all(|member| member.answers())
     }
 
     pub(super) fn peer(&self) -> Rc<str> {
