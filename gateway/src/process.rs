@@ -100,6 +100,7 @@ impl Loaded {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
+    open_files::raise();
     if config.protocol.can().library_buffers || config.ssh.is_some() {
         sys::keep_free_memory();
     }
@@ -127,7 +128,6 @@ fn serve(
     (loaded, ssh): (Loaded, Option<Loaded>),
     (rendezvous_role, egress): (RendezvousRole, Egress),
 ) -> anyhow::Result<()> {
-    open_files::raise();
     let workers = workers::count(&config);
     let gateway = config.gateway()?;
     let telemetry = telemetry(&config, text, workers, &rendezvous_role);

@@ -85,8 +85,10 @@ fn fill(mut tcp: &TcpStream) -> usize {
     }
 }
 
-fn linked() -> Namespace {
-    let namespace = Namespace::new(&["10.91.0.1/24"], &["10.91.0.2/24"]);
+/// A host at `10.<number>.0.2`. The gateways are at `10.<number>.0.1`.
+fn linked(number: u8) -> Namespace {
+    let end = |last: u8| format!("10.{number}.0.{last}/24");
+    let namespace = Namespace::new(&[&end(1)], &[&end(2)]);
     namespace.run(&["ip", "link", "set", "lo", "up"]);
     namespace
 }
@@ -97,10 +99,10 @@ fn cut(namespace: &Namespace) {
 
 #[test]
 fn a_client_that_vanishes_is_ended_and_one_that_pauses_is_not() {
-    for protocol in ["Native", "HTTP2"] {
-        let namespace = linked();
+    for (protocol, number) in [("Native", 90), ("HTTP2", 91)] {
+        let namespace = linked(number);
         let (listener, address) = target();
-        let tunnel = tunnel(protocol, "10.91.0.1", address);
+        let tunnel = tunnel(protocol, &format!("10.{number}.0.1"), address);
         let stream = |connect: &dyn Fn() -> TcpStream| {
             let mut client = connect();
             client.write_all(b"x").unwrap();
@@ -123,14 +125,18 @@ fn a_client_that_vanishes_is_ended_and_one_that_pauses_is_not() {
         let to_request = accept(&listener);
         until("all streams are open", || tunnel.open() == 4);
         cut(&namespace);
-        for target in [&to_silent, &to_busy, &to_request] {
-            // The target gets a reset, or an end for an HTTP request, after all its bytes.
-            let _ = end_of(target);
+        for target in [to_silent, to_busy, to_request] {
+            // A reset. For an HTTP request, an end of file.
+            let _ = end_of(&target);
         }
         until("the streams of the vanished clients have ended", || {
             tunnel.open() == 1
         });
-        tunnel.gates[0].line(&["Stream closed", "client-reset", "client=10.91.0.2"]);
+        tunnel.gates[0].line(&[
+            "Stream closed",
+            "client-reset",
+            &format!("client=10.{number}.0.2"),
+        ]);
         drop(to_paused);
         let mut received = 0;
         let mut buffer = vec![0; 1 << 20];
@@ -145,8 +151,8 @@ fn a_client_that_vanishes_is_ended_and_one_that_pauses_is_not() {
 
 #[test]
 fn a_target_that_vanishes_is_ended() {
-    let namespace = linked();
-    let listener = namespace.enter(|| TcpListener::bind("10.91.0.2:0").unwrap());
+    let namespace = linked(92);
+    let listener = namespace.enter(|| TcpListener::bind("10.92.0.2:0").unwrap());
     let tunnel = tunnel("Native", "127.0.0.1", listener.local_addr().unwrap());
     let stream = || {
         let mut client = connect(tunnel.forward);

@@ -146,6 +146,7 @@ pub(crate) fn is_out_of_files(error: &Error) -> bool {
 }
 
 /// Raises the soft limit of open files to the hard limit, since each connection needs an open file.
+/// Call this function before any other function of this module.
 /// The soft limit is low for programs that use select(2). muxgate does not use select(2).
 pub(crate) fn raise() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -156,12 +157,6 @@ pub(crate) fn raise() {
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "Cannot raise the limit of open files");
     }
-    let files = OpenFiles::of_process();
-    tracing::info!(
-        limit = files.limit,
-        for_streams = files.bound(Use::Stream),
-        "Limit of open files"
-    );
 }
 
 /// The open files of the process, for its status.

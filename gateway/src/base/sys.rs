@@ -121,7 +121,7 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
         app_limited: raw.bytes[7] & APP_LIMITED != 0,
         acknowledged: bytes_acked,
         unanswered: retransmits.max(probes).into(),
-        silent: Duration::from_millis(last_acknowledged.into()),
+        silent: Some(Duration::from_millis(last_acknowledged.into())),
         sending: has_sending.then_some(SendTimes {
             busy,
             window_limited,

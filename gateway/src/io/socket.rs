@@ -88,7 +88,10 @@ impl Keepalive {
     /// Whether a peer that owes acknowledgements has vanished. A peer that does not read answers the
     /// probes of its closed window.
     pub(crate) fn has_vanished(self, path: &PathInfo) -> bool {
-        path.unanswered >= Self::RETRANSMITS_MIN && path.silent >= self.dead_after()
+        let is_silent = path
+            .silent
+            .is_some_and(|silent| silent >= self.dead_after());
+        path.unanswered >= Self::RETRANSMITS_MIN && is_silent
     }
 }
 
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(of(1).unwrap().dead_after(), Duration::from_secs(5));
         let path = |unanswered, seconds| PathInfo {
             unanswered,
-            silent: Duration::from_secs(seconds),
+            silent: Some(Duration::from_secs(seconds)),
             ..PathInfo::default()
         };
         assert!(keepalive.has_vanished(&path(3, 120)));

@@ -97,6 +97,10 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
         Bridge::answers(self)
     }
 
+    fn ask(&self) {
+        Bridge::ask_all(self);
+    }
+
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
         Bridge::verify_again(self, standing);
     }
