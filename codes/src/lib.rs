@@ -92,6 +92,7 @@ codes! {
     TooManyGreetings = 243, "Too many clients have not named their target yet, so the gateway reset the oldest connection of the address with the most such connections.", "Find the clients that connect to the forward but do not send a request in the forward's `protocol` (in a MuxTunnel: `listen.protocol`).";
     PasswordWrong = 246, "A client sent a wrong user name or password.", "Compare the client's user name and password with the forward's `auth`. Many failures from one address can be an attempt to guess a password.";
     PasswordsBusy = 247, "The gateway could not verify a client's password in time. The gateway verifies at most two passwords at the same time, and lets at most 64 more passwords wait.", "Find the clients that send wrong passwords (MT0246), or use bcrypt hashes with a lower cost. A client whose password the gateway has already verified does not have to wait.";
+    OpenFilesExhausted = 260, "A gateway has no open files left for another stream. The gateway keeps a part of its limit of open files (RLIMIT_NOFILE) for its admin port, its carriers and its configuration.", "Find clients that open connections and do not close them. If all clients close their connections, raise the limit of open files of the process (`LimitNOFILE` of systemd, `ulimit -n`, or the default of the container runtime), or add replicas. `process.openFiles` of `/status` has the limit.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All objects match the spec.", "No action is needed.";

@@ -453,6 +453,14 @@ pub(crate) fn timeout_bounded(field: &str) -> Rule {
     )
 }
 
+pub(crate) fn keepalive_bounded() -> Rule {
+    rule(
+        "duration(self) == duration('0s') || (duration(self) >= duration('1s') && \
+         duration(self) <= duration('2h'))",
+        "'timeouts.keepalive ' + self + ' is out of range: use 1s to 2h, or 0s for no probes'",
+    )
+}
+
 pub(crate) fn delay_bounded(field: &str) -> Rule {
     rule(
         "duration(self) <= duration('10s')",

@@ -291,7 +291,8 @@ impl ServiceType {
     }
 }
 
-/// Time-outs of idle streams. 0s disables a time-out.
+/// Time-outs of idle streams, and of clients and targets that have vanished. 0s disables a
+/// time-out.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
@@ -305,6 +306,12 @@ pub struct Timeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::timeout_bounded("timeouts.halfOpen"))]
     pub half_open: Option<Duration>,
+    /// A gateway probes a client or target that is silent for this time, in whole seconds. A stream
+    /// is reset if the client or target does not answer in as much time again. 0s means no probes.
+    /// Default: 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::keepalive_bounded())]
+    pub keepalive: Option<Duration>,
 }
 
 /// Kernel settings of the gateways' pods. The pods of applications do not need these settings.

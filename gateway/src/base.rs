@@ -11,6 +11,7 @@ pub(crate) mod files;
 pub(crate) mod forward;
 pub(crate) mod handshake_limiter;
 pub mod log;
+pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod packets;
 pub(crate) mod path;

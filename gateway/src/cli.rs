@@ -26,8 +26,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, HALF_OPEN_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits, ListenRule, Policy, Pool,
-    Role, Rule, STREAMS_DEFAULT,
+    Cidr, Config, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits,
+    ListenRule, Policy, Pool, Role, Rule, STREAMS_DEFAULT,
 };
 
 use crate::base::log::Format;
@@ -212,6 +212,10 @@ struct Common {
     /// never.
     #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
     half_open_timeout: u32,
+    /// Probe a client or target over TCP after this number of seconds of silence, 0..=7200, and
+    /// reset its stream if it does not answer in as much time again; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = KEEPALIVE_SECONDS_DEFAULT)]
+    keepalive: u32,
     /// With protocol native: end each stream when its carrier ends, and retain no sent payload. If
     /// one end has this flag, the flag applies to both ends.
     #[arg(long)]

@@ -19,12 +19,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, Security, UNIX_PREFIX};
-use rustix::process::{Resource, Rlimit};
 use tokio::sync::watch;
 
 use crate::base::files::{FollowedFiles, Unusable};
-use crate::base::sys;
 use crate::base::telemetry::Telemetry;
+use crate::base::{open_files, sys};
 use crate::io::security::Credentials;
 use crate::io::transport::{KcpListener, KcpPeers};
 use crate::net::bind::{ListenError, check_free, listen_alone};
@@ -102,6 +101,7 @@ impl Loaded {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
+    open_files::raise();
     if config.protocol.can().library_buffers || config.ssh.is_some() {
         sys::keep_free_memory();
     }
@@ -129,7 +129,6 @@ fn serve(
     (loaded, ssh): (Loaded, Option<Loaded>),
     (rendezvous_role, egress): (RendezvousRole, Egress),
 ) -> anyhow::Result<()> {
-    raise_open_files();
     let workers = workers::count(&config);
     let gateway = config.gateway()?;
     let telemetry = telemetry(&config, text, workers, &rendezvous_role);
@@ -226,17 +225,4 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
     ports
         .into_iter()
         .try_for_each(|address| check_free(address))
-}
-
-/// Raises the soft limit of open files to the hard limit, since each connection needs an open file.
-/// The soft limit is low for programs that use select(2). muxgate does not use select(2).
-fn raise_open_files() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "Cannot raise the limit of open files");
-    }
 }

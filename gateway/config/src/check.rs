@@ -1,10 +1,10 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
-    RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
-    transport, trusted_proxies,
+    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX, PACKET_BYTES_MIN,
+    Pool, Protocol, RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX,
+    Timeouts, WORKERS_MAX, carrier, forward, network, offer, policy, protocol, proxy, rendezvous,
+    reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -97,13 +97,20 @@ impl Config {
                 "is greater than drain.deadlineSeconds",
             ));
         }
-        for (field, seconds) in [
-            ("timeouts.idleSeconds", self.timeouts.idle_seconds),
-            ("timeouts.halfOpenSeconds", self.timeouts.half_open_seconds),
-            ("memory.stallSeconds", self.memory.stall_seconds),
+        let Timeouts {
+            idle_seconds: idle,
+            half_open_seconds: half_open,
+            keepalive_seconds: keepalive,
+        } = self.timeouts;
+        let stall = self.memory.stall_seconds;
+        for (field, seconds, most) in [
+            ("timeouts.idleSeconds", idle, TIMEOUT_SECONDS_MAX),
+            ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
+            ("timeouts.keepaliveSeconds", keepalive, KEEPALIVE_SECONDS_MAX),
+            ("memory.stallSeconds", stall, TIMEOUT_SECONDS_MAX),
         ] {
-            if seconds > TIMEOUT_SECONDS_MAX {
-                let problem = format!("must be from 0 to {TIMEOUT_SECONDS_MAX}");
+            if seconds > most {
+                let problem = format!("must be from 0 to {most}");
                 return Err(ConfigError::field(field, problem));
             }
         }

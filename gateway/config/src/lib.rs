@@ -96,6 +96,10 @@ pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 pub const WORKERS_MAX: u16 = 64;
 /// Default for [`Timeouts::half_open_seconds`].
 pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
+/// Default for [`Timeouts::keepalive_seconds`].
+pub const KEEPALIVE_SECONDS_DEFAULT: u32 = 60;
+/// Maximum of [`Timeouts::keepalive_seconds`]: 2 hours.
+pub const KEEPALIVE_SECONDS_MAX: u32 = 7200;
 /// Default for [`Memory::stall_seconds`].
 pub const STALL_SECONDS_DEFAULT: u32 = 60;
 /// Minimum of [`Config::packet_bytes`].
@@ -264,7 +268,8 @@ pub enum CongestionControl {
     Bbr,
 }
 
-/// The times after which a stream without activity is reset.
+/// The times after which a stream without activity, or whose client or target has vanished, is
+/// reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Timeouts {
@@ -272,6 +277,9 @@ pub struct Timeouts {
     pub idle_seconds: u32,
     /// Seconds without payload while one half is closed, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     pub half_open_seconds: u32,
+    /// Seconds of silence after which the gateway probes a client or target over TCP,
+    /// 0..=[`KEEPALIVE_SECONDS_MAX`]. 0: never.
+    pub keepalive_seconds: u32,
 }
 
 impl Default for Timeouts {
@@ -279,6 +287,7 @@ impl Default for Timeouts {
         Self {
             idle_seconds: 0,
             half_open_seconds: HALF_OPEN_SECONDS_DEFAULT,
+            keepalive_seconds: KEEPALIVE_SECONDS_DEFAULT,
         }
     }
 }

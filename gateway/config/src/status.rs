@@ -350,4 +350,28 @@ pub struct Process {
     pub max_rss_bytes: u64,
     /// Seconds since the process started.
     pub uptime_seconds: f64,
+    /// The open files of the process.
+    #[serde(default)]
+    pub open_files: OpenFiles,
+}
+
+/// The open files of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenFiles {
+    /// Number of open files.
+    pub open: u64,
+    /// The limit (RLIMIT_NOFILE). 0: a gateway of an older version.
+    pub limit: u64,
+    /// The part of the limit that streams can use. At this number of open files, the gateway
+    /// refuses further streams.
+    pub for_streams: u64,
+}
+
+impl OpenFiles {
+    /// Whether the gateway refuses further streams.
+    #[must_use]
+    pub const fn are_exhausted(&self) -> bool {
+        self.limit > 0 && self.open >= self.for_streams
+    }
 }

@@ -193,6 +193,11 @@ fn bad_fields_are_named_by_path() {
             "timeouts.halfOpenSeconds: must be from 0 to 2592000",
         ),
         (
+            "admin: 0.0.0.0:64001",
+            "timeouts: {keepaliveSeconds: 7201}",
+            "timeouts.keepaliveSeconds: must be from 0 to 7200",
+        ),
+        (
             "listen: 0.0.0.0:8080",
             "limits: {streams: 0}\n  listen: 0.0.0.0:8080",
             "forwards[0].limits.streams: must be from 1 to 1000000",
@@ -324,6 +329,7 @@ fn what_is_left_out_is_decided_here() {
     let never_idle = Timeouts {
         idle_seconds: 0,
         half_open_seconds: 3600,
+        keepalive_seconds: 60,
     };
     assert_eq!(config.timeouts, never_idle);
     assert!(config.forwards[0].limits.is_empty());
@@ -338,7 +344,7 @@ fn everything_that_can_be_written_round_trips() {
         .replace("protocol: Jmux", "protocol: Native\ncongestionControl: Bbr")
         .replace(
             "admin:",
-            "workers: 2\ntimeouts: {idleSeconds: 60, halfOpenSeconds: 0}\nadmin:",
+            "workers: 2\ntimeouts: {idleSeconds: 60, halfOpenSeconds: 0, keepaliveSeconds: 30}\nadmin:",
         )
         + "  priority: Interactive\n  limits: {streams: 10, opensPerSecond: 5, rate: 100Mbit}\n";
     let config = Config::from_yaml(&text).unwrap();

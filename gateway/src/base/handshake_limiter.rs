@@ -19,11 +19,17 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
+use crate::base::open_files::OpenFiles;
 use arbiter::{Arbiter, Entrance};
 pub(crate) use arbiter::{Counts, EarlyDrop};
 
 /// Number of permits of all workers together, for carriers or for connections to a rendezvous.
 pub(crate) const PERMITS_MAX: usize = 256;
+
+/// Number of permits in this process: [`PERMITS_MAX`], or fewer if the limit of open files is low.
+pub(crate) fn permits_max() -> usize {
+    OpenFiles::of_process().strangers(PERMITS_MAX)
+}
 
 /// Grants permits.
 #[derive(Debug)]

@@ -4,7 +4,20 @@
 //! transport that lacks a figure reports zero or `None` for the figure.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A peer that owes an answer for this long, and for [`ROUND_TRIPS_MAX`] round trips, does not
+/// answer.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// See [`ANSWER_MAX`]. Transports retransmit or probe after about three round trips, so two
+/// retransmissions may be lost.
+pub(crate) const ROUND_TRIPS_MAX: u32 = 10;
+/// Number of retransmissions or probes in a row without an answer after which a peer may count as
+/// one that does not answer.
+const UNANSWERED_MAX: u32 = 2;
+
+/// Precision of [`PathInfo::silent`] with the slowest clock of the kernel.
+const CLOCK_PRECISION: Duration = Duration::from_millis(10);
 
 /// The current state of a path.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,8 +44,27 @@ pub(crate) struct PathInfo {
     pub(crate) unacknowledged: u32,
     /// Number of bytes that the peer has acknowledged.
     pub(crate) acknowledged: u64,
+    /// Number of consecutive retransmissions or probes that the peer has not answered. 0: the
+    /// transport does not report the number.
+    pub(crate) unanswered: u32,
+    /// Time since the peer's last acknowledgement; `None`: unknown.
+    pub(crate) silent: Option<Duration>,
     /// How the sender spent its time; `None`: unknown, as on kernels before Linux 4.10.
     pub(crate) sending: Option<SendTimes>,
+}
+
+impl PathInfo {
+    /// Whether the peer has not answered for longer than the path needs.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let needed = ANSWER_MAX.max(self.rtt * ROUND_TRIPS_MAX);
+        self.unanswered >= UNANSWERED_MAX && self.silent.is_some_and(|silent| silent >= needed)
+    }
+
+    /// Whether the peer has acknowledged something since `asked`.
+    pub(crate) fn has_answered_since(&self, asked: Instant) -> bool {
+        let since = asked.elapsed().saturating_sub(CLOCK_PRECISION);
+        self.silent.is_some_and(|silent| silent < since)
+    }
 }
 
 /// How the sender spent the time since the connection came up.

@@ -102,6 +102,8 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
     let [.., bytes_acked, _] = raw.rates;
     // An older kernel writes fewer bytes, and reports the shorter length.
     let has_sending = length as usize >= offset_of!(RawTcpInfo, delivered);
+    let [_, _, retransmits, probes, ..] = raw.bytes;
+    let [.., last_acknowledged] = raw.last;
     let [busy, window_limited, send_buffer_limited] = raw.sending.map(Duration::from_micros);
     Ok(PathInfo {
         rtt: Duration::from_micros(raw.rtt.into()),
@@ -118,6 +120,8 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
         rate: raw.delivery_rate,
         app_limited: raw.bytes[7] & APP_LIMITED != 0,
         acknowledged: bytes_acked,
+        unanswered: retransmits.max(probes).into(),
+        silent: Some(Duration::from_millis(last_acknowledged.into())),
         sending: has_sending.then_some(SendTimes {
             busy,
             window_limited,

@@ -18,7 +18,7 @@ use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
-use crate::base::{sys, sysctls};
+use crate::base::{open_files, sys, sysctls};
 
 /// Maximum number of refusals that are logged in one second.
 const REFUSALS_LOGGED: u32 = 5;
@@ -369,6 +369,7 @@ impl Telemetry {
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss_bytes,
                 uptime_seconds: self.started.elapsed().as_secs_f64(),
+                open_files: open_files::status(),
             },
             sysctls: sysctls::effective(),
         }

@@ -79,6 +79,7 @@ pub(super) fn base(
         timeouts: Timeouts {
             idle_seconds: common.idle_timeout,
             half_open_seconds: common.half_open_timeout,
+            keepalive_seconds: common.keepalive,
         },
         memory: common.memory.memory(),
         limits: Limits {

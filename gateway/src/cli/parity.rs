@@ -139,6 +139,7 @@ const FIELDS: &[(&str, On)] = &[
     ("pool.max", Flag("carriers")),
     ("timeouts.idleSeconds", Flag("idle-timeout")),
     ("timeouts.halfOpenSeconds", Flag("half-open-timeout")),
+    ("timeouts.keepaliveSeconds", Flag("keepalive")),
     ("memory.receive", Flag("memory-receive")),
     ("memory.retain", Flag("memory-retain")),
     ("memory.stallSeconds", Flag("memory-stall-seconds")),

@@ -24,13 +24,14 @@ fn flags_mean_what_a_file_would_say() {
     assert!(defaults.workers.is_none() && defaults.forwards[0].limits.is_empty());
     let all = config(&format!(
         "{entry} --forward 2:b:2 --congestion-control bbr --workers 3 --idle-timeout 60 \
-         --half-open-timeout 0 --limit-streams 4 --limit-opens 5 --limit-rate 100Mbit"
+         --half-open-timeout 0 --keepalive 30 --limit-streams 4 --limit-opens 5 --limit-rate 100Mbit"
     ));
     assert_eq!(all.congestion_control, CongestionControl::Bbr);
     assert_eq!(all.workers, Some(3));
     let timeouts = Timeouts {
         idle_seconds: 60,
         half_open_seconds: 0,
+        keepalive_seconds: 30,
     };
     assert_eq!(all.timeouts, timeouts);
     let limits = ForwardLimits {

@@ -15,6 +15,8 @@ use tokio::time::timeout;
 
 use super::duplex::{Duplex, readable};
 use super::local_socket::LocalSocket;
+use super::socket::Keepalive;
+use crate::base::path::PathInfo;
 
 /// The bounds of a drain: how long the other end may still send, and how many bytes.
 pub(super) const GOODBYE_TIME: Duration = Duration::from_secs(2);
@@ -49,8 +51,12 @@ pub(crate) trait LocalEnd: Duplex + Debug {
     /// end of file.
     fn end_in_order(&self);
 
-    /// Whether the other end has received all written bytes, as far as this is known.
-    fn is_delivered(&self) -> bool;
+    /// Sets the detection of a vanished peer; `None`: off. Only a TCP connection needs it.
+    fn set_keepalive(&self, keepalive: Option<Keepalive>);
+
+    /// The state of the path, while it has bytes that the other end has not acknowledged; `None`:
+    /// the other end has received all bytes, or the connection has no path.
+    fn unacknowledged(&self) -> Option<PathInfo>;
 
     /// The socket, if the kernel can move payload from and to it directly.
     fn plain(&self) -> Option<&LocalSocket>;
@@ -69,7 +75,7 @@ impl dyn LocalEnd {
 
     /// Waits until the other end has received all written bytes, as far as this is known.
     pub(crate) async fn delivered(&self) {
-        while !self.is_delivered() {
+        while self.unacknowledged().is_some() {
             tokio::time::sleep(ACKNOWLEDGED_POLL).await;
         }
     }

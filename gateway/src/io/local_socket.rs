@@ -22,7 +22,8 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::duplex::Duplex;
 use super::local_end::LocalEnd;
-use super::socket;
+use super::socket::{self, Keepalive};
+use crate::base::path::PathInfo;
 use crate::base::sys;
 
 /// A socket whose readiness the runtime tracks.
@@ -145,12 +146,21 @@ impl LocalEnd for LocalSocket {
         }
     }
 
-    fn is_delivered(&self) -> bool {
-        match self {
-            Self::Tcp(tcp) => !sys::tcp_info(tcp.as_fd())
-                .is_ok_and(|info| info.unacknowledged > 0 || info.queued > 0),
-            Self::Unix(_) => true,
+    fn set_keepalive(&self, keepalive: Option<Keepalive>) {
+        if let Self::Tcp(tcp) = self {
+            let set = socket::set_keepalive(tcp, keepalive);
+            if let Err(error) = set {
+                tracing::debug!(%error, "Cannot set the keepalive of a local connection");
+            }
         }
+    }
+
+    fn unacknowledged(&self) -> Option<PathInfo> {
+        let Self::Tcp(tcp) = self else {
+            return None;
+        };
+        let info = sys::tcp_info(tcp.as_fd()).ok()?;
+        (info.unacknowledged > 0 || info.queued > 0).then_some(info)
     }
 
     fn plain(&self) -> Option<&LocalSocket> {

@@ -12,6 +12,8 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::base::open_files::{self, Use};
+
 /// Size of a pipe in bytes. If the system refuses this size, the pipe keeps the default size of 64
 /// KiB.
 const PIPE_BYTES: usize = 1 << 20;
@@ -21,7 +23,7 @@ const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 /// `moved` with the length of the run.
 ///
 /// # Errors
-/// The error of splice(2). After an error, dropping the connections resets both connections. Both
+/// The error of splice(2), or the process has too few open files for the pipes. After an error, dropping the connections resets both connections. Both
 /// connections are also reset if the future is dropped early or the process is killed.
 pub async fn join(
     one: &TcpStream,
@@ -43,6 +45,9 @@ pub async fn join(
 /// the socket.
 async fn one_way(from: &TcpStream, to: &TcpStream, moved: &impl Fn(usize)) -> std::io::Result<()> {
     let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    for end in [&output, &input] {
+        open_files::check(end, Use::Carrier).map_err(std::io::Error::other)?;
+    }
     let _ = fcntl_setpipe_size(&input, PIPE_BYTES);
     loop {
         let fill = || move_bytes(from, &input, PIPE_BYTES);

@@ -5,11 +5,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{CongestionControl, SessionConfig};
-use socket2::SockRef;
+use muxtunnel_gateway_config::{CongestionControl, SessionConfig, Timeouts};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::base::path::PathInfo;
 use crate::base::sys;
 use crate::io::local_socket::Socket;
 
@@ -47,6 +48,67 @@ impl KeepaliveConfig {
             Self::ALONE
         }
     }
+}
+
+/// How the gateway detects that a client or target has vanished without an end of its connection,
+/// for example because its host lost power.
+///
+/// The system probes a silent connection (SO_KEEPALIVE). While the peer owes acknowledgements of
+/// data, the system sends no such probes, and retransmits for up to 15 minutes. The gateway ends
+/// such a connection earlier ([`Self::has_vanished`]). TCP_USER_TIMEOUT would also end peers that
+/// answer, but do not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keepalive {
+    /// Time of silence before the first probe.
+    time: Duration,
+}
+
+impl Keepalive {
+    /// Number of unanswered probes after which the peer has vanished.
+    const PROBES: u32 = 4;
+    /// Number of unanswered retransmissions without which no peer has vanished.
+    const RETRANSMITS_MIN: u32 = 3;
+
+    /// `None`: the configuration switches the detection off.
+    pub(crate) fn of(timeouts: Timeouts) -> Option<Self> {
+        let time = Duration::from_secs(timeouts.keepalive_seconds.into());
+        (time > Duration::ZERO).then_some(Self { time })
+    }
+
+    /// The interval between probes: a quarter of the time before the first probe, in whole seconds.
+    fn interval(self) -> Duration {
+        Duration::from_secs(self.time.as_secs().div_ceil(Self::PROBES.into()))
+    }
+
+    /// Time after which a peer that answers nothing has vanished.
+    pub(crate) fn dead_after(self) -> Duration {
+        self.time + self.interval() * Self::PROBES
+    }
+
+    /// Whether a peer that owes acknowledgements has vanished. A peer that does not read answers the
+    /// probes of its closed window.
+    pub(crate) fn has_vanished(self, path: &PathInfo) -> bool {
+        let is_silent = path
+            .silent
+            .is_some_and(|silent| silent >= self.dead_after());
+        path.unanswered >= Self::RETRANSMITS_MIN && is_silent
+    }
+}
+
+/// Sets the system's part of `keepalive`; `None`: off.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn set_keepalive(tcp: &TcpStream, keepalive: Option<Keepalive>) -> std::io::Result<()> {
+    let socket = SockRef::from(tcp);
+    let Some(keepalive) = keepalive else {
+        return socket.set_keepalive(false);
+    };
+    let probes = TcpKeepalive::new()
+        .with_time(keepalive.time)
+        .with_interval(keepalive.interval())
+        .with_retries(Keepalive::PROBES);
+    socket.set_tcp_keepalive(&probes)
 }
 
 /// Receive buffer of a carrier before the kernel has measured the required size. With the default
@@ -120,7 +182,7 @@ pub(crate) fn prepare_carrier(
 ) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
-    let probes = socket2::TcpKeepalive::new()
+    let probes = TcpKeepalive::new()
         .with_time(keepalive.interval)
         .with_interval(keepalive.interval)
         .with_retries(keepalive.retries);
@@ -181,6 +243,29 @@ mod tests {
         }
         near.writable().await.unwrap();
         assert!(write(&near, &[IoSlice::new(&bytes)], bytes.len()).unwrap() > 0);
+    }
+
+    #[test]
+    fn a_peer_has_vanished_after_unanswered_probes_and_a_long_silence() {
+        let of = |keepalive_seconds| {
+            Keepalive::of(Timeouts {
+                keepalive_seconds,
+                ..Timeouts::default()
+            })
+        };
+        assert_eq!(of(0), None);
+        let keepalive = of(60).unwrap();
+        assert_eq!(keepalive.dead_after(), Duration::from_secs(120));
+        assert_eq!(of(1).unwrap().dead_after(), Duration::from_secs(5));
+        let path = |unanswered, seconds| PathInfo {
+            unanswered,
+            silent: Some(Duration::from_secs(seconds)),
+            ..PathInfo::default()
+        };
+        assert!(keepalive.has_vanished(&path(3, 120)));
+        // A peer with a closed window answers each probe, up to two minutes apart.
+        assert!(!keepalive.has_vanished(&path(1, 120)));
+        assert!(!keepalive.has_vanished(&path(9, 119)));
     }
 
     #[tokio::test]

@@ -12,10 +12,11 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::UNIX_PREFIX;
 use muxtunnel_proto::{Reason, Refusal};
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::forward::Admission;
+use crate::base::open_files::{is_out_of_files, stream_socket};
 use crate::base::telemetry::Telemetry;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
@@ -42,6 +43,15 @@ impl DialError {
             code,
             refusal: Refusal::new(reason, format!("{code}: {description}")),
         }
+    }
+
+    /// Creates the error of a system call that failed.
+    pub(crate) fn failed(error: &std::io::Error, reason: Reason, description: String) -> Self {
+        let code = match is_out_of_files(error) {
+            true => Code::OpenFilesExhausted,
+            false => Code::OpenFailed,
+        };
+        Self::new(code, reason, description)
     }
 
     /// Counts and logs the failure. `target` is the requested target. Returns the refusal for the
@@ -154,8 +164,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
         return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
     }
     let connect = || {
-        let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::UNIX, kind, None)?;
+        let socket = stream_socket(Domain::UNIX)?;
         socket.connect(&SockAddr::unix(path)?)?;
         UnixStream::from_std(OwnedFd::from(socket).into())
     };
@@ -172,7 +181,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
                 _ => reason(&error),
             };
             let text = format!("{UNIX_PREFIX}{path}: {error}");
-            Err(DialError::new(Code::OpenFailed, reason, text))
+            Err(DialError::failed(&error, reason, text))
         }
     }
 }
@@ -226,7 +235,7 @@ async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Di
             }
             Ok(Err(error)) => {
                 let text = format!("{host}:{port} at {address}: {error}");
-                last = DialError::new(Code::OpenFailed, reason(&error), text);
+                last = DialError::failed(&error, reason(&error), text);
             }
             Err(_) => {
                 let text = format!("{host}:{port} at {address}: timed out");
@@ -240,8 +249,7 @@ async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Di
 /// Connects. If the dial is cancelled after the connection is established, the connection is reset,
 /// so that the target does not receive a regular end.
 async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let kind = Type::STREAM.nonblocking().cloexec();
-    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    let socket = stream_socket(Domain::for_address(address))?;
     socket.set_tcp_nodelay(true)?;
     socket.set_linger(Some(Duration::ZERO))?;
     match socket.connect(&address.into()) {

@@ -427,6 +427,25 @@ impl Snapshot {
             encoder,
             ("process_resident_memory_max_bytes", "Peak resident set"),
             [gauge(vec![], status.process.max_rss_bytes as f64)],
+        )?;
+        let files = status.process.open_files;
+        family(
+            encoder,
+            ("process_open_fds", "Open files"),
+            [gauge(vec![], files.open as f64)],
+        )?;
+        family(
+            encoder,
+            ("process_max_fds", "Limit of open files (RLIMIT_NOFILE)"),
+            [gauge(vec![], files.limit as f64)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_stream_fds_max",
+                "Part of the limit of open files that streams can use",
+            ),
+            [gauge(vec![], files.for_streams as f64)],
         )
     }
 }

@@ -5,7 +5,8 @@
 //! request for `/offer` opens a stream to the exit. At most one such stream is open at a time, and
 //! its length is bounded ([`crate::roles::entry`]).
 //!
-//! Bounds: [`CONNECTIONS_MAX`] connections with one request each. A further connection evicts the
+//! Bounds: [`CONNECTIONS_MAX`] connections with one request each, or fewer if the process may have
+//! few open files. A further connection evicts the
 //! oldest connection of the address with the most connections. [`TIMES`] bounds the time for the
 //! head of a request and for the whole connection. [`HEAD_BYTES_MAX`] bounds the length of a head.
 
@@ -25,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, Permit};
+use crate::base::open_files::OpenFiles;
 use crate::base::telemetry::Telemetry;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::observe::metrics;
@@ -79,7 +81,8 @@ async fn serve_within(
         .route("/offer", get(serve_offer).with_state(offers))
         .with_state(telemetry);
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let connections = HandshakeLimiter::new(CONNECTIONS_MAX, EarlyDrop::Off);
+    let connections = OpenFiles::of_process().for_admin(CONNECTIONS_MAX);
+    let connections = HandshakeLimiter::new(connections, EarlyDrop::Off);
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {

@@ -236,9 +236,13 @@ impl Exit {
 
     /// Reports that a connection of `peer` was refused.
     fn refused(&self, peer: &str, reason: &dyn std::error::Error) {
-        self.worker.telemetry.streams.refused(Code::CarrierRefused);
+        self.refused_with(Code::CarrierRefused, peer, reason);
+    }
+
+    fn refused_with(&self, code: Code, peer: &str, reason: &dyn std::error::Error) {
+        self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
-            tracing::warn!(code = %Code::CarrierRefused, peer, %reason, "Carrier refused");
+            tracing::warn!(%code, peer, %reason, "Carrier refused");
         }
     }
 

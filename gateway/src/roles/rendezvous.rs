@@ -34,6 +34,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::handshake_limiter::{Permit, has_gone};
+use crate::base::open_files::{self, Use};
 use crate::ingress::trusted_proxies;
 use crate::io::local_socket::canonical;
 use crate::io::relay;
@@ -154,6 +155,11 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
         match listener.accept().await {
             Ok((tcp, peer)) => {
                 let (rendezvous, peer) = (Rc::clone(&rendezvous), canonical(peer));
+                if let Err(out_of_files) = open_files::check(&tcp, Use::Carrier) {
+                    let (code, reason) = (Code::OpenFilesExhausted, out_of_files.to_string());
+                    rendezvous.report(&peer.to_string(), "", code, &reason);
+                    continue;
+                }
                 if trusted_proxies::have(&rendezvous.worker.reloadable.borrow(), peer.ip()) {
                     drop(tokio::task::spawn_local(introduce(rendezvous, tcp, peer)));
                     continue;

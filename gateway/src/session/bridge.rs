@@ -44,7 +44,7 @@ use crate::session::end::SessionEnd;
 use crate::session::mux::{Dialler, Hears, PoolState, Progress};
 use crate::session::packets::PacketQueue;
 use crate::stream::buffers::{Pool, Share};
-use crate::stream::timeouts::{self, verdict};
+use crate::stream::timeouts;
 use link::{Below, Link, Unsent};
 use links::Member;
 use listeners::Listened;
@@ -150,8 +150,8 @@ impl<L: Link> Bridge<L> {
         let look = |timeouts| {
             let now = tokio::time::Instant::now().into_std();
             for io in self.all_streams() {
-                if let Some(reason) = verdict(timeouts, io.half_open(), io.quiet_for(now)) {
-                    io.abandon(reason, None);
+                if let Some((reason, error)) = io.check(timeouts, now) {
+                    io.abandon(reason, error);
                 }
             }
         };

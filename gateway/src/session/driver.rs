@@ -19,6 +19,7 @@
 //!
 //! The session makes the decisions; see `gateway/proto/src/session.rs` for its contract.
 
+mod answers;
 mod autoscale;
 mod carrier;
 mod carrier_in;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
+use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::io::transport::Detached;
 pub(crate) use holders::Use;
 use holders::{Held, Holders};
@@ -105,7 +105,7 @@ impl Handover {
             by_peer: Holders::default(),
         };
         let handover = Self {
-            limiter: HandshakeLimiter::new(PERMITS_MAX, EarlyDrop::On),
+            limiter: HandshakeLimiter::new(permits_max(), EarlyDrop::On),
             carriers: Mutex::new(counts),
             visits: Arc::new(Semaphore::new(carriers_max)),
             workers,

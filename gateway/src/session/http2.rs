@@ -101,6 +101,10 @@ pub(super) struct Traffic {
     backlog: Backlog,
     received: Cell<u64>,
     received_wake: Notify,
+    /// Notified when a PING is requested.
+    asked: Notify,
+    /// Number of answered PINGs.
+    pongs: Cell<u64>,
     /// The streams on which the peer may send, by number.
     incoming: RefCell<BTreeMap<u32, Rc<RefCell<Inflow>>>>,
 }
@@ -123,6 +127,8 @@ impl Http2 {
             transport: Rc::clone(&transport),
             received: Cell::new(0),
             received_wake: Notify::new(),
+            asked: Notify::new(),
+            pongs: Cell::new(0),
             incoming: RefCell::default(),
         });
         let windows = Windows::new(config.memory.receive.0);
@@ -279,6 +285,14 @@ impl Link for Http2 {
 
     fn held(&self) -> u64 {
         self.traffic.held()
+    }
+
+    fn messages(&self) -> Option<u64> {
+        Some(self.traffic.received.get() + self.traffic.pongs.get())
+    }
+
+    fn ask(&self) {
+        self.traffic.asked.notify_one();
     }
 
     fn go_away(&self) {

@@ -184,6 +184,15 @@ pub(crate) trait Mux {
     /// Whether the mux has no carrier and may still get a carrier.
     fn waits(&self) -> bool;
 
+    /// Whether the peer is likely to answer: the mux has a carrier, and on none of its carriers an
+    /// answer of the peer is overdue. If this is `false`, an exit prefers another session of the
+    /// same peer.
+    fn answers(&self) -> bool;
+
+    /// Requests an answer of the peer, if the protocol has such a request. Until the answer,
+    /// [`Self::answers`] is `false`.
+    fn ask(&self) {}
+
     /// Checks the peer's proofs against `standing`, and ends the carriers that are no longer
     /// trusted.
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing);
@@ -320,14 +329,6 @@ pub(crate) trait Datagrams {
 
     /// Length of the longest packet that is not cut; `None`: there is no limit.
     fn limit(&self) -> Option<PacketLimit>;
-
-    /// Whether packets are likely to reach the peer: no packet waits for an answer, or the answer
-    /// is not overdue. If this is `false`, an exit prefers another session of the same peer. Only
-    /// QUIC connections have answers to packets; with other carriers, the function returns `true`.
-    /// A carrier over TCP ends at once when the peer's process ends.
-    fn answers(&self) -> bool {
-        true
-    }
 
     /// Assigns addresses and DNS servers to the peer. Only the accepting side assigns addresses,
     /// and only once. Returns false if the peer is known to have a version without assignments.

@@ -11,6 +11,7 @@
 //! each local end that has not taken its batch. `memory.retain` bounds sent bytes that are not
 //! acknowledged. See docs/limits.md.
 
+mod answers;
 mod ask;
 mod control;
 mod listens;
@@ -40,6 +41,7 @@ use crate::session::hello::HELLO_MAX;
 use crate::session::mux::Local;
 use crate::session::packets::PacketQueue;
 use crate::session::quic_streams::{self, Requests, Traffic};
+use answers::Answers;
 use ask::Asked;
 use control::{Heard, Hearing, Saying};
 use reading::{Bare, Cut, Reading};
@@ -65,7 +67,7 @@ pub(crate) struct Quic {
     /// The packets to send; `None`: this side carries no packets.
     packets: Option<Rc<PacketQueue>>,
     carries_packets: Cell<bool>,
-    answers: Rc<packets::Answers>,
+    answers: Rc<Answers>,
     /// The assignment that the control stream sends next.
     assignment: RefCell<Option<Rc<Assignment>>>,
     /// Whether an assignment was passed to the control stream, or received.
@@ -223,6 +225,7 @@ impl Link for Quic {
 
     fn open(&self, target: &str, priority: Priority) -> Option<Opening<Self>> {
         let stream = self.traffic.open()?;
+        let (answers, traffic) = (Rc::clone(&self.answers), Rc::clone(&self.traffic));
         let open = Message::Open {
             priority,
             target: target.to_owned(),
@@ -232,6 +235,7 @@ impl Link for Quic {
             sender.set_priority(priority);
             let said = sender.say(open.encode()).await;
             said.map_err(|error| not_answered(error.into()))?;
+            answers.sent(&traffic);
             let answer = Reading::default().next(receiver.stream()).await;
             match answer.map_err(not_answered)? {
                 Message::Opened { address } => Ok(Opened {
@@ -281,8 +285,14 @@ impl Link for Quic {
         carried.then(|| quic.max_datagram_size()).flatten()
     }
 
-    fn answers_packets(&self) -> Option<bool> {
+    fn answers(&self) -> bool {
         self.answers.arrive(&self.traffic)
+    }
+
+    /// The library probes a silent connection every few seconds.
+    fn messages(&self) -> Option<u64> {
+        let stats = self.traffic.connection.quic().stats();
+        Some(stats.udp_rx.datagrams)
     }
 
     fn go_away(&self) {

@@ -17,7 +17,9 @@ use crate::base::counters::StreamCounters;
 use crate::base::forward::Admission;
 use crate::base::pace::Pace;
 use crate::base::telemetry::Telemetry;
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalAddress;
+use crate::io::socket::Keepalive;
 
 /// The local end of a stream.
 #[derive(Debug)]
@@ -64,6 +66,10 @@ pub(crate) struct Account {
     /// Facts about the last check that found a change: the number of bytes and events at that time,
     /// and the time.
     heard: Cell<(u64, Instant)>,
+    /// The keepalive of the local end; `None`: it was never set.
+    keepalive: Cell<Option<Option<Keepalive>>>,
+    /// The number in `heard` at which the local end had acknowledged all bytes; `None`: unknown.
+    settled: Cell<Option<u64>>,
 }
 
 impl Account {
@@ -75,6 +81,8 @@ impl Account {
             sent: Cell::new(0),
             received: Cell::new(0),
             heard: Cell::new((0, since)),
+            keepalive: Cell::new(None),
+            settled: Cell::new(None),
         }
     }
 
@@ -103,6 +111,35 @@ impl Account {
             self.heard.set((heard, now));
         }
         now.saturating_duration_since(self.heard.get().1)
+    }
+
+    /// Applies `keepalive` to `socket`, the stream's local end. Returns whether the peer of the local
+    /// end has vanished while bytes were on their way to it. `quiet` is the result of
+    /// [`Self::quiet_for`].
+    pub(crate) fn has_vanished(
+        &self,
+        socket: &dyn LocalEnd,
+        keepalive: Option<Keepalive>,
+        quiet: Duration,
+    ) -> bool {
+        if self.keepalive.replace(Some(keepalive)) != Some(keepalive) {
+            socket.set_keepalive(keepalive);
+        }
+        let (heard, settled) = (self.heard.get().0, self.settled.get());
+        let Some(keepalive) = keepalive.filter(|keepalive| quiet >= keepalive.dead_after()) else {
+            return false;
+        };
+        // The system's probes suffice if nothing is on its way.
+        if settled == Some(heard) {
+            return false;
+        }
+        match socket.unacknowledged() {
+            Some(path) => keepalive.has_vanished(&path),
+            None => {
+                self.settled.set(Some(heard));
+                false
+            }
+        }
     }
 
     /// The target and its address, if this side dialled the target.

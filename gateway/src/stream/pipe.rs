@@ -4,7 +4,8 @@
 //! another, and returned. Dropping a pipe discards its remaining content. A second pipe (tee(2))
 //! retains payload that a session may have to retransmit; both pipes refer to the same memory. A
 //! worker has a fixed number of pipes for each direction. If all of them are in use, payload is
-//! copied. Payload is also copied if the kernel refuses a further pipe. The kernel's limit is
+//! copied. Payload is also copied if the process has no open files for a further pipe
+//! ([`crate::base::open_files`]), or if the kernel refuses a further pipe. The kernel's limit is
 //! `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a node that run as the same
 //! user.
 
@@ -12,10 +13,12 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 use tokio::io::Interest;
 
+use crate::base::open_files::{self, Use, is_out_of_files};
 use crate::io::local_socket::Socket;
 use crate::io::socket;
 
@@ -35,6 +38,9 @@ const SOURCE_PIPES_MAX: usize = 16;
 /// 24 MiB. An unprivileged user has 64 MiB for all pipes.
 const SINK_PIPES_MAX: usize = 8;
 
+/// Time for which no further pipe is created after the process had no open files for one.
+const OUT_OF_FILES_PAUSE: Duration = Duration::from_secs(1);
+
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 /// The pipes of one worker. The default has no pipes.
@@ -43,6 +49,8 @@ pub(crate) struct Pipes {
     idle: RefCell<Vec<Ends>>,
     /// How many more pipes may be created.
     left: Cell<usize>,
+    /// The process has no open files for further pipes before this time; `None`: it has.
+    out_of_files: Cell<Option<Instant>>,
     /// How many pipes one stream may hold.
     a_stream: usize,
     /// Receives discarded content; `None`: the pipe is closed instead.
@@ -71,6 +79,7 @@ impl Pipes {
         Rc::new(Self {
             idle: RefCell::default(),
             left: Cell::new(part),
+            out_of_files: Cell::new(None),
             a_stream: part.div_ceil(2),
             null: File::options().write(true).open("/dev/null").ok(),
         })
@@ -83,7 +92,11 @@ impl Pipes {
 
     /// Whether at least `count` pipes are free.
     pub(crate) fn has(&self, count: usize) -> bool {
-        self.idle.borrow().len() + self.left.get() >= count
+        let further = match self.lacks_files() {
+            true => 0,
+            false => self.left.get(),
+        };
+        self.idle.borrow().len() + further >= count
     }
 
     /// Takes an empty pipe; `None`: no pipe is free.
@@ -97,12 +110,25 @@ impl Pipes {
         })
     }
 
+    fn lacks_files(&self) -> bool {
+        let until = self.out_of_files.get();
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
     fn make(&self) -> Option<Ends> {
         let left = self.left.get().checked_sub(1)?;
+        if self.lacks_files() {
+            return None;
+        }
         match make() {
             Ok(ends) => {
                 self.left.set(left);
                 Some(ends)
+            }
+            Err(error) if is_out_of_files(&error) => {
+                let until = Instant::now() + OUT_OF_FILES_PAUSE;
+                self.out_of_files.set(Some(until));
+                None
             }
             Err(error) => {
                 tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which \
@@ -117,6 +143,9 @@ impl Pipes {
 
 fn make() -> std::io::Result<Ends> {
     let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    for end in [&output, &input] {
+        open_files::check(end, Use::Stream).map_err(std::io::Error::other)?;
+    }
     fcntl_setpipe_size(&input, PIPE_BYTES)?;
     Ok(Ends { output, input })
 }

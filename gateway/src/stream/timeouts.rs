@@ -1,17 +1,22 @@
-//! Determines when a quiet stream times out, and how often streams are checked.
+//! Determines when a quiet stream times out, when the peer of its local end has vanished, and how
+//! often streams are checked.
 //!
 //! The checks are not on the data path. Streams count their bytes anyway, and a periodic check
 //! compares the counts. A stream is reset at the latest two check intervals after its timeout has
 //! expired. A changed timeout also applies to open streams.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::{Reloadable, Timeouts};
 use tokio::sync::watch;
 
+use super::account::Account;
 use crate::base::closing::Reason;
+use crate::io::local_end::LocalEnd;
+use crate::io::socket::Keepalive;
 
 /// Number of checks within the shortest timeout, unless [`PAUSE_MIN`] or [`PAUSE_MAX`] changes the
 /// pause.
@@ -38,9 +43,28 @@ pub(crate) async fn follow(
     }
 }
 
+/// Checks one stream. Also applies the keepalive in force to its local end. Returns the reason to
+/// end the stream, and the failure of the local end; `None`: the stream continues.
+pub(crate) fn check(
+    timeouts: Timeouts,
+    (account, socket): (&Account, &dyn LocalEnd),
+    half_open: bool,
+    quiet: Duration,
+) -> Option<(Reason, Option<ErrorKind>)> {
+    if account.has_vanished(socket, Keepalive::of(timeouts), quiet) {
+        return Some((account.local_reset(), Some(ErrorKind::TimedOut)));
+    }
+    Some((verdict(timeouts, half_open, quiet)?, None))
+}
+
 /// Pause between two checks; `None`: no stream times out.
 fn pause(timeouts: Timeouts) -> Option<Duration> {
-    [timeouts.idle_seconds, timeouts.half_open_seconds]
+    let Timeouts {
+        idle_seconds,
+        half_open_seconds,
+        keepalive_seconds,
+    } = timeouts;
+    [idle_seconds, half_open_seconds, keepalive_seconds]
         .into_iter()
         .filter(|seconds| *seconds > 0)
         .min()
@@ -49,7 +73,7 @@ fn pause(timeouts: Timeouts) -> Option<Duration> {
 }
 
 /// The reason to end a stream that was quiet for `quiet`; `None`: the stream continues.
-pub(crate) fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reason> {
+fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reason> {
     let passed = |seconds: u32| seconds > 0 && quiet >= Duration::from_secs(seconds.into());
     if half_open && passed(timeouts.half_open_seconds) {
         Some(Reason::HalfOpenTimeout)
@@ -66,6 +90,7 @@ mod tests {
         Timeouts {
             idle_seconds,
             half_open_seconds,
+            keepalive_seconds: 0,
         }
     }
 
@@ -94,5 +119,6 @@ mod tests {
         assert_eq!(pause(timeouts(60, 3600)), Some(Duration::from_secs(6)));
         assert_eq!(pause(timeouts(0, 3600)), Some(PAUSE_MAX));
         assert_eq!(pause(timeouts(1, 0)), Some(PAUSE_MIN));
+        assert_eq!(pause(Timeouts::default()), Some(Duration::from_secs(6)));
     }
 }

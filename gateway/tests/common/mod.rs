@@ -113,6 +113,19 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
+    /// Works as [`Self::with_file`], with this limit of open files (RLIMIT_NOFILE).
+    pub fn with_open_files(limit: u64, yaml: &str) -> Self {
+        let admin = free_port();
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join(CONFIG);
+        std::fs::write(&config, filled_in(yaml, admin)).unwrap();
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={limit}:{limit}"));
+        command.args([env!("CARGO_BIN_EXE_muxgate"), "run", "--config"]);
+        command.arg(config);
+        Self::start(command, admin, dir)
+    }
+
     /// Starts `muxgate ARGS...` in a network namespace. The admin port listens on `host`, which is
     /// an address of the namespace.
     pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {
@@ -186,6 +199,7 @@ impl Gate {
     /// Status code and body of `GET path`.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut tcp = TcpStream::connect((self.host, self.admin)).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             tcp,
             "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n"

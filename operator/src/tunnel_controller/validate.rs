@@ -422,23 +422,32 @@ fn listen_ports(forwards: &[Forward]) -> Vec<ListenPort> {
 /// Converts to whole seconds. Rounds up, because 0 means never.
 fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String> {
     let asked = asked.unwrap_or_default();
-    let seconds = |field: &str, asked: Option<Duration>, default: u32| {
+    let seconds = |field: &str, asked: Option<Duration>, default: u32, most: u32| {
         let Some(asked) = asked else {
             return Ok(default);
         };
         u32::try_from(asked.as_millis().div_ceil(1000))
             .ok()
-            .filter(|seconds| *seconds <= TIMEOUT_SECONDS_MAX)
+            .filter(|seconds| *seconds <= most)
             .ok_or_else(|| {
+                let hours = most / 3600;
                 format!(
-                    "timeouts.{field} {asked} is out of range: use 1s to 720h, or 0s for no time-out"
+                    "timeouts.{field} {asked} is out of range: use 1s to {hours}h, or 0s for no time-out"
                 )
             })
     };
     let default = Timeouts::default();
+    let (long, short) = (TIMEOUT_SECONDS_MAX, KEEPALIVE_SECONDS_MAX);
+    let half_open = default.half_open_seconds;
     Ok(Timeouts {
-        idle_seconds: seconds("idle", asked.idle, default.idle_seconds)?,
-        half_open_seconds: seconds("halfOpen", asked.half_open, default.half_open_seconds)?,
+        idle_seconds: seconds("idle", asked.idle, default.idle_seconds, long)?,
+        half_open_seconds: seconds("halfOpen", asked.half_open, half_open, long)?,
+        keepalive_seconds: seconds(
+            "keepalive",
+            asked.keepalive,
+            default.keepalive_seconds,
+            short,
+        )?,
     })
 }
 

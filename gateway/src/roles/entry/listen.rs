@@ -15,16 +15,19 @@ use tokio::task::JoinHandle;
 
 use super::exits::SESSIONLESS_MAX;
 use super::http::Exchange;
+use super::refused::{Refused, code_of_open};
 use super::{Entry, Underway};
 use crate::base::forward::{Admission, Forward};
 use crate::base::handshake_limiter::Permit;
-use crate::base::telemetry::{Listened, Telemetry};
+use crate::base::open_files::{self, Use, stream_pair};
+use crate::base::telemetry::Listened;
 use crate::ingress::listener::answer::{Answer, code_of};
 use crate::ingress::listener::greeting::{Heard, IngressProtocol};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::listener::{Rejection, Request};
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
+use crate::io::socket::Keepalive;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
 use crate::session::mux::OpenEnd;
@@ -47,6 +50,14 @@ struct Route {
     forward: Arc<Forward>,
     ingress_protocol: IngressProtocol,
     priority: Priority,
+}
+
+impl Route {
+    /// Admits a connection to the forward, if the process has open files for streams.
+    fn admit(&self, socket: &LocalSocket) -> Result<Admission, Code> {
+        open_files::check(socket, Use::Stream).map_err(|_| Code::OpenFilesExhausted)?;
+        self.forward.admit(Instant::now())
+    }
 }
 
 impl Entry {
@@ -166,7 +177,7 @@ impl Entry {
                 rest: Vec::new(),
                 source: None,
             };
-            match route.forward.admit(Instant::now()) {
+            match route.admit(&client.socket) {
                 Ok(admission) => {
                     let underway = self.underway.borrow().clone();
                     self.lead(client, admission, route, heard, underway);
@@ -174,6 +185,10 @@ impl Entry {
                 Err(code) => client.refused.report(code, code.cause()),
             }
             return;
+        }
+        if open_files::check(&client.socket, Use::Refusal).is_err() {
+            let code = Code::OpenFilesExhausted;
+            return client.refused.report(code, code.cause());
         }
         let Ok(permit) = self.greetings.enter(address) else {
             let Rejection { code, problem, .. } = Rejection::evicted();
@@ -213,7 +228,7 @@ impl Entry {
             Err(_) => {}
         }
         let rejection = match heard {
-            Ok(heard) => match route.forward.admit(Instant::now()) {
+            Ok(heard) => match route.admit(&client.socket) {
                 Ok(admission) => return self.lead(client, admission, route, heard, underway),
                 Err(code) => Rejection {
                     reply: heard.request.answer.refused(None),
@@ -250,17 +265,17 @@ impl Entry {
         let mut ended = Ended::default();
         let socket: Box<dyn LocalEnd> = Box::new(socket);
         let socket = match answer {
-            Answer::Http => match self.exchange(socket, std::mem::take(&mut early)) {
-                Ok((near, hears)) => {
-                    ended = hears;
-                    near
+            Answer::Http => match stream_pair() {
+                Ok((near, target)) => {
+                    ended = self.exchange(socket, std::mem::take(&mut early), target);
+                    Box::new(LocalSocket::Unix(near))
                 }
                 Err(error) => {
-                    let code = Code::OpenFailed;
-                    return refused.report(
-                        code,
-                        &format!("cannot create a socket for the request: {error}"),
-                    );
+                    let text = format!("cannot create a socket for the request: {error}");
+                    refused.report(Code::OpenFilesExhausted, &text);
+                    let reply = answer.refused(None);
+                    tokio::task::spawn_local(async move { socket.end_with(&reply).await });
+                    return;
                 }
             },
             _ => socket,
@@ -289,14 +304,9 @@ impl Entry {
         });
     }
 
-    /// Starts an exchange of one HTTP request with a client. Returns the local end of its stream,
-    /// and the sender for the reason why the stream ended.
-    fn exchange(
-        &self,
-        client: Box<dyn LocalEnd>,
-        request: Vec<u8>,
-    ) -> std::io::Result<(Box<dyn LocalEnd>, Ended)> {
-        let (near, target) = UnixStream::pair()?;
+    /// Starts an exchange of one HTTP request with a client. `target` leads to the local end of its
+    /// stream. Returns the sender for the reason why the stream ended.
+    fn exchange(&self, client: Box<dyn LocalEnd>, request: Vec<u8>, target: UnixStream) -> Ended {
         let (sender, ended) = oneshot::channel();
         let exchange = Exchange {
             client,
@@ -304,13 +314,14 @@ impl Entry {
             target,
             ended,
         };
+        let keepalive = Keepalive::of(self.reloadable.borrow().timeouts);
+        exchange.client.set_keepalive(keepalive);
         let guard = self.exchanges.borrow().clone();
         tokio::task::spawn_local(async move {
             exchange.run().await;
             drop(guard);
         });
-        let near = Box::new(LocalSocket::Unix(near));
-        Ok((near, RefCell::new(Some(sender))))
+        RefCell::new(Some(sender))
     }
 }
 
@@ -405,38 +416,6 @@ impl Opening {
     }
 }
 
-/// Reports the refusal of a connection.
-#[derive(Clone)]
-pub(crate) struct Refused {
-    telemetry: Arc<Telemetry>,
-    forward: Arc<Forward>,
-    client: LocalAddress,
-}
-
-impl Refused {
-    pub(crate) fn new(
-        telemetry: &Arc<Telemetry>,
-        forward: &Arc<Forward>,
-        client: impl Into<LocalAddress>,
-    ) -> Self {
-        Self {
-            telemetry: Arc::clone(telemetry),
-            forward: Arc::clone(forward),
-            client: client.into(),
-        }
-    }
-
-    /// Counts and logs the refusal.
-    pub(crate) fn report(&self, code: Code, reason: &str) {
-        self.telemetry.streams.refused(code);
-        self.forward.streams.refused(code);
-        if self.telemetry.may_log_refusal() {
-            let (forward, client) = (&self.forward.name, &self.client);
-            tracing::warn!(%code, forward, %client, reason, "Connection refused");
-        }
-    }
-}
-
 /// Accepts connections. Without a session, connections wait, but after [`SESSIONLESS_MAX`] without
 /// a session the entry resets them. During a shutdown, the loop first empties the backlog and then
 /// closes the socket, since closing the socket resets the connections in the backlog.
@@ -474,15 +453,4 @@ pub(super) fn priority(configured: config::Priority) -> Priority {
 /// refused.
 fn is_passing(error: &OpenError) -> bool {
     matches!(error, OpenError::NotReady | OpenError::GoingAway)
-}
-
-pub(crate) fn code_of_open(error: &OpenError) -> Code {
-    match error {
-        OpenError::NotReady | OpenError::GoingAway => Code::CarrierConnecting,
-        OpenError::TooManyStreams { .. } | OpenError::PeerStreamLimit { .. } => {
-            Code::TooManyStreams
-        }
-        OpenError::BudgetExhausted { .. } => Code::MemoryExhausted,
-        OpenError::TargetTooLong { .. } | OpenError::NoSources => Code::ConfigInvalid,
-    }
 }

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, SessionConfig};
 use tokio::net::TcpStream;
 
 use super::{Exit, greet, quic, registered};
+use crate::base::open_files::{self, Use};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::trusted_proxies;
 use crate::io::local_end::LocalEnd;
@@ -181,6 +183,10 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
 }
 
 fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins: Begins) {
+    if let Err(out_of_files) = open_files::check(&accepted, Use::Carrier) {
+        let code = Code::OpenFilesExhausted;
+        return exit.refused_with(code, &address.to_string(), &out_of_files);
+    }
     // The last message and the end of a carrier must reach the peer.
     accepted.end_in_order();
     let has =

@@ -12,6 +12,7 @@ use muxtunnel_proto::Reason;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
+use crate::base::open_files::stream_pair;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::net::dial::{DialError, Dialled};
 
@@ -36,9 +37,9 @@ pub(super) fn give(offer: Option<&str>, peer: Option<&str>) -> Result<Dialled, D
             "the offer is available only to peers with a certificate",
         ));
     }
-    let (near, far) = UnixStream::pair().map_err(|error| {
+    let (near, far) = stream_pair().map_err(|error| {
         let text = format!("{OFFER_TARGET}: {error}");
-        DialError::new(Code::OpenFailed, Reason::General, text)
+        DialError::failed(&error, Reason::General, text)
     })?;
     tokio::task::spawn_local(serve(far, offer.to_owned()));
     Ok(Dialled {

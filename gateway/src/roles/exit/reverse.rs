@@ -2,9 +2,11 @@
 //! connections.
 //!
 //! A listener belongs to the identity that requested it first, and the sessions of that identity
-//! share the listener. A connection goes to the session with the fewest streams, whose entry dials
-//! the target. A listener exists as long as a session requests it. The limits of the sessions bound
+//! share the listener. A connection goes to the session with the fewest streams of those that
+//! answer, whose entry dials the target ([`listener`]). A listener exists as long as a session requests it. The limits of the sessions bound
 //! the listeners, and `limits.carriers` bounds the sessions.
+
+mod listener;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -12,26 +14,20 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{ForwardLimits, Reloadable};
-use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal, listen_target};
+use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use crate::base::forward::Forward;
 use crate::base::tasks::Tasks;
 use crate::base::telemetry::{Listened, Telemetry};
-use crate::ingress::listener::answer::{Answer, code_of};
-use crate::io::local_socket::{LocalSocket, canonical};
-use crate::net::bind::{ACCEPT_RETRY, check_free};
-use crate::net::shared_ports::{SharedListener, SharedPortError, SharedPorts};
-use crate::roles::entry::{Refused, code_of_open};
+use crate::io::local_socket::canonical;
+use crate::net::bind::check_free;
+use crate::net::shared_ports::{SharedPortError, SharedPorts};
 use crate::roles::worker::Worker;
-use crate::session::mux::{Listeners, Mux, NotOpened, OpenEnd, Progress};
-use crate::stream::account::{Ended, Local};
-use crate::stream::early_data::Connection;
+use crate::session::mux::{Listeners, Mux};
+use listener::{Asker, Listener, accept};
 
 /// Maximum number of ports that are tried if an entry requests any free port.
 const ANY_PORT_TRIES: usize = 1024;
@@ -45,31 +41,6 @@ pub(super) struct Reverse {
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Listener>>>,
     /// The accept loops.
     tasks: Tasks,
-}
-
-/// A listening port.
-struct Listener {
-    /// The one identity of all sessions that share the port; `None`: the sessions have no identity.
-    peer: Option<Rc<str>>,
-    forward: Arc<Forward>,
-    telemetry: Arc<Telemetry>,
-    askers: RefCell<Vec<Asker>>,
-    task: OnceCell<JoinHandle<()>>,
-}
-
-/// A session that requested the port.
-struct Asker {
-    session: Rc<dyn Mux>,
-    listen: ListenId,
-    priority: Priority,
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.get() {
-            task.abort();
-        }
-    }
 }
 
 impl Reverse {
@@ -197,7 +168,9 @@ impl Reverse {
             if listener.peer != peer {
                 return Err(refused(SharedPortError::OtherPeer(address)));
             }
+            listener.doubt();
             listener.askers.borrow_mut().push(asker);
+            listener.registration.tell_others();
             return Ok(address);
         }
         let shared_listener = self.shared_ports.listen(address, peer.as_deref());
@@ -213,8 +186,10 @@ impl Reverse {
                 .named(&address.to_string(), ForwardLimits::default()),
             telemetry: Arc::clone(&self.telemetry),
             askers: RefCell::new(vec![asker]),
+            registration: Rc::clone(&shared_listener.registration),
             task: OnceCell::new(),
         });
+        listener.registration.tell_others();
         let accepting = accept(Rc::downgrade(&listener), shared_listener);
         let _ = listener.task.set(self.tasks.spawn(accepting));
         self.listeners.borrow_mut().insert(address, listener);
@@ -263,86 +238,6 @@ impl Reverse {
     }
 }
 
-impl Listener {
-    /// The session with the fewest streams. A session without a carrier is chosen only if no
-    /// session has a carrier.
-    fn best(&self) -> Option<(Rc<dyn Mux>, ListenId, Priority)> {
-        let askers = self.askers.borrow();
-        let takes =
-            |session: &Rc<dyn Mux>| session.progress() == Progress::Ready && !session.has_ended();
-        let ready = askers.iter().filter(|asker| takes(&asker.session));
-        let best = ready.min_by_key(|asker| asker.session.load())?;
-        Some((Rc::clone(&best.session), best.listen, best.priority))
-    }
-
-    fn take(self: &Rc<Self>, socket: LocalSocket, client: SocketAddr) {
-        let refused = Refused::new(&self.telemetry, &self.forward, client);
-        match self.forward.admit(Instant::now()) {
-            Ok(admission) => {
-                let local = Local::Client {
-                    address: client.into(),
-                    target: self.forward.name.as_str().into(),
-                    admission,
-                    ended: Ended::default(),
-                };
-                let connection = Connection {
-                    socket: Box::new(socket),
-                    local,
-                    early: Vec::new(),
-                    answer: Answer::None,
-                    source: None,
-                };
-                self.open(connection, refused);
-            }
-            Err(code) => refused.report(code, code.cause()),
-        }
-    }
-
-    /// Opens a stream in a session, or in another session if the first session shuts down.
-    fn open(self: &Rc<Self>, connection: Connection, refused: Refused) {
-        let Some((session, listen, priority)) = self.best() else {
-            connection.turn_away();
-            let text = "no entry that requested the port accepts streams";
-            return refused.report(Code::CarrierConnecting, text);
-        };
-        let (listener, report) = (Rc::clone(self), refused.clone());
-        let ended = move |end: OpenEnd| match end {
-            OpenEnd::Refused(refusal) => {
-                report.report(code_of(refusal.reason), &refusal.description);
-            }
-            OpenEnd::Abandoned => report.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
-            OpenEnd::Returned(connection) => {
-                listener.telemetry.count_retried();
-                listener.open(connection, report);
-            }
-        };
-        let target = listen_target(listen);
-        if let Err(not_opened) = session.open(&target, priority, connection, Box::new(ended)) {
-            let NotOpened { error, connection } = *not_opened;
-            refused.report(code_of_open(&error), &error.to_string());
-            connection.turn_away();
-        }
-    }
-}
-
-/// Accepts connections as long as the listener exists.
-async fn accept(listener: std::rc::Weak<Listener>, shared_listener: SharedListener) {
-    loop {
-        let accepted = shared_listener.socket.accept().await;
-        let Some(listener) = listener.upgrade() else {
-            return;
-        };
-        match accepted {
-            Ok((tcp, client)) => listener.take(tcp.into(), canonical(client)),
-            Err(error) => {
-                drop(listener);
-                tracing::warn!(%error, "Cannot accept a connection; is the limit of open files reached?");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-}
-
 /// Sends an answer. The session has requested a listener, so its protocol supports the answer.
 fn say(session: &Rc<dyn Mux>, answer: impl FnOnce(&dyn Listeners)) {
     if let Some(listeners) = session.listeners() {
@@ -364,97 +259,4 @@ fn denied(address: SocketAddr) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::task::LocalSet;
-
-    use super::*;
-    use crate::session::mux::Dial;
-    use crate::session::mux::memory::{Memory, memory, silent};
-
-    /// The reverse listeners of an exit, and an address that the exit's `allowListen` permits.
-    async fn reverse() -> (Rc<Reverse>, String) {
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        let yaml = format!(
-            "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:1\nallowListen: ['{address}']\n"
-        );
-        (Reverse::new(&Worker::of(&yaml)), address)
-    }
-
-    /// A session whose other end writes `name` and the requested target to each client.
-    fn named(name: &'static str) -> Rc<Memory> {
-        let dialler = Box::new(move |target: String, _, _| -> Dial {
-            Box::pin(async move {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let dial = TcpStream::connect(listener.local_addr().unwrap());
-                let (near, far) = tokio::join!(dial, listener.accept());
-                let mut far = far.unwrap().0;
-                tokio::task::spawn_local(async move {
-                    far.write_all(format!("{name} {target}").as_bytes())
-                        .await
-                        .unwrap();
-                });
-                let near = near.unwrap();
-                Ok(crate::net::dial::Dialled {
-                    address: near.peer_addr().unwrap().into(),
-                    socket: Box::new(LocalSocket::from(near)),
-                    admission: None,
-                    url: None,
-                })
-            })
-        });
-        memory(Some("entry"), dialler)
-    }
-
-    async fn greeting(address: &str) -> String {
-        let mut client = TcpStream::connect(address).await.unwrap();
-        let mut greeting = String::new();
-        client.read_to_string(&mut greeting).await.unwrap();
-        greeting
-    }
-
-    #[tokio::test]
-    async fn a_connection_goes_to_the_least_loaded_asker_and_on_to_another_one_that_stays() {
-        let test = async {
-            let (reverse, address) = reverse().await;
-            let (silent, quick) = (silent(Some("entry")), named("quick"));
-            let sessions = [silent.shared(), quick.shared()];
-            sessions.iter().for_each(|session| reverse.serve(session));
-            assert_eq!(silent.asks_to_listen(&address).1, Ok(address.clone()));
-            assert_eq!(quick.asks_to_listen(&address).1, Ok(address.clone()));
-            let at = address.clone();
-            let waits = tokio::task::spawn_local(async move { greeting(&at).await });
-            while sessions[0].stream_count() == 0 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(greeting(&address).await, "quick listen://1");
-            silent.goes_away();
-            assert_eq!(waits.await.unwrap(), "quick listen://1");
-        };
-        LocalSet::new().run_until(test).await;
-    }
-
-    #[tokio::test]
-    async fn a_port_belongs_to_the_identity_of_its_first_asker() {
-        let test = async {
-            let (reverse, address) = reverse().await;
-            let (owner, stranger) = (silent(Some("entry")), silent(Some("other")));
-            let sessions = [owner.shared(), stranger.shared()];
-            sessions.iter().for_each(|session| reverse.serve(session));
-            let (listen, told) = owner.asks_to_listen(&address);
-            assert_eq!(told, Ok(address.clone()));
-            assert!(stranger.asks_to_listen(&address).1.is_err());
-            owner.says(ListenEvent::GivenUp { listen });
-            // The socket is closed together with its task.
-            tokio::task::yield_now().await;
-            assert_eq!(stranger.asks_to_listen(&address).1, Ok(address.clone()));
-            assert!(
-                owner.asks_to_listen("127.0.0.1:1").1.is_err(),
-                "the address is not allowed"
-            );
-        };
-        LocalSet::new().run_until(test).await;
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use muxtunnel_proto::Assignment;
 use super::Network;
 use super::addresses::Owner;
 use super::queues::SessionLink;
-use crate::session::mux::{Datagrams, Mux};
+use crate::session::mux::Mux;
 
 /// A session that carries packets.
 pub(super) struct Attached {
@@ -56,14 +56,14 @@ impl Network {
             .carried()
     }
 
-    /// Whether the session has a carrier and its peer answers ([`Datagrams::answers`]). An entry
+    /// Whether the session has a carrier and its peer answers ([`Mux::answers`]). An entry
     /// counts every session with a carrier as one that answers, because another session may belong
     /// to another exit, which does not know the assigned addresses.
     pub(super) fn answers(&self, session: &Attached) -> bool {
         let is_entry = self.assigned.is_some();
         session
             .carried()
-            .is_some_and(|mux| is_entry || mux.datagrams().is_some_and(Datagrams::answers))
+            .is_some_and(|mux| is_entry || mux.answers())
     }
 
     /// Checks that the entry with `identity` has the networks. If only one entry at a time has

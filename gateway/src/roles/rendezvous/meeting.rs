@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::secrets::Secrets;
-use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
+use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::base::telemetry::RendezvousStatus;
 
 /// Maximum number of queued invitations of one name.
@@ -116,7 +116,7 @@ impl Drop for Place {
 impl Meeting {
     pub(super) fn new(secrets: Secrets) -> Arc<Self> {
         Arc::new(Self {
-            limiter: HandshakeLimiter::new(PERMITS_MAX, EarlyDrop::On),
+            limiter: HandshakeLimiter::new(permits_max(), EarlyDrop::On),
             state: Mutex::new(State {
                 secrets: Arc::new(secrets),
                 registered: BTreeMap::new(),

@@ -58,12 +58,21 @@ pub(crate) trait Link: 'static {
         None
     }
 
-    /// Whether the peer answers packets, see
-    /// [`Datagrams::answers`](crate::session::mux::Datagrams::answers); `None`: the link does not
-    /// send the session's packets.
-    fn answers_packets(&self) -> Option<bool> {
+    /// Whether the peer answers, as far as the library knows, see
+    /// [`Mux::answers`](crate::session::mux::Mux::answers). The figures of the path are not part of
+    /// the result.
+    fn answers(&self) -> bool {
+        true
+    }
+
+    /// A number that changes with each message of the peer, also with those that the library
+    /// handles; `None`: the library does not report it.
+    fn messages(&self) -> Option<u64> {
         None
     }
+
+    /// Requests an answer of the peer, if the protocol has such a request.
+    fn ask(&self) {}
 
     /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);

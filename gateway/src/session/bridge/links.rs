@@ -50,6 +50,9 @@ pub(super) struct Member<L: Link> {
     outdated: Cell<bool>,
     /// Whether this side has retired the link. The end of such a link is no failure.
     retired: Cell<bool>,
+    /// When an answer was requested, and [`Link::messages`] at that time; `None`: the peer has
+    /// answered.
+    asked: Cell<Option<(Instant, Option<u64>)>>,
     /// Why this side no longer trusts the link's peer.
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
@@ -71,6 +74,32 @@ impl<L: Link> Member<L> {
 
     fn figures(&self) -> CarrierFigures {
         CarrierFigures::of(&self.stats, self.since)
+    }
+
+    fn answers(&self) -> bool {
+        let path = self.stats.path_info().unwrap_or_default();
+        if let Some((asked, messages)) = self.asked.get() {
+            let has_answered = match messages {
+                Some(_) => self.link.messages() != messages,
+                None => path.has_answered_since(asked),
+            };
+            if !has_answered {
+                return false;
+            }
+            self.asked.set(None);
+        }
+        self.link.answers() && !path.is_overdue()
+    }
+
+    /// Requests an answer. Without such a request in the protocol, the peer answers the next probe
+    /// of the transport. The link counts as one that answers if an answer would remain unnoticed.
+    fn ask(&self) {
+        let messages = self.link.messages();
+        let path = self.stats.path_info();
+        if messages.is_some() || path.is_some_and(|path| path.silent.is_some()) {
+            self.asked.set(Some((Instant::now(), messages)));
+            self.link.ask();
+        }
     }
 
     /// The peer's proof of identity; `None`: this gateway requested no proof.
@@ -178,6 +207,7 @@ impl<L: Link> Bridge<L> {
             since: Instant::now(),
             outdated: Cell::new(false),
             retired: Cell::new(false),
+            asked: Cell::new(None),
             distrusted: Cell::new(None),
             distrusted_wake: Notify::new(),
             place,
@@ -347,13 +377,18 @@ impl<L: Link> Bridge<L> {
         carrying.next()
     }
 
-    /// Whether the peer answers packets on the link that sends them.
-    pub(super) fn answers_packets(&self) -> bool {
+    /// Whether the peer answers on every link that is up, and a link is up.
+    pub(super) fn answers(&self) -> bool {
         let links = self.links.borrow();
-        let mut answers = links
-            .values()
-            .filter_map(|member| member.link.answers_packets());
-        answers.next().unwrap_or(true)
+        let mut up = links.values().filter(|member| member.is_up()).peekable();
+        up.peek().is_some() && up.all(|member| member.answers())
+    }
+
+    /// Requests an answer on every link that is up.
+    pub(super) fn ask_all(&self) {
+        let links = self.links.borrow();
+        let up = links.values().filter(|member| member.is_up());
+        up.for_each(|member| member.ask());
     }
 
     pub(super) fn peer(&self) -> Rc<str> {

@@ -93,6 +93,14 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
         false
     }
 
+    fn answers(&self) -> bool {
+        Bridge::answers(self)
+    }
+
+    fn ask(&self) {
+        Bridge::ask_all(self);
+    }
+
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
         Bridge::verify_again(self, standing);
     }
@@ -127,10 +135,6 @@ impl<L: Link> Datagrams for Rc<Bridge<L>> {
 
     fn limit(&self) -> Option<PacketLimit> {
         self.packet_limit()
-    }
-
-    fn answers(&self) -> bool {
-        self.answers_packets()
     }
 
     fn assign(&self, assignment: Assignment) -> bool {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use muxtunnel_gateway_config::Timeouts;
 use muxtunnel_proto::{Outcome, ResetCode};
 use tokio::sync::Notify;
 
@@ -20,6 +21,7 @@ use crate::base::closing::Reason;
 use crate::io::local_end::LocalEnd;
 use crate::stream::account::{Account, Local};
 use crate::stream::life::{Cut, Life};
+use crate::stream::timeouts;
 
 /// How long a cut stream's local end may take to accept the received bytes.
 const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
@@ -116,14 +118,16 @@ impl Joined {
         self.life.why_cut().is_some_and(|cut| cut.deliver)
     }
 
-    pub(super) fn half_open(&self) -> bool {
-        self.life.has_source_ended() || self.life.has_peer_finished()
-    }
-
-    /// The time since the first check that found the current state. In this time, no byte has moved
-    /// and no half has ended.
-    pub(super) fn quiet_for(&self, now: Instant) -> Duration {
-        self.account.quiet_for(now, self.life.steps())
+    /// Checks the stream's time-outs and its local end ([`timeouts::check`]).
+    pub(super) fn check(
+        &self,
+        timeouts: Timeouts,
+        now: Instant,
+    ) -> Option<(Reason, Option<ErrorKind>)> {
+        let half_open = self.life.has_source_ended() || self.life.has_peer_finished();
+        let local = (&self.account, &*self.socket);
+        let quiet = self.account.quiet_for(now, self.life.steps());
+        timeouts::check(timeouts, local, half_open, quiet)
     }
 }
 

@@ -56,6 +56,9 @@ pub(crate) struct Carrier {
     close_wake: Notify,
     settled_wake: Notify,
     state: Cell<State>,
+    /// Number of bytes received before the last request for an answer; `None`: the peer has
+    /// answered.
+    pub(super) asked: Cell<Option<u64>>,
     /// Whether the session was told that the carrier is lost.
     lost: Cell<bool>,
     since: Instant,
@@ -101,6 +104,7 @@ impl Carrier {
             close_wake: Notify::new(),
             settled_wake: Notify::new(),
             state: Cell::new(State::Hello),
+            asked: Cell::new(None),
             lost: Cell::new(false),
             since: super::now(),
             outdated: Cell::new(false),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use muxtunnel_gateway_config::Timeouts;
 
 use super::Driver;
-use crate::stream::timeouts::{self, verdict};
+use crate::stream::timeouts;
 
 /// Checks all streams periodically; never returns.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
@@ -21,9 +21,8 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
 impl Driver {
     fn cut_idle(self: &Rc<Self>, timeouts: Timeouts, now: Instant) {
         for io in self.streams.all().iter().filter(|io| io.is_open()) {
-            let quiet = io.quiet_for(now);
-            if let Some(reason) = verdict(timeouts, io.half_open(), quiet) {
-                io.abandon(self, reason, None);
+            if let Some((reason, error)) = io.check(timeouts, now) {
+                io.abandon(self, reason, error);
             }
         }
     }

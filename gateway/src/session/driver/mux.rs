@@ -114,6 +114,14 @@ impl Mux for Rc<Driver> {
         Driver::waits(self)
     }
 
+    fn answers(&self) -> bool {
+        Driver::answers(self)
+    }
+
+    fn ask(&self) {
+        Driver::ask(self);
+    }
+
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
         Driver::verify_again(self, standing);
     }

@@ -13,6 +13,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use muxtunnel_gateway_config::Timeouts;
 use muxtunnel_proto::{Refusal, Source, StreamId};
 use tokio::sync::Notify;
 
@@ -32,6 +33,7 @@ use crate::stream::inbox::Inbox;
 use crate::stream::life::{Cut, Life};
 use crate::stream::pipe::{Pipe, Pipes};
 use crate::stream::reassembly::Reassembly;
+use crate::stream::timeouts;
 
 /// How long a cut stream's socket may take to accept the received bytes.
 const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
@@ -273,8 +275,15 @@ impl StreamIo {
         self.life.is_open()
     }
 
-    pub(super) fn half_open(&self) -> bool {
-        self.life.has_source_ended() || self.life.has_peer_finished()
+    /// Checks the stream's time-outs and its local end ([`timeouts::check`]).
+    pub(super) fn check(
+        &self,
+        timeouts: Timeouts,
+        now: Instant,
+    ) -> Option<(Reason, Option<ErrorKind>)> {
+        let half_open = self.life.has_source_ended() || self.life.has_peer_finished();
+        let local = (&self.account, &*self.socket);
+        timeouts::check(timeouts, local, half_open, self.quiet_for(now))
     }
 
     /// Whether the stream was cut and still delivers received bytes.
@@ -284,7 +293,7 @@ impl StreamIo {
 
     /// The time since the first check that found the current state. In this time, no byte has
     /// moved, no half has ended, and no open was answered.
-    pub(super) fn quiet_for(&self, now: Instant) -> Duration {
+    fn quiet_for(&self, now: Instant) -> Duration {
         self.account.quiet_for(now, self.life.steps())
     }
 

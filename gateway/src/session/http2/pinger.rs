@@ -1,8 +1,8 @@
 //! PING (RFC 9113, section 6.7): checks that the peer is alive, and counts the payload of each
 //! round trip.
 //!
-//! At most one PING is unanswered at a time. A PING is sent at the start, while payload arrives,
-//! and after [`SILENCE_MAX`]. A peer that does not answer for [`ANSWER_MAX`] counts as dead.
+//! At most one PING is unanswered at a time. A PING is sent at the start, while payload arrives, on
+//! request, and after [`SILENCE_MAX`]. A peer that does not answer for [`ANSWER_MAX`] counts as dead.
 
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind};
@@ -61,8 +61,11 @@ impl Pinger {
         if self.answered {
             if let Some((at, received)) = self.sent {
                 tokio::time::sleep_until(at + PAUSE_MIN).await;
-                let enough = traffic.received_more_than(received + WORTH_BYTES);
-                let _ = tokio::time::timeout_at(at + SILENCE_MAX, enough).await;
+                tokio::select! {
+                    () = traffic.received_more_than(received + WORTH_BYTES) => {}
+                    () = traffic.asked.notified() => {}
+                    () = tokio::time::sleep_until(at + SILENCE_MAX) => {}
+                }
             }
             // The call fails if a PING is unanswered. The call also fails if the connection has
             // ended, which the connection reports.
@@ -75,6 +78,7 @@ impl Pinger {
         match tokio::time::timeout_at(at + ANSWER_MAX, pong).await {
             Ok(Ok(_)) => {
                 self.answered = true;
+                traffic.pongs.set(traffic.pongs.get() + 1);
                 let received = traffic.received.get() - before;
                 let took = at.elapsed();
                 Ok(Pong { received, took })

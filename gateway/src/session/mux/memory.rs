@@ -37,6 +37,10 @@ pub(crate) struct Memory {
     /// The carriers of a mux that accepts any carriers, see [`Self::takes_carriers`].
     carriers: RefCell<Vec<Member>>,
     takes_carriers: Cell<bool>,
+    /// Whether the peer answers.
+    pub(crate) answers: Cell<bool>,
+    /// Number of requests for an answer.
+    pub(crate) asked: Cell<u32>,
 }
 
 struct Member {
@@ -64,6 +68,8 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
         listened: Cell::new(0),
         carriers: RefCell::default(),
         takes_carriers: Cell::new(false),
+        answers: Cell::new(true),
+        asked: Cell::new(0),
     })
 }
 
@@ -266,6 +272,14 @@ impl Mux for Rc<Memory> {
 
     fn waits(&self) -> bool {
         self.numbers.borrow().up == 0
+    }
+
+    fn answers(&self) -> bool {
+        self.numbers.borrow().up > 0 && self.answers.get()
+    }
+
+    fn ask(&self) {
+        self.asked.set(self.asked.get() + 1);
     }
 
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {

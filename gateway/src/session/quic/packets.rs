@@ -7,8 +7,6 @@
 //! and sends packets before payload of streams. To give streams half of the capacity, the library
 //! gets no packets for a while after each turn ([`Sharing`]).
 
-mod answers;
-
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,12 +16,12 @@ use muxtunnel_packet::{Coalescer, DropReason, Segments, VirtioHeader, check, che
 use quinn::SendDatagramError;
 use tokio::time::Instant;
 
+use super::answers::Answers;
 use crate::io::quic::PACKETS_UNSENT_MAX;
 use crate::io::tun::Offloads;
 use crate::session::packets::PacketQueue;
 use crate::session::quic_streams::Traffic;
 use crate::stream::packet::Packet;
-pub(super) use answers::Answers;
 
 /// Maximum number of datagrams that are joined at once.
 const BATCH_MAX: usize = 256;
@@ -42,7 +40,6 @@ type Shared = (Rc<Traffic>, Rc<PacketQueue>);
 /// Sends waiting packets until the connection ends.
 pub(super) async fn send((traffic, packets): Shared, answers: Rc<Answers>) {
     let _turn = packets.turn().await;
-    answers.take_turn();
     let mut sharing = Sharing::new(&traffic);
     loop {
         let Some(packet) = packets.next(Instant::now().into_std()) else {
@@ -223,7 +220,7 @@ impl<'a> Sharing<'a> {
 }
 
 /// Number of bytes of packets that the library has not sent.
-fn unsent(traffic: &Traffic) -> u64 {
+pub(super) fn unsent(traffic: &Traffic) -> u64 {
     let space = traffic.connection.quic().datagram_send_buffer_space();
     let empty = PACKETS_UNSENT_MAX - size_of::<Bytes>();
     empty.saturating_sub(space) as u64

@@ -284,6 +284,9 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         let detail = "no ready gateway has a carrier".to_owned();
         return no(Code::CarrierConnecting, detail);
     }
+    if let Some(detail) = End::ALL.into_iter().find_map(|end| out_of_files(seen, end)) {
+        return no(Code::OpenFilesExhausted, detail);
+    }
     let lost = [
         (Code::TargetNotPermitted, &tunnel.forbidden),
         (Code::TargetServiceNotFound, &tunnel.unresolved),
@@ -310,6 +313,16 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
         },
     }
+}
+
+/// A sentence if no gateway of `end` has open files left for streams.
+fn out_of_files(seen: &Seen, end: End) -> Option<String> {
+    let mut files = answers(seen, end).map(|(pod, status)| (pod, status.process.open_files));
+    let (pod, first) = files.next().filter(|(_, files)| files.are_exhausted())?;
+    files.all(|(_, files)| files.are_exhausted()).then(|| {
+        let (name, streams, limit) = (&pod.name, first.for_streams, first.limit);
+        format!("pod {name}: all {streams} open files for streams are in use, of the limit {limit} (RLIMIT_NOFILE)")
+    })
 }
 
 fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {

@@ -275,12 +275,14 @@ fn what_is_left_out_of_a_carrier_is_the_native_protocol_with_a_pool() {
 #[test]
 fn time_outs_priorities_and_limits_reach_running_gateways() {
     let limits = "name: db\n  priority: Interactive\n  limits: {streams: 100, opensPerSecond: 20, rate: 100Mbit}";
-    let spec = with("timeouts: {idle: 90s, halfOpen: 1500ms}\n").replace("name: db", limits);
+    let spec = with("timeouts: {idle: 90s, halfOpen: 1500ms, keepalive: 30s}\n")
+        .replace("name: db", limits);
     let (before, after) = (built(SMALLEST), built(&spec));
     for name in ["office-entry", "office-exit"] {
         let expected = Timeouts {
             idle_seconds: 90,
             half_open_seconds: 2,
+            keepalive_seconds: 30,
         };
         assert_eq!(config(&after, name).timeouts, expected);
         assert_eq!(pod(&before, name), pod(&after, name));

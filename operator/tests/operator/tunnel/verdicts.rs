@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{CertificateStatus, Direction};
 use muxtunnel_gateway_config::status::{
-    Assigned, Carrier, Certificate, Credit, Forward, Limit, Packets, Process, Resume, Splice,
-    Status, Streams,
+    Assigned, Carrier, Certificate, Credit, Forward, Limit, OpenFiles, Packets, Process, Resume,
+    Splice, Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
 use muxtunnel_operator::apply::Settled;
@@ -311,6 +311,30 @@ fn a_gateway_with_an_older_configuration_is_pending_and_still_available() {
     case.expect("Available", Some(true), Code::Reconciled, "");
     case.status(End::Exit).config_error = Some("MT0102 listen changed".to_owned());
     case.expect("Ready", Some(false), Code::ConfigPending, "MT0102 listen");
+}
+
+#[test]
+fn gateways_without_open_files_for_streams_are_not_available() {
+    for end in [End::Entry, End::Exit] {
+        let mut case = case(SMALLEST);
+        let files = |open| OpenFiles {
+            open,
+            limit: 1024,
+            for_streams: 768,
+        };
+        case.status(end).process.open_files = files(767);
+        case.expect("Available", Some(true), Code::Reconciled, "");
+        case.status(end).process.open_files = files(768);
+        let detail = "of the limit 1024 (RLIMIT_NOFILE)";
+        case.expect("Available", Some(false), Code::OpenFilesExhausted, detail);
+        // Another gateway of the same end still takes connections.
+        let hash = case.status(end).config_hash.clone();
+        let mut other = pod(end, &hash, &case.tunnel);
+        let answer = other.answer.as_mut().unwrap().as_mut().unwrap();
+        answer.process.open_files = files(10);
+        case.seen.pods.push(other);
+        case.expect("Available", Some(true), Code::Reconciled, "");
+    }
 }
 
 #[test]

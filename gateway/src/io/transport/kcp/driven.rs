@@ -190,10 +190,9 @@ impl State {
             queued: u32::try_from(path.queued).unwrap_or(u32::MAX),
             congestion_window: u32::try_from(segments).unwrap_or(u32::MAX),
             retransmits: path.resent,
-            out_of_order: 0,
             unacknowledged: u32::try_from(path.unacknowledged).unwrap_or(u32::MAX),
             acknowledged: path.acknowledged,
-            sending: None,
+            ..PathInfo::default()
         }
     }
 

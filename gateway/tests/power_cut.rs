@@ -1,0 +1,107 @@
+//! An entry in a network namespace whose host loses power: nothing tells the exit that the entry's
+//! sessions have ended. The exit has several workers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use common::namespace::Namespace;
+use common::*;
+
+/// Number of connections after the loss of the first entry.
+const CONNECTIONS: usize = 60;
+/// Number of connections that may go to the first entry, which no longer answers.
+const LOST_MAX: usize = 5;
+/// Patience for one connection. A session without an answer is given up much later.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// An entry's host, at `10.<number>.0.2`. The exit is at `10.<number>.0.1`.
+fn host(number: u8) -> Namespace {
+    let end = |last: u8| format!("10.{number}.0.{last}/24");
+    let namespace = Namespace::new(&[&end(1)], &[&end(2)]);
+    namespace.run(&["ip", "link", "set", "lo", "up"]);
+    namespace
+}
+
+/// Starts an entry in `host` that requests the port `port`. Its target sends `name` to each client.
+fn entry(host: &Namespace, head: &str, exit: &str, port: u16, name: &'static [u8]) -> Gate {
+    host.enter(|| {
+        let (listener, target) = target();
+        std::thread::spawn(move || {
+            for mut tcp in listener.incoming().flatten() {
+                let _ = tcp.write_all(name);
+            }
+        });
+        Gate::with_file(&format!(
+            "role: Entry\n{head}workers: 2\nconnect: {exit}\nforwards:\n\
+             - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
+             target: {{host: 127.0.0.1, port: {}}}}}\n",
+            target.port()
+        ))
+    })
+}
+
+/// Waits until every worker of the entry has a listener at the exit.
+fn until_listening(host: &Namespace, entry: &Gate) {
+    until("the exit listens for the entry", || {
+        let status = host.enter(|| entry.status());
+        status["ready"] == true && status["forwards"][0]["error"].is_null()
+    });
+}
+
+/// Whether the second entry's target has answered the client.
+fn is_answered(mut client: &TcpStream) -> bool {
+    client.set_read_timeout(Some(ANSWER)).unwrap();
+    let mut name = [0; 6];
+    client.read_exact(&mut name).is_ok() && name == *b"second"
+}
+
+fn a_new_entry_gets_the_connections(protocol: &str, numbers: [u8; 2]) {
+    let (carrier, port) = (free_port(), free_port());
+    let head = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n");
+    let _exit = Gate::with_file(&format!(
+        "role: Exit\n{head}workers: 4\nlisten: 0.0.0.0:{carrier}\nallowListen: [{port}]\n"
+    ))
+    .until_ready();
+    let [first, second] = numbers.map(host);
+    let to = |number: u8| format!("10.{number}.0.1:{carrier}");
+    let lost = entry(&first, &head, &to(numbers[0]), port, b"first.");
+    until_listening(&first, &lost);
+    first.run(&["ip", "link", "set", "eth0", "down"]);
+    let new = entry(&second, &head, &to(numbers[1]), port, b"second");
+    until_listening(&second, &new);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            connect(address)
+        })
+        .collect();
+    let answered = clients.iter().filter(|client| is_answered(client)).count();
+    let lost = CONNECTIONS - answered;
+    assert!(lost <= LOST_MAX, "{protocol}: {lost} connections are lost");
+}
+
+#[test]
+fn a_native_entry_that_returns_after_a_power_cut_gets_its_connections() {
+    a_new_entry_gets_the_connections("Native", [94, 95]);
+}
+
+#[test]
+fn an_http2_entry_that_returns_after_a_power_cut_gets_its_connections() {
+    a_new_entry_gets_the_connections("HTTP2", [96, 97]);
+}
+
+#[test]
+fn a_quic_entry_that_returns_after_a_power_cut_gets_its_connections() {
+    a_new_entry_gets_the_connections("QUIC", [98, 99]);
+}
