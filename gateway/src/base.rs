@@ -13,6 +13,7 @@ pub mod log;
 pub(crate) mod pace;
 pub(crate) mod packets;
 pub(crate) mod path;
+pub(crate) mod patience;
 pub(crate) mod printable;
 pub(crate) mod socket_buffers;
 pub(crate) mod sys;

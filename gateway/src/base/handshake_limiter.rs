@@ -25,6 +25,10 @@ pub(crate) use arbiter::{Counts, EarlyDrop};
 /// Number of permits of all workers together, for carriers or for connections to a rendezvous.
 pub(crate) const PERMITS_MAX: usize = 256;
 
+/// While at most this number of permits is taken, a connection may take longer
+/// ([`Patience`](crate::base::patience::Patience)). A flood takes more.
+const CALM_MAX: usize = 32;
+
 /// Grants permits.
 #[derive(Debug)]
 pub(crate) struct HandshakeLimiter {
@@ -113,6 +117,11 @@ impl HandshakeLimiter {
     /// The number of permits held.
     pub(crate) fn taken(&self) -> usize {
         self.waiting().arbiter.taken()
+    }
+
+    /// Whether so few connections hold permits that they may hold them longer.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.taken() <= CALM_MAX
     }
 
     pub(crate) fn figures(&self) -> Figures {

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Buf;
 use muxtunnel_gateway_config::status::CarrierTransport;
@@ -64,6 +65,13 @@ pub(crate) trait Link: 'static {
     fn answers_packets(&self) -> Option<bool> {
         None
     }
+
+    /// The round trip time to the peer, as far as it is known; zero: unknown.
+    fn round_trip(&self) -> Duration;
+
+    /// Asks the peer for an answer soon, because an open is not answered. Does nothing if the
+    /// protocol itself probes a silent peer soon.
+    fn probe(&self) {}
 
     /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);

@@ -273,6 +273,11 @@ impl StreamIo {
         self.life.is_open()
     }
 
+    /// Whether the peer has not answered the open.
+    pub(super) fn is_unanswered(&self) -> bool {
+        !self.life.is_open() && !self.life.is_over()
+    }
+
     pub(super) fn half_open(&self) -> bool {
         self.life.has_source_ended() || self.life.has_peer_finished()
     }
