@@ -66,6 +66,12 @@ pub struct Carrier {
     /// permitted, because KCP has its own congestion control. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
+    /// Seconds without a byte of the other side after which a gateway probes a carrier. The probes
+    /// keep silent carriers alive behind proxies and load balancers, and detect an exit that has
+    /// vanished behind such a device. Default: 20.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 5, max = 300))]
+    pub liveness_seconds: Option<u32>,
     /// The number of carriers of each session. Each worker of an entry has a session with each exit
     /// gateway, but with at most 4. Not permitted with protocol Jmux. Default: 1 to 4, or 1 with
     /// transport KCP or if `resume` is false.

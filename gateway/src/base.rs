@@ -15,6 +15,7 @@ pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod packets;
 pub(crate) mod path;
+pub(crate) mod patience;
 pub(crate) mod printable;
 pub(crate) mod socket_buffers;
 pub(crate) mod sys;

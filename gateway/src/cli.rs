@@ -26,7 +26,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits,
+    Cidr, Config, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, LISTEN_STDIO,
+    LIVENESS_SECONDS_DEFAULT, Leaf, Limits,
     ListenRule, Policy, Pool, Role, Rule, STREAMS_DEFAULT,
 };
 
@@ -195,6 +196,10 @@ struct Common {
     /// Congestion control of the carriers.
     #[arg(long, value_enum, default_value = "auto")]
     congestion_control: CongestionControlArg,
+    /// Probe a carrier after this number of seconds without a byte of the peer, 5..=300. Devices on
+    /// the path then do not cut a silent carrier, and a peer that has vanished is noticed.
+    #[arg(long, value_name = "SECONDS", default_value_t = LIVENESS_SECONDS_DEFAULT)]
+    liveness_seconds: u32,
     /// Proxy to dial through: http:// or socks5h://, optionally with USER:PASSWORD@ before the
     /// host. `none`: no proxy, whatever the environment variables name [default: for ws:// and
     /// wss://, the proxy that the environment variables name; otherwise none].

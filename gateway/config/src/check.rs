@@ -1,10 +1,11 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX, PACKET_BYTES_MIN,
-    Pool, Protocol, RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX,
-    Timeouts, WORKERS_MAX, carrier, forward, network, offer, policy, protocol, proxy, rendezvous,
-    reverse, server_tls, ssh, transport, trusted_proxies,
+    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
+    LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
+    RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX, carrier,
+    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
+    transport, trusted_proxies,
 };
 
 impl Config {
@@ -113,6 +114,10 @@ impl Config {
                 let problem = format!("must be from 0 to {most}");
                 return Err(ConfigError::field(field, problem));
             }
+        }
+        if !(LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX).contains(&self.liveness_seconds) {
+            let problem = format!("must be from {LIVENESS_SECONDS_MIN} to {LIVENESS_SECONDS_MAX}");
+            return Err(ConfigError::field("livenessSeconds", problem));
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! A checked configuration, split into the static part of a role ([`Gateway`]) and the part that a
 //! running gateway reloads ([`Reloadable`]).
 
+use std::time::Duration;
+
 use crate::{
     Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy,
     Pool, Protocol, Role, Security, Timeouts, Transport, WebSocket,
@@ -117,6 +119,8 @@ pub struct SessionConfig {
     pub streams_max: u32,
     /// Whether sessions carry IP packets in addition to streams.
     pub packets: bool,
+    /// The time after which a silent carrier is probed.
+    pub liveness: Duration,
     /// Whether carriers come from `connectCommand`, which may prompt a person for a password. The
     /// hello of the peer then has more time to arrive.
     pub prompts: bool,
@@ -213,6 +217,7 @@ impl Config {
             memory: self.memory,
             streams_max: self.limits.streams,
             packets: self.network.is_some(),
+            liveness: Duration::from_secs(self.liveness_seconds.into()),
             prompts: !self.connect_command.is_empty(),
         }
     }

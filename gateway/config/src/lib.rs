@@ -102,6 +102,12 @@ pub const KEEPALIVE_SECONDS_DEFAULT: u32 = 60;
 pub const KEEPALIVE_SECONDS_MAX: u32 = 7200;
 /// Default for [`Memory::stall_seconds`].
 pub const STALL_SECONDS_DEFAULT: u32 = 60;
+/// Default for [`Config::liveness_seconds`]. Common proxies cut connections that are silent for 60 s.
+pub const LIVENESS_SECONDS_DEFAULT: u32 = 20;
+/// Minimum of [`Config::liveness_seconds`].
+pub const LIVENESS_SECONDS_MIN: u32 = 5;
+/// Maximum of [`Config::liveness_seconds`].
+pub const LIVENESS_SECONDS_MAX: u32 = 300;
 /// Minimum of [`Config::packet_bytes`].
 pub const PACKET_BYTES_MIN: u16 = 1024;
 /// Maximum timeout of a stream: 30 days.
@@ -141,6 +147,14 @@ pub struct Config {
     /// The congestion control of carriers.
     #[serde(default)]
     pub congestion_control: CongestionControl,
+    /// Seconds without a byte of the peer after which a carrier is probed,
+    /// [`LIVENESS_SECONDS_MIN`]..=[`LIVENESS_SECONDS_MAX`]. The probe keeps the carrier in use for
+    /// devices on the path, and detects a peer that has vanished behind such a device.
+    #[serde(
+        default = "liveness_seconds",
+        skip_serializing_if = "is_liveness_default"
+    )]
+    pub liveness_seconds: u32,
     /// Entry: `host:port` or `unix:/path` of the exit's carrier listener, or a comma-separated list
     /// of at most [`CONNECT_MAX`] exits. For an entry or exit with `rendezvous`: `host:port` of the
     /// rendezvous. Otherwise an exit does not set this field.
@@ -328,6 +342,15 @@ fn is_retain_default(retain: &ByteSize) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
 const fn is_stall_default(seconds: &u32) -> bool {
     *seconds == STALL_SECONDS_DEFAULT
+}
+
+const fn liveness_seconds() -> u32 {
+    LIVENESS_SECONDS_DEFAULT
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
+const fn is_liveness_default(seconds: &u32) -> bool {
+    *seconds == LIVENESS_SECONDS_DEFAULT
 }
 
 const fn yes() -> bool {

@@ -14,17 +14,20 @@
 //! `jmux/codec.rs` for the wire format.
 
 pub mod codec;
+mod config;
 mod credit;
 mod ids;
 mod input;
 mod stream;
 
 pub use codec::DecodeError;
+pub use config::JmuxConfig;
 pub use credit::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::patience::patience;
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::share::BulkShare;
@@ -33,9 +36,10 @@ use crate::session::{
     Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, Source, StreamId,
     TARGET_LENGTH_MAX, Token, Transmit,
 };
-use codec::{ChannelId, Control, Decoded, EXTENSION_ABORT, PACKET_SIZE_DEFAULT, PACKET_SIZE_MIN};
+use codec::{ChannelId, Control, Decoded, EXTENSION_ABORT, PACKET_SIZE_MIN};
 use credit::{Budget, RecvWindow};
 use ids::Ids;
+use input::open_failed;
 use stream::{Offer, Phase, Stream};
 
 /// Maximum number of queued answers to frames that belong to no stream, such as refused opens and
@@ -43,41 +47,14 @@ use stream::{Offer, Phase, Stream};
 /// session. By default, a gateway waits for at most 4,096 answers.
 const ORPHANS_MAX: usize = 8192;
 
-/// Bounds of one session.
-#[derive(Debug, Clone, Copy)]
-pub struct JmuxConfig {
-    /// Maximum number of concurrent streams.
-    pub streams_max: u32,
-    /// Upper bound of granted credit plus buffered payload, in bytes. At least `streams_max` x
-    /// [`WINDOW_BYTES_MIN`], so that every stream can have a window.
-    pub receive_budget: u64,
-    /// Size in bytes of the largest frame that this side sends, and that it offers to receive. The
-    /// size includes the header: 9..=65,535.
-    pub packet_max: u16,
-    /// Maximum time until an open is answered. jetsocat does not answer an open with an unsupported
-    /// scheme.
-    pub open_timeout: Duration,
-}
-
-impl Default for JmuxConfig {
-    /// 4,096 streams, a budget of 256 MiB, and jetsocat's packet size. An open may take 15 s,
-    /// because a peer may dial for 10 s and the messages take some round trips.
-    fn default() -> Self {
-        Self {
-            streams_max: 4096,
-            receive_budget: 256 << 20,
-            packet_max: PACKET_SIZE_DEFAULT,
-            open_timeout: Duration::from_secs(15),
-        }
-    }
-}
-
 /// The state machine of one JMUX session. Its only carrier is [`CarrierId::FIRST`].
 #[derive(Debug)]
 pub struct JmuxSession {
     config: JmuxConfig,
     budget: Budget,
     bulk: BulkShare,
+    /// The round trip time of the transport; zero: unknown.
+    rtt: Duration,
     ids: Ids,
     streams: BTreeMap<StreamId, Stream>,
     /// Opens without an answer, by deadline.
@@ -88,6 +65,12 @@ pub struct JmuxSession {
     events: VecDeque<Event>,
     /// The announced payload that has not been read from the carrier yet.
     receiving: Option<Receive>,
+    /// Whether a probe, and an answer to the peer's probe, must be sent.
+    probe: bool,
+    answer: bool,
+    /// Whether the peer has used an extension of this wire format. Such a peer answers probes, and
+    /// jetsocat does not.
+    answers: bool,
     /// The session is over and sends no more frames.
     closed: bool,
 }
@@ -99,6 +82,7 @@ impl JmuxSession {
         Self {
             budget: Budget::new(config.receive_budget, config.streams_max),
             bulk: BulkShare::new(credit::BULK_BYTES_MIN),
+            rtt: Duration::ZERO,
             config,
             ids: Ids::default(),
             streams: BTreeMap::new(),
@@ -108,6 +92,9 @@ impl JmuxSession {
             orphans: VecDeque::new(),
             events: VecDeque::from([Event::Ready]),
             receiving: None,
+            probe: false,
+            answer: false,
+            answers: false,
             closed: false,
         }
     }
@@ -151,7 +138,7 @@ impl Session for JmuxSession {
             window: u32::try_from(recv.credit()).unwrap_or(u32::MAX),
             packet_max: self.config.packet_max,
         };
-        let deadline = now + self.config.open_timeout;
+        let deadline = now + patience(self.config.open_timeout, self.rtt);
         let stream = self.insert(|id| Stream::opening(id, target, recv, offer, deadline));
         self.data_ready.set_priority(stream, priority);
         self.deadlines.insert((deadline, stream));
@@ -252,6 +239,19 @@ impl Session for JmuxSession {
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
         debug_assert_eq!(carrier, CarrierId::FIRST);
         self.bulk.set_rtt(Some(rtt));
+        self.rtt = rtt;
+    }
+
+    fn probe(&mut self, carrier: CarrierId) -> bool {
+        debug_assert_eq!(carrier, CarrierId::FIRST);
+        self.probe |= self.answers;
+        self.answers
+    }
+
+    /// Sends a probe, which jetsocat ignores, and which a gateway answers.
+    fn stir(&mut self, carrier: CarrierId) {
+        debug_assert_eq!(carrier, CarrierId::FIRST);
+        self.probe = true;
     }
 
     fn handle_carrier_lost(&mut self, _now: Instant, carrier: CarrierId) {
@@ -304,6 +304,17 @@ impl Session for JmuxSession {
             return None;
         }
         debug_assert_eq!(carrier, CarrierId::FIRST);
+        let answers = std::mem::take(&mut self.answer);
+        if answers || std::mem::take(&mut self.probe) {
+            let probe = Control::Probe {
+                recipient: self.any_channel(),
+                is_answer: answers,
+            };
+            return Some(Transmit::Control {
+                carrier,
+                bytes: codec::encode(&probe),
+            });
+        }
         if let Some(control) = self.orphans.pop_front() {
             return Some(Transmit::Control {
                 carrier,
@@ -348,6 +359,8 @@ impl Session for JmuxSession {
 
     fn wants_transmit(&self, _carrier: CarrierId) -> bool {
         let quiet = self.orphans.is_empty()
+            && !self.probe
+            && !self.answer
             && self.control_ready.is_empty()
             && self.data_ready.is_empty(CarrierId::FIRST);
         !(self.closed || quiet)
@@ -437,6 +450,13 @@ impl Session for JmuxSession {
 }
 
 impl JmuxSession {
+    /// The peer's number of an open channel. jetsocat logs a warning about an unknown channel.
+    fn any_channel(&self) -> ChannelId {
+        let mut streams = self.streams.values();
+        let open = streams.find(|stream| stream.phase == Phase::Open && !stream.closing());
+        open.map_or(codec::NO_CHANNEL, |stream| stream.peer)
+    }
+
     /// Reserves the initial window of one more stream.
     fn admit(&mut self) -> Result<RecvWindow, OpenError> {
         if self.streams.len() >= self.config.streams_max as usize {
@@ -481,13 +501,5 @@ impl JmuxSession {
                 self.deadlines.remove(&(deadline, stream));
             }
         }
-    }
-}
-
-fn open_failed(recipient: ChannelId, refusal: Refusal) -> Control {
-    Control::OpenFailed {
-        recipient,
-        reason: refusal.reason.code(),
-        description: refusal.description,
     }
 }

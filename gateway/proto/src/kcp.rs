@@ -40,6 +40,7 @@ mod sender;
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
+use crate::patience::patience;
 pub use greeting::{CHALLENGE, Opening, RESET, challenge, opening, reset};
 use greeting::{fields_of_ask, secret_of_reset};
 use receiver::Receiver;
@@ -62,7 +63,8 @@ pub struct Settings {
     pub receive_bytes: usize,
 }
 
-/// The times after which a connection with a silent peer fails.
+/// The times after which a connection with a silent peer fails, on ordinary paths. The times grow
+/// with long round trips ([`patience`]).
 #[derive(Debug, Clone, Copy)]
 pub struct Keepalive {
     /// While segments are in flight and no datagram arrives for this time, the connection fails.
@@ -304,9 +306,16 @@ impl Connection {
         self.heard.saturating_add(after)
     }
 
+    /// A time in microseconds that is `ordinary` on ordinary paths.
+    fn patience(&self, ordinary: Duration) -> u64 {
+        let smoothed = self.sender.rtt.smoothed().unwrap_or(0);
+        let time = patience(ordinary, Duration::from_micros(smoothed));
+        u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    }
+
     fn dead_at(&self) -> Option<u64> {
         let since = self.heard.max(self.sender.busy_since);
-        let dead_after = u64::try_from(self.keepalive.dead_after.as_micros()).unwrap_or(u64::MAX);
+        let dead_after = self.patience(self.keepalive.dead_after);
         self.sender
             .is_in_flight()
             .then(|| since.saturating_add(dead_after))
@@ -323,7 +332,8 @@ impl Connection {
             self.failure.get_or_insert(Failure::Vanished);
         }
         if now >= self.question_at() {
-            if self.questions >= self.keepalive.retries {
+            let silence = self.keepalive.interval * (self.keepalive.retries + 1);
+            if now >= self.heard.saturating_add(self.patience(silence)) {
                 self.failure.get_or_insert(Failure::Vanished);
             }
             self.questions += 1;

@@ -26,11 +26,13 @@
 pub mod jmux;
 pub mod kcp;
 pub mod native;
+mod patience;
 pub mod rendezvous;
 mod session;
 
 pub use jmux::{JmuxConfig, JmuxSession};
 pub use native::{Identity, NativeConfig, NativeSession};
+pub use patience::{ROUND_TRIP_MAX, patience};
 pub use session::{
     ASSIGNED_ADDRESSES_MAX, ASSIGNMENT_BYTES_MAX, Assignment, CONTROL_BYTES_MAX, CarrierId,
     CreditView, DATAGRAM_BYTES_MAX, DNS_DOMAIN_BYTES_MAX, DNS_DOMAINS_MAX, DNS_SERVERS_MAX, Event,

@@ -62,6 +62,7 @@ pub use window::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::patience::patience;
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode, StreamId};
@@ -264,8 +265,7 @@ impl NativeSession {
     fn insert_carrier(&mut self, now: Instant) -> CarrierId {
         let id = CarrierId(self.next_carrier);
         self.next_carrier += 1;
-        let deadline = now + self.config.hello_timeout;
-        let mut carrier = Carrier::new(now, deadline);
+        let mut carrier = Carrier::new(now, self.patience(self.config.hello_timeout));
         if let Side::Dialler = self.side {
             let number = self.next_number;
             self.next_number += 1;
@@ -283,6 +283,11 @@ impl NativeSession {
         }
         self.carriers.insert(id, carrier);
         id
+    }
+
+    /// The time limit that is `ordinary` on ordinary paths.
+    fn patience(&self, ordinary: Duration) -> Duration {
+        patience(ordinary, self.rtt.known())
     }
 
     /// The features that this side offers or agrees to.

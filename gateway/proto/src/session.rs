@@ -169,6 +169,12 @@ pub trait Session: Debug {
         false
     }
 
+    /// Sends a frame without effect on `carrier`, so that no device on the path takes the carrier for
+    /// unused. Called if [`Self::probe`] returned false.
+    fn stir(&mut self, carrier: CarrierId) {
+        let _ = carrier;
+    }
+
     /// The kernel accepts no more bytes of `carrier`. Until the next [`Self::poll_transmit`] for
     /// this carrier, its waiting batches may leave on another carrier.
     fn handle_carrier_blocked(&mut self, carrier: CarrierId) {

@@ -31,6 +31,10 @@ pub(crate) fn permits_max() -> usize {
     OpenFiles::of_process().strangers(PERMITS_MAX)
 }
 
+/// While at most this number of permits is taken, a connection may take longer
+/// ([`Patience`](crate::base::patience::Patience)). A flood takes more.
+const CALM_MAX: usize = 32;
+
 /// Grants permits.
 #[derive(Debug)]
 pub(crate) struct HandshakeLimiter {
@@ -119,6 +123,11 @@ impl HandshakeLimiter {
     /// The number of permits held.
     pub(crate) fn taken(&self) -> usize {
         self.waiting().arbiter.taken()
+    }
+
+    /// Whether so few connections hold permits that they may hold them longer.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.taken() <= CALM_MAX
     }
 
     pub(crate) fn figures(&self) -> Figures {

@@ -1,8 +1,8 @@
 //! Converts the flags that an entry and an exit share into a configuration.
 
 use muxtunnel_gateway_config::{
-    Config, CongestionControl, Drain, Limits, Memory, Policy, Protocol, ProxyError, Role, Security,
-    Timeouts, Transport,
+    Config, CongestionControl, Drain, LIVENESS_SECONDS_DEFAULT, Limits, Memory, Policy, Protocol,
+    ProxyError, Role, Security, Timeouts, Transport,
 };
 
 use super::Common;
@@ -19,6 +19,7 @@ pub(super) fn plain(role: Role) -> Config {
         security: Security::None {},
         web_socket: None,
         congestion_control: CongestionControl::Auto,
+        liveness_seconds: LIVENESS_SECONDS_DEFAULT,
         connect: None,
         connect_fallback: None,
         listen: None,
@@ -71,6 +72,7 @@ pub(super) fn base(
             .transpose()
             .map_err(|error: ProxyError| format!("--proxy: {error}"))?,
         congestion_control: common.congestion_control.into(),
+        liveness_seconds: common.liveness_seconds,
         admin: common.admin,
         network: common.network.network(rules)?,
         workers: common.workers,

@@ -63,6 +63,7 @@ const FIELDS: &[(&str, On)] = &[
     ("packetBytes", Flag("packet-bytes")),
     ("transport", Flag("transport")),
     ("congestionControl", Flag("congestion-control")),
+    ("livenessSeconds", Flag("liveness-seconds")),
     ("connect", Flag("connect")),
     (
         "connectFallback",

@@ -19,8 +19,8 @@ mod strangers;
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use muxtunnel_gateway_config::Protocol;
 use quinn::crypto::rustls::QuicClientConfig;
@@ -28,6 +28,7 @@ use quinn::{ClientConfig, Endpoint, EndpointConfig, NoneTokenStore, TokioRuntime
 use rustls::pki_types::CertificateDer;
 
 use crate::base::path::PathProbe;
+use crate::base::patience::{Elapsed, Patience};
 
 use super::local_socket::canonical;
 use super::security::Credentials;
@@ -149,7 +150,7 @@ impl Connection {
     }
 }
 
-/// Connects to `to` and verifies the peer. `host` is the dialled host, `within` the time limit.
+/// Connects to `to` and verifies the peer. `host` is the dialled host, `patience` the time limit.
 ///
 /// # Errors
 /// No peer answered, or the peer did not prove its identity in time.
@@ -158,7 +159,7 @@ pub(crate) async fn dial(
     host: &str,
     credentials: &Credentials,
     settings: &Settings,
-    within: Duration,
+    patience: &Patience,
 ) -> Result<Connection> {
     let (client, name) = credentials.quic_client(settings.protocol(), host)?;
     let socket = socket::to(to)?;
@@ -171,17 +172,20 @@ pub(crate) async fn dial(
     config.transport_config(settings.transport());
     config.token_store(Arc::new(NoneTokenStore));
     let connecting = endpoint.connect_with(config, to, &name).map_err(invalid)?;
-    let quic = in_time(within, connecting).await?;
+    let quic = in_time(patience, connecting).await?;
     Connection::proved((quic, settings), credentials, Side::Dials, &name)
 }
 
-async fn in_time(within: Duration, connecting: quinn::Connecting) -> Result<quinn::Connection> {
-    match tokio::time::timeout(within, connecting).await {
+async fn in_time(
+    patience: &Patience,
+    mut connecting: quinn::Connecting,
+) -> Result<quinn::Connection> {
+    match patience.within(Pin::new(&mut connecting)).await {
         Ok(connected) => connected.map_err(Error::from),
-        Err(_) => {
+        Err(Elapsed(time)) => {
             let text = format!(
                 "the peer did not answer by QUIC within {} s",
-                within.as_secs()
+                time.as_secs()
             );
             Err(Error::new(ErrorKind::TimedOut, text))
         }

@@ -6,6 +6,7 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,14 @@ use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
 use crate::base::files::{FollowedFiles, Unusable};
+use crate::base::patience::{Elapsed, Patience};
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
     self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
 
-/// Default time limit for the peer's proof of identity.
+/// Time limit for the peer's proof of identity on ordinary paths.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
 
 /// This side's proof of identity, and the rules for the peer's proof.
@@ -74,7 +76,7 @@ impl Credentials {
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
     /// decides whether the carrier uses WebSocket. TLS runs below WebSocket, and Noise runs above
     /// WebSocket. `protocol` is the protocol of the session. `host` is the dialled host, or empty
-    /// on the accepting side. `within` is the time limit.
+    /// on the accepting side. `patience` is the time limit.
     ///
     /// # Errors
     /// The peer did not prove its identity in time.
@@ -84,7 +86,7 @@ impl Credentials {
         side: Side,
         host: &str,
         (protocol, upgrade): (Protocol, Upgrade<'_>),
-        within: Duration,
+        patience: &Patience,
     ) -> Result<Box<dyn Transport>> {
         let upgraded = async |below, web_socket| match web_socket {
             Some(web_socket) => transport::upgrade(below, side, web_socket).await,
@@ -112,15 +114,15 @@ impl Credentials {
                 Self::Ssh(_) => Err(no_bytes()),
             }
         };
-        tokio::time::timeout(within, proof)
-            .await
-            .unwrap_or_else(|_| {
-                let text = format!(
-                    "the peer did not prove its identity within {} s",
-                    within.as_secs()
-                );
-                Err(Error::new(ErrorKind::TimedOut, text))
-            })
+        let mut proof = pin!(proof);
+        let proved = patience.within(proof.as_mut()).await;
+        proved.unwrap_or_else(|Elapsed(time)| {
+            let text = format!(
+                "the peer did not prove its identity within {} s",
+                time.as_secs()
+            );
+            Err(Error::new(ErrorKind::TimedOut, text))
+        })
     }
 }
 

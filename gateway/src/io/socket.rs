@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{CongestionControl, SessionConfig, Timeouts};
+use muxtunnel_proto::patience;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -14,7 +15,7 @@ use crate::base::path::PathInfo;
 use crate::base::sys;
 use crate::io::local_socket::Socket;
 
-/// The times after which a carrier with a dead peer is lost.
+/// The times after which a carrier with a dead peer is lost, on ordinary paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeepaliveConfig {
     /// Maximum time without an acknowledgement for data in flight, or with the peer's window
@@ -187,9 +188,21 @@ pub(crate) fn prepare_carrier(
         .with_interval(keepalive.interval)
         .with_retries(keepalive.retries);
     socket.set_tcp_keepalive(&probes)?;
-    socket.set_tcp_user_timeout(Some(keepalive.dead_after))?;
+    detect_death(tcp, keepalive)?;
     sys::make_receive_room(tcp.as_fd(), RECEIVE_ROOM_BYTES)?;
     set_congestion_control(tcp, congestion_control)
+}
+
+/// Sets the time after which the kernel ends a connection with a dead peer. The time follows the
+/// round trip, since an answer needs a round trip. With this time set, the kernel ignores the
+/// number of unanswered probes.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn detect_death(tcp: &TcpStream, keepalive: KeepaliveConfig) -> std::io::Result<()> {
+    let rtt = sys::tcp_info(tcp.as_fd())?.rtt;
+    let dead_after = patience(keepalive.dead_after, rtt);
+    SockRef::from(tcp).set_tcp_user_timeout(Some(dead_after))
 }
 
 /// Sets the options of a relayed connection. The detection of dead peers is that of carriers whose

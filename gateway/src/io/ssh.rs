@@ -31,12 +31,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
+use muxtunnel_proto::patience;
 use parking_lot::Mutex;
 use russh::keys::PrivateKeyWithHashAlg;
 use russh::{ChannelOpenFailure, Disconnect};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::base::path::PathProbe;
+use crate::base::patience::{Elapsed, Patience};
 use crate::base::telemetry::CarrierStats;
 use crate::io::transport::{Path, Proof, Transport};
 use channels::{Chan, End, Shared};
@@ -47,11 +49,11 @@ use server::Server;
 pub(crate) use settings::Settings;
 use wire::Wire;
 
-/// Maximum time for a client's login. A user may have to type a passphrase.
+/// Maximum time for a client's login on ordinary paths. A user may have to type a passphrase.
 pub(crate) const LOGIN_MAX: Duration = Duration::from_secs(60);
-/// Maximum time for the exchange of identification strings, which is the first step of an unknown
-/// client.
-const NAMES_MAX: Duration = Duration::from_secs(5);
+/// Maximum time for the exchange of identification strings on ordinary paths. This exchange is the
+/// first step of an unknown client.
+pub(crate) const NAMES_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum time for sending the disconnect message.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
@@ -121,6 +123,21 @@ impl Connection {
     /// The path of the transport.
     pub(crate) fn path(&self) -> Option<&dyn Path> {
         self.0.wire.transport.path()
+    }
+
+    /// The round trip time of the path; zero: unknown.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.0.wire.transport.round_trip().unwrap_or_default()
+    }
+
+    /// Asks the peer for an answer, and waits for it. A server, whose library has no such request,
+    /// waits for the regular probes.
+    pub(crate) async fn ping(&self) {
+        match &self.0.handle {
+            // The end of the connection is reported elsewhere.
+            Handle::Client(handle) => drop(handle.send_ping().await),
+            Handle::Server(_) => {}
+        }
     }
 
     /// A probe of the path for another thread; `None`: the path is unknown.
@@ -264,7 +281,8 @@ impl Connection {
 /// A channel that the peer accepted.
 pub(crate) type Opened = (Half, Arc<Chan>);
 
-/// Waits for a client's login on `transport`, within [`LOGIN_MAX`].
+/// Waits for a client's login on `transport`, within [`LOGIN_MAX`] on ordinary paths. `patience` is
+/// the time limit for the client's first message.
 ///
 /// # Errors
 /// No permitted client logged in.
@@ -272,13 +290,11 @@ pub(crate) async fn accept(
     transport: Box<dyn Transport>,
     keys: Arc<Keys>,
     settings: Settings,
+    names: &Patience,
 ) -> Result<Connection> {
     let source = address_of(&transport.peer());
-    let config = settings.server(
-        keys.private.clone(),
-        keys.algorithms,
-        transport.path().is_some(),
-    );
+    let round_trip = transport.round_trip().unwrap_or_default();
+    let config = settings.server(keys.private.clone(), keys.algorithms, round_trip);
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shared = Shared::new(settings.held_max as usize, sender);
     let (wire, pipe) = Wire::new(transport.into(), &shared);
@@ -293,8 +309,8 @@ pub(crate) async fn accept(
         login: None,
         offers: 0,
     };
-    let names = russh::server::run_stream(config, pipe, handler);
-    let running = within(NAMES_MAX, "identification", names)
+    let running = russh::server::run_stream(config, pipe, handler);
+    let running = within(names, "identification", running)
         .await?
         .map_err(failed)?;
     let handle = Handle::Server(running.handle());
@@ -305,7 +321,8 @@ pub(crate) async fn accept(
             Err(error) => (&error).into(),
         });
     }));
-    let Ok((proof, id)) = within(LOGIN_MAX, "login", logged_in).await? else {
+    let login = Patience::fixed(patience(LOGIN_MAX, round_trip));
+    let Ok((proof, id)) = within(&login, "login", logged_in).await? else {
         let why = problem.lock().take();
         return Err(match (why, shared.ended().await) {
             (Some(why), _) => denied(why),
@@ -326,7 +343,7 @@ pub(crate) async fn accept(
     })))
 }
 
-/// Logs in on `transport`, which is connected to `host`. `limit` is the time limit.
+/// Logs in on `transport`, which is connected to `host`. `patience` is the time limit.
 ///
 /// # Errors
 /// The host is not permitted, refused the login, or did not answer in time.
@@ -335,10 +352,10 @@ pub(crate) async fn dial(
     (host, port): (&str, Option<u16>),
     keys: Arc<Keys>,
     settings: Settings,
-    limit: Duration,
+    patience: &Patience,
 ) -> Result<Connection> {
     let login = log_in(transport, (host, port), keys, settings);
-    within(limit, "login", login).await?
+    within(patience, "login", login).await?
 }
 
 async fn log_in(
@@ -349,7 +366,7 @@ async fn log_in(
 ) -> Result<Connection> {
     let name = keys.host_name(host, port);
     let certificates = keys.knows_authorities(&name);
-    let config = settings.client(certificates, transport.path().is_some());
+    let config = settings.client(certificates, transport.round_trip().unwrap_or_default());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shared = Shared::new(settings.held_max as usize, sender);
     let (wire, pipe) = Wire::new(transport.into(), &shared);
@@ -406,9 +423,11 @@ async fn log_in(
     })))
 }
 
-async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> Result<T> {
-    tokio::time::timeout(limit, future).await.map_err(|_| {
-        let text = format!("no SSH {what} within {} s", limit.as_secs());
+async fn within<T>(patience: &Patience, what: &str, future: impl Future<Output = T>) -> Result<T> {
+    let mut future = pin!(future);
+    let done = patience.within(future.as_mut()).await;
+    done.map_err(|Elapsed(time)| {
+        let text = format!("no SSH {what} within {} s", time.as_secs());
         Error::new(ErrorKind::TimedOut, text)
     })
 }

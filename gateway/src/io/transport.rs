@@ -22,6 +22,7 @@ mod web_socket;
 use std::fmt::Debug;
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muxtunnel_gateway_config::CongestionControl;
 use muxtunnel_gateway_config::status::CarrierTransport;
@@ -120,6 +121,23 @@ pub(crate) trait Transport: Duplex + Debug {
         None
     }
 
+    /// The round trip time of the path, as the transport below measured it; `None`: unknown.
+    fn round_trip(&self) -> Option<Duration> {
+        let info = self.path()?.info().ok()?;
+        Some(info.rtt).filter(|rtt| !rtt.is_zero())
+    }
+
+    /// Sends a message that the peer's transport has to answer, without any byte of the session.
+    /// Returns whether the transport has such a message. The answers count in [`Self::answers`].
+    fn ping(&self) -> bool {
+        false
+    }
+
+    /// Number of answers to [`Self::ping`] that have arrived.
+    fn answers(&self) -> u64 {
+        0
+    }
+
     /// The TCP socket below, if the transport sends bytes unchanged, so that the kernel can move
     /// payload directly.
     fn plain(&self) -> Option<&TcpStream> {
@@ -170,6 +188,12 @@ pub(crate) trait Path {
         congestion_control: CongestionControl,
         keepalive: KeepaliveConfig,
     ) -> Result<()>;
+
+    /// Adapts the detection of a dead peer to the current round trip.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn follow(&self, keepalive: KeepaliveConfig) -> Result<()>;
 
     /// Limits the unsent bytes to about `bytes`: at this number, the transport accepts no more
     /// bytes.

@@ -8,6 +8,7 @@ mod address;
 mod environment;
 mod http;
 mod socks5;
+mod waits;
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
@@ -24,15 +25,17 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::io::transport::{Kcp, KcpWindows, Tcp, Transport, Unix};
 pub(crate) use address::{Address, bare};
+pub(crate) use waits::{Step, Waits};
 
-/// Maximum time for a connection to a proxy or a Unix socket, for a connection by name, and for a
-/// look-up.
+/// Maximum time for the first connection to a proxy, for a connection to a Unix socket, for the
+/// first connection by name, and for a look-up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time for a connection to one address. This time covers one lost SYN, which Linux
+/// Maximum time for the first connection to one address. If nothing answers, the next connection
+/// has more time ([`Waits`]). This time covers one lost SYN, which Linux
 /// retransmits after 1 s, and a round trip of 2 s. The kernel alone would try for two minutes. An
 /// entry whose exit has disappeared should try another exit much sooner.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time for a proxy to connect to the exit.
+/// Maximum time for a proxy to connect to the exit for the first time.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time for the exit to answer through a command. The value equals the default of sshd's
@@ -46,6 +49,8 @@ pub(crate) struct Egress {
     /// The proxy of the environment with transport Auto. Only WebSocket carriers use this proxy.
     requests_proxy: Option<Arc<ProxyServer>>,
     kcp: KcpWindows,
+    /// How long the answers of addresses may take.
+    pub(crate) waits: Waits,
 }
 
 impl Egress {
@@ -71,6 +76,7 @@ impl Egress {
             proxy: proxy.map(Arc::new),
             requests_proxy: requests_proxy.map(Arc::new),
             kcp: KcpWindows::of(&config.memory),
+            waits: Waits::default(),
         })
     }
 
@@ -150,12 +156,12 @@ impl Egress {
         match &self.requests_proxy {
             Some(proxy) => {
                 let by_ip = match address.told_apart() {
-                    Some(ip) => through(proxy, &ip.to_string()).await.ok(),
+                    Some(ip) => self.through(proxy, &ip.to_string()).await.ok(),
                     None => None,
                 };
                 let tcp = match by_ip {
                     Some(tcp) => tcp,
-                    None => through(proxy, address.name()).await?,
+                    None => self.through(proxy, address.name()).await?,
                 };
                 Ok(Tcp::through(tcp, address.name().to_owned()))
             }
@@ -179,7 +185,9 @@ impl Egress {
                 })?
             }
         };
-        within(DIAL_TIMEOUT, Kcp::connect(ip, self.kcp)).await
+        let connect = async |limit| within(limit, Kcp::connect(ip, self.kcp)).await;
+        let step = (Step::Connect, &*format!("kcp:{ip}"));
+        self.waits.within(step, DIAL_TIMEOUT, connect).await
     }
 
     /// Connects to the TCP port `address`.
@@ -189,13 +197,34 @@ impl Egress {
     pub(crate) async fn tcp(&self, address: &Address) -> std::io::Result<TcpStream> {
         let Some(proxy) = &self.proxy else {
             let tcp = match address.ip() {
-                Some(ip) => within(DIAL_TIMEOUT, TcpStream::connect(ip)).await?,
-                None => in_time(TcpStream::connect(address.name())).await?,
+                Some(ip) => {
+                    let connect = async |limit| within(limit, TcpStream::connect(ip)).await;
+                    let step = (Step::Connect, &*ip.to_string());
+                    self.waits.within(step, DIAL_TIMEOUT, connect).await?
+                }
+                None => self.connect(address.name()).await?,
             };
             tcp.set_nodelay(true)?;
             return Ok(tcp);
         };
-        through(proxy, address.name()).await
+        self.through(proxy, address.name()).await
+    }
+
+    /// Connects to the name `address`.
+    async fn connect(&self, address: &str) -> std::io::Result<TcpStream> {
+        let connect = async |limit| within(limit, TcpStream::connect(address)).await;
+        let step = (Step::Connect, address);
+        self.waits.within(step, CONNECT_TIMEOUT, connect).await
+    }
+
+    async fn through(&self, proxy: &ProxyServer, to: &str) -> std::io::Result<TcpStream> {
+        let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
+        let mut tcp = self.connect(&proxy.address).await.map_err(wrong)?;
+        tcp.set_nodelay(true)?;
+        let lead = async |limit| within(limit, lead_on(&mut tcp, proxy, to)).await;
+        let led = self.waits.within((Step::Meet, to), PROXY_TIMEOUT, lead);
+        led.await.map_err(wrong)?;
+        Ok(tcp)
     }
 
     /// Wraps a connection of [`Self::tcp`] as a transport.
@@ -205,26 +234,6 @@ impl Egress {
             None => Tcp::boxed(tcp),
         }
     }
-}
-
-async fn through(proxy: &ProxyServer, to: &str) -> std::io::Result<TcpStream> {
-    let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
-    let mut tcp = in_time(TcpStream::connect(&proxy.address))
-        .await
-        .map_err(wrong)?;
-    tcp.set_nodelay(true)?;
-    let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, to));
-    match led.await {
-        Ok(led) => led.map_err(wrong)?,
-        Err(_) => {
-            let text = format!(
-                "the proxy did not answer within {} s",
-                PROXY_TIMEOUT.as_secs()
-            );
-            return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
-        }
-    }
-    Ok(tcp)
 }
 
 async fn lead_on(tcp: &mut TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Result<()> {
@@ -315,6 +324,7 @@ mod tests {
             proxy: None,
             requests_proxy: Some(Arc::new(server)),
             kcp: KcpWindows::of(&config::Memory::default()),
+            waits: Waits::default(),
         };
         let mut asked = Vec::new();
         let answers = async {

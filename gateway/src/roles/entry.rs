@@ -306,7 +306,7 @@ impl Entry {
                 web_socket: configured.web_socket,
                 exits: configured.exits,
                 quic: quic::Settings::new(&configured.session),
-                ssh: ssh::Settings::new(configured.session.memory.receive.0),
+                ssh: ssh::Settings::new(&configured.session),
                 egress: worker.egress,
                 network: network.clone(),
                 leaf: worker.rendezvous_role.leaf,

@@ -26,8 +26,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::io::carrier::Carrier;
 use crate::io::proxy_header;
-use crate::io::security::PROOF_MAX;
-use crate::io::transport::{Side, Standing, Transport, Upgrade};
+use crate::io::transport::{Side, Standing, Transport};
 use crate::net::dial;
 use crate::net::dial::{DialError, Dialled};
 use crate::net::dns::Lookups;
@@ -203,29 +202,6 @@ fn turn_away(carrier: Carrier, protocol: Protocol) {
 }
 
 impl Exit {
-    async fn hear(
-        &self,
-        tcp: Box<dyn Transport>,
-        says_hello: bool,
-    ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
-        let credentials = Arc::clone(&self.worker.credentials.borrow());
-        let upgrade = match (&self.web_socket, self.takes_any) {
-            (Some(web_socket), true) => Upgrade::Asked(web_socket),
-            (Some(web_socket), false) => Upgrade::Always(web_socket),
-            (None, _) => Upgrade::Never,
-        };
-        let runs = (self.session.protocol, upgrade);
-        let carrier = credentials.secure(tcp, Side::Accepts, "", runs, PROOF_MAX);
-        let carrier = carrier.await?;
-        let greeting = match says_hello {
-            true => hello::read(&*carrier, self.session.protocol)
-                .await
-                .map_err(HandshakeError::Silent)?,
-            false => Greeting::default(),
-        };
-        Ok((carrier, greeting))
-    }
-
     fn begins(&self) -> Begins {
         match self.session.protocol {
             Protocol::Ssh => Begins::Login,

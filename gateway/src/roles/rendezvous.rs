@@ -21,23 +21,26 @@ mod wire;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Config};
-use muxtunnel_proto::Reason;
 use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
+use muxtunnel_proto::{Reason, patience};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::handshake_limiter::{Permit, has_gone};
 use crate::base::open_files::{self, Use};
+use crate::base::patience::{Elapsed, Patience};
 use crate::ingress::trusted_proxies;
 use crate::io::local_socket::canonical;
 use crate::io::relay;
+use crate::io::transport::Path;
 use crate::net::bind::{ACCEPT_RETRY, listen_shared};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 use leaf::Leaf;
@@ -46,7 +49,7 @@ use proof::Greeted;
 use secrets::Secrets;
 use wire::{read, write};
 
-/// Maximum time for a proof, and again for the wait for the other leaf.
+/// Maximum time for a proof, and again for the wait for the other leaf, on ordinary paths.
 const MEET_MAX: Duration = Duration::from_secs(5);
 
 /// The rendezvous settings of a process.
@@ -213,13 +216,21 @@ impl Rendezvous {
         // The secrets may change during the exchange. The whole exchange uses the secrets that are
         // in force now.
         let secrets = self.meeting.secrets();
-        let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
-        let heard = tokio::select! {
-            biased;
-            heard = heard => heard.unwrap_or_else(|_| Err(HandshakeError::failed("the leaf did not authenticate within 5 s"))),
-            () = permit.evicted() => Err(HandshakeError::gone(
-                "evicted: too many connections have not authenticated, and this connection was the oldest from its address",
-            )),
+        let limiter = &self.meeting.limiter;
+        let patience = Patience::with_stranger(MEET_MAX, Some(round_trip(&tcp)), limiter);
+        let heard = {
+            let mut hears = pin!(hear(&mut tcp, &secrets));
+            let heard = patience.within(hears.as_mut());
+            tokio::select! {
+                biased;
+                heard = heard => heard.unwrap_or_else(|Elapsed(time)| {
+                    let time = time.as_secs();
+                    Err(HandshakeError::failed(format!("the leaf did not authenticate within {time} s")))
+                }),
+                () = permit.evicted() => Err(HandshakeError::gone(
+                    "evicted: too many connections have not authenticated, and this connection was the oldest from its address",
+                )),
+            }
         };
         match &heard {
             Ok(_) => permit.succeeded(),
@@ -251,7 +262,9 @@ impl Rendezvous {
         peer: &str,
     ) -> std::io::Result<()> {
         let name = &greeted.name;
-        let Some((number, mut invitations)) = self.meeting.register(name, secrets) else {
+        let Some((number, mut invitations)) =
+            self.meeting.register(name, secrets, round_trip(&tcp))
+        else {
             refuse(&mut tcp, Reason::NotAllowed, NOT_PROVED).await;
             return Ok(());
         };
@@ -301,15 +314,23 @@ impl Rendezvous {
                 return Ok(());
             }
         };
-        let meeting::Visit { attended, place } = visit;
+        let meeting::Visit {
+            attended,
+            place,
+            round_trip,
+        } = visit;
+        let limit = patience(MEET_MAX, round_trip);
         let met = tokio::select! {
-            met = tokio::time::timeout(MEET_MAX, attended) => met,
+            met = tokio::time::timeout(limit, attended) => met,
             _ = ends(&tcp) => return Ok(()),
         };
         let Ok(Ok(attendant)) = met else {
-            let text = "the exit registered under the name did not connect within 5 s: read the exit's log";
-            self.report(peer, name, Code::MeetingRefused, text);
-            refuse(&mut tcp, Reason::TimedOut, text).await;
+            let text = format!(
+                "the exit registered under the name did not connect within {} s: read the exit's log",
+                limit.as_secs()
+            );
+            self.report(peer, name, Code::MeetingRefused, &text);
+            refuse(&mut tcp, Reason::TimedOut, &text).await;
             return Ok(());
         };
         let mut other = TcpStream::from_std(attendant.tcp)?;
@@ -399,6 +420,11 @@ impl From<std::io::Error> for HandshakeError {
             false => Self::failed(error),
         }
     }
+}
+
+/// The round trip to a leaf; zero: unknown.
+fn round_trip(tcp: &TcpStream) -> Duration {
+    tcp.info().map(|info| info.rtt).unwrap_or_default()
 }
 
 /// Reads the greeting and the proof of a leaf, and verifies both.

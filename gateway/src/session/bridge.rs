@@ -208,6 +208,13 @@ impl<L: Link> Bridge<L> {
         self.idle_wake.notify_waiters();
     }
 
+    /// The longest round trip time of the links; zero: unknown.
+    fn round_trip(&self) -> Duration {
+        let links = self.all_links();
+        let round_trips = links.iter().map(|member| member.link.round_trip());
+        round_trips.max().unwrap_or_default()
+    }
+
     fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }

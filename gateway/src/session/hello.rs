@@ -5,13 +5,15 @@
 //! a hello that joins an existing session, the carrier joins this session. Any other carrier starts
 //! a new session. If the first bytes are invalid, the new session refuses the carrier.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::Protocol;
-use muxtunnel_proto::SessionError;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
+use muxtunnel_proto::{SessionError, patience};
 
+use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
 use crate::io::duplex;
 use crate::io::quic::CloseCode;
@@ -19,11 +21,11 @@ use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
 
-/// Maximum time until the hello is complete.
+/// Maximum time until the hello is complete, on ordinary paths.
 pub(crate) const HELLO_MAX: Duration = Duration::from_secs(5);
 /// Maximum length of a hello; a longer hello is invalid.
 const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
-/// Maximum time to send the refusal of a carrier.
+/// Maximum time to send the refusal of a carrier, on ordinary paths.
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// Advice on what to check after a carrier ended during the hello.
@@ -61,7 +63,7 @@ pub(crate) struct Greeting {
     pub(crate) is_hello: bool,
 }
 
-/// Reads the hello.
+/// Reads the hello within `patience`.
 ///
 /// # Errors
 /// The carrier ended, or sent no hello in time. With the native protocol, the peer is told about
@@ -69,6 +71,7 @@ pub(crate) struct Greeting {
 pub(crate) async fn read(
     carrier: &dyn Transport,
     protocol: Protocol,
+    patience: &Patience,
 ) -> Result<Greeting, SessionEnd> {
     let read = async {
         match protocol {
@@ -79,7 +82,8 @@ pub(crate) async fn read(
             }
         }
     };
-    match tokio::time::timeout(HELLO_MAX, read).await {
+    let mut read = pin!(read);
+    match patience.within(read.as_mut()).await {
         Ok(greeting) => greeting,
         Err(_) => {
             let error = SessionError::HelloTimeout;
@@ -188,5 +192,6 @@ async fn say(carrier: &dyn Transport, bytes: &[u8]) {
         while duplex::read(carrier, &mut discarded).await? > 0 {}
         std::io::Result::Ok(())
     };
-    let _ = tokio::time::timeout(REFUSAL_MAX, say).await;
+    let limit = patience(REFUSAL_MAX, carrier.round_trip().unwrap_or_default());
+    let _ = tokio::time::timeout(limit, say).await;
 }

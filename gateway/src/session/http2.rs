@@ -89,8 +89,8 @@ pub(crate) struct Http2 {
     /// that dialled.
     accepts_max: usize,
     windows: RefCell<Windows>,
-    /// The shortest round trip time of a PING.
-    nearest: Cell<Duration>,
+    /// The time after which a silent peer gets a PING.
+    liveness: Duration,
     going_away: Notify,
     closing: Notify,
 }
@@ -101,10 +101,13 @@ pub(super) struct Traffic {
     backlog: Backlog,
     received: Cell<u64>,
     received_wake: Notify,
-    /// Notified when a PING is requested.
-    asked: Notify,
     /// Number of answered PINGs.
     pongs: Cell<u64>,
+    /// The shortest round trip time of a PING; [`Duration::MAX`]: unknown.
+    nearest: Cell<Duration>,
+    /// Notified when a PING is requested.
+    probe_due: Notify,
+    keepalive: KeepaliveConfig,
     /// The streams on which the peer may send, by number.
     incoming: RefCell<BTreeMap<u32, Rc<RefCell<Inflow>>>>,
 }
@@ -127,8 +130,10 @@ impl Http2 {
             transport: Rc::clone(&transport),
             received: Cell::new(0),
             received_wake: Notify::new(),
-            asked: Notify::new(),
             pongs: Cell::new(0),
+            nearest: Cell::new(Duration::MAX),
+            probe_due: Notify::new(),
+            keepalive: KeepaliveConfig::of(config),
             incoming: RefCell::default(),
         });
         let windows = Windows::new(config.memory.receive.0);
@@ -144,14 +149,14 @@ impl Http2 {
                 Side::Dials => 0,
             },
             windows: RefCell::new(windows),
-            nearest: Cell::new(Duration::MAX),
+            liveness: config.liveness,
             going_away: Notify::new(),
             closing: Notify::new(),
         })
     }
 
     async fn drive(&self, mut connection: Connection, hears: &dyn Hears<Self>) -> SessionEnd {
-        let mut pinger = Pinger::new(connection.pings());
+        let mut pinger = Pinger::new(connection.pings(), self.liveness);
         let mut news = self.listeners.news();
         loop {
             tokio::select! {
@@ -167,7 +172,7 @@ impl Http2 {
                         }
                     }
                     Event::Greeted(requests) => {
-                        pinger = Pinger::new(connection.pings());
+                        pinger = Pinger::new(connection.pings(), self.liveness);
                         self.requests.replace(requests);
                     }
                     Event::GoingAway => hears.going_away(),
@@ -197,20 +202,34 @@ impl Http2 {
 
     fn fit_windows(&self, connection: &mut Connection, pong: Pong) {
         let Pong { received, took } = pong;
-        self.nearest.set(self.nearest.get().min(took));
+        let nearest = &self.traffic.nearest;
+        nearest.set(nearest.get().min(took));
         let path = self.traffic.transport.path();
+        if let Some(path) = path {
+            // A failure means that the connection has ended, which the library reports.
+            let _ = path.follow(self.traffic.keepalive);
+        }
         let known = path.and_then(|path| path.info().ok());
         let trip = Trip {
             received,
             took,
             // The round trip time of the path does not include the queue in front of PINGs.
-            nearest: known.map_or(self.nearest.get(), |info| info.rtt_min),
+            nearest: known.map_or(nearest.get(), |info| info.rtt_min),
             busy: self.traffic.busy(received),
         };
         let mut windows = self.windows.borrow_mut();
         if let Some(bytes) = windows.fit(trip, self.traffic.held()) {
             connection.set_window(bytes);
         }
+    }
+}
+
+impl Traffic {
+    /// The round trip time to the peer; zero: unknown.
+    fn round_trip(&self) -> Duration {
+        let measured = Some(self.nearest.get()).filter(|rtt| *rtt < Duration::MAX);
+        let known = [measured, self.transport.round_trip()];
+        known.into_iter().flatten().max().unwrap_or_default()
     }
 }
 
@@ -291,8 +310,12 @@ impl Link for Http2 {
         Some(self.traffic.received.get() + self.traffic.pongs.get())
     }
 
-    fn ask(&self) {
-        self.traffic.asked.notify_one();
+    fn round_trip(&self) -> Duration {
+        self.traffic.round_trip()
+    }
+
+    fn probe(&self) {
+        self.traffic.probe_due.notify_one();
     }
 
     fn go_away(&self) {

@@ -23,10 +23,11 @@ mod settings;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::response::Parts;
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{Priority, Reason, Refusal, SessionError};
+use muxtunnel_proto::{Priority, Reason, Refusal, SessionError, patience};
 use quinn::{ConnectionError, VarInt, WriteError};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -101,7 +102,7 @@ impl Http3 {
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, Unheard> {
         let traffic = &self.shared.traffic;
         let quic = traffic.connection.quic();
-        let greets_by = Instant::now() + HELLO_MAX;
+        let greets_by = Instant::now() + patience(HELLO_MAX, quic.rtt());
         // Opening the control stream waits for the peer's credit.
         let saying = tokio::time::timeout_at(greets_by, Saying::begin(quic)).await;
         let mut saying = saying.map_err(|_| NO_SETTINGS)??;
@@ -259,6 +260,10 @@ impl Link for Http3 {
 
     fn held(&self) -> u64 {
         self.shared.traffic.held()
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.shared.traffic.connection.quic().rtt()
     }
 
     fn go_away(&self) {

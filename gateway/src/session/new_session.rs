@@ -23,6 +23,10 @@ use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
 use crate::stream::buffers::Pool;
 
+/// Maximum time for the exit's answer to a hello, on ordinary paths. A device on the path may hide
+/// one round trip.
+const HELLO_ANSWER_MAX: Duration = Duration::from_secs(15);
+
 /// State that all sessions of a worker share.
 pub(crate) struct Context {
     pub(crate) config: SessionConfig,
@@ -38,7 +42,15 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     match config.protocol {
         Protocol::Jmux => driven(jmux(config), context, dialler),
         Protocol::Native => {
-            let session = NativeSession::dial(native(config), Instant::now());
+            let hello_timeout = match config.prompts {
+                true => COMMAND_TIMEOUT,
+                false => HELLO_ANSWER_MAX,
+            };
+            let config = NativeConfig {
+                hello_timeout,
+                ..native(config)
+            };
+            let session = NativeSession::dial(config, Instant::now());
             driven(Box::new(session), context, dialler)
         }
         Protocol::Http2 | Protocol::Hbone => bridged(Http2::new, Side::Dials, context, dialler),
@@ -108,12 +120,7 @@ fn jmux(config: &SessionConfig) -> Box<dyn Session> {
 
 fn native(config: &SessionConfig) -> NativeConfig {
     let default = NativeConfig::default();
-    let hello_timeout = match config.prompts {
-        true => COMMAND_TIMEOUT,
-        false => default.hello_timeout,
-    };
     NativeConfig {
-        hello_timeout,
         streams_max: config.streams_max,
         receive_budget: config.memory.receive.0,
         resume: config.resume,

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::{
-    Assignment, ListenTable, Priority, Reason, Refusal, ResetCode, SessionError,
+    Assignment, ListenTable, Priority, Reason, Refusal, ResetCode, SessionError, patience,
 };
 use quinn::{ConnectionError, VarInt};
 use tokio::sync::Notify;
@@ -47,7 +47,8 @@ use control::{Heard, Hearing, Saying};
 use reading::{Bare, Cut, Reading};
 use wire::Message;
 
-/// Maximum time to read the first message on a stream, counted from its first byte.
+/// Maximum time to read the first message on a stream, counted from its first byte, on ordinary
+/// paths.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
 /// The peer did not send a hello in time.
@@ -104,7 +105,7 @@ impl Quic {
 
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, SessionEnd> {
         let quic = self.traffic.connection.quic();
-        let greets_by = Instant::now() + HELLO_MAX;
+        let greets_by = Instant::now() + patience(HELLO_MAX, quic.rtt());
         // Opening the control stream waits for the peer's credit.
         let saying = Saying::begin(quic, self.streams_max, self.packets.is_some());
         let saying = tokio::time::timeout_at(greets_by, saying).await;
@@ -293,6 +294,10 @@ impl Link for Quic {
     fn messages(&self) -> Option<u64> {
         let stats = self.traffic.connection.quic().stats();
         Some(stats.udp_rx.datagrams)
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.traffic.connection.quic().rtt()
     }
 
     fn go_away(&self) {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{Priority, Reason, Refusal, SessionError, listen_of_target};
+use muxtunnel_proto::{Priority, Reason, Refusal, SessionError, listen_of_target, patience};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -41,6 +41,8 @@ use listens::Listens;
 const STREAMS_MAX: usize = 1024;
 /// Interval between two checks for channels that delay the other channels.
 const STALLS_EVERY: Duration = Duration::from_secs(1);
+/// Maximum time until the peer answers a probe, on ordinary paths.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Maximum number of unsent bytes in the kernel, since other bytes cannot overtake them.
 const NOT_SENT_BYTES: u32 = 1 << 20;
 
@@ -52,6 +54,9 @@ pub(crate) struct Ssh {
     over: Cell<Option<mpsc::UnboundedReceiver<Over>>>,
     listens: Rc<Listens>,
     closing: Notify,
+    keepalive: KeepaliveConfig,
+    /// Notified when the peer should answer, because it left an open without an answer.
+    probe_due: Notify,
 }
 
 /// State that all streams of one connection share.
@@ -102,6 +107,8 @@ impl Ssh {
             events,
             over: Cell::new(Some(to_close)),
             closing: Notify::new(),
+            keepalive: KeepaliveConfig::of(config),
+            probe_due: Notify::new(),
         })
     }
 
@@ -111,6 +118,7 @@ impl Ssh {
         let mut stalls = tokio::time::interval(STALLS_EVERY);
         stalls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut has_left = false;
+        let mut probes = JoinSet::new();
         hears.ready();
         loop {
             tokio::select! {
@@ -129,7 +137,19 @@ impl Ssh {
                     connection.close("this gateway ends the connection").await;
                     return SessionEnd::Closed;
                 }
+                () = self.probe_due.notified(), if probes.is_empty() => {
+                    probes.spawn_local(probe(connection.clone()));
+                }
+                Some(answered) = probes.join_next() => {
+                    if let Ok(Err(end)) = answered {
+                        return end;
+                    }
+                }
                 now = stalls.tick() => {
+                    if let Some(path) = connection.path() {
+                        // A failure means that the connection has ended, which the library reports.
+                        let _ = path.follow(self.keepalive);
+                    }
                     if connection.shared().cut_stalled(now.into_std()) {
                         let peer = connection.peer();
                         tracing::warn!(%peer, "Cut a stream because its local end took no bytes and delayed the other streams of the SSH connection");
@@ -180,6 +200,21 @@ impl Ssh {
                     hears.listened(event);
                 }
             }
+        }
+    }
+}
+
+/// Asks the peer for an answer.
+///
+/// # Errors
+/// The peer does not answer.
+async fn probe(connection: Connection) -> Result<(), SessionEnd> {
+    let limit = patience(ANSWER_MAX, connection.round_trip());
+    match tokio::time::timeout(limit, connection.ping()).await {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            let text = format!("the peer did not answer within {} s", limit.as_secs());
+            Err(SessionEnd::Io(Error::new(ErrorKind::TimedOut, text)))
         }
     }
 }
@@ -252,6 +287,14 @@ impl Link for Ssh {
 
     fn held(&self) -> u64 {
         self.traffic.connection.shared().held() as u64
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.traffic.connection.round_trip()
+    }
+
+    fn probe(&self) {
+        self.probe_due.notify_one();
     }
 
     /// Does nothing, since SSH has no message that announces a shutdown.

@@ -50,6 +50,18 @@ impl Namespace {
         namespace::Namespace::link(ends).unwrap();
     }
 
+    /// Moves an interface of the calling thread's namespace into this namespace, and sets it up
+    /// with `address`, which has a prefix length.
+    pub fn adopt(&self, interface: &str, address: &str) {
+        let here = namespace::Namespace::here().unwrap();
+        let place = self.inside.path();
+        here.ip(&format!("link set {interface} netns {place}"))
+            .unwrap();
+        let add = format!("addr add {address} dev {interface}");
+        self.inside.ip(&add).unwrap();
+        self.inside.ip(&format!("link set {interface} up")).unwrap();
+    }
+
     /// Runs `work` inside the namespace.
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         self.inside.enter(work).unwrap()

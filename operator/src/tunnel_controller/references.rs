@@ -130,6 +130,7 @@ fn of_carrier(carrier: &Carrier) {
         rendezvous: _,
         web_socket: _,
         congestion_control: _,
+        liveness_seconds: _,
         pool: _,
         resume: _,
         security: _,

@@ -39,7 +39,9 @@ use muxtunnel_crds::{
     MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Transport, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
+use muxtunnel_gateway_config::{
+    Cidr, LIVENESS_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
+};
 
 use super::dereference::{Dereferenced, SeenProbe};
 use super::end::End;
@@ -111,6 +113,8 @@ pub struct ValidatedTunnel {
     pub protocol: Protocol,
     /// The congestion control of carriers.
     pub congestion_control: CongestionControl,
+    /// Seconds after which a silent carrier is probed.
+    pub liveness_seconds: u32,
     /// The number of carriers of a session.
     pub pool: Pool,
     /// Whether streams outlive their carrier.
@@ -279,6 +283,7 @@ fn valid(
         transport: carrier.transport.unwrap_or_default(),
         protocol: carrier.protocol,
         congestion_control: carrier.congestion_control.unwrap_or_default(),
+        liveness_seconds: carrier.liveness_seconds.unwrap_or(LIVENESS_SECONDS_DEFAULT),
         pool: carrier::pool(&carrier),
         resume: carrier.resume.unwrap_or(true),
         timeouts: timeouts(spec.timeouts)?,

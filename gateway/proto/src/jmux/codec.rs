@@ -57,6 +57,14 @@ pub enum Control {
         /// Number of bytes added.
         increment: u32,
     },
+    /// Adds no credit, so that a silent carrier carries a byte. On the wire, the frame is a WINDOW
+    /// ADJUST of 0 bytes with a flag, which jetsocat ignores.
+    Probe {
+        /// The receiver's number of any channel, or [`NO_CHANNEL`].
+        recipient: ChannelId,
+        /// Whether the frame answers a probe. The receiver answers any other probe.
+        is_answer: bool,
+    },
     /// The sender has no more payload.
     Finish {
         /// The receiver's number.
@@ -114,6 +122,12 @@ pub const DESCRIPTION_LENGTH_MAX: usize = 256;
 
 /// Extension bit: a CLOSE with this flag reports that the stream was cut ([`Control::Close`]).
 pub const EXTENSION_ABORT: u8 = 0x01;
+/// Flag of a WINDOW ADJUST of 0 bytes: the receiver has to answer ([`Control::Probe`]).
+const FLAG_PROBE: u8 = 0x01;
+/// Flag of a WINDOW ADJUST of 0 bytes: the frame answers a probe.
+const FLAG_ANSWER: u8 = 0x02;
+/// The recipient of a probe while no channel is open.
+pub const NO_CHANNEL: ChannelId = ChannelId(u32::MAX);
 
 const OPEN: u8 = 100;
 const OPEN_SUCCESS: u8 = 101;
@@ -189,9 +203,15 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
             reason: body.u32(),
             description: body.text(message_type)?,
         },
-        WINDOW_ADJUST => Control::Credit {
-            recipient: body.channel(),
-            increment: body.u32(),
+        WINDOW_ADJUST => match (body.channel(), body.u32(), flags) {
+            (recipient, 0, FLAG_PROBE | FLAG_ANSWER) => Control::Probe {
+                recipient,
+                is_answer: flags == FLAG_ANSWER,
+            },
+            (recipient, increment, _) => Control::Credit {
+                recipient,
+                increment,
+            },
         },
         EOF => Control::Finish {
             recipient: body.channel(),
@@ -335,6 +355,14 @@ pub fn encode(control: &Control) -> Vec<u8> {
         } => {
             put(&mut out, &[recipient.0, *increment]);
             (WINDOW_ADJUST, 0)
+        }
+        Control::Probe {
+            recipient,
+            is_answer,
+        } => {
+            put(&mut out, &[recipient.0, 0]);
+            let flag = if *is_answer { FLAG_ANSWER } else { FLAG_PROBE };
+            (WINDOW_ADJUST, flag)
         }
         Control::Finish { recipient } => {
             put(&mut out, &[recipient.0]);

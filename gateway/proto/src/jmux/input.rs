@@ -4,7 +4,7 @@ use super::codec::{self, ChannelId, Control};
 use super::stream::{CloseMeaning, Offer, Stream};
 use super::{
     CarrierId, EXTENSION_ABORT, Event, JmuxSession, ORPHANS_MAX, Outcome, PACKET_SIZE_MIN, Phase,
-    Reason, Receive, Refusal, ResetCode, Session, SessionError, StreamId, open_failed,
+    Reason, Receive, Refusal, ResetCode, Session, SessionError, StreamId,
 };
 
 impl From<codec::DecodeError> for SessionError {
@@ -80,6 +80,10 @@ impl JmuxSession {
                 recipient,
                 increment,
             } => self.handle_credit(StreamId(recipient.0.into()), increment),
+            Control::Probe { is_answer, .. } => {
+                self.answers = true;
+                self.answer |= !is_answer;
+            }
             Control::Finish { recipient } => self.handle_eof(StreamId(recipient.0.into())),
             Control::Close { recipient, abort } => {
                 self.handle_close(StreamId(recipient.0.into()), abort);
@@ -89,6 +93,7 @@ impl JmuxSession {
     }
 
     fn handle_open(&mut self, sender: ChannelId, offered: Offer, extensions: u8, target: String) {
+        self.answers |= extensions & EXTENSION_ABORT != 0;
         if offered.packet_max < PACKET_SIZE_MIN {
             let text = format!(
                 "a maximum packet size of {} bytes leaves no room for data",
@@ -122,6 +127,7 @@ impl JmuxSession {
     }
 
     fn handle_opened(&mut self, stream: StreamId, sender: ChannelId, offer: Offer, extensions: u8) {
+        self.answers |= extensions & EXTENSION_ABORT != 0;
         let waiting = self
             .streams
             .get_mut(&stream)
@@ -236,6 +242,15 @@ impl JmuxSession {
             _ => self.reset(stream, ResetCode::Cancelled),
         }
         self.events.push_back(Event::Reset { stream, cause });
+    }
+}
+
+/// The answer to an open that is refused.
+pub(super) fn open_failed(recipient: ChannelId, refusal: Refusal) -> Control {
+    Control::OpenFailed {
+        recipient,
+        reason: refusal.reason.code(),
+        description: refusal.description,
     }
 }
 

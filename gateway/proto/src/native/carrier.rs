@@ -16,7 +16,7 @@ const ACK_DELAY: Duration = Duration::from_millis(25);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The peer's hello must arrive by this time.
+    /// The peer's hello must arrive by this time, and the time grows with the round trip.
     Hello(Instant),
     Up,
     /// Only RETIRE and answers to the peer are sent on the carrier.
@@ -45,6 +45,7 @@ pub(super) struct Carrier {
     /// The number on the wire. The acceptor sets the number when it answers the hello.
     pub(super) number: Option<u32>,
     pub(super) state: State,
+    began: Instant,
     /// Whether the peer of this carrier may differ from the session's peer.
     pub(super) elsewhere: bool,
     /// Frames that are sent before all other frames and are never repeated: the hello, or a close.
@@ -72,11 +73,12 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// A connection whose hello must arrive by `deadline`.
-    pub(super) fn new(now: Instant, deadline: Instant) -> Self {
+    /// A connection whose hello must arrive within `hello`.
+    pub(super) fn new(now: Instant, hello: Duration) -> Self {
         Self {
             number: None,
-            state: State::Hello(deadline),
+            began: now,
+            state: State::Hello(now + hello),
             elsewhere: false,
             first: VecDeque::new(),
             pong: None,
@@ -91,6 +93,13 @@ impl Carrier {
             ack_at: None,
             ack_due: false,
             now,
+        }
+    }
+
+    /// Lets the hello arrive within `time` after the carrier began, if this is later than before.
+    pub(super) fn allow_hello(&mut self, time: Duration) {
+        if let State::Hello(deadline) = self.state {
+            self.state = State::Hello(deadline.max(self.began + time));
         }
     }
 

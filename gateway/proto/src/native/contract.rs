@@ -79,7 +79,7 @@ impl Session for NativeSession {
         }
         let stream = self.ids.open();
         self.peer.streams_opened += 1;
-        let deadline = now + self.config.open_timeout;
+        let deadline = now + self.patience(self.config.open_timeout);
         let window = self.new_window(now);
         let send_limit = self.peer.parameters.initial_max_stream_data;
         let open = Open {
@@ -231,9 +231,13 @@ impl Session for NativeSession {
         self.move_payload(carrier, length);
     }
 
-    fn handle_rtt(&mut self, _carrier: CarrierId, rtt: Duration) {
+    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
         self.rtt.set_transport(rtt);
         self.window.set_rtt(self.rtt.path());
+        let hello = self.patience(self.config.hello_timeout);
+        if let Some(carrier) = self.carriers.get_mut(&carrier) {
+            carrier.allow_hello(hello);
+        }
     }
 
     fn handle_carrier_blocked(&mut self, carrier: CarrierId) {

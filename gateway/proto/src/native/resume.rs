@@ -212,7 +212,7 @@ impl NativeSession {
     /// If the peer does not report on each lost carrier before this time, the session ends. For
     /// example, there may be no carrier for the report.
     pub(super) fn resume_deadline(&self) -> Option<Instant> {
-        Some(self.lost.since()? + self.config.resume_timeout)
+        Some(self.lost.since()? + self.patience(self.config.resume_timeout))
     }
 
     /// Closes the session. Only SESSION_CLOSE remains to be transmitted, if `code` is set.

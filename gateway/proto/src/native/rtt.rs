@@ -51,6 +51,12 @@ impl Rtt {
         Some(self.transport?.max(self.least?))
     }
 
+    /// The longest known round trip, for time limits. Zero until there is a measurement.
+    pub(super) fn known(&self) -> Duration {
+        let known = [self.smoothed, self.transport];
+        known.into_iter().flatten().max().unwrap_or_default()
+    }
+
     pub(super) fn set_transport(&mut self, rtt: Duration) {
         self.transport = Some(rtt);
     }

@@ -12,7 +12,6 @@ use std::cell::{Cell, RefCell};
 use std::io::{Error, Result};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -25,6 +24,7 @@ use tokio::time::Instant;
 use super::steering::Ids;
 use super::strangers::ListenerSocket;
 use super::{Connection, Settings, in_time, invalid};
+use crate::base::patience::Patience;
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
 use crate::io::transport::Side;
@@ -207,18 +207,18 @@ impl Attempt {
         self.incoming.refuse();
     }
 
-    /// Verifies the client. `within` is the time limit.
+    /// Verifies the client. `patience` is the time limit.
     ///
     /// # Errors
     /// The client did not prove its identity in time.
     pub(crate) async fn secure(
         self,
         credentials: &Credentials,
-        within: Duration,
+        patience: &Patience,
     ) -> Result<Connection> {
         let server = server(credentials, &self.settings)?;
         let accepted = self.incoming.accept_with(Arc::new(server));
-        let quic = in_time(within, accepted.map_err(Error::from)?).await?;
+        let quic = in_time(patience, accepted.map_err(Error::from)?).await?;
         let made = (quic, &self.settings);
         Connection::proved(made, credentials, Side::Accepts, "")
     }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::SshAlgorithms;
+use muxtunnel_gateway_config::{SessionConfig, SshAlgorithms};
+use muxtunnel_proto::patience;
 use russh::keys::ssh_key::{Algorithm, EcdsaCurve, HashAlg, PrivateKey};
 use russh::{
     MethodKind, MethodSet, Preferred, SshId, cipher, client, compression, kex, mac, server,
@@ -31,8 +32,8 @@ const MESSAGES_MAX: usize = 16;
 const REJECTION: Duration = Duration::from_millis(50);
 /// Maximum number of login attempts: six keys, as in sshd, plus the client's first request.
 const ATTEMPTS_MAX: usize = 7;
-/// Interval of keepalive messages, for transports that do not detect a dead peer.
-const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Minimum time for the answer to a probe, on ordinary paths.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 const KEXES: &[kex::Name] = &[
     kex::MLKEM768X25519_SHA256,
@@ -84,11 +85,13 @@ const MACS: &[mac::Name] = &[mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM];
 pub(crate) struct Settings {
     /// Maximum number of bytes of a connection that local ends have not taken.
     pub(super) held_max: u64,
+    /// The time after which a silent peer is probed.
+    liveness: Duration,
 }
 
 impl Settings {
-    /// `receive` is the session's receive memory in bytes.
-    pub(crate) const fn new(receive: u64) -> Self {
+    pub(crate) fn new(config: &SessionConfig) -> Self {
+        let receive = config.memory.receive.0;
         let margin = if receive / 2 < MARGIN_BYTES {
             receive / 2
         } else {
@@ -96,6 +99,7 @@ impl Settings {
         };
         Self {
             held_max: receive - margin,
+            liveness: config.liveness,
         }
     }
 
@@ -104,11 +108,19 @@ impl Settings {
         u32::try_from(window).unwrap_or(WINDOW_MAX as u32)
     }
 
+    /// Number of unanswered probes after which the peer counts as dead, on a path with this round
+    /// trip. The peer has [`ANSWER_MAX`] for its answer, longer if the round trip is long.
+    fn probes_max(self, round_trip: Duration) -> usize {
+        let answer = patience(ANSWER_MAX, round_trip).as_millis();
+        let probes = answer.div_ceil(self.liveness.as_millis().max(1));
+        usize::try_from(probes).unwrap_or(usize::MAX)
+    }
+
     pub(super) fn server(
         self,
         keys: Vec<PrivateKey>,
         algorithms: SshAlgorithms,
-        has_path: bool,
+        round_trip: Duration,
     ) -> Arc<server::Config> {
         let compatible = match algorithms {
             SshAlgorithms::Default => None,
@@ -131,19 +143,21 @@ impl Settings {
             },
             max_auth_attempts: ATTEMPTS_MAX,
             inactivity_timeout: None,
-            keepalive_interval: (!has_path).then_some(KEEPALIVE),
+            keepalive_interval: Some(self.liveness),
+            keepalive_max: self.probes_max(round_trip),
             ..server::Config::default()
         })
     }
 
-    pub(super) fn client(self, certificates: bool, has_path: bool) -> Arc<client::Config> {
+    pub(super) fn client(self, certificates: bool, round_trip: Duration) -> Arc<client::Config> {
         Arc::new(client::Config {
             client_id: SshId::Standard(Cow::Borrowed(ID)),
             window_size: self.window(),
             maximum_packet_size: PACKET_BYTES,
             channel_buffer_size: 1,
             preferred: preferred(if certificates { KEYS } else { &[] }),
-            keepalive_interval: (!has_path).then_some(KEEPALIVE),
+            keepalive_interval: Some(self.liveness),
+            keepalive_max: self.probes_max(round_trip),
             ..client::Config::default()
         })
     }

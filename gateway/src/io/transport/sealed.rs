@@ -57,6 +57,17 @@ pub(super) trait Records: Debug + Send {
         false
     }
 
+    /// Asks for an answer of the peer with the next [`Self::answer`]. Returns whether the records
+    /// have such a message.
+    fn ping(&mut self) -> bool {
+        false
+    }
+
+    /// Number of answers to [`Self::ping`].
+    fn answers(&self) -> u64 {
+        0
+    }
+
     /// The kind of transport that the records create on top of the transport below; `None`: the
     /// kind remains that of the transport below.
     fn is_transport(&self) -> Option<CarrierTransport> {
@@ -398,6 +409,19 @@ impl<R: Records + 'static> Transport for Sealed<R> {
 
     fn path(&self) -> Option<&dyn Path> {
         self.below.path()
+    }
+
+    fn ping(&self) -> bool {
+        if !self.records.borrow_mut().ping() {
+            return self.below.ping();
+        }
+        // A failure ends the next read or write.
+        let _ = self.answer();
+        true
+    }
+
+    fn answers(&self) -> u64 {
+        self.records.borrow().answers() + self.below.answers()
     }
 
     fn runs_on(&self) -> CarrierTransport {

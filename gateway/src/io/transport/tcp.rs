@@ -121,6 +121,10 @@ impl Path for TcpStream {
         socket::prepare_carrier(self, congestion_control, keepalive)
     }
 
+    fn follow(&self, keepalive: KeepaliveConfig) -> Result<()> {
+        socket::detect_death(self, keepalive)
+    }
+
     fn bound_queue(&self, bytes: u32) -> Result<()> {
         SockRef::from(self).set_tcp_notsent_lowat(bytes)
     }

@@ -2,7 +2,8 @@
 //!
 //! A request for an upgrade and its answer precede binary messages. The payloads of the messages
 //! form the byte stream, and message boundaries have no meaning. A reader gets the bytes of a
-//! message as they arrive, regardless of the message's length. The transport answers pings.
+//! message as they arrive, regardless of the message's length. The transport answers pings,
+//! and pings a silent peer.
 
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
@@ -224,6 +225,10 @@ struct Messages {
     pong: Option<Vec<u8>>,
     /// The pending answer to the peer's close frame.
     goodbye: Option<Vec<u8>>,
+    /// Whether a ping must be sent.
+    ping: bool,
+    /// Number of pongs of the peer.
+    pongs: u64,
     /// Whether this side has sent a close frame.
     told: bool,
 }
@@ -245,6 +250,8 @@ impl Messages {
             masked: 0,
             pong: None,
             goodbye: None,
+            ping: false,
+            pongs: 0,
             told: false,
         }
     }
@@ -339,7 +346,7 @@ impl Messages {
                 apply(frame.mask, 0, &mut text);
                 self.pong = Some(text);
             }
-            PONG => {}
+            PONG => self.pongs += 1,
             opcode => {
                 return Err(invalid(format!(
                     "a WebSocket message is not binary: its opcode is {opcode}"
@@ -437,11 +444,23 @@ impl Records for Messages {
                 written += self.say(opcode, &text, &mut out[written..])?;
             }
         }
+        if std::mem::take(&mut self.ping) && !self.told {
+            written += self.say(PING, &[], &mut out[written..])?;
+        }
         Ok(written)
     }
 
     fn owes_answer(&self) -> bool {
-        self.pong.is_some() || self.goodbye.is_some()
+        self.pong.is_some() || self.goodbye.is_some() || self.ping
+    }
+
+    fn ping(&mut self) -> bool {
+        self.ping = true;
+        true
+    }
+
+    fn answers(&self) -> u64 {
+        self.pongs
     }
 
     fn close(&mut self, out: &mut [u8]) -> Result<usize> {

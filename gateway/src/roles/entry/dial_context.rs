@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_gateway_config::{Exits, Protocol, WebSocket};
+use muxtunnel_proto::patience;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::ways::Ways;
+use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
 use crate::io::security::{Credentials, PROOF_MAX};
 #[cfg(feature = "connect-command")]
 use crate::io::transport;
 use crate::io::transport::{Side, Transport, Upgrade};
 use crate::io::{quic, ssh};
-use crate::net::egress::{Address, Egress};
+#[cfg(feature = "connect-command")]
+use crate::net::egress::COMMAND_TIMEOUT;
+use crate::net::egress::{Address, Egress, Step};
 use crate::roles::network::Network;
-use crate::roles::rendezvous::leaf::Leaf;
+use crate::roles::rendezvous::leaf::{Leaf, MEET_MAX};
 
 /// The context in which an entry dials its carriers.
 #[derive(Clone)]
@@ -104,13 +109,22 @@ impl DialContext {
         }
     }
 
-    /// Maximum time for the peer to authenticate.
-    const fn proof_timeout(&self) -> Duration {
-        match self.exits {
-            Exits::Addresses { .. } => PROOF_MAX,
+    /// Verifies the identity of `exit` by `prove`. `took` is the time that the connection took,
+    /// which includes a round trip.
+    async fn proved(
+        &self,
+        exit: &Address,
+        took: Duration,
+        prove: impl AsyncFnOnce(Patience) -> std::io::Result<Carrier>,
+    ) -> std::io::Result<Carrier> {
+        let least = match self.exits {
+            Exits::Addresses { .. } => patience(PROOF_MAX, took),
             #[cfg(feature = "connect-command")]
-            Exits::Command(_) => crate::net::egress::COMMAND_TIMEOUT,
-        }
+            Exits::Command(_) => COMMAND_TIMEOUT,
+        };
+        let prove = async |limit| prove(Patience::fixed(limit)).await;
+        let step = (Step::Proof, exit.name());
+        self.egress.waits.within(step, least, prove).await
     }
 }
 
@@ -133,29 +147,40 @@ pub(super) async fn connect_by(
     if !dial_context.protocol.can().bytes {
         return datagrams(exit, dial_context).await;
     }
+    let begun = Instant::now();
     let below = match &dial_context.leaf {
         Some(leaf) => {
-            let mut tcp = dial_context.egress.tcp(exit).await?;
-            leaf.visit(&mut tcp).await?;
-            dial_context.egress.carried(tcp, exit)
+            let egress = &dial_context.egress;
+            let mut tcp = egress.tcp(exit).await?;
+            let least = patience(MEET_MAX, begun.elapsed());
+            let visit = async |limit| leaf.visit(&mut tcp, limit).await;
+            let step = (Step::Meet, exit.name());
+            egress.waits.within(step, least, visit).await?;
+            egress.carried(tcp, exit)
         }
         None => dial_context.open(exit, by).await?,
     };
+    let took = begun.elapsed();
     let credentials = Arc::clone(&dial_context.credentials.borrow());
     if dial_context.protocol == Protocol::Ssh {
         let to = (exit.host(), exit.port());
-        let (keys, within) = (credentials.ssh()?, dial_context.proof_timeout());
-        let dialled = ssh::dial(below, to, keys, dial_context.ssh, within);
-        return dialled.await.map(Carrier::Ssh);
+        let keys = credentials.ssh()?;
+        let log_in = async |patience| {
+            let dialled = ssh::dial(below, to, keys, dial_context.ssh, &patience);
+            dialled.await.map(Carrier::Ssh)
+        };
+        return dial_context.proved(exit, took, log_in).await;
     }
     let upgrade = match &dial_context.web_socket {
         Some(web_socket) if by == CarrierTransport::WebSocket => Upgrade::Always(web_socket),
         _ => Upgrade::Never,
     };
     let runs = (dial_context.protocol, upgrade);
-    let within = dial_context.proof_timeout();
-    let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);
-    secured.await.map(Carrier::Bytes)
+    let secure = async |patience| {
+        let secured = credentials.secure(below, Side::Dials, exit.host(), runs, &patience);
+        secured.await.map(Carrier::Bytes)
+    };
+    dial_context.proved(exit, took, secure).await
 }
 
 /// Works as [`connect_by`], over UDP.
@@ -165,7 +190,10 @@ async fn datagrams(exit: &Address, dial_context: &DialContext) -> std::io::Resul
         std::io::Error::new(std::io::ErrorKind::InvalidInput, text)
     })?;
     let credentials = Arc::clone(&dial_context.credentials.borrow());
-    let (settings, within) = (&dial_context.quic, dial_context.proof_timeout());
-    let dialled = quic::dial(to, exit.host(), &credentials, settings, within);
-    dialled.await.map(Carrier::Quic)
+    let settings = &dial_context.quic;
+    let dial = async |patience| {
+        let dialled = quic::dial(to, exit.host(), &credentials, settings, &patience);
+        dialled.await.map(Carrier::Quic)
+    };
+    dial_context.proved(exit, Duration::ZERO, dial).await
 }

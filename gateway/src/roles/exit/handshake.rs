@@ -2,10 +2,16 @@
 
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::Exit;
 use crate::base::handshake_limiter::{Dropped, has_gone};
+use crate::base::patience::Patience;
+use crate::io::security::PROOF_MAX;
+use crate::io::transport::{Side, Transport, Upgrade};
 use crate::session::end::SessionEnd;
+use crate::session::hello::{self, Greeting, HELLO_MAX};
 
 /// Why a connection did not become a carrier.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +44,42 @@ pub(super) fn is_failure<T>(proved: &Result<T, HandshakeError>) -> bool {
 }
 
 impl Exit {
+    /// Verifies the peer, and reads its hello if `says_hello`.
+    ///
+    /// # Errors
+    /// The peer did not prove its identity, or sent no hello in time.
+    pub(super) async fn hear(
+        &self,
+        tcp: Box<dyn Transport>,
+        says_hello: bool,
+    ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
+        let credentials = Arc::clone(&self.worker.credentials.borrow());
+        let upgrade = match (&self.web_socket, self.takes_any) {
+            (Some(web_socket), true) => Upgrade::Asked(web_socket),
+            (Some(web_socket), false) => Upgrade::Always(web_socket),
+            (None, _) => Upgrade::Never,
+        };
+        let runs = (self.session.protocol, upgrade);
+        let patience = self.patience(PROOF_MAX, &*tcp);
+        let carrier = credentials.secure(tcp, Side::Accepts, "", runs, &patience);
+        let carrier = carrier.await?;
+        let greeting = match says_hello {
+            true => {
+                let patience = self.patience(HELLO_MAX, &*carrier);
+                let greeting = hello::read(&*carrier, self.session.protocol, &patience);
+                greeting.await.map_err(HandshakeError::Silent)?
+            }
+            false => Greeting::default(),
+        };
+        Ok((carrier, greeting))
+    }
+
+    /// The time limit of an unauthenticated peer for a step that takes at most `ordinary` on ordinary
+    /// paths.
+    pub(super) fn patience(&self, ordinary: Duration, peer: &dyn Transport) -> Patience {
+        Patience::with_stranger(ordinary, peer.round_trip(), &self.handover.limiter)
+    }
+
     /// Runs the handshake `proof` while holding a permit, and reports the result to the limiter.
     /// `source` is the address that the limiter counts; `None`: the connection has no client
     /// address. For `fails`, see [`is_failure`].

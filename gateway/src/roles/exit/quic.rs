@@ -14,6 +14,7 @@ use muxtunnel_gateway_config::SessionConfig;
 
 use super::Exit;
 use super::handshake::is_failure;
+use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
 use crate::io::quic::{Attempt, CloseCode, Connection, Listener};
 use crate::io::security::PROOF_MAX;
@@ -69,7 +70,9 @@ async fn greet(exit: Rc<Exit>, attempt: Attempt) {
     let credentials = Arc::clone(&exit.worker.credentials.borrow());
     let secured = {
         // Dropping the attempt refuses the connection.
-        let secures = pin!(attempt.secure(&credentials, PROOF_MAX));
+        // The library reports no round trip before the handshake is complete.
+        let patience = Patience::with_stranger(PROOF_MAX, None, &exit.handover.limiter);
+        let secures = pin!(attempt.secure(&credentials, &patience));
         // Failures do not count against an address that is not validated.
         let fails = |secured: &Result<_, _>| is_validated && is_failure(secured);
         exit.prove(Some(peer.ip()), secures, fails).await

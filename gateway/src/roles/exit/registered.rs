@@ -10,13 +10,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
+use muxtunnel_proto::patience;
 use muxtunnel_proto::rendezvous::Ticket;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Exit, greet};
-use crate::net::egress::Address;
+use crate::net::egress::{Address, Step};
 use crate::roles::entry::pause;
-use crate::roles::rendezvous::leaf::{Leaf, invitation};
+use crate::roles::rendezvous::leaf::{Leaf, MEET_MAX, invitation};
 
 /// A registration that lasted this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -56,8 +57,15 @@ async fn register(
     since: &mut Option<Instant>,
 ) -> std::io::Result<Infallible> {
     let meeting = Address::unresolved(address);
-    let mut tcp = exit.worker.egress.tcp(&meeting).await?;
-    leaf.register(&mut tcp).await?;
+    let egress = &exit.worker.egress;
+    let begun = Instant::now();
+    let mut tcp = egress.tcp(&meeting).await?;
+    let least = patience(MEET_MAX, begun.elapsed());
+    let register = async |limit| leaf.register(&mut tcp, limit).await;
+    egress
+        .waits
+        .within((Step::Meet, address), least, register)
+        .await?;
     crate::io::socket::prepare_relayed(&tcp);
     exit.worker
         .telemetry
@@ -92,8 +100,10 @@ async fn attend(
 ) {
     let meeting = Address::unresolved(&address);
     let meet = async {
+        let begun = Instant::now();
         let mut tcp = exit.worker.egress.tcp(&meeting).await?;
-        leaf.attend(&mut tcp, ticket).await?;
+        let limit = patience(MEET_MAX, begun.elapsed());
+        leaf.attend(&mut tcp, ticket, limit).await?;
         std::io::Result::Ok(exit.worker.egress.carried(tcp, &meeting))
     };
     let met = meet.await;

@@ -16,7 +16,7 @@ use super::handshake::is_failure;
 use super::{Exit, Use};
 use crate::io::carrier::Carrier;
 use crate::io::security::Credentials;
-use crate::io::ssh::{self, Connection, Settings};
+use crate::io::ssh::{self, Connection, NAMES_MAX, Settings};
 use crate::io::transport::Transport;
 use crate::roles::worker::Worker;
 use crate::session::mux::Mux;
@@ -65,9 +65,10 @@ pub(super) async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Optio
     let in_force = exit.ssh.as_ref().map(|ssh| &ssh.credentials);
     let in_force = in_force.unwrap_or(&exit.worker.credentials);
     let credentials = Arc::clone(&in_force.borrow());
-    let settings = Settings::new(exit.session.memory.receive.0);
+    let settings = Settings::new(&exit.session);
+    let names = exit.patience(NAMES_MAX, &*tcp);
     let logged_in = {
-        let login = pin!(async { ssh::accept(tcp, credentials.ssh()?, settings).await });
+        let login = pin!(async { ssh::accept(tcp, credentials.ssh()?, settings, &names).await });
         exit.prove(source, login, is_failure).await
     };
     match logged_in {

@@ -16,8 +16,8 @@ use super::wire::{read, write};
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::printable::Printable;
 
-/// Maximum time for the rendezvous and the other leaf together.
-const MEET_MAX: Duration = Duration::from_secs(12);
+/// Maximum time for the rendezvous and the other leaf together, on ordinary paths.
+pub(crate) const MEET_MAX: Duration = Duration::from_secs(12);
 
 /// The credentials of a leaf, which all workers share.
 #[derive(Clone)]
@@ -67,37 +67,48 @@ impl Leaf {
         self.secret.lock()
     }
 
-    /// Requests that the rendezvous connects `tcp` to the other leaf.
+    /// Requests that the rendezvous connects `tcp` to the other leaf, within `limit`.
     ///
     /// # Errors
     /// The rendezvous refused the request, does not have the secret, or has disconnected.
-    pub(crate) async fn visit(&self, tcp: &mut TcpStream) -> std::io::Result<()> {
-        self.meet(tcp, Purpose::Visit).await
+    pub(crate) async fn visit(&self, tcp: &mut TcpStream, limit: Duration) -> std::io::Result<()> {
+        self.meet(tcp, Purpose::Visit, limit).await
     }
 
     /// Works as [`Self::visit`], for a leaf that was invited.
     ///
     /// # Errors
     /// The errors of [`Self::visit`].
-    pub(crate) async fn attend(&self, tcp: &mut TcpStream, ticket: Ticket) -> std::io::Result<()> {
-        self.meet(tcp, Purpose::Attend(ticket)).await
+    pub(crate) async fn attend(
+        &self,
+        tcp: &mut TcpStream,
+        ticket: Ticket,
+        limit: Duration,
+    ) -> std::io::Result<()> {
+        self.meet(tcp, Purpose::Attend(ticket), limit).await
     }
 
     /// Registers the leaf, so that the rendezvous sends [`invitation`]s on the connection.
     ///
     /// # Errors
     /// The errors of [`Self::visit`].
-    pub(crate) async fn register(&self, tcp: &mut TcpStream) -> std::io::Result<()> {
-        self.meet(tcp, Purpose::Register).await
+    pub(crate) async fn register(
+        &self,
+        tcp: &mut TcpStream,
+        limit: Duration,
+    ) -> std::io::Result<()> {
+        self.meet(tcp, Purpose::Register, limit).await
     }
 
-    async fn meet(&self, tcp: &mut TcpStream, purpose: Purpose) -> std::io::Result<()> {
-        let meet = tokio::time::timeout(MEET_MAX, self.prove(tcp, purpose));
+    async fn meet(
+        &self,
+        tcp: &mut TcpStream,
+        purpose: Purpose,
+        limit: Duration,
+    ) -> std::io::Result<()> {
+        let meet = tokio::time::timeout(limit, self.prove(tcp, purpose));
         meet.await.unwrap_or_else(|_| {
-            let text = format!(
-                "the rendezvous did not answer within {} s",
-                MEET_MAX.as_secs()
-            );
+            let text = format!("the rendezvous did not answer within {} s", limit.as_secs());
             Err(Error::new(ErrorKind::TimedOut, text))
         })
     }

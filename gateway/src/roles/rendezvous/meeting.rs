@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::Rendezvous;
@@ -33,8 +34,8 @@ pub(crate) struct Meeting {
 #[derive(Debug)]
 struct State {
     secrets: Arc<Secrets>,
-    /// For each name: the number of the latest registration, and the channel for its invitations.
-    registered: BTreeMap<String, (u64, mpsc::Sender<Ticket>)>,
+    /// The latest registration of each name.
+    registered: BTreeMap<String, Registration>,
     /// Number of registrations since the start.
     last: u64,
     waiting: BTreeMap<Ticket, Waiting>,
@@ -42,6 +43,15 @@ struct State {
     visits: usize,
     /// Number of visits that were joined since the start.
     met: u64,
+}
+
+/// A registered leaf.
+#[derive(Debug)]
+struct Registration {
+    number: u64,
+    invitations: mpsc::Sender<Ticket>,
+    /// The round trip to the leaf.
+    round_trip: Duration,
 }
 
 /// A visitor that waits for the leaf that is registered under a name.
@@ -64,6 +74,8 @@ pub(super) struct Attendant {
 pub(super) struct Visit {
     pub(super) attended: oneshot::Receiver<Attendant>,
     pub(super) place: Place,
+    /// The round trip to the invited leaf.
+    pub(super) round_trip: Duration,
 }
 
 /// Why a visit was refused.
@@ -152,11 +164,13 @@ impl Meeting {
 
     /// Registers a leaf, which receives all invitations for `name` from now on. Returns the number
     /// of the registration and the receiver of the invitations. `proved` has the secret with which
-    /// the leaf authenticated. Returns `None` if this secret is no longer in force.
+    /// the leaf authenticated. `round_trip` is the round trip to the leaf. Returns `None` if this
+    /// secret is no longer in force.
     pub(super) fn register(
         &self,
         name: &str,
         proved: &Secrets,
+        round_trip: Duration,
     ) -> Option<(u64, mpsc::Receiver<Ticket>)> {
         let (sender, receiver) = mpsc::channel(INVITATIONS_MAX);
         let mut state = self.state();
@@ -167,7 +181,12 @@ impl Meeting {
         let number = state.last;
         // The insert drops the sender of the previous registration, so that leaf receives the end
         // of its invitations.
-        state.registered.insert(name.to_owned(), (number, sender));
+        let registration = Registration {
+            number,
+            invitations: sender,
+            round_trip,
+        };
+        state.registered.insert(name.to_owned(), registration);
         Some((number, receiver))
     }
 
@@ -177,7 +196,7 @@ impl Meeting {
         if state
             .registered
             .get(name)
-            .is_some_and(|(latest, _)| *latest == number)
+            .is_some_and(|latest| latest.number == number)
         {
             state.registered.remove(name);
         }
@@ -193,8 +212,10 @@ impl Meeting {
         if state.visits >= limit {
             return Err(VisitRefused::TooMany);
         }
-        let (_, invitations) = state.registered.get(name).ok_or(VisitRefused::Nobody)?;
-        invitations
+        let registered = state.registered.get(name).ok_or(VisitRefused::Nobody)?;
+        let round_trip = registered.round_trip;
+        registered
+            .invitations
             .try_send(ticket)
             .map_err(|_| VisitRefused::NotComing)?;
         let (sender, attended) = oneshot::channel();
@@ -210,6 +231,7 @@ impl Meeting {
                 meeting: Arc::clone(self),
                 ticket,
             },
+            round_trip,
         })
     }
 

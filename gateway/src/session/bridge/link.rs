@@ -6,6 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Buf;
 use muxtunnel_gateway_config::status::CarrierTransport;
@@ -71,8 +72,12 @@ pub(crate) trait Link: 'static {
         None
     }
 
-    /// Requests an answer of the peer, if the protocol has such a request.
-    fn ask(&self) {}
+    /// The round trip time to the peer, as far as it is known; zero: unknown.
+    fn round_trip(&self) -> Duration;
+
+    /// Requests an answer of the peer soon. Does nothing if the protocol has no such request, or
+    /// itself probes a silent peer soon.
+    fn probe(&self) {}
 
     /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);

@@ -98,7 +98,7 @@ impl<L: Link> Member<L> {
         let path = self.stats.path_info();
         if messages.is_some() || path.is_some_and(|path| path.silent.is_some()) {
             self.asked.set(Some((Instant::now(), messages)));
-            self.link.ask();
+            self.link.probe();
         }
     }
 

@@ -3,10 +3,11 @@
 //! The bridge sends none of the client's bytes before the answer. So another session can retry an
 //! open that no peer processed.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use muxtunnel_proto::{OpenError, Priority, Reason, Refusal};
+use muxtunnel_proto::{OpenError, Priority, Reason, Refusal, patience};
 
 use super::Bridge;
 use super::link::{Link, NoStream, Opened};
@@ -15,8 +16,11 @@ use super::stream::Joined;
 use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused};
 use crate::stream::early_data::Connection;
 
-/// Maximum time until the peer answers an open.
+/// Maximum time until the peer answers an open, on ordinary paths.
 const OPEN_MAX: Duration = Duration::from_secs(15);
+
+/// After this time without an answer to an open, the session checks whether the peer still answers.
+const DOUBT_AFTER: Duration = Duration::from_secs(5);
 
 impl<L: Link> Bridge<L> {
     /// Implements [`Mux::open`](crate::session::mux::Mux::open).
@@ -105,15 +109,24 @@ impl<L: Link> Bridge<L> {
         refused: Refused,
     ) -> Option<(Connection, T)> {
         let mut ended = self.ended.subscribe();
+        let limit = patience(OPEN_MAX, self.round_trip());
+        let doubts = async {
+            tokio::time::sleep(DOUBT_AFTER).await;
+            self.all_links()
+                .iter()
+                .for_each(|member| member.link.probe());
+            std::future::pending::<Infallible>().await
+        };
         let asked = tokio::select! {
             biased;
             // Polled first, because the answer, or NotTaken, may arrive together with the end of
             // the link.
-            asked = tokio::time::timeout(OPEN_MAX, open) => asked.unwrap_or_else(|_| {
-                let text = format!("the peer did not answer the open within {} s", OPEN_MAX.as_secs());
+            asked = tokio::time::timeout(limit, open) => asked.unwrap_or_else(|_| {
+                let text = format!("the peer did not answer the open within {} s", limit.as_secs());
                 Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
             }),
             _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
+            never = doubts => match never {},
             // The client's connection has failed, for example by a reset.
             () = client.socket.failed() => {
                 refused(OpenEnd::Abandoned);

@@ -251,6 +251,9 @@ impl Driver {
             }
         };
         self.share.suffice_for(self.carriers.add(&carrier));
+        if let Some(rtt) = carrier.transport.round_trip() {
+            self.update(|session| session.handle_rtt(id, rtt));
+        }
         let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
         tokio::task::spawn_local(Rc::clone(self).guard(async move {
             // The session may already have queued frames for the carrier, for example its hello.

@@ -1,31 +1,71 @@
-//! Detects a dead peer on carriers whose lower layers cannot.
+//! Detects a dead peer, and keeps a silent carrier in use.
 //!
 //! The kernel probes a TCP connection ([`Path::prepare`](crate::io::transport::Path::prepare)). The
-//! kernel cannot detect a dead peer behind a pipe or a Unix socket, for example at the end of a
-//! broken ssh connection. The driver probes such a carrier, and gives the carrier up if no more
-//! bytes arrive. The probes are not on the data path: the driver compares counters every
-//! [`INTERVAL`].
+//! kernel reaches only the other end of the connection, which may be a proxy or a load balancer.
+//! Such a device cuts silent connections, and hides that the peer has vanished. Behind a pipe or a
+//! Unix socket, the kernel probes nothing. So the driver probes each silent carrier itself, and
+//! gives the carrier up if no answer arrives. The probes are not on the data path: the driver
+//! compares counters every [`TICK`].
+//!
+//! A peer that does not know probes, such as jetsocat, gets a frame without effect instead.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use muxtunnel_proto::CarrierId;
+use muxtunnel_proto::{CarrierId, patience};
 
-use super::{Driver, SessionEnd};
+use super::{Carrier, Driver, SessionEnd, now};
+use crate::io::socket::KeepaliveConfig;
 use crate::session::mux::Progress;
 
-const INTERVAL: Duration = Duration::from_secs(5);
-/// Unanswered probes after which a carrier is lost.
-const PROBES: u32 = 3;
+/// Interval of the checks.
+const TICK: Duration = Duration::from_secs(1);
+/// A carrier is silent after this time if a peer leaves an open without an answer, and on
+/// carriers that the kernel does not probe. Otherwise the time is configured.
+const SILENCE_OF_NOTE: Duration = Duration::from_secs(5);
+/// Maximum time for the answer to a probe, on ordinary paths.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// An answer may take this many times as long as the longest answer so far.
+const SPREAD: u32 = 3;
 
 /// State of a carrier at the previous check.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
-    received: u64,
-    /// Probes since the last received byte.
-    probes: u32,
+    /// Received bytes, and answers that the transport has received.
+    count: u64,
+    /// The time of the check that found this count.
+    at: Instant,
+    /// The time of the first unanswered probe.
+    asked: Option<Instant>,
+    /// The time of the last frame without effect.
+    stirred: Option<Instant>,
+    /// The longest time from a probe to the next byte.
+    slowest: Duration,
+}
+
+impl Heard {
+    fn new(count: u64, at: Instant) -> Self {
+        Self {
+            count,
+            at,
+            asked: None,
+            stirred: None,
+            slowest: Duration::ZERO,
+        }
+    }
+
+    fn follow(&mut self, count: u64, now: Instant) {
+        if count == self.count {
+            return;
+        }
+        let took = self.asked.map(|asked| now.saturating_duration_since(asked));
+        *self = Self {
+            slowest: self.slowest.max(took.unwrap_or_default()),
+            ..Self::new(count, now)
+        };
+    }
 }
 
 /// Sends probes as long as the session runs.
@@ -33,37 +73,70 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     driver.reached(Progress::Ready).await;
     let mut heard = BTreeMap::new();
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(TICK).await;
         driver.check_liveness(&mut heard);
     }
 }
 
 impl Driver {
-    fn check_liveness(self: &Rc<Self>, before: &mut BTreeMap<CarrierId, Heard>) {
-        let mut now = BTreeMap::new();
-        for carrier in self.carriers.all() {
-            if !carrier.is_up() || carrier.transport.path().is_some() {
-                continue;
-            }
-            let received = carrier.stats.received();
-            let unheard = before
-                .get(&carrier.id)
-                .filter(|heard| heard.received == received);
-            let probes = unheard.map_or(0, |heard| heard.probes);
-            if probes == PROBES {
-                let reason = format!(
-                    "the peer sent no bytes for {} s",
-                    INTERVAL.as_secs() * u64::from(PROBES)
-                );
+    fn check_liveness(self: &Rc<Self>, heard: &mut BTreeMap<CarrierId, Heard>) {
+        let (now, carriers) = (now(), self.carriers.all());
+        let is_checked = |carrier: &&Rc<Carrier>| carrier.is_up();
+        heard.retain(|id, _| carriers.iter().any(|carrier| carrier.id == *id));
+        for carrier in carriers.iter().filter(is_checked) {
+            let count = carrier.stats.received() + carrier.transport.answers();
+            let heard = heard
+                .entry(carrier.id)
+                .or_insert_with(|| Heard::new(count, now));
+            heard.follow(count, now);
+            if let Some(reason) = self.check_silence(carrier, heard, now) {
                 carrier.distrust(SessionEnd::GivenUp(reason));
-                continue;
             }
-            // The driver also probes busy carriers: a frame every 5 s costs less than a special
-            // case.
-            let asked = self.update(|session| session.probe(carrier.id));
-            let probes = probes + u32::from(asked);
-            now.insert(carrier.id, Heard { received, probes });
         }
-        *before = now;
+    }
+
+    /// Probes the carrier if it is silent. Returns the reason if the peer counts as dead.
+    fn check_silence(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        heard: &mut Heard,
+        now: Instant,
+    ) -> Option<String> {
+        let path = carrier.transport.path();
+        if let Some(path) = path {
+            // A failure means that the connection has ended, which the reader notices.
+            let _ = path.follow(KeepaliveConfig::of(&self.config));
+        }
+        let silence = now.saturating_duration_since(heard.at);
+        let configured = self.config.liveness;
+        let is_asked = || path.is_none() || self.streams.is_one_unanswered();
+        let may_be_dead = silence >= SILENCE_OF_NOTE.min(configured) && is_asked();
+        if !may_be_dead && silence < configured {
+            return None;
+        }
+        if heard.asked.is_none() {
+            let asked =
+                self.update(|session| session.probe(carrier.id)) || carrier.transport.ping();
+            if asked {
+                heard.asked = Some(now);
+            } else if heard.stirred.is_none_or(|at| now - at >= configured) {
+                heard.stirred = Some(now);
+                self.update(|session| session.stir(carrier.id));
+            }
+        }
+        let round_trip = carrier.transport.round_trip().unwrap_or_default();
+        let limit = patience(ANSWER_MAX, round_trip).max(heard.slowest * SPREAD);
+        let since = match heard.asked {
+            Some(asked) => asked,
+            // The peer answers no probe. Without an open stream, nothing is lost by another dial.
+            None if may_be_dead && path.is_some() && !self.streams.is_one_open() => heard.at,
+            None => return None,
+        };
+        (now.saturating_duration_since(since) >= limit).then(|| {
+            format!(
+                "the peer sent no bytes for {} s, and did not answer",
+                silence.as_secs()
+            )
+        })
     }
 }

@@ -275,6 +275,11 @@ impl StreamIo {
         self.life.is_open()
     }
 
+    /// Whether the peer has not answered the open.
+    pub(super) fn is_unanswered(&self) -> bool {
+        !self.life.is_open() && !self.life.is_over()
+    }
+
     /// Checks the stream's time-outs and its local end ([`timeouts::check`]).
     pub(super) fn check(
         &self,

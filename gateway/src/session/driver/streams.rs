@@ -37,6 +37,17 @@ impl Streams {
         self.by_id.borrow().values().cloned().collect()
     }
 
+    /// Whether a stream that this side opened has no answer yet.
+    pub(super) fn is_one_unanswered(&self) -> bool {
+        let by_id = self.by_id.borrow();
+        by_id.values().any(|io| io.is_unanswered())
+    }
+
+    /// Whether a stream is open.
+    pub(super) fn is_one_open(&self) -> bool {
+        self.by_id.borrow().values().any(|io| io.is_open())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_id.borrow().is_empty()
     }

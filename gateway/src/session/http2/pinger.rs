@@ -1,26 +1,29 @@
 //! PING (RFC 9113, section 6.7): checks that the peer is alive, and counts the payload of each
-//! round trip.
+//! round trip. Devices on the path do not cut a connection that carries PINGs.
 //!
-//! At most one PING is unanswered at a time. A PING is sent at the start, while payload arrives, on
-//! request, and after [`SILENCE_MAX`]. A peer that does not answer for [`ANSWER_MAX`] counts as dead.
+//! At most one PING is unanswered at a time. A PING is sent at the start, while payload arrives,
+//! after the configured time without payload, and on request. A peer that does not answer for
+//! [`ANSWER_MAX`] counts as dead.
 
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 use h2::{Ping, PingPong};
+use muxtunnel_proto::patience;
 use tokio::time::Instant;
 
 use super::Traffic;
 use crate::session::end::SessionEnd;
 
-/// Maximum time without a PING.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Maximum time until the peer answers a PING.
+/// Maximum time until the peer answers a PING, on ordinary paths.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// If more than this number of payload bytes has arrived since the last PING, the next PING does
-/// not wait for [`SILENCE_MAX`].
+/// not wait for
+/// silence.
 const WORTH_BYTES: u64 = 128 << 10;
+/// Number of looks for received payload within the time of silence.
+const LOOKS: u32 = 4;
 /// Minimum time between two PINGs, since some peers limit the rate of PINGs.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
@@ -39,14 +42,46 @@ pub(super) struct Pinger {
     sent: Option<(Instant, u64)>,
     /// Whether the last PING is answered.
     answered: bool,
+    /// The time after which a silent peer gets a PING.
+    liveness: Duration,
+    /// How much payload had been received at the last look, and the time of the first look that
+    /// found so much.
+    heard: (u64, Instant),
 }
 
 impl Pinger {
-    pub(super) fn new(pings: Option<PingPong>) -> Self {
+    pub(super) fn new(pings: Option<PingPong>, liveness: Duration) -> Self {
         Self {
             pings,
             sent: None,
             answered: true,
+            liveness,
+            heard: (0, Instant::now()),
+        }
+    }
+
+    /// Waits until the next PING is due.
+    async fn due(
+        (heard, liveness): (&mut (u64, Instant), Duration),
+        (at, received): (Instant, u64),
+        traffic: &Traffic,
+    ) {
+        tokio::time::sleep_until(at + PAUSE_MIN).await;
+        loop {
+            let now = Instant::now();
+            if heard.0 != traffic.received.get() {
+                *heard = (traffic.received.get(), now);
+            }
+            let until = at.max(heard.1) + liveness;
+            if now >= until {
+                return;
+            }
+            let look = until.min(now + liveness / LOOKS);
+            tokio::select! {
+                () = traffic.received_more_than(received + WORTH_BYTES) => return,
+                () = traffic.probe_due.notified() => return,
+                () = tokio::time::sleep_until(look) => {}
+            }
         }
     }
 
@@ -59,13 +94,8 @@ impl Pinger {
             return std::future::pending().await;
         };
         if self.answered {
-            if let Some((at, received)) = self.sent {
-                tokio::time::sleep_until(at + PAUSE_MIN).await;
-                tokio::select! {
-                    () = traffic.received_more_than(received + WORTH_BYTES) => {}
-                    () = traffic.asked.notified() => {}
-                    () = tokio::time::sleep_until(at + SILENCE_MAX) => {}
-                }
+            if let Some(sent) = self.sent {
+                Self::due((&mut self.heard, self.liveness), sent, traffic).await;
             }
             // The call fails if a PING is unanswered. The call also fails if the connection has
             // ended, which the connection reports.
@@ -75,7 +105,8 @@ impl Pinger {
         }
         let (at, before) = self.sent.unwrap_or((Instant::now(), 0));
         let pong = poll_fn(|context| pings.poll_pong(context));
-        match tokio::time::timeout_at(at + ANSWER_MAX, pong).await {
+        let limit = patience(ANSWER_MAX, traffic.round_trip());
+        match tokio::time::timeout_at(at + limit, pong).await {
             Ok(Ok(_)) => {
                 self.answered = true;
                 traffic.pongs.set(traffic.pongs.get() + 1);
@@ -88,7 +119,7 @@ impl Pinger {
             Err(_) => {
                 let text = format!(
                     "the peer did not answer a PING within {} s",
-                    ANSWER_MAX.as_secs()
+                    limit.as_secs()
                 );
                 Err(SessionEnd::Io(Error::new(ErrorKind::TimedOut, text)))
             }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use muxtunnel_proto::{Outcome, Refusal};
+use muxtunnel_proto::{Outcome, Refusal, patience};
 use quinn::VarInt;
 
 use super::frame::{self, Cut, Frame, Frames};
@@ -15,7 +15,8 @@ use crate::session::bridge::link::{Ask, Sender};
 use crate::session::connect::answer;
 use crate::session::quic_streams::Broken;
 
-/// Maximum time to read the fields of a request, counted from the first byte.
+/// Maximum time to read the fields of a request, counted from the first byte, on ordinary
+/// paths.
 const FIELDS_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum time that a refusal waits for credit.
 const REFUSAL_MAX: Duration = Duration::from_secs(10);
@@ -100,7 +101,8 @@ impl Asked {
 
 async fn target(receiver: &mut Receiving, shared: &Shared) -> Result<String, NotAsked> {
     let mut frames = Frames::new(&shared.budget);
-    let frame = tokio::time::timeout(FIELDS_TIME_MAX, frames.next(receiver.stream())).await;
+    let limit = patience(FIELDS_TIME_MAX, shared.traffic.connection.quic().rtt());
+    let frame = tokio::time::timeout(limit, frames.next(receiver.stream())).await;
     let fields = match frame.map_err(|_| NotAsked::Incomplete)?? {
         Some(Frame { kind, body }) if kind == frame::HEADERS => body,
         Some(_) => {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use muxtunnel_proto::{Outcome, Refusal, ResetCode};
+use muxtunnel_proto::{Outcome, Refusal, ResetCode, patience};
 
 use super::reading::{Cut, Reading};
 use super::wire::Message;
@@ -30,7 +30,8 @@ impl Asked {
         traffic: Rc<Traffic>,
     ) -> Option<Self> {
         let mut reading = Reading::default();
-        let message = tokio::time::timeout(OPEN_MAX, reading.next(receiver.stream())).await;
+        let limit = patience(OPEN_MAX, traffic.connection.quic().rtt());
+        let message = tokio::time::timeout(limit, reading.next(receiver.stream())).await;
         match message {
             Ok(Ok(Message::Open { priority, target })) => {
                 sender.set_priority(priority);

@@ -56,6 +56,7 @@ pub fn tunnel(
             rendezvous: None,
             web_socket: None,
             congestion_control: asked.congestion_control,
+            liveness_seconds: None,
             pool: asked.pool.filter(|_| can.several_carriers),
             resume: asked.resume.filter(|_| can.resume),
             security: asked.security.clone(),

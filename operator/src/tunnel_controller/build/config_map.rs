@@ -59,6 +59,7 @@ pub(super) fn config(
         security: security(gateway),
         web_socket: web_socket(tunnel, end),
         congestion_control: congestion_control(tunnel.congestion_control),
+        liveness_seconds: tunnel.liveness_seconds,
         connect: (end == End::Entry || !end.is_dialled(tunnel)).then(|| tunnel.connect.clone()),
         connect_fallback: tunnel
             .connect_fallback

@@ -71,6 +71,7 @@ pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
         rendezvous: None,
         web_socket: None,
         congestion_control: None,
+        liveness_seconds: None,
         pool: None,
         resume: None,
         join_from: None,

@@ -183,6 +183,10 @@ fn any_control() -> impl Strategy<Value = Control> {
             recipient,
             increment
         }),
+        (id(), any::<bool>()).prop_map(|(recipient, is_answer)| Control::Probe {
+            recipient,
+            is_answer,
+        }),
         id().prop_map(|recipient| Control::Finish { recipient }),
         (id(), any::<bool>()).prop_map(|(recipient, abort)| Control::Close { recipient, abort }),
     ]

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::kcp::{Connection, Failure, SEGMENT_PAYLOAD_BYTES};
+use muxtunnel_proto::patience;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
@@ -290,7 +291,7 @@ impl Driven {
                 state.send();
             }
             let linger = if state.lingers {
-                LINGER
+                patience(LINGER, state.connection.path().rtt)
             } else {
                 Duration::ZERO
             };

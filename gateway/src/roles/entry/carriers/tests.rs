@@ -31,7 +31,7 @@ fn dial_context(ways: Ways) -> DialContext {
             fallback: None,
         },
         quic: crate::io::quic::Settings::new(&session),
-        ssh: crate::io::ssh::Settings::new(session.memory.receive.0),
+        ssh: crate::io::ssh::Settings::new(&session),
         egress: worker.egress,
         network: None,
         leaf: None,

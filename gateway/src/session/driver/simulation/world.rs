@@ -21,6 +21,7 @@ use super::record::{CLIENT, Open, Record, Shared, TARGET, address, payload};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use super::{application, kernel, rest, wire};
+use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Transport;
 use crate::net::dial::Dialled;
@@ -399,7 +400,9 @@ impl World {
     async fn arrive(self: Rc<Self>, far: Box<dyn Transport>) {
         let mut unread = Vec::new();
         if self.stage.profile.native {
-            let Ok(greeting) = hello::read(&*far, muxtunnel_gateway_config::Protocol::Native).await
+            let patience = Patience::fixed(hello::HELLO_MAX);
+            let Ok(greeting) =
+                hello::read(&*far, muxtunnel_gateway_config::Protocol::Native, &patience).await
             else {
                 return;
             };

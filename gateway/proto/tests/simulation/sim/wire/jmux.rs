@@ -61,6 +61,7 @@ impl Books {
             Control::Credit { recipient, .. } => {
                 assert!(!self.channel(to, recipient.0).closed, "credit after CLOSE");
             }
+            Control::Probe { .. } => {}
             Control::Finish { recipient } => {
                 let channel = self.channel(to, recipient.0);
                 assert!(!channel.ended, "EOF twice: {channel:?}");
@@ -120,7 +121,10 @@ impl Books {
             Control::Close { recipient, .. } => {
                 self.channel(to, recipient.0).close_arrived = true;
             }
-            Control::Open { .. } | Control::OpenFailed { .. } | Control::Finish { .. } => {}
+            Control::Open { .. }
+            | Control::OpenFailed { .. }
+            | Control::Probe { .. }
+            | Control::Finish { .. } => {}
         }
     }
 }
