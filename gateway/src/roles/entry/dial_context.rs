@@ -14,6 +14,7 @@ use crate::io::security::{Credentials, PROOF_MAX};
 use crate::io::transport::{self, Side, Transport, Upgrade};
 use crate::io::{quic, ssh};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
+use crate::net::race::Reached;
 use crate::roles::network::Network;
 use crate::roles::rendezvous::leaf::Leaf;
 
@@ -107,12 +108,13 @@ impl DialContext {
 }
 
 /// Connects to `exit`, or to the exit at the rendezvous, and verifies the exit's identity. Returns
-/// the connection and its transport.
+/// the connection and its transport. Reports to `reached` when a transport is connected.
 pub(super) async fn connect(
     exit: &Address,
     dial_context: &DialContext,
+    reached: &Reached,
 ) -> std::io::Result<(CarrierTransport, Carrier)> {
-    let dial = |by| connect_by(by, exit, dial_context);
+    let dial = |by| connect_by(by, exit, dial_context, reached);
     dial_context.ways.dial(dial).await
 }
 
@@ -121,6 +123,7 @@ pub(super) async fn connect_by(
     by: CarrierTransport,
     exit: &Address,
     dial_context: &DialContext,
+    reached: &Reached,
 ) -> std::io::Result<Carrier> {
     if !dial_context.protocol.can().bytes {
         return datagrams(exit, dial_context).await;
@@ -133,6 +136,7 @@ pub(super) async fn connect_by(
         }
         None => dial_context.open(exit, by).await?,
     };
+    reached.report();
     let credentials = Arc::clone(&dial_context.credentials.borrow());
     if dial_context.protocol == Protocol::Ssh {
         let to = (exit.host(), exit.port());
