@@ -64,6 +64,14 @@ impl Site {
             .collect()
     }
 
+    /// Number of connections inside that wait for their address to answer.
+    fn half_open(&self) -> usize {
+        const SYN_SENT: &str = "02";
+        let connections = self.namespace.run(&["cat", "/proc/net/tcp"]);
+        let states = connections.lines().map(|line| line.split_whitespace().nth(3));
+        states.filter(|state| *state == Some(SYN_SENT)).count()
+    }
+
     fn exit(&self, carrier: u16, allow: &str) -> Gate {
         let host = self.host(130).leak();
         let listen = format!("0.0.0.0:{carrier}");
@@ -112,6 +120,7 @@ fn a_target_is_reached_at_the_seventh_address_though_six_do_not_answer() {
     let _exit = site.exit(carrier, &target);
     let _entry = site.entry(carrier, &[(forward, target)]);
     assert_reaches(forward, &listener);
+    assert_eq!(site.half_open(), 0, "the other connections are closed");
 }
 
 #[test]

@@ -128,7 +128,9 @@ async fn exchange(
     if !system.over_tcp {
         let stream = UdpClientStream::builder(server, provider.clone())
             .with_timeout(Some(LIBRARY_MAX))
-            .with_max_retries(1);
+            .with_max_retries(1)
+            // Outside the system's range, a port of this gateway's listeners could be chosen.
+            .with_os_port_selection(true);
         let response = stream.build().send_message(request.clone());
         let response = response.first_answer().await?;
         if !response.truncation {
