@@ -9,4 +9,5 @@ pub(crate) mod egress;
 pub(crate) mod interface;
 pub(crate) mod policy;
 pub(crate) mod protected_addresses;
+pub(crate) mod race;
 pub(crate) mod shared_ports;

@@ -16,6 +16,7 @@ pub mod generated;
 pub mod handshake;
 pub mod hex;
 pub mod layers;
+pub mod name_server;
 #[cfg(feature = "namespaces")]
 pub mod namespace;
 #[cfg(feature = "pod-security")]

@@ -84,17 +84,21 @@ pub fn start(format: Format) -> std::io::Result<Guard> {
     Ok(Guard(last))
 }
 
-/// The filter of lines. The SSH library logs everything that peers send, without a limit, so its
-/// lines require an explicit selection.
+/// The filter of lines. The libraries for SSH and DNS log everything that others send, without a
+/// limit, so their lines require an explicit selection.
 fn filter(selected: Option<String>) -> EnvFilter {
-    const LIBRARY: &str = "russh";
-    let quiet = |selected: &str| format!("{selected},{LIBRARY}=off");
-    let selected = selected.unwrap_or_else(|| "info".to_owned());
-    let selected = match selected.contains(LIBRARY) {
-        true => selected,
-        false => quiet(&selected),
+    const LIBRARIES: [&str; 2] = ["russh", "hickory"];
+    let quiet = |selected: &str| {
+        let mut filter = selected.to_owned();
+        for library in LIBRARIES {
+            if !selected.contains(library) {
+                filter += &format!(",{library}=off");
+            }
+        }
+        filter
     };
-    EnvFilter::try_new(selected).unwrap_or_else(|_| EnvFilter::new(quiet("info")))
+    let selected = selected.unwrap_or_else(|| "info".to_owned());
+    EnvFilter::try_new(quiet(&selected)).unwrap_or_else(|_| EnvFilter::new(quiet("info")))
 }
 
 /// Number of lines that were dropped since the start.

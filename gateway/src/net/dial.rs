@@ -1,6 +1,7 @@
 //! Connects an exit to a target. The steps are: URL, name, addresses, decision, connection.
 //!
-//! A name is resolved once, and the exit dials exactly the address that the policy permitted.
+//! A name is resolved once, and the exit dials exactly the addresses that the policy permitted, in a
+//! [race](super::race).
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -14,21 +15,21 @@ use muxtunnel_gateway_config::UNIX_PREFIX;
 use muxtunnel_proto::{Reason, Refusal};
 use socket2::{Domain, SockAddr};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
 
 use crate::base::forward::Admission;
 use crate::base::open_files::{is_out_of_files, stream_socket};
 use crate::base::telemetry::Telemetry;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
-use crate::net::dns::Lookups;
+use crate::net::dns::{self, Asker, Found};
 use crate::net::egress::bare;
 use crate::net::policy::{Authorizer, Host};
+use crate::net::race::{Lost, by_family, race};
 
 /// Maximum time for resolving and connecting, over all addresses. The peer waits 15 s for the
 /// reason.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for one address if other addresses remain.
-const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A target that could not be reached: the refusal for the peer, and the code for the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,12 +82,9 @@ pub(crate) struct Dialled {
 ///
 /// # Errors
 /// [`DialError`] with a reason from the wire protocol.
-pub(crate) async fn dial(
-    target: &str,
-    authorizer: Authorizer<'_>,
-    lookups: &Lookups,
-) -> Result<Dialled, DialError> {
-    let resolve = async |host: &str, port| lookups.addresses(host, port).await;
+pub(crate) async fn dial(target: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialError> {
+    let asker = Asker::peer(authorizer.peer);
+    let resolve = async |host: &str, port| dns::resolve(asker, host, port).await;
     dial_by(target, authorizer, resolve).await
 }
 
@@ -98,7 +96,7 @@ async fn dial_by<R>(
     resolve: R,
 ) -> Result<Dialled, DialError>
 where
-    R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+    R: AsyncFnOnce(&str, u16) -> std::io::Result<Found>,
 {
     if let Some(path) = target.strip_prefix(UNIX_PREFIX) {
         return dial_unix(path, authorizer);
@@ -111,32 +109,56 @@ where
     if !authorizer.may_permit(host, port) {
         return Err(denied(text, port));
     }
-    let reach = async {
-        let addresses = match host {
-            Host::Address(address) => vec![SocketAddr::new(address, port)],
-            Host::Name(name) => {
-                let asked = match text.ends_with('.') || authorizer.is_whole(host, port) {
-                    true => whole(name),
-                    false => Cow::Borrowed(name),
-                };
-                found(name, resolve(&asked, port).await)?
-            }
-        };
-        let permitted = addresses
-            .into_iter()
-            .map(canonical)
-            .filter(|address| authorizer.permits(host, address.ip(), port));
-        connect(text, permitted.collect(), port).await
+    let until = Instant::now() + DIAL_TIMEOUT;
+    let found = match host {
+        Host::Address(address) => vec![SocketAddr::new(address, port)].into(),
+        Host::Name(name) => {
+            let asked = match text.ends_with('.') || authorizer.is_whole(host, port) {
+                true => whole(name),
+                false => Cow::Borrowed(name),
+            };
+            let resolved = tokio::time::timeout_at(until, resolve(&asked, port)).await;
+            found(name, resolved.map_err(|_| timed_out(text, port))?)?
+        }
     };
-    tokio::time::timeout(DIAL_TIMEOUT, reach)
-        .await
-        .unwrap_or_else(|_| {
-            let text = format!(
-                "{text}:{port}: no connection within {} s, including the resolution of the name",
-                DIAL_TIMEOUT.as_secs()
-            );
-            Err(DialError::new(Code::OpenFailed, Reason::TimedOut, text))
-        })
+    let permitted = |addresses: Vec<SocketAddr>| {
+        let addresses = addresses.into_iter().map(canonical);
+        let permitted = addresses.filter(|address| authorizer.permits(host, address.ip(), port));
+        by_family(permitted.collect())
+    };
+    let first = permitted(found.addresses);
+    let late = async { permitted(found.late.await) };
+    let raced = race(first, late, until, |address, _| connect_or_reset(address)).await;
+    let lost = match raced {
+        Ok((address, tcp)) => {
+            return Ok(Dialled {
+                socket: Box::new(LocalSocket::from(tcp)),
+                address: address.into(),
+                admission: None,
+                url: None,
+            });
+        }
+        Err(lost) => lost,
+    };
+    if let Host::Name(name) = host {
+        dns::forget(name);
+    }
+    Err(match lost {
+        Lost::NoAddress => denied(text, port),
+        Lost::Failed(address, error) => {
+            let text = format!("{text}:{port} at {address}: {error}");
+            DialError::failed(&error, reason(&error), text)
+        }
+        Lost::TimedOut => timed_out(text, port),
+    })
+}
+
+fn timed_out(host: &str, port: u16) -> DialError {
+    let text = format!(
+        "{host}:{port}: no connection within {} s, including the resolution of the name",
+        DIAL_TIMEOUT.as_secs()
+    );
+    DialError::new(Code::OpenFailed, Reason::TimedOut, text)
 }
 
 /// Whether a rule denies the open stream to `target`, which is connected to `address`. The decision
@@ -213,39 +235,6 @@ fn denied(host: &str, port: u16) -> DialError {
     DialError::new(Code::OpenRefused, Reason::NotAllowed, text)
 }
 
-/// Tries the permitted addresses in order.
-async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Dialled, DialError> {
-    let mut last = denied(host, port);
-    for &address in &permitted {
-        let attempt = connect_or_reset(address);
-        let attempt = async {
-            if permitted.len() == 1 {
-                return Ok(attempt.await);
-            }
-            tokio::time::timeout(ADDRESS_TIMEOUT, attempt).await
-        };
-        match attempt.await {
-            Ok(Ok(tcp)) => {
-                return Ok(Dialled {
-                    socket: Box::new(LocalSocket::from(tcp)),
-                    address: address.into(),
-                    admission: None,
-                    url: None,
-                });
-            }
-            Ok(Err(error)) => {
-                let text = format!("{host}:{port} at {address}: {error}");
-                last = DialError::failed(&error, reason(&error), text);
-            }
-            Err(_) => {
-                let text = format!("{host}:{port} at {address}: timed out");
-                last = DialError::new(Code::OpenFailed, Reason::TimedOut, text);
-            }
-        }
-    }
-    Err(last)
-}
-
 /// Connects. If the dial is cancelled after the connection is established, the connection is reset,
 /// so that the target does not receive a regular end.
 async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
@@ -265,8 +254,8 @@ async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 /// Makes a name absolute by a final dot, so that the resolver does not apply its search list. A
-/// name with a single label remains unchanged, because names such as `localhost` resolve only
-/// without a final dot.
+/// name with a single label remains unchanged, because a Service of the own namespace has such a
+/// name.
 fn whole(name: &str) -> Cow<'_, str> {
     match name.contains('.') {
         true => Cow::Owned(format!("{name}.")),
@@ -275,19 +264,14 @@ fn whole(name: &str) -> Cow<'_, str> {
 }
 
 /// Converts the result of a look-up.
-fn found(
-    host: &str,
-    addresses: std::io::Result<Vec<SocketAddr>>,
-) -> Result<Vec<SocketAddr>, DialError> {
-    let unreachable = |text: &str| {
-        let text = format!("{host}: {text}");
-        DialError::new(Code::OpenFailed, Reason::HostUnreachable, text)
-    };
-    match addresses {
-        Ok(addresses) if addresses.is_empty() => Err(unreachable("has no address")),
-        Ok(addresses) => Ok(addresses),
-        Err(error) => Err(unreachable(&error.to_string())),
-    }
+fn found(host: &str, found: std::io::Result<Found>) -> Result<Found, DialError> {
+    found.map_err(|error| {
+        let reason = match error.kind() {
+            ErrorKind::TimedOut => Reason::TimedOut,
+            _ => Reason::HostUnreachable,
+        };
+        DialError::new(Code::OpenFailed, reason, format!("{host}: {error}"))
+    })
 }
 
 fn reason(error: &std::io::Error) -> Reason {
@@ -325,6 +309,7 @@ mod tests {
     where
         R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
     {
+        let resolve = async |host: &str, port| resolve(host, port).await.map(Found::from);
         let text = format!(
             "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: {allow:?}\n"
         );

@@ -10,11 +10,13 @@ mod http;
 mod socks5;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{FuturesUnordered, StreamExt};
 use muxtunnel_gateway_config::{
     self as config, Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX,
 };
@@ -22,13 +24,21 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout_at};
 
 use crate::io::transport::{Kcp, KcpWindows, Tcp, Transport, Unix};
+use crate::net::dns::{self, Asker, Found};
+use crate::net::race::{by_family, race};
 pub(crate) use address::{Address, bare};
 pub(crate) use waits::{Step, Waits};
 
-/// Maximum time for the first connection to a proxy, for a connection to a Unix socket, for the
-/// first connection by name, and for a look-up.
+/// Maximum time for a look-up. This time covers one name server that does not answer.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// After the first addresses of exits, the maximum time to wait for those of the other family and of
+/// other names.
+const LATE_MAX: Duration = Duration::from_secs(1);
+/// Maximum time for the first connection to a proxy, for a connection to a Unix socket, and for the
+/// first connection by name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for the first connection to one address. If nothing answers, the next connection
 /// has more time ([`Waits`]). This time covers one lost SYN, which Linux
@@ -87,33 +97,44 @@ impl Egress {
     /// # Errors
     /// No name resolves.
     pub(crate) async fn addresses(&self, exits: &str) -> std::io::Result<Vec<Address>> {
-        let (mut addresses, mut last) = (Vec::new(), None);
-        for exit in exits.split(',') {
-            if self.proxy.is_some() || exit.starts_with(UNIX_PREFIX) {
-                addresses.push(Address::unresolved(exit));
-                continue;
-            }
-            match in_time(tokio::net::lookup_host(exit)).await {
-                Ok(found) => {
-                    let mut found: Vec<_> = found.collect();
-                    spread(&mut found, &mut rand::rng());
-                    let address = match &found[..] {
-                        [_] => Address::resolved,
-                        _ => Address::one_of_several,
-                    };
-                    addresses.extend(found.into_iter().map(|ip| address(exit, ip)));
-                }
-                // The proxy may be able to resolve the name.
-                Err(_) if self.requests_proxy.is_some() => {
-                    addresses.push(Address::unresolved(exit));
+        let look_up = async |(number, exit)| (number, self.addresses_of(exit).await);
+        let mut look_ups: FuturesUnordered<_> = exits.split(',').enumerate().map(look_up).collect();
+        let (mut found, mut last) = (BTreeMap::new(), None);
+        let mut until = Instant::now() + 2 * LOOKUP_TIMEOUT;
+        while let Ok(Some((number, result))) = timeout_at(until, look_ups.next()).await {
+            match result {
+                Ok(addresses) => {
+                    // A name without an answer must not delay the others.
+                    until = until.min(Instant::now() + LATE_MAX);
+                    found.insert(number, addresses);
                 }
                 Err(error) => last = Some(error),
             }
         }
         match last {
-            Some(error) if addresses.is_empty() => Err(error),
-            _ => Ok(addresses),
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found.into_values().flatten().collect()),
         }
+    }
+
+    async fn addresses_of(&self, exit: &str) -> std::io::Result<Vec<Address>> {
+        if self.proxy.is_some() || exit.starts_with(UNIX_PREFIX) {
+            return Ok(vec![Address::unresolved(exit)]);
+        }
+        let found = match resolve(exit).await {
+            Ok(found) => found,
+            // The proxy may be able to resolve the name.
+            Err(_) if self.requests_proxy.is_some() => return Ok(vec![Address::unresolved(exit)]),
+            Err(error) => return Err(error),
+        };
+        let late = tokio::time::timeout(LATE_MAX, found.late).await;
+        let mut addresses = [found.addresses, late.unwrap_or_default()].concat();
+        spread(&mut addresses, &mut rand::rng());
+        let address = match &addresses[..] {
+            [_] => Address::resolved,
+            _ => Address::one_of_several,
+        };
+        Ok(addresses.into_iter().map(|ip| address(exit, ip)).collect())
     }
 
     /// Whether `exits` is a single endpoint that no name server can expand: an address, a Unix
@@ -174,18 +195,11 @@ impl Egress {
     /// # Errors
     /// The address does not answer, or the name does not resolve.
     pub(crate) async fn kcp(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
-        let ip = match address.ip() {
-            Some(ip) => ip,
-            None => {
-                let found = in_time(tokio::net::lookup_host(address.name())).await;
-                found?.next().ok_or_else(|| {
-                    let text =
-                        format!("{address} does not resolve to an address, which KCP requires");
-                    Error::new(ErrorKind::NotFound, text)
-                })?
-            }
+        let connect = |ip| Kcp::connect(ip, self.kcp);
+        let Some(ip) = address.ip() else {
+            return self.first_of(address.name(), connect).await;
         };
-        let connect = async |limit| within(limit, Kcp::connect(ip, self.kcp)).await;
+        let connect = async |limit| within(limit, connect(ip)).await;
         let step = (Step::Connect, &*format!("kcp:{ip}"));
         self.waits.within(step, DIAL_TIMEOUT, connect).await
     }
@@ -202,7 +216,7 @@ impl Egress {
                     let step = (Step::Connect, &*ip.to_string());
                     self.waits.within(step, DIAL_TIMEOUT, connect).await?
                 }
-                None => self.connect(address.name()).await?,
+                None => self.first_of(address.name(), TcpStream::connect).await?,
             };
             tcp.set_nodelay(true)?;
             return Ok(tcp);
@@ -210,16 +224,28 @@ impl Egress {
         self.through(proxy, address.name()).await
     }
 
-    /// Connects to the name `address`.
-    async fn connect(&self, address: &str) -> std::io::Result<TcpStream> {
-        let connect = async |limit| within(limit, TcpStream::connect(address)).await;
-        let step = (Step::Connect, address);
-        self.waits.within(step, CONNECT_TIMEOUT, connect).await
+    /// Resolves `HOST:PORT`, and connects to the first of its addresses that answers.
+    async fn first_of<T, F: Future<Output = std::io::Result<T>>>(
+        &self,
+        name: &str,
+        connect: impl Fn(SocketAddr) -> F,
+    ) -> std::io::Result<T> {
+        let found = resolve(name).await?;
+        let first = async |limit| {
+            let until = Instant::now() + limit;
+            let late = async { by_family(found.late.await) };
+            let attempt = |address, _| connect(address);
+            let (_, connected) = race(by_family(found.addresses), late, until, attempt).await?;
+            Ok(connected)
+        };
+        let step = (Step::Connect, name);
+        self.waits.within(step, CONNECT_TIMEOUT, first).await
     }
 
     async fn through(&self, proxy: &ProxyServer, to: &str) -> std::io::Result<TcpStream> {
         let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
-        let mut tcp = self.connect(&proxy.address).await.map_err(wrong)?;
+        let connected = self.first_of(&proxy.address, TcpStream::connect).await;
+        let mut tcp = connected.map_err(wrong)?;
         tcp.set_nodelay(true)?;
         let lead = async |limit| within(limit, lead_on(&mut tcp, proxy, to)).await;
         let led = self.waits.within((Step::Meet, to), PROXY_TIMEOUT, lead);
@@ -265,6 +291,17 @@ fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
     };
     addresses.shuffle(rng);
     addresses.sort_by_key(|address| address.is_ipv4() != first);
+}
+
+/// Resolves `HOST:PORT`.
+async fn resolve(name: &str) -> std::io::Result<Found> {
+    let address = Address::unresolved(name);
+    let port = address.port().ok_or_else(|| {
+        let text = format!("invalid address {name:?}: expected HOST:PORT");
+        Error::new(ErrorKind::InvalidInput, text)
+    })?;
+    let found = dns::resolve(Asker::Gateway, address.host(), port);
+    within(LOOKUP_TIMEOUT, found).await
 }
 
 async fn in_time<T>(attempt: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {

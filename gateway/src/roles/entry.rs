@@ -36,7 +36,6 @@ use crate::ingress::listener::UnixListeners;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
 use crate::io::transport::Side;
 use crate::io::{quic, ssh};
-use crate::net::dns::Lookups;
 use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::network::{self, Network};
@@ -81,8 +80,6 @@ struct Entry {
     listeners: RefCell<BTreeMap<String, Listener>>,
     phase: watch::Receiver<Phase>,
     protected: Arc<ProtectedAddresses>,
-    /// Runs the DNS look-ups for the targets of reverse forwards.
-    lookups: Lookups,
     /// Whether the exits listen for the reverse forwards.
     outcomes: RefCell<Outcomes>,
     /// Number of sessions that were started.
@@ -321,7 +318,6 @@ impl Entry {
             tasks: Tasks::default(),
             phase: worker.phase,
             protected: worker.protected,
-            lookups: Lookups::default(),
             outcomes: RefCell::default(),
             begun: Cell::new(0),
             unix_listeners: worker.unix_listeners,

@@ -29,7 +29,6 @@ use crate::io::proxy_header;
 use crate::io::transport::{Side, Standing, Transport};
 use crate::net::dial;
 use crate::net::dial::{DialError, Dialled};
-use crate::net::dns::Lookups;
 use crate::net::policy::Authorizer;
 use crate::roles::network::{self, Network};
 use crate::roles::trust;
@@ -367,16 +366,14 @@ impl Exit {
         // open before it received the GOAWAY.
         let says_when_over = config.protocol.can().go_away;
         let exit = Rc::downgrade(self);
-        let lookups = Rc::new(Lookups::default());
         let dialler = Box::new(
             move |target: String, peer: Option<Rc<str>>, source| -> Dial {
-                let (exit, lookups) = (exit.upgrade(), Rc::clone(&lookups));
+                let exit = exit.upgrade();
                 Box::pin(async move {
                     match exit.filter(|exit| says_when_over || !exit.turns_down_opens()) {
                         Some(exit) => {
                             let peer = peer.as_deref();
-                            let lookups = lookups.of(peer);
-                            exit.dial(&target, peer, source, &lookups).await
+                            exit.dial(&target, peer, source).await
                         }
                         None => Err(draining()),
                     }
@@ -437,7 +434,6 @@ impl Exit {
         target: &str,
         peer: Option<&str>,
         source: Option<Source>,
-        lookups: &Lookups,
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
@@ -445,16 +441,15 @@ impl Exit {
             return offer::give(in_force.offer.as_deref(), peer).map_err(refused);
         }
         let authorizer = Authorizer::of(&in_force.policy, &self.worker.protected, peer);
-        let dialled =
-            dial::dial(target, authorizer, lookups)
-                .await
-                .and_then(|dialled| match source {
-                    Some(source) if !dialled.socket.send_at_once(&proxy_header::header(source)) => {
-                        let text = "cannot send the PROXY header to the target".to_owned();
-                        Err(DialError::new(Code::OpenFailed, Reason::General, text))
-                    }
-                    _ => Ok(dialled),
-                });
+        let dialled = dial::dial(target, authorizer)
+            .await
+            .and_then(|dialled| match source {
+                Some(source) if !dialled.socket.send_at_once(&proxy_header::header(source)) => {
+                    let text = "cannot send the PROXY header to the target".to_owned();
+                    Err(DialError::new(Code::OpenFailed, Reason::General, text))
+                }
+                _ => Ok(dialled),
+            });
         let dialled =
             dialled.and_then(|dialled| self.permitted_still(&in_force, target, dialled, peer));
         dialled.map_err(refused)

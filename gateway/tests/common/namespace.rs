@@ -1,5 +1,6 @@
 //! A network namespace for a test, with a link to the test's namespace and with its own host names.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -11,8 +12,8 @@ pub struct Namespace {
     inside: namespace::Namespace,
     /// The interface at the test's end of the link.
     link: String,
-    /// The namespace's own host names, in the format of /etc/hosts.
-    hosts: Option<NamedTempFile>,
+    /// The files that replace files of the host, by path.
+    files: BTreeMap<&'static str, NamedTempFile>,
 }
 
 impl Namespace {
@@ -23,7 +24,7 @@ impl Namespace {
         let made = Self {
             inside: namespace::Namespace::new().unwrap(),
             link,
-            hosts: None,
+            files: BTreeMap::new(),
         };
         let end = |namespace, interface: &str, addresses: &[&str]| End {
             namespace,
@@ -73,26 +74,38 @@ impl Namespace {
         self.inside.run(command.args(&words[1..])).unwrap()
     }
 
-    /// Prepares a program that will run in the namespace with the names of [`Self::set_hosts`].
+    /// Prepares a program that will run in the namespace with the files of [`Self::set_hosts`] and
+    /// [`Self::set_resolv_conf`].
     pub fn command(&self, program: &str) -> Command {
-        let Some(hosts) = &self.hosts else {
+        if self.files.is_empty() {
             return Command::new(program);
-        };
+        }
         let mut command = Command::new("unshare");
-        let script = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
-        command.args(["--mount", "sh", "-c", script]);
-        command.arg(hosts.path()).arg(program);
+        let mounts = self.files.iter().map(|(path, file)| {
+            let file = file.path().display();
+            format!("mount --bind {file} {path} && ")
+        });
+        let script = mounts.collect::<String>() + r#"exec "$0" "$@""#;
+        command.args(["--mount", "sh", "-c", &script, program]);
         command
     }
 
     /// Sets the host names, in the format of /etc/hosts, for programs that are started from now on.
     /// Programs that were started after the first call also see the changes of later calls.
     pub fn set_hosts(&mut self, text: &str) {
-        let hosts = self
-            .hosts
-            .get_or_insert_with(|| NamedTempFile::new().unwrap());
+        self.set("/etc/hosts", text);
+    }
+
+    /// Sets the resolver's configuration. Works as [`Self::set_hosts`].
+    pub fn set_resolv_conf(&mut self, text: &str) {
+        self.set("/etc/resolv.conf", text);
+    }
+
+    fn set(&mut self, path: &'static str, text: &str) {
+        let file = self.files.entry(path);
+        let file = file.or_insert_with(|| NamedTempFile::new().unwrap());
         // The file is overwritten instead of replaced, because it is mounted for running programs.
-        std::fs::write(hosts.path(), text).unwrap();
+        std::fs::write(file.path(), text).unwrap();
     }
 }
 

@@ -15,6 +15,7 @@ use super::dial_context::{DialContext, connect, connect_by};
 use super::{exit_liveness, trial};
 use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
+use crate::net::race::Reached;
 use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 
 /// Minimum pause before a carrier is redialled. The pause doubles up to [`BACKOFF_MAX`].
@@ -254,13 +255,16 @@ async fn dial(
     failures: u32,
 ) -> std::io::Result<(CarrierTransport, Carrier)> {
     let PoolState { up, outdated, .. } = carriers.numbers();
+    let alone = Reached::default();
     if up == 0 || failures > 0 {
-        return connect(to, dial_context).await;
+        return connect(to, dial_context, &alone).await;
     }
     let too_few = up.saturating_sub(outdated) < least;
-    match connect_by(by, to, dial_context).await {
+    match connect_by(by, to, dial_context, &alone).await {
         Ok(carrier) => Ok((by, carrier)),
-        Err(_) if too_few && dial_context.ways.are_several() => connect(to, dial_context).await,
+        Err(_) if too_few && dial_context.ways.are_several() => {
+            connect(to, dial_context, &alone).await
+        }
         Err(error) => Err(error),
     }
 }

@@ -21,6 +21,7 @@ use crate::io::{quic, ssh};
 #[cfg(feature = "connect-command")]
 use crate::net::egress::COMMAND_TIMEOUT;
 use crate::net::egress::{Address, Egress, Step};
+use crate::net::race::Reached;
 use crate::roles::network::Network;
 use crate::roles::rendezvous::leaf::{Leaf, MEET_MAX};
 
@@ -129,12 +130,13 @@ impl DialContext {
 }
 
 /// Connects to `exit`, or to the exit at the rendezvous, and verifies the exit's identity. Returns
-/// the connection and its transport.
+/// the connection and its transport. Reports to `reached` when a transport is connected.
 pub(super) async fn connect(
     exit: &Address,
     dial_context: &DialContext,
+    reached: &Reached,
 ) -> std::io::Result<(CarrierTransport, Carrier)> {
-    let dial = |by| connect_by(by, exit, dial_context);
+    let dial = |by| connect_by(by, exit, dial_context, reached);
     dial_context.ways.dial(dial).await
 }
 
@@ -143,6 +145,7 @@ pub(super) async fn connect_by(
     by: CarrierTransport,
     exit: &Address,
     dial_context: &DialContext,
+    reached: &Reached,
 ) -> std::io::Result<Carrier> {
     if !dial_context.protocol.can().bytes {
         return datagrams(exit, dial_context).await;
@@ -161,6 +164,7 @@ pub(super) async fn connect_by(
         None => dial_context.open(exit, by).await?,
     };
     let took = begun.elapsed();
+    reached.report();
     let credentials = Arc::clone(&dial_context.credentials.borrow());
     if dial_context.protocol == Protocol::Ssh {
         let to = (exit.host(), exit.port());

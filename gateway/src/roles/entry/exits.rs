@@ -16,6 +16,7 @@ use muxtunnel_gateway_config::status::CarrierTransport;
 use super::{Entry, dial_context};
 use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
+use crate::net::race::{Lost, Reached, alternate, race};
 use crate::session::mux::{Mux, Progress};
 
 /// Maximum number of exits with which a worker has sessions for new streams.
@@ -24,6 +25,8 @@ pub(super) const EXITS_MAX: usize = 4;
 /// returns to the minimum when the exits in use change.
 const DISCOVERY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const DISCOVERY_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Maximum time for dialling all exits. The time is longer than the maximum time for any of them.
+const RACE_MAX: Duration = Duration::from_secs(150);
 /// For this time, new connections wait for a session. After this time without a session, the entry
 /// resets new connections. The value equals the maximum time for the answer to an open.
 pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
@@ -136,7 +139,7 @@ impl Entry {
     ///
     /// # Errors
     /// The name has no address, or no address answers. The error is the error of the address that
-    /// was tried last.
+    /// failed last.
     pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
         let (exit, fallback) = self.dial_context.names();
         let tried = self.connect_to(place, exit, By::Names).await;
@@ -160,30 +163,61 @@ impl Entry {
             resolved => resolved?,
         };
         let chosen = self.choose(place, &addresses);
-        let mut last = None;
-        for at in chosen.addresses {
-            self.occupy(place, at.clone(), by);
-            match dial_context::connect(&at, &self.dial_context).await {
-                Ok((by, carrier)) => {
-                    return Ok(Some(Connected {
-                        carrier,
-                        at,
-                        by,
-                        exits: chosen.exits,
-                    }));
-                }
-                Err(error) => last = Some(error),
+        if chosen.addresses.is_empty() && place > 0 {
+            return Ok(None);
+        }
+        let raced = self.race(chosen, |at| self.occupy(place, at.clone(), by));
+        match raced.await {
+            // Another place may have taken the exit during the race.
+            Ok(connected) if place > 0 && self.is_elsewhere(place, &connected.at) => {
+                self.leave(place);
+                Ok(None)
             }
-            self.leave(place);
+            Ok(connected) => {
+                self.occupy(place, connected.at.clone(), by);
+                Ok(Some(connected))
+            }
+            Err(error) => {
+                self.leave(place);
+                Err(error)
+            }
         }
-        match last {
-            None if place == 0 => Err(std::io::Error::new(
-                std::io::ErrorKind::NotFound,
-                "the name has no address",
-            )),
-            None => Ok(None),
-            Some(error) => Err(error),
-        }
+    }
+
+    /// Connects to the first of the chosen exits that answers. Calls `begin` with the address of
+    /// each attempt.
+    ///
+    /// # Errors
+    /// No exit answers. The error is the error of the attempt that failed last.
+    pub(super) async fn race(
+        &self,
+        chosen: Chosen,
+        begin: impl Fn(&Address),
+    ) -> std::io::Result<Connected> {
+        let attempt = |at: Address, reached: Reached| {
+            begin(&at);
+            async move { dial_context::connect(&at, &self.dial_context, &reached).await }
+        };
+        let addresses = alternate(chosen.addresses, |at| is_ipv4(at) == Some(true));
+        let until = tokio::time::Instant::now() + RACE_MAX;
+        let raced = race(addresses, async { Vec::new() }, until, attempt).await;
+        let (at, (by, carrier)) = raced.map_err(|lost| match lost {
+            // The caller reports the name.
+            Lost::Failed(_, error) => error,
+            lost => lost.into(),
+        })?;
+        Ok(Connected {
+            carrier,
+            at,
+            by,
+            exits: chosen.exits,
+        })
+    }
+
+    fn is_elsewhere(&self, place: usize, at: &Address) -> bool {
+        let exits = self.exits.borrow();
+        let mut others = exits.iter().filter(|(other, _)| **other != place);
+        others.any(|(_, taken)| taken.at.is_same(at))
     }
 
     pub(super) fn choose(&self, place: usize, addresses: &[Address]) -> Chosen {

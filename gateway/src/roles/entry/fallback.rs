@@ -5,7 +5,7 @@ use std::rc::Rc;
 use muxtunnel_gateway_config as config;
 
 use super::exits::{By, Connected, Taken, discovery_pause};
-use super::{Entry, Running, begin_with, dial_context};
+use super::{Entry, Running, begin_with};
 use crate::session::mux::Mux;
 
 /// A session that is not in use yet. Dropping this value ends the session.
@@ -65,15 +65,8 @@ impl Entry {
                 continue;
             };
             let chosen = self.choose(place, &addresses);
-            for at in chosen.addresses {
-                if let Ok((by, carrier)) = dial_context::connect(&at, &self.dial_context).await {
-                    return Connected {
-                        carrier,
-                        at,
-                        by,
-                        exits: chosen.exits,
-                    };
-                }
+            if let Ok(connected) = self.race(chosen, |_| ()).await {
+                return connected;
             }
         }
     }

@@ -300,7 +300,7 @@ impl Entry {
             protected: &self.protected,
             peer,
         };
-        match dial::dial(&route.url, authorizer, &self.lookups).await {
+        match dial::dial(&route.url, authorizer).await {
             Ok(dialled) => Ok(Dialled {
                 admission: Some(admission),
                 url: Some(Rc::clone(&route.url)),

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::dial_context::{DialContext, connect_by};
 use super::ways::Ways;
 use crate::net::egress::Address;
+use crate::net::race::Reached;
 use crate::session::mux::{CarrierFigures, CarrierPool};
 
 /// Minimum interval between two observations of throughput and loss. The actual interval is random,
@@ -264,7 +265,7 @@ async fn join(
     at: &Address,
     dial_context: &DialContext,
 ) -> std::io::Result<()> {
-    let carrier = connect_by(other, at, dial_context).await?;
+    let carrier = connect_by(other, at, dial_context, &Reached::default()).await?;
     let added = carriers.add_by_another_way(carrier);
     let added = added.map_err(|error| std::io::Error::other(error.to_string()))?;
     if !added.await {
