@@ -28,13 +28,17 @@ use muxtunnel_codes::Code;
 use crate::net::dial;
 use answer::Answer;
 use detect::Detected;
+use http::forwarded::Forwarded;
 
 pub(crate) use unix::UnixListeners;
 pub(crate) use users::{Users, UsersError};
 
-/// Maximum number of bytes that are buffered until a client has specified its target. The limit
-/// applies to the head of an HTTP request and the bytes after the head together.
+/// Maximum number of bytes that are buffered until a client has specified its target, without a
+/// permit for a long head. The limit applies to a request and the bytes after it together.
 const GREETING_BYTES_MAX: usize = 8 << 10;
+/// Maximum length of the head of an HTTP request, in bytes. All other requests are shorter than
+/// [`GREETING_BYTES_MAX`].
+pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Verifies passwords.
 pub(crate) trait Authenticator {
@@ -60,8 +64,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Request {
     /// The URL of the target, for the exit.
     pub(crate) url: Rc<str>,
-    /// Bytes that the gateway sends to the target before the client's other bytes.
-    pub(crate) head: Vec<u8>,
+    /// The HTTP request that the gateway itself forwards, with [`Answer::Http`].
+    pub(crate) forwarded: Option<Forwarded>,
     /// How the client is notified of the result.
     pub(crate) answer: Answer,
 }
@@ -77,6 +81,8 @@ enum Step {
     /// The authenticator must verify a password. After the verification, the caller passes the same
     /// bytes to another step.
     Pending,
+    /// The gateway answers the request with `reply` and closes the connection.
+    Answered { reply: Vec<u8> },
     /// The first `consumed` bytes are the request.
     Request { consumed: usize, request: Request },
 }
@@ -197,7 +203,7 @@ impl Request {
     pub(crate) fn raw(url: &Rc<str>) -> Self {
         Self {
             url: Rc::clone(url),
-            head: Vec::new(),
+            forwarded: None,
             answer: Answer::None,
         }
     }

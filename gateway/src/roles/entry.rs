@@ -5,6 +5,7 @@
 //! starts another session. Without a session, new connections wait for up to 15 s.
 
 mod carriers;
+mod clients;
 mod dial_context;
 mod exit_liveness;
 mod exits;
@@ -33,7 +34,7 @@ use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::base::tasks::Tasks;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::UnixListeners;
-use crate::ingress::listener::greeting::GREETINGS_MAX;
+use crate::ingress::listener::greeting::{GREETINGS_MAX, LongHeads};
 use crate::io::transport::Side;
 use crate::io::{quic, ssh};
 use crate::net::egress::Address;
@@ -87,6 +88,7 @@ struct Entry {
     unix_listeners: Arc<UnixListeners>,
     /// Bounds the clients that have not specified their target yet.
     greetings: Arc<HandshakeLimiter>,
+    long_heads: LongHeads,
     /// Cloned by each connection that is not a stream yet; `None`: the entry accepts no connections.
     underway: RefCell<Option<Underway>>,
     /// Cloned by each exchange with an HTTP client; `None`: no further exchanges begin.
@@ -322,6 +324,7 @@ impl Entry {
             begun: Cell::new(0),
             unix_listeners: worker.unix_listeners,
             greetings: HandshakeLimiter::new(GREETINGS_MAX, EarlyDrop::Off),
+            long_heads: LongHeads::default(),
             underway: RefCell::new(Some(underway)),
             exchanges: RefCell::new(Some(exchanges)),
             network,

@@ -1,9 +1,12 @@
 //! Reads from a client until it has specified its target, and closes connections that do not
 //! specify a target in time.
 
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, pending};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Forward, ListenProtocol, ProxyProtocol, Target};
 use muxtunnel_proto::Source;
@@ -11,9 +14,10 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    Authenticator, Dialogue, GREETING_BYTES_MAX, Rejection, Request, Step, Users, UsersError, http,
-    socks5, transparent, users::Authentication,
+    Authenticator, Dialogue, GREETING_BYTES_MAX, HEAD_BYTES_MAX, Rejection, Request, Step, Users,
+    UsersError, http, socks5, transparent, users::Authentication,
 };
+use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, Permit};
 use crate::io::duplex::{self, ByteStream};
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
@@ -30,6 +34,11 @@ const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of clients of one worker that have not completed their request or are being
 /// rejected.
 pub(crate) const GREETINGS_MAX: usize = 1024;
+/// Maximum number of these clients whose incomplete request is longer than [`GREETING_BYTES_MAX`].
+/// Together they have at most 8 MiB.
+const LONG_HEADS_MAX: usize = 128;
+/// How long an HTTP client may wait before it sends its next request.
+pub(crate) const IDLE_TIME: Duration = Duration::from_secs(60);
 
 /// What a forward expects from its clients: the protocol that specifies the target, credentials,
 /// and a PROXY header.
@@ -49,6 +58,25 @@ pub(crate) struct Heard {
     pub(crate) rest: Vec<u8>,
     /// The client's address, if a PROXY header contains it.
     pub(crate) source: Option<Source>,
+}
+
+/// Bounds the memory of long heads of HTTP requests. If no permit is free, the source with the most
+/// long heads loses its oldest.
+#[derive(Clone)]
+pub(crate) struct LongHeads(Arc<HandshakeLimiter>);
+
+impl Default for LongHeads {
+    fn default() -> Self {
+        Self(HandshakeLimiter::new(LONG_HEADS_MAX, EarlyDrop::Off))
+    }
+}
+
+/// The client that is heard.
+pub(crate) struct Speaker<'a> {
+    pub(crate) socket: &'a LocalSocket,
+    /// The address of the socket's other end.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) long_heads: &'a LongHeads,
 }
 
 impl IngressProtocol {
@@ -83,28 +111,57 @@ impl IngressProtocol {
     }
 
     /// Reads the client's request. Sets `source` to the address in the PROXY header, even if the
-    /// client is rejected later.
+    /// client is rejected later. `None`: the gateway has answered the request itself.
     ///
     /// # Errors
     /// [`Rejection`]: the request is invalid, or did not arrive in time.
     pub(crate) async fn hear(
         &self,
-        socket: &LocalSocket,
+        speaker: &Speaker<'_>,
         source: &mut Option<Source>,
-    ) -> Result<Heard, Rejection> {
+    ) -> Result<Option<Heard>, Rejection> {
         if self.proxy.accept {
-            *source = timeout(PROXY_TIME, hear_proxy(socket))
+            *source = timeout(PROXY_TIME, hear_proxy(speaker.socket))
                 .await
                 .unwrap_or_else(|_| Err(late("sent no PROXY header within 3 s")))?;
         }
-        let dialogue = self.dialogue(socket)?;
+        let dialogue = self.dialogue(speaker.socket)?;
+        self.converse(speaker, dialogue, Vec::new(), *source).await
+    }
+
+    /// Reads the next request of an HTTP client, which begins with `rest`. `None`: the client sends
+    /// no further request, or the gateway has answered the request itself.
+    ///
+    /// # Errors
+    /// [`Rejection`]: the request is invalid, or did not arrive in time.
+    pub(crate) async fn hear_next(
+        &self,
+        speaker: &Speaker<'_>,
+        rest: Vec<u8>,
+        source: Option<Source>,
+    ) -> Result<Option<Heard>, Rejection> {
+        use ListenProtocol::{Auto, HttpConnect};
+        if !matches!(self.protocol, Auto | HttpConnect) {
+            return Ok(None);
+        }
+        let dialogue = Dialogue::Http(http::Head::default());
+        self.converse(speaker, dialogue, rest, source).await
+    }
+
+    async fn converse(
+        &self,
+        speaker: &Speaker<'_>,
+        dialogue: Dialogue,
+        bytes: Vec<u8>,
+        source: Option<Source>,
+    ) -> Result<Option<Heard>, Rejection> {
         let authentication = self.users.as_deref().map(Users::authentication);
-        let (request, rest) = converse(socket, dialogue, authentication.as_ref()).await?;
-        Ok(Heard {
+        let heard = converse(speaker, dialogue, bytes, authentication.as_ref()).await?;
+        Ok(heard.map(|(request, rest)| Heard {
             request,
             rest,
-            source: *source,
-        })
+            source,
+        }))
     }
 
     fn dialogue(&self, socket: &LocalSocket) -> Result<Dialogue, Rejection> {
@@ -133,22 +190,40 @@ pub(crate) fn url_of(target: &Target) -> Rc<str> {
     }
 }
 
-/// Runs `dialogue` until the request is complete. Returns the request, and the bytes after the
-/// request.
+/// Waits until an HTTP client begins its next request. Returns the begin of the request, or nothing
+/// if the client ended its half or sent nothing for [`IDLE_TIME`].
+pub(crate) async fn next_begins(socket: &LocalSocket, mut bytes: Vec<u8>) -> Vec<u8> {
+    let until = Instant::now() + IDLE_TIME;
+    loop {
+        bytes.drain(..http::empty_lines(&bytes));
+        if !bytes.is_empty() {
+            return bytes;
+        }
+        let more = timeout_at(until, read_more(socket, &mut bytes, GREETING_BYTES_MAX)).await;
+        if !matches!(more, Ok(Ok(length)) if length > 0) {
+            return Vec::new();
+        }
+    }
+}
+
+/// Runs `dialogue` until the request is complete. `bytes` are the bytes that have been read.
+/// Returns the request, and the bytes after the request; `None`: the gateway has answered.
 async fn converse(
-    socket: &LocalSocket,
+    speaker: &Speaker<'_>,
     mut dialogue: Dialogue,
+    mut bytes: Vec<u8>,
     authentication: Option<&Authentication<'_>>,
-) -> Result<(Request, Vec<u8>), Rejection> {
+) -> Result<Option<(Request, Vec<u8>)>, Rejection> {
+    let socket = speaker.socket;
     let begun = Instant::now();
     let authenticator = authentication.map(|authentication| authentication as &dyn Authenticator);
     let may_be_silent = matches!(dialogue, Dialogue::Auto { target: Some(_) });
-    let mut bytes = Vec::new();
+    let mut long_head: Option<Permit> = None;
     loop {
         match dialogue.step(&bytes, authenticator)? {
             Step::Request { consumed, request } => {
                 bytes.drain(..consumed);
-                return Ok((request, bytes));
+                return Ok(Some((request, bytes)));
             }
             Step::Reply { consumed, reply } => {
                 bytes.drain(..consumed);
@@ -156,6 +231,11 @@ async fn converse(
                     return Err(gone());
                 }
                 continue;
+            }
+            Step::Answered { reply } => {
+                let socket: &dyn LocalEnd = socket;
+                socket.end_with(&reply).await;
+                return Ok(None);
             }
             Step::Pending => {
                 if let Some(authentication) = authentication {
@@ -165,12 +245,25 @@ async fn converse(
             }
             Step::Incomplete => {}
         }
+        if bytes.len() >= GREETING_BYTES_MAX && long_head.is_none() {
+            let LongHeads(limiter) = speaker.long_heads;
+            let entered = limiter.enter(speaker.address);
+            long_head = Some(entered.map_err(|_| Rejection::evicted())?);
+        }
+        let (most, evicted) = match &mut long_head {
+            Some(permit) => (HEAD_BYTES_MAX, Either::Left(permit.evicted())),
+            None => (GREETING_BYTES_MAX, Either::Right(pending())),
+        };
         let patience = if may_be_silent && bytes.is_empty() {
             SILENCE_TIME
         } else {
             GREETING_TIME
         };
-        let more = timeout_at(begun + patience, read_more(socket, &mut bytes)).await;
+        let more = tokio::select! {
+            biased;
+            () = evicted => return Err(Rejection::evicted()),
+            more = timeout_at(begun + patience, read_more(socket, &mut bytes, most)) => more,
+        };
         let rejection = match more {
             Ok(Ok(length)) if length > 0 => continue,
             Ok(_) => gone(),
@@ -179,13 +272,18 @@ async fn converse(
         // The client sends no more bytes. Its incomplete request may be payload for the default
         // target.
         let request = dialogue.give_up().ok_or(rejection)?;
-        return Ok((request, bytes));
+        return Ok(Some((request, bytes)));
     }
 }
 
-/// Waits for data and reads it. Returns 0 at the end of the stream, or if the buffer is full.
-async fn read_more(socket: &LocalSocket, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
-    let most = GREETING_BYTES_MAX - bytes.len();
+/// Waits for data and reads it, until the buffer has `most` bytes. Returns 0 at the end of the
+/// stream, or if the buffer is full.
+async fn read_more(
+    socket: &LocalSocket,
+    bytes: &mut Vec<u8>,
+    most: usize,
+) -> std::io::Result<usize> {
+    let most = most.saturating_sub(bytes.len());
     // The buffer starts empty and grows with the data, to save memory while up to [`GREETINGS_MAX`]
     // silent clients wait here.
     let mut limited = ByteStream(socket).take(most as u64);
@@ -244,6 +342,20 @@ mod tests {
         (client, accepted.into())
     }
 
+    async fn heard(
+        protocol: &IngressProtocol,
+        socket: &LocalSocket,
+        source: &mut Option<Source>,
+    ) -> Result<Heard, Rejection> {
+        let speaker = Speaker {
+            socket,
+            address: None,
+            long_heads: &LongHeads::default(),
+        };
+        let heard = protocol.hear(&speaker, source).await;
+        heard.map(|heard| heard.expect("no answer of the gateway itself"))
+    }
+
     /// Connects a client to a port with `protocol`. The client sends `said`. Returns the result and
     /// the elapsed time.
     async fn hear(
@@ -269,7 +381,7 @@ mod tests {
         tokio::time::pause();
         let begun = Instant::now();
         (
-            ingress_protocol.hear(&socket, &mut None).await,
+            heard(&ingress_protocol, &socket, &mut None).await,
             begun.elapsed(),
         )
     }
@@ -330,11 +442,8 @@ mod tests {
             .unwrap();
         tcp.write_all(b"no request\r\n\r\n").await.unwrap();
         let mut source = None;
-        let rejection = ingress_protocol
-            .hear(&socket, &mut source)
-            .await
-            .err()
-            .unwrap();
+        let rejection = heard(&ingress_protocol, &socket, &mut source).await.err();
+        let rejection = rejection.unwrap();
         assert_eq!(rejection.code, Code::ClientRequestInvalid);
         assert_eq!(source, Some(said));
     }

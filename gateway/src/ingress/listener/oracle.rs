@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use super::http::forwarded::BodyFraming;
 use super::*;
 
 /// An authenticator with one user.
@@ -45,8 +46,18 @@ pub(super) struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
     Waits,
-    Asks { request: Request, rest: Vec<u8> },
-    Rejected { reply: Vec<u8>, code: Code },
+    /// The gateway answered the request itself.
+    Answered {
+        reply: Vec<u8>,
+    },
+    Asks {
+        request: Request,
+        rest: Vec<u8>,
+    },
+    Rejected {
+        reply: Vec<u8>,
+        code: Code,
+    },
 }
 
 /// Feeds `pieces` to the dialogue one after another. The outcome of a request includes the bytes
@@ -66,11 +77,18 @@ pub(super) fn converse<'a>(
                 continue;
             }
             Ok(Step::Pending) => continue,
+            Ok(Step::Answered { reply }) => End::Answered { reply },
             Ok(Step::Incomplete) => {
-                assert!(bytes.len() < GREETING_BYTES_MAX, "waits forever");
+                let is_http = matches!(dialogue, Dialogue::Http(_));
+                let most = if is_http {
+                    HEAD_BYTES_MAX
+                } else {
+                    GREETING_BYTES_MAX
+                };
+                assert!(bytes.len() < most, "waits forever");
                 match pieces.next() {
                     Some(piece) => {
-                        let room = GREETING_BYTES_MAX - bytes.len();
+                        let room = HEAD_BYTES_MAX - bytes.len();
                         bytes.extend(&piece[..piece.len().min(room)]);
                         continue;
                     }
@@ -97,7 +115,7 @@ fn holds_in_any_pieces(dialogue: &Dialogue, input: &[u8]) {
     let Some((flags, bytes)) = input.split_first() else {
         return;
     };
-    let bytes = &bytes[..bytes.len().min(GREETING_BYTES_MAX - 1)];
+    let bytes = &bytes[..bytes.len().min(HEAD_BYTES_MAX - 1)];
     let authenticator = (flags & 1 == 1).then_some(&Alice as &dyn Authenticator);
     let whole = converse(dialogue.clone(), authenticator, [bytes]);
     let pieces = || bytes.chunks(1 + usize::from(flags >> 1));
@@ -112,24 +130,43 @@ fn holds_in_any_pieces(dialogue: &Dialogue, input: &[u8]) {
     assert!(bytes.ends_with(&rest), "what is behind the request");
     let is_target = request.url.starts_with("tcp://") && !request.url.contains(char::is_whitespace);
     assert!(is_target, "{}", request.url);
-    assert_eq!(request.head.is_empty(), request.answer != Answer::Http);
-    if !request.head.is_empty() {
-        is_one_request(&request.head);
+    assert_eq!(request.forwarded.is_some(), request.answer == Answer::Http);
+    if let Some(forwarded) = &request.forwarded {
+        is_one_request(forwarded);
     }
 }
 
-fn is_one_request(head: &[u8]) {
-    let mut fields = [httparse::EMPTY_HEADER; 128];
+fn is_one_request(forwarded: &Forwarded) {
+    let mut fields = [httparse::EMPTY_HEADER; http::FIELDS_MAX + 4];
     let mut request = httparse::Request::new(&mut fields);
-    let parsed = request.parse(head);
-    assert_eq!(parsed, Ok(httparse::Status::Complete(head.len())));
+    let parsed = request.parse(&forwarded.head);
+    let length = forwarded.head.len();
+    assert_eq!(parsed, Ok(httparse::Status::Complete(length)));
     let count = |name: &str| {
         let is = |field: &&httparse::Header<'_>| field.name.eq_ignore_ascii_case(name);
         request.headers.iter().filter(is).count()
     };
-    assert_eq!((count("Host"), count("Connection")), (1, 1));
+    assert_eq!(count("Host"), 1);
+    assert_eq!(count("Connection"), usize::from(!forwarded.persists));
+    assert!(count("Via") > 0 && count("Max-Forwards") <= 1 || !is_bounded(request.method));
     assert_eq!(count("Proxy-Authorization") + count("Proxy-Connection"), 0);
-    assert!(count("Content-Length") + count("Transfer-Encoding") <= 1);
+    let framing = match forwarded.body {
+        BodyFraming::None => (0, 0),
+        BodyFraming::Length(_) => (1, 0),
+        BodyFraming::Chunked => (0, 1),
+    };
+    assert_eq!(
+        (count("Content-Length"), count("Transfer-Encoding")),
+        framing
+    );
+    assert!(
+        !forwarded.expects || forwarded.hears_informational && forwarded.body != BodyFraming::None
+    );
+}
+
+/// Whether the gateway counts the proxies that forward a request with this method.
+fn is_bounded(method: Option<&str>) -> bool {
+    matches!(method, Some("TRACE" | "OPTIONS"))
 }
 
 /// Checks any input on a SOCKS5 port.

@@ -51,7 +51,7 @@ pub(super) fn step(bytes: &[u8], must_be_known: bool) -> Result<Step, Rejection>
         consumed: bytes.len() - rest.len(),
         request: Request {
             url,
-            head: Vec::new(),
+            forwarded: None,
             answer: Answer::Socks4,
         },
     })

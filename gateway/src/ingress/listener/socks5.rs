@@ -149,7 +149,7 @@ fn request(bytes: &[u8]) -> Result<Step, Rejection> {
         consumed: bytes.len() - rest.len(),
         request: Request {
             url,
-            head: Vec::new(),
+            forwarded: None,
             answer: Answer::Socks5,
         },
     })

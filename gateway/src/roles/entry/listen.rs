@@ -8,30 +8,22 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
-use muxtunnel_proto::{OpenError, Priority, Source};
-use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use muxtunnel_proto::{OpenError, Priority};
 use tokio::task::JoinHandle;
 
 use super::exits::SESSIONLESS_MAX;
-use super::http::Exchange;
 use super::refused::{Refused, code_of_open};
 use super::{Entry, Underway};
 use crate::base::forward::{Admission, Forward};
-use crate::base::handshake_limiter::Permit;
-use crate::base::open_files::{self, Use, stream_pair};
+use crate::base::open_files::{self, Use};
 use crate::base::telemetry::Listened;
-use crate::ingress::listener::answer::{Answer, code_of};
-use crate::ingress::listener::greeting::{Heard, IngressProtocol};
+use crate::ingress::listener::answer::code_of;
+use crate::ingress::listener::greeting::IngressProtocol;
 use crate::ingress::listener::socket::ListeningSocket;
-use crate::ingress::listener::{Rejection, Request};
-use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
-use crate::io::socket::Keepalive;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
 use crate::session::mux::OpenEnd;
-use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
 
 /// Pause before a connection is tried again after sessions have returned it more than once.
@@ -46,15 +38,15 @@ pub(super) struct Listener {
 
 /// The forward of a port, and the protocol in which its clients specify a target.
 #[derive(Clone)]
-struct Route {
-    forward: Arc<Forward>,
-    ingress_protocol: IngressProtocol,
-    priority: Priority,
+pub(super) struct Route {
+    pub(super) forward: Arc<Forward>,
+    pub(super) ingress_protocol: IngressProtocol,
+    pub(super) priority: Priority,
 }
 
 impl Route {
     /// Admits a connection to the forward, if the process has open files for streams.
-    fn admit(&self, socket: &LocalSocket) -> Result<Admission, Code> {
+    pub(super) fn admit(&self, socket: &LocalSocket) -> Result<Admission, Code> {
         open_files::check(socket, Use::Stream).map_err(|_| Code::OpenFilesExhausted)?;
         self.forward.admit(Instant::now())
     }
@@ -165,175 +157,11 @@ impl Entry {
             let _ = listener.task.await;
         }
     }
-
-    /// Opens a stream for a new connection, or resets the connection.
-    fn take(self: &Rc<Self>, socket: LocalSocket, client: LocalAddress, route: &Route) {
-        let address = client.ip();
-        let refused = Refused::new(&self.telemetry, &route.forward, client);
-        let client = Client { socket, refused };
-        if let Some(url) = route.ingress_protocol.straight() {
-            let heard = Heard {
-                request: Request::raw(url),
-                rest: Vec::new(),
-                source: None,
-            };
-            match route.admit(&client.socket) {
-                Ok(admission) => {
-                    let underway = self.underway.borrow().clone();
-                    self.lead(client, admission, route, heard, underway);
-                }
-                Err(code) => client.refused.report(code, code.cause()),
-            }
-            return;
-        }
-        if open_files::check(&client.socket, Use::Refusal).is_err() {
-            let code = Code::OpenFilesExhausted;
-            return client.refused.report(code, code.cause());
-        }
-        let Ok(permit) = self.greetings.enter(address) else {
-            let Rejection { code, problem, .. } = Rejection::evicted();
-            return client.refused.report(code, problem);
-        };
-        let (entry, route) = (Rc::clone(self), route.clone());
-        let underway = self.underway.borrow().clone();
-        tokio::task::spawn_local(async move {
-            entry.hear(client, &route, permit, underway).await;
-        });
-    }
-
-    /// Reads the client's request, then opens a stream to the requested target. Once the target is
-    /// known, the connection counts against the limits of its forward.
-    async fn hear(
-        self: &Rc<Self>,
-        mut client: Client,
-        route: &Route,
-        mut permit: Permit,
-        underway: Option<Underway>,
-    ) {
-        let mut source = None;
-        let heard = tokio::select! {
-            biased;
-            heard = route.ingress_protocol.hear(&client.socket, &mut source) => heard,
-            () = permit.evicted() => Err(Rejection::evicted()),
-        };
-        if let Some(Source::Tcp {
-            client: address, ..
-        }) = source
-        {
-            client.refused.client = address.into();
-        }
-        match &heard {
-            Ok(_) => permit.succeeded(),
-            Err(rejection) if rejection.is_failure() => permit.failed(),
-            Err(_) => {}
-        }
-        let rejection = match heard {
-            Ok(heard) => match route.admit(&client.socket) {
-                Ok(admission) => return self.lead(client, admission, route, heard, underway),
-                Err(code) => Rejection {
-                    reply: heard.request.answer.refused(None),
-                    code,
-                    problem: code.cause(),
-                },
-            },
-            Err(rejection) => rejection,
-        };
-        let Client { socket, refused } = client;
-        let socket: Box<dyn LocalEnd> = Box::new(socket);
-        refused.report(rejection.code, rejection.problem);
-        tokio::select! {
-            biased;
-            () = socket.end_with(&rejection.reply) => {}
-            () = permit.evicted() => {}
-        }
-    }
-
-    /// Opens a stream for a client.
-    fn lead(
-        self: &Rc<Self>,
-        client: Client,
-        admission: Admission,
-        route: &Route,
-        heard: Heard,
-        underway: Option<Underway>,
-    ) {
-        let source = route.ingress_protocol.tells(heard.source, &client.socket);
-        let Client { socket, refused } = client;
-        let Request { url, head, answer } = heard.request;
-        let mut early = head;
-        early.extend(heard.rest);
-        let mut ended = Ended::default();
-        let socket: Box<dyn LocalEnd> = Box::new(socket);
-        let socket = match answer {
-            Answer::Http => match stream_pair() {
-                Ok((near, target)) => {
-                    ended = self.exchange(socket, std::mem::take(&mut early), target);
-                    Box::new(LocalSocket::Unix(near))
-                }
-                Err(error) => {
-                    let text = format!("cannot create a socket for the request: {error}");
-                    refused.report(Code::OpenFilesExhausted, &text);
-                    let reply = answer.refused(None);
-                    tokio::task::spawn_local(async move { socket.end_with(&reply).await });
-                    return;
-                }
-            },
-            _ => socket,
-        };
-        let local = Local::Client {
-            address: refused.client.clone(),
-            target: Rc::clone(&url),
-            admission,
-            ended,
-        };
-        let opening = Rc::new(Opening {
-            entry: Rc::clone(self),
-            url,
-            priority: route.priority,
-            refused,
-            until: Instant::now() + SESSIONLESS_MAX,
-            returned: Cell::new(0),
-            _underway: underway,
-        });
-        opening.open(Connection {
-            socket,
-            local,
-            early,
-            answer,
-            source,
-        });
-    }
-
-    /// Starts an exchange of one HTTP request with a client. `target` leads to the local end of its
-    /// stream. Returns the sender for the reason why the stream ended.
-    fn exchange(&self, client: Box<dyn LocalEnd>, request: Vec<u8>, target: UnixStream) -> Ended {
-        let (sender, ended) = oneshot::channel();
-        let exchange = Exchange {
-            client,
-            request,
-            target,
-            ended,
-        };
-        let keepalive = Keepalive::of(self.reloadable.borrow().timeouts);
-        exchange.client.set_keepalive(keepalive);
-        let guard = self.exchanges.borrow().clone();
-        tokio::task::spawn_local(async move {
-            exchange.run().await;
-            drop(guard);
-        });
-        RefCell::new(Some(sender))
-    }
-}
-
-/// A client that has connected.
-struct Client {
-    socket: LocalSocket,
-    refused: Refused,
 }
 
 /// A connection that is being opened. If a session shuts down, the connection moves to another
 /// session.
-struct Opening {
+pub(super) struct Opening {
     entry: Rc<Entry>,
     url: Rc<str>,
     priority: Priority,
@@ -346,8 +174,26 @@ struct Opening {
 }
 
 impl Opening {
+    pub(super) fn new(
+        entry: &Rc<Entry>,
+        url: Rc<str>,
+        priority: Priority,
+        refused: Refused,
+        underway: Option<Underway>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            entry: Rc::clone(entry),
+            url,
+            priority,
+            refused,
+            until: Instant::now() + SESSIONLESS_MAX,
+            returned: Cell::new(0),
+            _underway: underway,
+        })
+    }
+
     /// Opens the stream on the first session that accepts it. Waits if a session is expected soon.
-    fn open(self: Rc<Self>, mut connection: Connection) {
+    pub(super) fn open(self: Rc<Self>, mut connection: Connection) {
         let sessions = self.entry.links.borrow().by_load();
         let mut problem = None;
         for session in sessions {
@@ -431,7 +277,7 @@ async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<
         match accepted {
             Ok((socket, client)) => {
                 entry.has_session_or_none_for_long().await;
-                entry.take(socket, client, &route.borrow());
+                entry.take(socket, client, &route);
             }
             Err(error) => {
                 tracing::warn!(%error, "Cannot accept a connection; is the limit of open files reached?");
