@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{Error, Result};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
 use quinn::crypto::rustls::QuicServerConfig;

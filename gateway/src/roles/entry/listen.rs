@@ -20,7 +20,7 @@ use crate::base::telemetry::Listened;
 use crate::ingress::listener::answer::code_of;
 use crate::ingress::listener::greeting::IngressProtocol;
 use crate::ingress::listener::socket::ListeningSocket;
-use crate::io::local_socket::{LocalAddress, LocalSocket};
+use crate::io::local_socket::LocalSocket;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
 use crate::session::mux::OpenEnd;
