@@ -350,6 +350,72 @@ fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing() {
     assert_eq!(answer[..length], kcp::reset(7, (3 << 32) + 4));
 }
 
+/// Sends a UDP datagram with a forged source address. Needs root.
+fn forge(from: SocketAddr, to: SocketAddr, payload: &[u8]) {
+    let (SocketAddr::V4(source), SocketAddr::V4(target)) = (from, to) else {
+        panic!("{from} and {to} are IPv4 addresses");
+    };
+    // The kernel writes the missing fields of the IP header. UDP needs no checksum over IPv4.
+    let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+    bytes.extend_from_slice(&source.ip().octets());
+    bytes.extend_from_slice(&target.ip().octets());
+    bytes.extend_from_slice(&source.port().to_be_bytes());
+    bytes.extend_from_slice(&target.port().to_be_bytes());
+    bytes.extend_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(&[0, 0]);
+    bytes.extend_from_slice(payload);
+    let raw = Some(socket2::Protocol::from(255)); // IPPROTO_RAW
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap();
+    socket.send_to(&bytes, &to.into()).unwrap();
+}
+
+/// The number of UDP datagrams that arrived in the thread's network namespace.
+fn arrived() -> u64 {
+    let all = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut udp = all.lines().filter(|line| line.starts_with("Udp: "));
+    let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
+    let at = names.split(' ').position(|name| name == "InDatagrams");
+    values.split(' ').nth(at.unwrap()).unwrap().parse().unwrap()
+}
+
+/// A beginning causes a challenge, and a window request causes a reset. A forged source address
+/// leads both answers to another exit.
+#[test]
+fn a_forged_datagram_does_not_make_two_exits_answer_each_other() {
+    const EXCHANGES: u32 = 500;
+    let test = |transport: &str| {
+        let exits = [carrier_address(), carrier_address()];
+        let _gates = exits.map(|carrier| {
+            let allow = "allow: ['127.0.0.1:1']";
+            let listen = format!("transport: {transport}\nlisten: {carrier}\nadmin: ADMIN");
+            let yaml = format!("role: Exit\nsecurity: {{mode: None}}\n{listen}\n{allow}\n");
+            Gate::with_file(&yaml).until_ready()
+        });
+        let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        stranger.connect(exits[0]).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+        let before = arrived();
+        let mut ask = push(7, 0, 1, b"");
+        ask[4] = 83;
+        for forged in [push(7, 0, 0, b""), ask] {
+            forge(exits[0], exits[1], &forged);
+        }
+        // Endless answers would arrive during these exchanges.
+        for number in 0..EXCHANGES {
+            stranger.send(&push(number, 0, 0, b"")).unwrap();
+            stranger.recv(&mut [0; 2000]).unwrap();
+        }
+        let expected = u64::from(2 * EXCHANGES + 4);
+        let passed = arrived() - before;
+        assert!(
+            passed <= expected,
+            "{passed} datagrams passed with {transport}"
+        );
+    };
+    let namespace = muxtunnel_testkit::namespace::Namespace::new().unwrap();
+    namespace.enter(|| ["Kcp", "Auto"].map(test)).unwrap();
+}
+
 /// A long-lived stream continues while clients and targets open and reset other streams.
 #[test]
 fn resets_of_streams_pass_and_leave_others_alone() {

@@ -22,8 +22,8 @@
 //! - **The reset.** A window request carries a random secret in two fields that KCP does not use.
 //!   If the conversation of a window request is unknown and has already begun, the acceptor answers
 //!   with the segment whose serial precedes the challenge ([`RESET`]), and repeats the secret. Our
-//!   implementation then ends the connection. Any other KCP ignores this segment. Whoever does not
-//!   see the datagrams cannot forge a reset.
+//!   implementation then ends the connection. Any other KCP ignores this segment. A stranger that
+//!   does not see the datagrams cannot forge a reset.
 //! - **The keepalive.** The connection requests the window of a silent peer, as KCP does for a
 //!   closed window. If the peer does not answer, the connection fails.
 //!

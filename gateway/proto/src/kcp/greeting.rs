@@ -90,7 +90,7 @@ pub fn challenge(conversation: u32, secret: u32) -> Vec<u8> {
 }
 
 /// Encodes a reset, which informs the peer that its connection is unknown. `secret` is the secret
-/// of the peer's window request. Only the peer, and whoever sees its datagrams, knows the secret.
+/// of the peer's window request. A stranger that does not see the datagrams does not know it.
 #[must_use]
 pub fn reset(conversation: u32, secret: u64) -> Vec<u8> {
     segment(conversation, RESET, ((secret >> 32) as u32, secret as u32))
