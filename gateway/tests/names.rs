@@ -8,10 +8,17 @@
     reason = "a test"
 )]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
+#[path = "common/ends.rs"]
+mod ends;
 
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
+use authority::Authority;
 use common::namespace::Namespace;
 use common::*;
 use muxtunnel_testkit::name_server::{A, Answer, Asked, NameServer};
@@ -68,7 +75,9 @@ impl Site {
     fn half_open(&self) -> usize {
         const SYN_SENT: &str = "02";
         let connections = self.namespace.run(&["cat", "/proc/net/tcp"]);
-        let states = connections.lines().map(|line| line.split_whitespace().nth(3));
+        let states = connections
+            .lines()
+            .map(|line| line.split_whitespace().nth(3));
         states.filter(|state| *state == Some(SYN_SENT)).count()
     }
 
@@ -152,6 +161,28 @@ fn an_exit_is_reached_at_the_last_address_though_thirty_do_not_answer() {
     .until_ready();
     let client = connect(SocketAddr::new(host.parse().unwrap(), forward));
     assert_bulk(&client, accept(&listener), 1000);
+}
+
+/// A TLS handshake may take longer than the delay between two dials.
+#[test]
+fn no_other_exit_is_dialled_during_the_handshake_with_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (.., ends) = ends::tls(dir.path(), &Authority::new());
+    let [(one, first), (other, second)] = [target(), target()];
+    let _entry = Gate::with_file(&format!(
+        "role: Entry\nprotocol: Jmux\nsecurity: {}\nconnect: '{first},{second}'\nadmin: ADMIN\n",
+        ends.entry
+    ));
+    let mut carrier = accept(&one);
+    carrier.read_exact(&mut [0; 5]).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    other.set_nonblocking(true).unwrap();
+    let nobody = other.accept().unwrap_err();
+    assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
+    other.set_nonblocking(false).unwrap();
+    // The handshake fails, so the entry dials the other exit.
+    drop(carrier);
+    accept(&other);
 }
 
 /// The configuration of a pod's resolver.
