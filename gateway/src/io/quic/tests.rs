@@ -1,6 +1,7 @@
 //! Both ends of connections on loopback.
 
 use std::net::UdpSocket;
+use std::time::Duration;
 
 use muxtunnel_gateway_config::{Config, MutualTls, Security, SessionConfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -60,7 +61,7 @@ async fn met(
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
     let listener = Listener::new(socket, (0, 1), (&session(protocol, EXIT), 1), &far).unwrap();
-    let within = Duration::from_secs(20);
+    let patience = Patience::fixed(Duration::from_secs(20));
     let accepts = async {
         let mut attempt = listener.next().await.unwrap();
         assert!(!attempt.is_validated());
@@ -69,10 +70,10 @@ async fn met(
             attempt = listener.next().await.unwrap();
             assert!(attempt.is_validated());
         }
-        attempt.secure(&far, within).await
+        attempt.secure(&far, &patience).await
     };
     let settings = Settings::new(&session(protocol, ENTRY));
-    tokio::join!(dial(to, "far", &near, &settings, within), accepts)
+    tokio::join!(dial(to, "far", &near, &settings, &patience), accepts)
 }
 
 /// A connection of an entry to an exit.

@@ -703,7 +703,8 @@ async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_
 /// A carrier over TCP whose other end is a proxy: the kernel gets its acknowledgements, and no peer
 /// answers.
 #[tokio::test(start_paused = true)]
-async fn a_carrier_over_tcp_whose_peer_is_silent_is_probed_after_the_configured_time_and_then_lost() {
+async fn a_carrier_over_tcp_whose_peer_is_silent_is_probed_after_the_configured_time_and_then_lost()
+{
     let test = async {
         let (near, mut far) = pair().await;
         let carrier = (Tcp::boxed(near), &mut far);
@@ -711,7 +712,13 @@ async fn a_carrier_over_tcp_whose_peer_is_silent_is_probed_after_the_configured_
         let begun = now();
         // A PING with another value measures the round trip.
         let is_probe = |decoded: &Decoded| {
-            matches!(decoded, Decoded::Frame { frame: Frame::Ping(0), .. })
+            matches!(
+                decoded,
+                Decoded::Frame {
+                    frame: Frame::Ping(0),
+                    ..
+                }
+            )
         };
         while !is_probe(&frame(&mut far).await.0) {}
         let silence = now().duration_since(begun);
