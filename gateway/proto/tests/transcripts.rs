@@ -13,7 +13,7 @@
 //! - `do ACTION`: an action of our side. For streams: `open URL`, `for name CLIENT SERVER` or
 //!   `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`, `finish`, `reset`, `took N`, `next`
 //!   (the next stream). For the session: `go-away`, `shut-down`, `wait SECONDS`, `want N`
-//!   (carriers), `datagram HEX`, `assign IP`. For carriers: `probe`, `lose`, `retire`, `add`, and
+//!   (carriers), `datagram HEX`, `assign IP`. For carriers: `probe`, `stir`, `lose`, `retire`, `add`, and
 //!   `use N` (the following lines are about carrier N, counted from 0). For listeners:
 //!   `listen ADDRESS`, and for the latest listener `unlisten`, `listening ADDRESS`,
 //!   `end-listen TEXT`.
@@ -209,6 +209,7 @@ impl Replay {
                 self.session.retire_carrier(self.carrier),
                 "the carrier cannot be retired"
             ),
+            "stir" => self.session.stir(self.carrier),
             "probe" => assert!(self.session.probe(self.carrier), "no probe was sent"),
             "datagram" => {
                 let header = self

@@ -140,3 +140,18 @@ fn an_end_that_has_vanished_is_noticed_busy_or_idle() {
         assert!(after < Duration::from_secs(16), "{after:?}");
     }
 }
+
+/// A satellite link, or a full queue of a mobile network.
+#[test]
+fn a_round_trip_of_ten_seconds_with_loss_is_no_vanished_peer() {
+    for seed in 1..=8 {
+        let path = Path {
+            delay: Duration::from_secs(5),
+            ..Path::FAR.losing(70)
+        };
+        let mut world = World::new(seed, path, [200_000, 200_000]);
+        world.run(Duration::from_secs(600));
+        let failures = [0, 1].map(|end| world.ends[end].connection.failure());
+        assert_eq!(failures, [None; 2], "{}", world.progress());
+    }
+}

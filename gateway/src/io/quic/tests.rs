@@ -5,6 +5,7 @@ use std::net::UdpSocket;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use muxtunnel_gateway_config::{Config, MutualTls, Security, SessionConfig};
 use quinn::udp::{RecvMeta, Transmit};
@@ -67,7 +68,7 @@ async fn met(
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
     let listener = Listener::new(socket, (0, 1), (&session(protocol, EXIT), 1), &far).unwrap();
-    let within = Duration::from_secs(20);
+    let patience = Patience::fixed(Duration::from_secs(20));
     let accepts = async {
         let mut attempt = listener.next().await.unwrap();
         assert!(!attempt.is_validated());
@@ -76,10 +77,10 @@ async fn met(
             attempt = listener.next().await.unwrap();
             assert!(attempt.is_validated());
         }
-        attempt.secure(&far, within).await
+        attempt.secure(&far, &patience).await
     };
     let settings = Settings::new(&session(protocol, ENTRY));
-    tokio::join!(dial(to, "far", &near, &settings, within), accepts)
+    tokio::join!(dial(to, "far", &near, &settings, &patience), accepts)
 }
 
 /// A connection of an entry to an exit.

@@ -111,7 +111,7 @@ impl Driver {
         let configured = self.config.liveness;
         let is_asked = || path.is_none() || self.streams.is_one_unanswered();
         let may_be_dead = silence >= SILENCE_OF_NOTE.min(configured) && is_asked();
-        if !may_be_dead && silence < configured {
+        if heard.asked.is_none() && !may_be_dead && silence < configured {
             return None;
         }
         if heard.asked.is_none() {

@@ -700,6 +700,37 @@ async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_
     LocalSet::new().run_until(test).await;
 }
 
+/// A carrier over TCP whose other end is a proxy: the kernel gets its acknowledgements, and no peer
+/// answers.
+#[tokio::test(start_paused = true)]
+async fn a_carrier_over_tcp_whose_peer_is_silent_is_probed_after_the_configured_time_and_then_lost()
+{
+    let test = async {
+        let (near, mut far) = pair().await;
+        let carrier = (Tcp::boxed(near), &mut far);
+        let (driver, runs) = agreed_on(carrier, &Rc::default(), Rc::default(), parameters(1)).await;
+        let begun = now();
+        // A PING with another value measures the round trip.
+        let is_probe = |decoded: &Decoded| {
+            matches!(
+                decoded,
+                Decoded::Frame {
+                    frame: Frame::Ping(0),
+                    ..
+                }
+            )
+        };
+        while !is_probe(&frame(&mut far).await.0) {}
+        let silence = now().duration_since(begun);
+        assert!(silence >= driver.config.liveness, "{silence:?}");
+        let end = runs.await.unwrap();
+        assert!(matches!(end, SessionEnd::GivenUp(_)), "{end}");
+        let answer = now().duration_since(begun + silence).as_secs();
+        assert!((15..=17).contains(&answer), "{answer} s");
+    };
+    LocalSet::new().run_until(test).await;
+}
+
 /// A socket whose peer has proved an identity.
 #[derive(Debug)]
 struct Proved(Box<dyn Transport>);

@@ -40,6 +40,7 @@ fn tunnel() -> ValidatedTunnel {
         transport: muxtunnel_crds::Transport::Tcp,
         protocol: muxtunnel_crds::Protocol::Jmux,
         congestion_control: muxtunnel_crds::CongestionControl::Auto,
+        liveness_seconds: 20,
         pool: muxtunnel_gateway_config::Pool::ONE,
         resume: true,
         timeouts: muxtunnel_gateway_config::Timeouts::default(),
