@@ -280,7 +280,7 @@ mod tests {
             let Command::Run(args) = Cli::try_parse_from(arguments).unwrap().command;
             assert!(args.network_policy, "{golden}");
             assert_eq!(args.pod_labels.len(), 3, "{golden}");
-            let (labels, annotations) = if golden == "default" { (0, 4) } else { (1, 1) };
+            let (labels, annotations) = if golden == "default" { (0, 4) } else { (2, 1) };
             assert_eq!(args.permitted_labels.len(), labels, "{golden}");
             assert_eq!(args.permitted_annotations.len(), annotations, "{golden}");
             assert_eq!(args.watch_namespaces.len(), namespaces, "{golden}");

@@ -239,3 +239,31 @@ program. The argument is the list of permitted mount points, in the syntax of CE
       '--route', '--forward', '--masquerade'] || a.matches('^[0-9a-fA-F.:]+(/[0-9]+)?$')) &&
       {{ include "muxtunnel.ownProgram" "['/run/muxtunnel']" }}))
 {{- end }}
+
+{{/* CEL: the label with the key `key` of a pod is the operator's, the Job controller's, or in podMetadata.labels. */}}
+{{- define "muxtunnel.ownLabel" -}}
+key.startsWith('muxtunnel.dev/')
+{{- range (concat (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component"
+      "app.kubernetes.io/managed-by" "controller-uid" "job-name" "batch.kubernetes.io/controller-uid"
+      "batch.kubernetes.io/job-name") (default list .Values.podMetadata.labels)) }} ||
+      key == '{{ . }}'
+{{- end }}
+{{- end }}
+
+{{/* CEL: the annotation with the key `key` of a pod is the operator's, or in podMetadata.annotations. */}}
+{{- define "muxtunnel.ownAnnotation" -}}
+key.startsWith('muxtunnel.dev/')
+{{- range .Values.podMetadata.annotations }} ||
+      {{ if eq . "*" }}!key.contains('/'){{ else if hasSuffix "/*" . }}key.startsWith('{{ trimSuffix "*" . }}'){{ else }}key == '{{ . }}'{{ end }}
+{{- end }}
+{{- end }}
+
+{{/*
+CEL: the stored object has the same label or annotation (the argument) with the key `key`, which another account wrote,
+such as `kubectl rollout restart`.
+*/}}
+{{- define "muxtunnel.keptKey" -}}
+(oldObject != null && has(oldObject.spec.template.metadata) && has(oldObject.spec.template.metadata.{{ . }}) &&
+      key in oldObject.spec.template.metadata.{{ . }} &&
+      oldObject.spec.template.metadata.{{ . }}[key] == object.spec.template.metadata.{{ . }}[key])
+{{- end }}

@@ -130,6 +130,8 @@ async fn the_image_has_what_public_certificates_and_names_need() -> Result<()> {
             "entry",
             "--security",
             "tls",
+            "--protocol",
+            "http2",
             "--connect",
             "kubernetes.default:443",
             "--forward",

@@ -3,12 +3,15 @@
 //! expressions like an API server.
 
 mod commands;
+mod expression;
+mod metadata;
 
 use std::collections::BTreeSet;
 
-use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator, VapExpression};
+use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator};
 use serde_json::{Value, json};
 
+use self::expression::expression;
 use super::{documents_of, golden, of_kind, read};
 use crate::benchmark::objects as of_benchmarks;
 use crate::tunnel::privileges::objects as of_tunnels;
@@ -137,30 +140,6 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
         refused.extend(failed.filter_map(|result| result.message));
     }
     refused
-}
-
-/// A key of a label or an annotation in the form that the evaluator uses. The evaluator escapes all
-/// keys as Kubernetes escapes names of fields. Kubernetes does not escape keys of labels.
-fn escaped(key: &str) -> String {
-    key.replace('.', "__dot__")
-        .replace('-', "__dash__")
-        .replace('/', "__slash__")
-}
-
-fn expression(validation: &Value) -> VapExpression {
-    let mut text = validation["expression"].as_str().unwrap().to_owned();
-    for key in [
-        "app.kubernetes.io/managed-by",
-        "app.kubernetes.io/instance",
-        APPLIED_HASH,
-    ] {
-        text = text.replace(&format!("'{key}'"), &format!("'{}'", escaped(key)));
-    }
-    VapExpression {
-        expression: text,
-        message: validation["message"].as_str().map(str::to_owned),
-        message_expression: None,
-    }
 }
 
 /// All objects that the operator builds for the good objects, with the fields that it adds when it
