@@ -293,12 +293,13 @@ impl Link for Http2 {
         self.traffic.held()
     }
 
-    fn messages(&self) -> Option<u64> {
-        Some(self.traffic.received.get() + self.traffic.pongs.get())
+    fn ask(&self) -> bool {
+        self.traffic.asked.notify_one();
+        true
     }
 
-    fn ask(&self) {
-        self.traffic.asked.notify_one();
+    fn messages(&self) -> u64 {
+        self.traffic.received.get() + self.traffic.pongs.get()
     }
 
     fn go_away(&self) {

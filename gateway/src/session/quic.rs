@@ -295,12 +295,6 @@ impl Link for Quic {
         self.answers.arrive(&self.traffic)
     }
 
-    /// The library probes a silent connection every few seconds.
-    fn messages(&self) -> Option<u64> {
-        let stats = self.traffic.connection.quic().stats();
-        Some(stats.udp_rx.datagrams)
-    }
-
     fn go_away(&self) {
         self.goes_away.set(true);
         self.control_due.notify_one();

@@ -65,14 +65,16 @@ pub(crate) trait Link: 'static {
         true
     }
 
-    /// A number that changes with each message of the peer, also with those that the library
-    /// handles; `None`: the library does not report it.
-    fn messages(&self) -> Option<u64> {
-        None
+    /// Requests an answer of the peer, if the protocol has such a request. Returns whether the
+    /// answer changes [`Self::messages`].
+    fn ask(&self) -> bool {
+        false
     }
 
-    /// Requests an answer of the peer, if the protocol has such a request.
-    fn ask(&self) {}
+    /// A number that changes with payload of the peer, and with its answer to [`Self::ask`].
+    fn messages(&self) -> u64 {
+        0
+    }
 
     /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);
