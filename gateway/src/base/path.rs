@@ -4,7 +4,7 @@
 //! transport that lacks a figure reports zero or `None` for the figure.
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A peer that owes an answer for this long, and for [`ROUND_TRIPS_MAX`] round trips, does not
 /// answer.
@@ -15,9 +15,6 @@ pub(crate) const ROUND_TRIPS_MAX: u32 = 10;
 /// Number of retransmissions or probes in a row without an answer after which a peer may count as
 /// one that does not answer.
 const UNANSWERED_MAX: u32 = 2;
-
-/// Precision of [`PathInfo::silent`] with the slowest clock of the kernel.
-const CLOCK_PRECISION: Duration = Duration::from_millis(10);
 
 /// The current state of a path.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,12 +55,6 @@ impl PathInfo {
     pub(crate) fn is_overdue(&self) -> bool {
         let needed = ANSWER_MAX.max(self.rtt * ROUND_TRIPS_MAX);
         self.unanswered >= UNANSWERED_MAX && self.silent.is_some_and(|silent| silent >= needed)
-    }
-
-    /// Whether the peer has acknowledged something since `asked`.
-    pub(crate) fn has_answered_since(&self, asked: Instant) -> bool {
-        let since = asked.elapsed().saturating_sub(CLOCK_PRECISION);
-        self.silent.is_some_and(|silent| silent < since)
     }
 }
 

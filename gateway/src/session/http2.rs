@@ -306,16 +306,17 @@ impl Link for Http2 {
         self.traffic.held()
     }
 
-    fn messages(&self) -> Option<u64> {
-        Some(self.traffic.received.get() + self.traffic.pongs.get())
+    fn probe(&self) -> bool {
+        self.traffic.probe_due.notify_one();
+        true
+    }
+
+    fn messages(&self) -> u64 {
+        self.traffic.received.get() + self.traffic.pongs.get()
     }
 
     fn round_trip(&self) -> Duration {
         self.traffic.round_trip()
-    }
-
-    fn probe(&self) {
-        self.traffic.probe_due.notify_one();
     }
 
     fn go_away(&self) {

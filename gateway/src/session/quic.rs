@@ -290,12 +290,6 @@ impl Link for Quic {
         self.answers.arrive(&self.traffic)
     }
 
-    /// The library probes a silent connection every few seconds.
-    fn messages(&self) -> Option<u64> {
-        let stats = self.traffic.connection.quic().stats();
-        Some(stats.udp_rx.datagrams)
-    }
-
     fn round_trip(&self) -> Duration {
         self.traffic.connection.quic().rtt()
     }

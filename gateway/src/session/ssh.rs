@@ -293,8 +293,10 @@ impl Link for Ssh {
         self.traffic.connection.round_trip()
     }
 
-    fn probe(&self) {
+    fn probe(&self) -> bool {
         self.probe_due.notify_one();
+        // The library does not report the answer.
+        false
     }
 
     /// Does nothing, since SSH has no message that announces a shutdown.

@@ -66,18 +66,19 @@ pub(crate) trait Link: 'static {
         true
     }
 
-    /// A number that changes with each message of the peer, also with those that the library
-    /// handles; `None`: the library does not report it.
-    fn messages(&self) -> Option<u64> {
-        None
+    /// Requests an answer of the peer soon, if the protocol has such a request and does not itself
+    /// probe a silent peer soon. Returns whether the answer changes [`Self::messages`].
+    fn probe(&self) -> bool {
+        false
+    }
+
+    /// A number that changes with payload of the peer, and with its answer to [`Self::probe`].
+    fn messages(&self) -> u64 {
+        0
     }
 
     /// The round trip time to the peer, as far as it is known; zero: unknown.
     fn round_trip(&self) -> Duration;
-
-    /// Requests an answer of the peer soon. Does nothing if the protocol has no such request, or
-    /// itself probes a silent peer soon.
-    fn probe(&self) {}
 
     /// Tells the peer to open no further streams; open streams continue.
     fn go_away(&self);

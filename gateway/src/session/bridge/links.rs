@@ -50,9 +50,8 @@ pub(super) struct Member<L: Link> {
     outdated: Cell<bool>,
     /// Whether this side has retired the link. The end of such a link is no failure.
     retired: Cell<bool>,
-    /// When an answer was requested, and [`Link::messages`] at that time; `None`: the peer has
-    /// answered.
-    asked: Cell<Option<(Instant, Option<u64>)>>,
+    /// [`Link::messages`] when an answer was requested; `None`: the peer has answered.
+    asked: Cell<Option<u64>>,
     /// Why this side no longer trusts the link's peer.
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
@@ -77,28 +76,20 @@ impl<L: Link> Member<L> {
     }
 
     fn answers(&self) -> bool {
-        let path = self.stats.path_info().unwrap_or_default();
-        if let Some((asked, messages)) = self.asked.get() {
-            let has_answered = match messages {
-                Some(_) => self.link.messages() != messages,
-                None => path.has_answered_since(asked),
-            };
-            if !has_answered {
-                return false;
-            }
-            self.asked.set(None);
+        let messages = self.link.messages();
+        if self.asked.get() == Some(messages) {
+            return false;
         }
-        self.link.answers() && !path.is_overdue()
+        self.asked.set(None);
+        let path = self.stats.path_info();
+        self.link.answers() && !path.is_some_and(|path| path.is_overdue())
     }
 
-    /// Requests an answer. Without such a request in the protocol, the peer answers the next probe
-    /// of the transport. The link counts as one that answers if an answer would remain unnoticed.
+    /// Requests an answer, if the protocol has such a request.
     fn ask(&self) {
         let messages = self.link.messages();
-        let path = self.stats.path_info();
-        if messages.is_some() || path.is_some_and(|path| path.silent.is_some()) {
-            self.asked.set(Some((Instant::now(), messages)));
-            self.link.probe();
+        if self.link.probe() {
+            self.asked.set(Some(messages));
         }
     }
 

@@ -112,9 +112,9 @@ impl<L: Link> Bridge<L> {
         let limit = patience(OPEN_MAX, self.round_trip());
         let doubts = async {
             tokio::time::sleep(DOUBT_AFTER).await;
-            self.all_links()
-                .iter()
-                .for_each(|member| member.link.probe());
+            for member in self.all_links() {
+                member.link.probe();
+            }
             std::future::pending::<Infallible>().await
         };
         let asked = tokio::select! {
