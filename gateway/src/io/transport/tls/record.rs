@@ -275,7 +275,7 @@ impl Records for TlsRecords {
 }
 
 #[cfg(any(test, feature = "oracles"))]
-pub(super) mod oracle;
+pub(crate) mod oracle;
 
 #[cfg(test)]
 mod tests {

@@ -54,7 +54,7 @@ fn end() -> TlsRecords {
 /// Checks that payload arrives unchanged, also after key updates; that a record which is not
 /// complete, or for which there is no room, changes nothing; and that nothing that the peer has not
 /// sealed is opened.
-pub(in crate::io::transport::tls) fn records(mut input: &[u8]) {
+pub(crate) fn records(mut input: &[u8]) {
     let (mut peer, mut own) = (end(), end());
     while let Some((&[kind, length], rest)) = input.split_first_chunk() {
         let (bytes, rest) = rest.split_at(rest.len().min(length.into()));
