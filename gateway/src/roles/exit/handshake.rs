@@ -3,9 +3,13 @@
 use std::net::IpAddr;
 use std::pin::Pin;
 
+use muxtunnel_gateway_config::Protocol;
+
 use super::Exit;
 use crate::base::handshake_limiter::{Dropped, has_gone};
+use crate::io::carrier::Carrier;
 use crate::session::end::SessionEnd;
+use crate::session::hello;
 
 /// Why a connection did not become a carrier.
 #[derive(Debug, thiserror::Error)]
@@ -68,4 +72,20 @@ impl Exit {
         }
         proved
     }
+}
+
+/// Refuses a carrier whose session is unknown or has ended.
+pub(super) fn refuse(carrier: Carrier) {
+    tracing::info!(
+        peer = carrier.peer(),
+        "Carrier refused because its session is unknown or has ended"
+    );
+    drop(tokio::task::spawn_local(hello::refuse_unknown(carrier)));
+}
+
+/// Refuses a carrier that would start a session, since the exit accepts no further sessions.
+pub(super) fn turn_away(carrier: Carrier, protocol: Protocol) {
+    drop(tokio::task::spawn_local(hello::turn_away(
+        carrier, protocol,
+    )));
 }
