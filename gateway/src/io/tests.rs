@@ -167,12 +167,10 @@ impl Listeners {
     }
 }
 
-fn in_time(test: impl Future<Output = ()>) -> impl Future<Output = ()> {
-    async {
-        let tasks = LocalSet::new();
-        let in_time = tokio::time::timeout(PATIENCE, tasks.run_until(test));
-        in_time.await.unwrap();
-    }
+async fn in_time(test: impl Future<Output = ()>) {
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(PATIENCE, tasks.run_until(test));
+    in_time.await.unwrap();
 }
 
 /// If an answer caused an answer, one forged datagram could make two exits answer each other

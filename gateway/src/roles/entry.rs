@@ -51,7 +51,7 @@ use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
 use exits::{Connected, EXITS_MAX, Link, Links, Taken};
-use listen::Listener;
+use listen::{Listener, follow};
 pub(crate) use offer::{Asker, NoOffer, Offers};
 use reverse::{Asked, Outcomes};
 use ways::Ways;
@@ -146,17 +146,6 @@ pub(crate) async fn run(
     packets.abort();
     trust.abort();
     Ok(())
-}
-
-/// Applies changes of the forwards, as long as the configuration can change.
-async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadable>>) {
-    while reloadable.changed().await.is_ok() {
-        let forwards = reloadable.borrow_and_update().forwards.clone();
-        for error in entry.listen(&forwards) {
-            tracing::error!(%error, "Cannot listen for a forward");
-        }
-    }
-    std::future::pending::<()>().await;
 }
 
 /// The action of the entry after a session.

@@ -40,7 +40,7 @@ use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
 use arrive::{Arrivals, Begins};
-use handshake::{HandshakeError, is_failure};
+use handshake::{HandshakeError, is_failure, refuse, turn_away};
 use reverse::Reverse;
 use ssh::SshSessions;
 
@@ -183,21 +183,6 @@ fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
         }
         _ => tracing::info!(%code, peer, ready, %reason, "Carrier ended"),
     }
-}
-
-fn refuse(carrier: Carrier) {
-    tracing::info!(
-        peer = carrier.peer(),
-        "Carrier refused because its session is unknown or has ended"
-    );
-    drop(tokio::task::spawn_local(hello::refuse_unknown(carrier)));
-}
-
-/// Refuses a carrier that would start a session, since the exit accepts no further sessions.
-fn turn_away(carrier: Carrier, protocol: Protocol) {
-    drop(tokio::task::spawn_local(hello::turn_away(
-        carrier, protocol,
-    )));
 }
 
 impl Exit {

@@ -135,12 +135,15 @@ impl<L: Link> Bridge<L> {
     /// link is closed.
     async fn run(self: &Rc<Self>) -> SessionEnd {
         let mut ended = self.ended.subscribe();
-        tokio::select! {
-            biased;
-            _ = ended.wait_for(|ended| *ended) => {}
-            never = self.follow_timeouts() => match never {},
-            never = self.publish_figures() => match never {},
-        }
+        let loops = async {
+            tokio::select! {
+                biased;
+                _ = ended.wait_for(|ended| *ended) => {}
+                never = self.follow_timeouts() => match never {},
+                never = self.publish_figures() => match never {},
+            }
+        };
+        Self::guard(Rc::clone(self), loops).await;
         let _ = tokio::time::timeout(LAST_WORD_MAX, self.without_links()).await;
         self.drop_links();
         self.end.take().unwrap_or(SessionEnd::Closed)

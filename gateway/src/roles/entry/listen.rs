@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config as config;
+use muxtunnel_gateway_config::{self as config, Reloadable};
 use muxtunnel_proto::{OpenError, Priority};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::exits::SESSIONLESS_MAX;
@@ -260,6 +261,17 @@ impl Opening {
         self.entry.has_session_until(self.until).await;
         self.open(connection);
     }
+}
+
+/// Applies changes of the forwards, as long as the configuration can change.
+pub(super) async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadable>>) {
+    while reloadable.changed().await.is_ok() {
+        let forwards = reloadable.borrow_and_update().forwards.clone();
+        for error in entry.listen(&forwards) {
+            tracing::error!(%error, "Cannot listen for a forward");
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Accepts connections. Without a session, connections wait, but after [`SESSIONLESS_MAX`] without

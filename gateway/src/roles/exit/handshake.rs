@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muxtunnel_gateway_config::Protocol;
+
 use super::Exit;
 use crate::base::handshake_limiter::{Dropped, has_gone};
 use crate::base::patience::Patience;
+use crate::io::carrier::Carrier;
 use crate::io::security::PROOF_MAX;
 use crate::io::transport::{Side, Transport, Upgrade};
 use crate::session::end::SessionEnd;
@@ -110,4 +113,20 @@ impl Exit {
         }
         proved
     }
+}
+
+/// Refuses a carrier whose session is unknown or has ended.
+pub(super) fn refuse(carrier: Carrier) {
+    tracing::info!(
+        peer = carrier.peer(),
+        "Carrier refused because its session is unknown or has ended"
+    );
+    drop(tokio::task::spawn_local(hello::refuse_unknown(carrier)));
+}
+
+/// Refuses a carrier that would start a session, since the exit accepts no further sessions.
+pub(super) fn turn_away(carrier: Carrier, protocol: Protocol) {
+    drop(tokio::task::spawn_local(hello::turn_away(
+        carrier, protocol,
+    )));
 }
