@@ -358,11 +358,11 @@ with_each_protocol! {
 }
 
 /// An exit for HTTP/2 that the test itself speaks to.
-fn http2_exit(limits: &str, allow: SocketAddr) -> (Gate, SocketAddr) {
+fn http2_exit(more: &str) -> (Gate, SocketAddr) {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: HTTP2\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
-         admin: ADMIN\nallow: ['{allow}']\n{limits}\n"
+         admin: ADMIN\n{more}\n"
     ));
     (exit.until_ready(), ([127, 0, 0, 1], carrier).into())
 }
@@ -390,8 +390,8 @@ fn opens_before_the_limit_is_known_cost_no_accepted_stream() {
     const LIMIT: u32 = 8;
     let (listener, target) = target();
     for opens in [100, 1000] {
-        let limits = format!("limits: {{streams: {LIMIT}}}");
-        let (_exit, carrier) = http2_exit(&limits, target);
+        let limits = format!("limits: {{streams: {LIMIT}}}\nallow: ['{target}']");
+        let (_exit, carrier) = http2_exit(&limits);
         let mut peer = Peer::new(carrier);
         let streams: Vec<_> = (0..opens).map(|index| 2 * index + 1).collect();
         for stream in &streams {
@@ -431,34 +431,37 @@ fn open(peer: &mut Peer, stream: u32, listener: &TcpListener) -> TcpStream {
     accept(listener)
 }
 
-/// Interactive clients send small frames. Their targets stall until the window is full.
+/// Interactive clients send small frames until the window is full, while their targets are dialled
+/// or take nothing.
 #[test]
 fn small_frames_to_stalled_targets_cost_no_other_stream() {
-    const STALLED: u32 = 6;
     /// One frame less than the window.
     const FRAMES: usize = (1 << 20) / 64 - 1;
     let (listener, target) = target();
-    let (exit, carrier) = http2_exit("memory: {receive: 16Mi}\nlimits: {streams: 64}", target);
+    let (full, _waiting) = full_target();
+    let limits = format!(
+        "memory: {{receive: 32Mi}}\nlimits: {{streams: 64}}\nallow: ['{target}', '{}']",
+        full.local_addr().unwrap()
+    );
+    let (exit, carrier) = http2_exit(&limits);
     let mut peer = Peer::greeted(carrier);
     let uninvolved = open(&mut peer, 1, &listener);
-    let streams: Vec<u32> = (1..=STALLED).map(|index| 2 * index + 1).collect();
-    let stalled: Vec<_> = streams
-        .iter()
-        .map(|stream| open(&mut peer, *stream, &listener))
-        .collect();
+    let stalled = open(&mut peer, 3, &listener);
+    let dialled: Vec<u32> = (2..10).map(|index| 2 * index + 1).collect();
+    for stream in &dialled {
+        assert!(peer.connect(*stream, full.local_addr().unwrap()));
+    }
     let bytes = pattern(3, FRAMES * 64);
     for piece in bytes.chunks(64) {
-        for stream in &streams {
+        for stream in [3].iter().chain(&dialled) {
             assert!(peer.frame(DATA, 0, *stream, piece));
         }
     }
     assert_echo(&mut peer, 1, &uninvolved, &pattern(4, 10_000));
     assert_small(&exit);
-    for mut target in stalled {
-        let mut came = vec![0; bytes.len()];
-        target.read_exact(&mut came).unwrap();
-        assert!(came == bytes);
-    }
+    let mut came = vec![0; bytes.len()];
+    (&stalled).read_exact(&mut came).unwrap();
+    assert!(came == bytes);
     assert_echo(&mut peer, 1, &uninvolved, &pattern(5, 10_000));
 }
 
@@ -466,7 +469,7 @@ fn small_frames_to_stalled_targets_cost_no_other_stream() {
 #[test]
 fn empty_frames_over_a_long_life_cost_no_stream() {
     let (listener, target) = target();
-    let (_exit, carrier) = http2_exit("", target);
+    let (_exit, carrier) = http2_exit(&format!("allow: ['{target}']"));
     let mut peer = Peer::greeted(carrier);
     let server = open(&mut peer, 1, &listener);
     for round in 0..40 {

@@ -1,7 +1,7 @@
 //! A path to an exit with a delay, which a test can stall. The path loses nothing: what arrives
 //! during a stall waits.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -69,7 +69,7 @@ impl SlowPath {
         let path = Self::new(near.local_addr().unwrap(), delay);
         let state = Arc::clone(&path.state);
         spawn(move || {
-            let mut flows: HashMap<SocketAddr, Sender<(Instant, Vec<u8>)>> = HashMap::new();
+            let mut flows: BTreeMap<SocketAddr, Sender<(Instant, Vec<u8>)>> = BTreeMap::new();
             let mut buffer = vec![0; 65_536];
             loop {
                 let Ok((length, client)) = near.recv_from(&mut buffer) else {
@@ -145,7 +145,7 @@ fn flow(
     let (down, going_down) = channel();
     let (back, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
     release(going_up, Arc::clone(state), move |bytes| {
-        drop(to.send(bytes))
+        let _ = to.send(bytes);
     });
     release(going_down, Arc::clone(state), move |bytes| {
         drop(back.send_to(bytes, client));

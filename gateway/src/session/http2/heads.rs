@@ -178,7 +178,7 @@ mod tests {
             let (mut outgoing, mut found) = (Outgoing::new(7), Vec::new());
             for piece in bytes.chunks(size) {
                 outgoing.read(piece, |head, code| {
-                    found.push((head.kind, head.stream, code))
+                    found.push((head.kind, head.stream, code));
                 });
             }
             assert_eq!(found, expected, "{size}");

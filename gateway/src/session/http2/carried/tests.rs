@@ -155,7 +155,10 @@ async fn a_peer_that_reads_nothing_is_read_no_further_until_it_reads() {
         match Pin::new(&mut carried).poll_read(context, &mut buffer) {
             Poll::Ready(read) => read.unwrap(),
             Poll::Pending if meter.borrow().is_shut() => match meter.borrow_mut().begin_turn() {
-                true => turns += 1,
+                true => {
+                    turns += 1;
+                    assert!(turns < 1000, "the peer is read without a bound");
+                }
                 false => return Poll::Ready(turns),
             },
             // The peer sends more.
