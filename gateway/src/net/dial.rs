@@ -16,7 +16,7 @@ use socket2::{Domain, SockAddr};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::forward::Admission;
-use crate::base::open_files::{is_out_of_files, stream_socket};
+use crate::base::open_files::{self, stream_socket};
 use crate::base::telemetry::Telemetry;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
@@ -43,15 +43,6 @@ impl DialError {
             code,
             refusal: Refusal::new(reason, format!("{code}: {description}")),
         }
-    }
-
-    /// Creates the error of a system call that failed.
-    pub(crate) fn failed(error: &std::io::Error, reason: Reason, description: String) -> Self {
-        let code = match is_out_of_files(error) {
-            true => Code::OpenFilesExhausted,
-            false => Code::OpenFailed,
-        };
-        Self::new(code, reason, description)
     }
 
     /// Counts and logs the failure. `target` is the requested target. Returns the refusal for the
@@ -181,7 +172,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
                 _ => reason(&error),
             };
             let text = format!("{UNIX_PREFIX}{path}: {error}");
-            Err(DialError::failed(&error, reason, text))
+            Err(DialError::new(open_files::code(&error), reason, text))
         }
     }
 }
@@ -235,7 +226,7 @@ async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Di
             }
             Ok(Err(error)) => {
                 let text = format!("{host}:{port} at {address}: {error}");
-                last = DialError::failed(&error, reason(&error), text);
+                last = DialError::new(open_files::code(&error), reason(&error), text);
             }
             Err(_) => {
                 let text = format!("{host}:{port} at {address}: timed out");

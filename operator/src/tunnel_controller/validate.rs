@@ -39,7 +39,9 @@ use muxtunnel_crds::{
     MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Transport, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
+use muxtunnel_gateway_config::{
+    Cidr, KEEPALIVE_SECONDS_MAX, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
+};
 
 use super::dereference::{Dereferenced, SeenProbe};
 use super::end::End;

@@ -304,8 +304,8 @@ impl Entry {
         });
     }
 
-    /// Starts an exchange of one HTTP request with a client. `target` leads to the local end of its
-    /// stream. Returns the sender for the reason why the stream ended.
+    /// Starts an exchange of one HTTP request with a client. `target` is connected to the local
+    /// end of its stream. Returns the sender for the reason why the stream ended.
     fn exchange(&self, client: Box<dyn LocalEnd>, request: Vec<u8>, target: UnixStream) -> Ended {
         let (sender, ended) = oneshot::channel();
         let exchange = Exchange {
