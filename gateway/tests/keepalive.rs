@@ -30,7 +30,7 @@ struct Tunnel {
     proxy: SocketAddr,
 }
 
-/// Clients connect to the address `host`. The forward leads to `target`.
+/// Clients connect to the address `host`. `target` is the target of the forward.
 fn tunnel(protocol: &str, host: &str, target: SocketAddr) -> Tunnel {
     let [carrier, forward, proxy] = [(); 3].map(|()| free_port());
     let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n");

@@ -9,6 +9,7 @@ use std::io::Error;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status;
 use rustix::process::{Resource, Rlimit};
 use socket2::{Domain, Socket, Type};
@@ -57,7 +58,7 @@ impl OpenFiles {
         Self { limit, reserve }
     }
 
-    /// The limit of this process when it was first asked for.
+    /// The limit of this process at the first call.
     pub(crate) fn of_process() -> Self {
         static OF_PROCESS: OnceLock<OpenFiles> = OnceLock::new();
         *OF_PROCESS.get_or_init(|| {
@@ -143,6 +144,14 @@ pub(crate) fn is_out_of_files(error: &Error) -> bool {
         .get_ref()
         .is_some_and(|inner| inner.is::<OutOfFiles>());
     of_system || of_gateway
+}
+
+/// The code of an open that failed with `error`.
+pub(crate) fn code(error: &Error) -> Code {
+    match is_out_of_files(error) {
+        true => Code::OpenFilesExhausted,
+        false => Code::OpenFailed,
+    }
 }
 
 /// Raises the soft limit of open files to the hard limit, since each connection needs an open file.

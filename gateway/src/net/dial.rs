@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use crate::base::forward::Admission;
-use crate::base::open_files::{is_out_of_files, stream_socket};
+use crate::base::open_files::{self, stream_socket};
 use crate::base::telemetry::Telemetry;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
@@ -44,15 +44,6 @@ impl DialError {
             code,
             refusal: Refusal::new(reason, format!("{code}: {description}")),
         }
-    }
-
-    /// Creates the error of a system call that failed.
-    pub(crate) fn failed(error: &std::io::Error, reason: Reason, description: String) -> Self {
-        let code = match is_out_of_files(error) {
-            true => Code::OpenFilesExhausted,
-            false => Code::OpenFailed,
-        };
-        Self::new(code, reason, description)
     }
 
     /// Counts and logs the failure. `target` is the requested target. Returns the refusal for the
@@ -147,7 +138,7 @@ where
         Lost::NoAddress => denied(text, port),
         Lost::Failed(address, error) => {
             let text = format!("{text}:{port} at {address}: {error}");
-            DialError::failed(&error, reason(&error), text)
+            DialError::new(open_files::code(&error), reason(&error), text)
         }
         Lost::TimedOut => timed_out(text, port),
     })
@@ -203,7 +194,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
                 _ => reason(&error),
             };
             let text = format!("{UNIX_PREFIX}{path}: {error}");
-            Err(DialError::failed(&error, reason, text))
+            Err(DialError::new(open_files::code(&error), reason, text))
         }
     }
 }

@@ -161,7 +161,7 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
             }
         }
         Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
-        Err(refused) => exit.refused(&peer, &refused),
+        Err(refused) => exit.refused(Code::CarrierRefused, &peer, &refused),
     }
 }
 
@@ -195,11 +195,7 @@ impl Exit {
     }
 
     /// Reports that a connection of `peer` was refused.
-    fn refused(&self, peer: &str, reason: &dyn std::error::Error) {
-        self.refused_with(Code::CarrierRefused, peer, reason);
-    }
-
-    fn refused_with(&self, code: Code, peer: &str, reason: &dyn std::error::Error) {
+    fn refused(&self, code: Code, peer: &str, reason: &dyn std::error::Error) {
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(%code, peer, %reason, "Carrier refused");

@@ -40,7 +40,8 @@ use muxtunnel_crds::{
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{
-    Cidr, LIVENESS_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
+    Cidr, KEEPALIVE_SECONDS_MAX, LIVENESS_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts,
+    WebSocket,
 };
 
 use super::dereference::{Dereferenced, SeenProbe};

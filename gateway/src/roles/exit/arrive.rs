@@ -185,7 +185,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
 fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins: Begins) {
     if let Err(out_of_files) = open_files::check(&accepted, Use::Carrier) {
         let code = Code::OpenFilesExhausted;
-        return exit.refused_with(code, &address.to_string(), &out_of_files);
+        return exit.refused(code, &address.to_string(), &out_of_files);
     }
     // The last message and the end of a carrier must reach the peer.
     accepted.end_in_order();
@@ -217,7 +217,7 @@ async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, begins
             greet(exit, carrier, Some(client.ip()), begins).await;
         }
         Ok(None) => {}
-        Err(error) => exit.refused(&proxy.to_string(), &error),
+        Err(error) => exit.refused(Code::CarrierRefused, &proxy.to_string(), &error),
     }
 }
 

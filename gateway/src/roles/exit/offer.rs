@@ -12,7 +12,7 @@ use muxtunnel_proto::Reason;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use crate::base::open_files::stream_pair;
+use crate::base::open_files::{self, stream_pair};
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::net::dial::{DialError, Dialled};
 
@@ -39,7 +39,7 @@ pub(super) fn give(offer: Option<&str>, peer: Option<&str>) -> Result<Dialled, D
     }
     let (near, far) = stream_pair().map_err(|error| {
         let text = format!("{OFFER_TARGET}: {error}");
-        DialError::failed(&error, Reason::General, text)
+        DialError::new(open_files::code(&error), Reason::General, text)
     })?;
     tokio::task::spawn_local(serve(far, offer.to_owned()));
     Ok(Dialled {

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::SessionConfig;
 
 use super::Exit;
@@ -79,7 +80,7 @@ async fn greet(exit: Rc<Exit>, attempt: Attempt) {
     };
     match secured {
         Ok(connection) => exit.admit(connection),
-        Err(error) => exit.refused(&peer.to_string(), &error),
+        Err(error) => exit.refused(Code::CarrierRefused, &peer.to_string(), &error),
     }
 }
 

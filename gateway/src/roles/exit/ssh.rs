@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::SessionConfig;
 use tokio::sync::watch;
 
@@ -73,7 +74,7 @@ pub(super) async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Optio
     };
     match logged_in {
         Ok(connection) => exit.admit_ssh(connection),
-        Err(error) => exit.refused(&peer, &error),
+        Err(error) => exit.refused(Code::CarrierRefused, &peer, &error),
     }
 }
 
