@@ -32,6 +32,9 @@ const MESSAGES_MAX: usize = 16;
 const REJECTION: Duration = Duration::from_millis(50);
 /// Maximum number of login attempts: six keys, as in sshd, plus the client's first request.
 const ATTEMPTS_MAX: usize = 7;
+/// Minimum number of unanswered probes after which a client counts as dead, as in sshd. Some
+/// libraries answer only while their application uses the connection.
+const CLIENT_PROBES_MIN: usize = 3;
 /// Minimum time for the answer to a probe, on ordinary paths.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
@@ -144,7 +147,7 @@ impl Settings {
             max_auth_attempts: ATTEMPTS_MAX,
             inactivity_timeout: None,
             keepalive_interval: Some(self.liveness),
-            keepalive_max: self.probes_max(round_trip),
+            keepalive_max: self.probes_max(round_trip).max(CLIENT_PROBES_MIN),
             ..server::Config::default()
         })
     }

@@ -728,7 +728,9 @@ async fn a_carrier_over_tcp_whose_peer_is_silent_is_probed_after_the_configured_
         let answer = now().duration_since(begun + silence).as_secs();
         assert!((15..=17).contains(&answer), "{answer} s");
     };
-    LocalSet::new().run_until(test).await;
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(120), tasks.run_until(test));
+    in_time.await.unwrap();
 }
 
 /// A socket whose peer has proved an identity.
