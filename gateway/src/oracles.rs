@@ -15,9 +15,10 @@ use crate::io::transport::web_socket_oracle;
 pub type Oracle = fn(&[u8]);
 
 /// All oracles, by the name of their target and corpus.
-pub const ALL: [(&str, Oracle); 13] = [
+pub const ALL: [(&str, Oracle); 15] = [
     ("authorized_keys", ssh::authorized_keys),
     ("detect", oracle::detect),
+    ("egress", crate::net::egress::oracle::answer),
     ("http", oracle::http),
     ("http2", crate::session::http2::oracle::oracle),
     ("http3", crate::session::http3::oracle::oracle),
@@ -26,6 +27,7 @@ pub const ALL: [(&str, Oracle); 13] = [
     ("proxy", crate::io::proxy_header::oracle),
     ("quic", crate::session::quic::wire::oracle),
     ("rendezvous", rendezvous),
+    ("response", crate::roles::entry::response_oracle),
     ("socks4", oracle::socks4),
     ("socks5", oracle::socks5),
     ("web_socket", web_socket_oracle),

@@ -2,9 +2,9 @@
 
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
-    RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
-    transport, trusted_proxies,
+    RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX,
+    admin_hosts, carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse,
+    server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -25,6 +25,7 @@ impl Config {
         if let Some(web_socket) = &self.web_socket {
             web_socket.check(self.role)?;
         }
+        admin_hosts::check(self)?;
         forward::check(&self.forwards)?;
         policy::check(self)?;
         reverse::check(self)?;

@@ -34,7 +34,7 @@ impl Control {
     /// at the start.
     pub(super) fn run(
         self,
-        listener: Option<std::net::TcpListener>,
+        listener: Option<(std::net::TcpListener, Arc<[String]>)>,
         file: Option<(PathBuf, Config, String)>,
         offers: Option<Arc<Offers>>,
     ) {
@@ -52,11 +52,16 @@ impl Control {
         runtime.block_on(async {
             let admin = async {
                 match listener {
-                    Some(listener) => {
+                    Some((listener, hosts)) => {
                         // Without the admin port, `offers` is not needed: no client can request an
                         // offer.
                         tokio::join!(
-                            super::admin::serve(listener, Arc::clone(&self.telemetry), offers),
+                            super::admin::serve(
+                                listener,
+                                hosts,
+                                Arc::clone(&self.telemetry),
+                                offers
+                            ),
                             carrier_sampler::follow(&self.telemetry)
                         );
                     }

@@ -31,8 +31,8 @@ use tokio::task::JoinHandle;
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::base::telemetry::Telemetry;
-use crate::ingress::listener::UnixListeners;
-use crate::ingress::listener::greeting::{GREETINGS_MAX, LongHeads};
+use crate::ingress::listener::greeting::GREETINGS_MAX;
+use crate::ingress::listener::{LongHeads, UnixListeners};
 use crate::io::transport::Side;
 use crate::io::{quic, ssh};
 use crate::net::dns::Lookups;
@@ -50,6 +50,8 @@ use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
 use exits::{Connected, EXITS_MAX, Link, Links, Taken};
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) use http::oracle::response as response_oracle;
 use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};
 pub(crate) use offer::{Asker, NoOffer, Offers};

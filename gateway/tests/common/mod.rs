@@ -187,7 +187,7 @@ impl Gate {
         let mut tcp = TcpStream::connect((self.host, self.admin)).unwrap();
         write!(
             tcp,
-            "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();
