@@ -43,7 +43,13 @@ pub(crate) fn answer(input: &[u8]) {
                     assert!(all.ends_with(&rest), "bytes of the carrier are lost");
                     assert_granted(is_http, user.is_some(), &all[..all.len() - rest.len()]);
                 }
-                Err(error) => assert!(!error.to_string().contains(PASSWORD)),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(!text.contains(char::is_control), "{text:?}");
+                    // The error contains the reason of the proxy.
+                    let is_told = String::from_utf8_lossy(answer).contains(PASSWORD);
+                    assert!(is_told || !text.contains(PASSWORD), "{text}");
+                }
             }
         });
     });
