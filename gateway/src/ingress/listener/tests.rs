@@ -198,6 +198,10 @@ fn an_http_client_connects_to_an_authority() {
             format!("CONNECT {target} HTTP/1.1\r\nHost: x\r\nProxy-Connection: y\r\n\r\nearly");
         let outcome = whole(http(), None, text.as_bytes());
         assert_eq!(outcome.end, asks(url, Answer::Connect, b"early"));
+        // The target is in the request line, so `Host` may be absent.
+        let text = format!("CONNECT {target} HTTP/1.1\r\n\r\nearly");
+        let outcome = whole(http(), None, text.as_bytes());
+        assert_eq!(outcome.end, asks(url, Answer::Connect, b"early"));
     }
     for target in [
         "web",
