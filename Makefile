@@ -35,7 +35,7 @@ against: ## compare the throughput of this muxgate with another build: make agai
 faults: install ## measure each fault in the kind cluster: killed pods, roll-outs, no API server (about an hour)
 	e2e/faults
 
-fuzz: ## fuzz the code that reads input of peers and clients, 10 minutes for each of 21 targets (MUX_FUZZ_SECONDS=N: N seconds)
+fuzz: ## fuzz the code that reads input of peers and clients, 10 minutes for each of 23 targets (MUX_FUZZ_SECONDS=N: N seconds)
 	gateway/proto/fuzz/run
 
 mutants: ## apply the faults of mutants/ one by one and check that their tests fail (NAME="a b": only these)

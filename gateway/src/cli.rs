@@ -165,6 +165,10 @@ struct RendezvousArgs {
     /// Serve /healthz, /readyz, /metrics and /status on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
+    /// A name under which clients reach --admin (repeatable). The port also serves requests whose
+    /// Host is an IP address or localhost, and refuses all others.
+    #[arg(long, value_name = "NAME", requires = "admin")]
+    admin_host: Vec<String>,
     /// Number of workers, 1..=64. Each worker is a thread with its own event loop [default: one per
     /// core].
     #[arg(long, value_name = "N")]
@@ -191,6 +195,10 @@ struct Common {
     /// Serve /healthz, /readyz, /metrics and /status on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
+    /// A name under which clients reach --admin (repeatable). The port also serves requests whose
+    /// Host is an IP address or localhost, and refuses all others.
+    #[arg(long, value_name = "NAME", requires = "admin")]
+    admin_host: Vec<String>,
     #[command(flatten)]
     network: NetworkArgs,
     /// Congestion control of the carriers.
@@ -413,6 +421,7 @@ impl Cli {
                 trusted_proxies: args.trusted_proxy,
                 secrets_file: Some(args.secrets),
                 admin: args.admin,
+                admin_hosts: args.admin_host,
                 workers: args.workers,
                 limits: args.carriers.within(Limits::default()),
                 drain: args.drain.drain(),

@@ -15,9 +15,10 @@ use crate::io::transport::{tls_oracle as tls, web_socket_oracle};
 pub type Oracle = fn(&[u8]);
 
 /// All oracles, by the name of their target and corpus.
-pub const ALL: [(&str, Oracle); 16] = [
+pub const ALL: [(&str, Oracle); 18] = [
     ("authorized_keys", ssh::authorized_keys),
     ("detect", oracle::detect),
+    ("egress", crate::net::egress::oracle::answer),
     ("http", oracle::http),
     ("http2", crate::session::http2::oracle::oracle),
     ("http3", crate::session::http3::oracle::oracle),
@@ -26,6 +27,7 @@ pub const ALL: [(&str, Oracle); 16] = [
     ("proxy", crate::io::proxy_header::oracle),
     ("quic", crate::session::quic::wire::oracle),
     ("rendezvous", rendezvous),
+    ("response", crate::roles::entry::response_oracle),
     ("socks4", oracle::socks4),
     ("socks5", oracle::socks5),
     ("tls_certificate", tls::certificates),

@@ -143,6 +143,7 @@ fn serve(
         .unzip();
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
+    let admin = admin_listener.map(|listener| (listener, config.admin_hosts.clone().into()));
     check_ports(&config)?;
     let queues = Queues::open(config.network.as_ref())?;
     let file = match source {
@@ -163,7 +164,7 @@ fn serve(
     let offers = (config.role == Role::Entry).then(|| Arc::new(offers));
     std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || control.run(admin_listener, file, offers))
+        .spawn(move || control.run(admin, file, offers))
         .context("cannot start the admin thread")?;
     let first = Worker {
         index: 0,

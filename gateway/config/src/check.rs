@@ -3,8 +3,8 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
     LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
-    RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX, carrier,
-    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
+    RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX, admin_hosts,
+    carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
     transport, trusted_proxies,
 };
 
@@ -26,6 +26,7 @@ impl Config {
         if let Some(web_socket) = &self.web_socket {
             web_socket.check(self.role)?;
         }
+        admin_hosts::check(self)?;
         forward::check(&self.forwards)?;
         policy::check(self)?;
         reverse::check(self)?;

@@ -5,6 +5,7 @@
 //! clock. The operator renders [`Config`] and the gateway parses it, both from this type.
 //! `gateway/src/process.rs` reads the file.
 
+mod admin_hosts;
 mod carrier;
 mod check;
 mod forward;
@@ -32,6 +33,7 @@ mod transport;
 mod trusted_proxies;
 mod web_socket;
 
+pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use forward::{
     FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
@@ -205,6 +207,11 @@ pub struct Config {
     /// `addr:port` of the admin endpoint. Default: no admin endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
+    /// The names under which clients reach the admin endpoint, at most [`ADMIN_HOSTS_MAX`]. The
+    /// endpoint also serves requests whose `Host` is an IP address or `localhost`, and refuses all
+    /// other requests, which a web page may have caused (DNS rebinding).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admin_hosts: Vec<String>,
     /// Entry: its forwards, at most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,

@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -260,6 +260,18 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "policy: {}",
         "policy: {}\nwebSocket: {path: /a, origins: ['null']}",
         "11:32: webSocket.origins: \"null\" is not SCHEME://HOST[:PORT], such as https://app.example.com",
+    ),
+    (
+        ENTRY,
+        "limits: {streams: 100}",
+        "adminHosts: [a]",
+        "14:13: adminHosts: needs the field admin",
+    ),
+    (
+        ENTRY,
+        "limits: {streams: 100}",
+        "admin: 127.0.0.1:1\nadminHosts: [a, 'b:1']",
+        "15:17: adminHosts[1]: is not a host name, such as gateway.example.com, without a port",
     ),
     (
         EXIT,

@@ -75,6 +75,7 @@ const FIELDS: &[(&str, On)] = &[
     ("trustedProxies", Flag("trusted-proxy")),
     ("secretsFile", Flag("secrets")),
     ("admin", Flag("admin")),
+    ("adminHosts", Flag("admin-host")),
     ("allow", Flag("allow")),
     ("allowListen", Flag("allow-listen")),
     (

@@ -97,7 +97,8 @@ async fn fetch(admin: &str) -> anyhow::Result<Bytes> {
         )
     })?;
     let request = Request::get("/status")
-        .header(header::HOST, admin)
+        // The port serves addresses, and not every name.
+        .header(header::HOST, tcp.peer_addr()?.to_string())
         .body(Empty::<Bytes>::new())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(tcp)).await?;
     // The future owns the sender, so the sender is dropped after the response. A sender that is

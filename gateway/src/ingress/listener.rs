@@ -8,6 +8,7 @@ pub(crate) mod answer;
 mod detect;
 pub(crate) mod greeting;
 pub(crate) mod http;
+mod long_heads;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
 pub(crate) mod socket;
@@ -30,6 +31,7 @@ use answer::Answer;
 use detect::Detected;
 use http::forwarded::Forwarded;
 
+pub(crate) use long_heads::LongHeads;
 pub(crate) use unix::UnixListeners;
 pub(crate) use users::{Users, UsersError};
 

@@ -7,6 +7,8 @@
 mod address;
 mod environment;
 mod http;
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) mod oracle;
 mod socks5;
 mod waits;
 

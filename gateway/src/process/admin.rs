@@ -10,12 +10,15 @@
 //! oldest connection of the address with the most connections. [`TIMES`] bounds the time for the
 //! head of a request and for the whole connection. [`HEAD_BYTES_MAX`] bounds the length of a head.
 
+mod host;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -31,6 +34,7 @@ use crate::base::telemetry::Telemetry;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::observe::metrics;
 use crate::roles::entry::{NoOffer, Offers};
+use host::AdminHosts;
 
 /// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 64;
@@ -52,21 +56,24 @@ struct Times {
     connection: Duration,
 }
 
-/// Serves until the process ends. `offers` is set on an entry.
+/// Serves until the process ends, for requests to an address, to `localhost` and to `hosts`.
+/// `offers` is set on an entry.
 ///
 /// # Errors
 /// The system's error. The port then answers no request.
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
+    hosts: AdminHosts,
     telemetry: Arc<Telemetry>,
     offers: Option<Arc<Offers>>,
 ) -> std::io::Result<Infallible> {
-    serve_within(TIMES, listener, telemetry, offers).await
+    serve_within(TIMES, listener, hosts, telemetry, offers).await
 }
 
 async fn serve_within(
     times: Times,
     listener: std::net::TcpListener,
+    hosts: AdminHosts,
     telemetry: Arc<Telemetry>,
     offers: Option<Arc<Offers>>,
 ) -> std::io::Result<Infallible> {
@@ -79,7 +86,8 @@ async fn serve_within(
             get(|State(t): State<Arc<Telemetry>>| async move { Json(t.status()) }),
         )
         .route("/offer", get(serve_offer).with_state(offers))
-        .with_state(telemetry);
+        .with_state(telemetry)
+        .layer(from_fn_with_state(hosts, host::check));
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let connections = OpenFiles::of_process().for_admin(CONNECTIONS_MAX);
     let connections = HandshakeLimiter::new(connections, EarlyDrop::Off);
@@ -171,17 +179,20 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve_within(times, listener, telemetry, None));
+        let hosts = Arc::new(["gate.example.com".to_owned()]);
+        tokio::spawn(serve_within(times, listener, hosts, telemetry, None));
         address
     }
 
     async fn get(address: std::net::SocketAddr) -> String {
+        ask(address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await
+    }
+
+    async fn ask(address: std::net::SocketAddr, request: &str) -> String {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
         let mut tcp = socket.connect(address).await.unwrap();
-        tcp.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            .await
-            .unwrap();
+        tcp.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         tcp.read_to_string(&mut answer).await.unwrap();
         answer
@@ -210,6 +221,56 @@ mod tests {
             let ended = timeout(Duration::from_secs(60), tcp.read(&mut [0])).await;
             assert!(matches!(ended.unwrap(), Ok(0) | Err(_)));
         }
+    }
+
+    #[tokio::test]
+    async fn a_web_page_whose_name_resolves_to_the_gateway_reads_nothing() {
+        let address = admin(TIMES).await;
+        for path in [
+            "/status", "/metrics", "/readyz", "/healthz", "/offer", "/other",
+        ] {
+            for (request, status) in [
+                (
+                    format!("GET {path} HTTP/1.1\r\nHost: evil.example:64001\r\n\r\n"),
+                    "421",
+                ),
+                (
+                    format!("GET http://evil.example{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"),
+                    "421",
+                ),
+                (
+                    format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n"),
+                    "400",
+                ),
+                (format!("GET {path} HTTP/1.1\r\n\r\n"), "400"),
+            ] {
+                let answer = ask(address, &request).await;
+                assert!(
+                    answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                    "{request}: {answer}"
+                );
+                assert!(!answer.contains("role"), "{answer}");
+            }
+        }
+        for host in [
+            "127.0.0.1",
+            &address.to_string(),
+            "[::1]:64001",
+            "localhost",
+            "gate.example.com:1",
+        ] {
+            let answer = ask(
+                address,
+                &format!("GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+            )
+            .await;
+            assert!(
+                answer.starts_with("HTTP/1.1 200 OK\r\n"),
+                "{host}: {answer}"
+            );
+        }
+        let answer = ask(address, "GET /healthz HTTP/1.0\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
     }
 
     #[tokio::test]

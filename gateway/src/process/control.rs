@@ -8,6 +8,7 @@ use muxtunnel_gateway_config::{Config, Drain, Reloadable, Security};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
+use super::admin::AdminHosts;
 use super::signals::Signals;
 use crate::base::files::FollowedFiles;
 use crate::base::telemetry::Telemetry;
@@ -38,7 +39,7 @@ impl Control {
     /// admin port would not answer.
     pub(super) fn run(
         self,
-        listener: Option<std::net::TcpListener>,
+        listener: Option<(std::net::TcpListener, AdminHosts)>,
         file: Option<(PathBuf, Config, String)>,
         offers: Option<Arc<Offers>>,
     ) {
@@ -54,7 +55,7 @@ impl Control {
 
     fn work(
         self,
-        listener: Option<std::net::TcpListener>,
+        listener: Option<(std::net::TcpListener, AdminHosts)>,
         file: Option<(PathBuf, Config, String)>,
         offers: Option<Arc<Offers>>,
     ) {
@@ -72,11 +73,11 @@ impl Control {
         runtime.block_on(async {
             let admin = async {
                 match listener {
-                    Some(listener) => {
+                    Some((listener, hosts)) => {
                         // Without the admin port, `offers` is not needed: no client can request an
                         // offer.
                         tokio::join!(
-                            self.serve(listener, offers),
+                            self.serve(listener, hosts, offers),
                             carrier_sampler::follow(&self.telemetry)
                         );
                     }
@@ -114,8 +115,13 @@ impl Control {
         });
     }
 
-    async fn serve(&self, listener: std::net::TcpListener, offers: Option<Arc<Offers>>) {
-        match super::admin::serve(listener, Arc::clone(&self.telemetry), offers).await {
+    async fn serve(
+        &self,
+        listener: std::net::TcpListener,
+        hosts: AdminHosts,
+        offers: Option<Arc<Offers>>,
+    ) {
+        match super::admin::serve(listener, hosts, Arc::clone(&self.telemetry), offers).await {
             Ok(never) => match never {},
             Err(error) => {
                 tracing::error!(%error, "The admin port failed; stopping");

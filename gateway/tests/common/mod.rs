@@ -202,7 +202,7 @@ impl Gate {
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             tcp,
-            "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();

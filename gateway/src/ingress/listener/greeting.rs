@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, pending};
@@ -14,10 +13,10 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    Authenticator, Dialogue, GREETING_BYTES_MAX, HEAD_BYTES_MAX, Rejection, Request, Step, Users,
-    UsersError, http, socks5, transparent, users::Authentication,
+    Authenticator, Dialogue, GREETING_BYTES_MAX, HEAD_BYTES_MAX, LongHeads, Rejection, Request,
+    Step, Users, UsersError, http, socks5, transparent, users::Authentication,
 };
-use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, Permit};
+use crate::base::handshake_limiter::Permit;
 use crate::io::duplex::{self, ByteStream};
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
@@ -34,9 +33,6 @@ const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of clients of one worker that have not completed their request or are being
 /// rejected.
 pub(crate) const GREETINGS_MAX: usize = 1024;
-/// Maximum number of these clients whose incomplete request is longer than [`GREETING_BYTES_MAX`].
-/// Together they have at most 8 MiB.
-const LONG_HEADS_MAX: usize = 128;
 /// How long an HTTP client may wait before it sends its next request.
 pub(crate) const IDLE_TIME: Duration = Duration::from_secs(60);
 
@@ -58,17 +54,6 @@ pub(crate) struct Heard {
     pub(crate) rest: Vec<u8>,
     /// The client's address, if a PROXY header contains it.
     pub(crate) source: Option<Source>,
-}
-
-/// Bounds the memory of long heads of HTTP requests. If no permit is free, the source with the most
-/// long heads loses its oldest.
-#[derive(Clone)]
-pub(crate) struct LongHeads(Arc<HandshakeLimiter>);
-
-impl Default for LongHeads {
-    fn default() -> Self {
-        Self(HandshakeLimiter::new(LONG_HEADS_MAX, EarlyDrop::Off))
-    }
 }
 
 /// The client that is heard.
@@ -246,9 +231,7 @@ async fn converse(
             Step::Incomplete => {}
         }
         if bytes.len() >= GREETING_BYTES_MAX && long_head.is_none() {
-            let LongHeads(limiter) = speaker.long_heads;
-            let entered = limiter.enter(speaker.address);
-            long_head = Some(entered.map_err(|_| Rejection::evicted())?);
+            long_head = Some(speaker.long_heads.enter(speaker.address)?);
         }
         let (most, evicted) = match &mut long_head {
             Some(permit) => (HEAD_BYTES_MAX, Either::Left(permit.evicted())),
@@ -331,6 +314,9 @@ fn gone() -> Rejection {
 /// The tests use a paused clock: time advances only through the waits of the code under test.
 #[cfg(test)]
 mod tests {
+    use super::super::long_heads::LONG_HEADS_MAX;
+    use futures::StreamExt;
+    use futures::stream::FuturesUnordered;
     use muxtunnel_testkit::socket;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpStream;
@@ -446,6 +432,46 @@ mod tests {
         let rejection = rejection.unwrap();
         assert_eq!(rejection.code, Code::ClientRequestInvalid);
         assert_eq!(source, Some(said));
+    }
+
+    #[tokio::test]
+    async fn long_heads_are_bounded_and_keep_nobody_out() {
+        let protocol = IngressProtocol {
+            protocol: ListenProtocol::HttpConnect,
+            target: None,
+            users: None,
+            proxy: ProxyProtocol::default(),
+        };
+        let long_heads = LongHeads::default();
+        let client = async |address: &str, end: &str| {
+            let address = Some(address.parse().unwrap());
+            let (mut tcp, socket) = pair().await;
+            let speaker = Speaker {
+                socket: &socket,
+                address,
+                long_heads: &long_heads,
+            };
+            let request = format!("GET http://web/{}{end}", "p".repeat(2 * GREETING_BYTES_MAX));
+            let mut source = None;
+            let heard = protocol.hear(&speaker, &mut source);
+            let (heard, _) = tokio::join!(heard, tcp.write_all(request.as_bytes()));
+            heard.map_err(|rejection| rejection.code)
+        };
+        let mut crowd: FuturesUnordered<_> = (0..LONG_HEADS_MAX)
+            .map(|_| client("192.0.2.1", ""))
+            .collect();
+        while long_heads.taken() < LONG_HEADS_MAX {
+            tokio::select! {
+                left = crowd.next() => panic!("{:?}", left.map(|left| left.err())),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        let good = client("192.0.2.2", " HTTP/1.1\r\nHost: web\r\n\r\n");
+        let (good, evicted) = tokio::join!(good, crowd.next());
+        assert!(good.is_ok_and(|heard| heard.is_some()));
+        let code = evicted.and_then(Result::err);
+        assert_eq!(code, Some(Code::TooManyGreetings));
+        assert_eq!(long_heads.taken(), LONG_HEADS_MAX - 1);
     }
 
     #[tokio::test]

@@ -87,7 +87,7 @@ impl Head {
         }
         let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
         let minor_version = request.version.unwrap_or(1);
-        check_host(minor_version, request.headers)?;
+        check_host(method, minor_version, request.headers)?;
         let outcome = if method == "CONNECT" {
             connect(target).map(Outcome::Request)
         } else {

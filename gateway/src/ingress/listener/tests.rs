@@ -147,6 +147,13 @@ fn what_socks5_does_not_have_is_refused_by_its_number() {
 }
 
 #[test]
+fn what_a_socks5_client_sends_in_a_reserved_field_has_no_effect() {
+    let said = b"\x05\x01\x00\x05\x01\xff\x01\x7f\x00\x00\x01\x00\x50";
+    let expected = asks("tcp://127.0.0.1:80", Answer::Socks5, b"");
+    assert_eq!(whole(socks5(), None, said).end, expected);
+}
+
+#[test]
 fn a_socks4_client_names_an_address_or_with_4a_a_name() {
     for (request, url) in [
         (
@@ -189,6 +196,10 @@ fn an_http_client_connects_to_an_authority() {
     ] {
         let text =
             format!("CONNECT {target} HTTP/1.1\r\nHost: x\r\nProxy-Connection: y\r\n\r\nearly");
+        let outcome = whole(http(), None, text.as_bytes());
+        assert_eq!(outcome.end, asks(url, Answer::Connect, b"early"));
+        // The target is in the request line, so `Host` may be absent.
+        let text = format!("CONNECT {target} HTTP/1.1\r\n\r\nearly");
         let outcome = whole(http(), None, text.as_bytes());
         assert_eq!(outcome.end, asks(url, Answer::Connect, b"early"));
     }

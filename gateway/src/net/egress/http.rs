@@ -11,6 +11,8 @@ use super::hear;
 
 /// Maximum length of a response head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Maximum number of responses, of which all but the last are informational.
+const INFORMATIONAL_MAX: usize = 16;
 /// Maximum number of header fields in a response.
 const FIELDS_MAX: usize = 64;
 /// Maximum number of characters of a reason phrase in an error.
@@ -32,7 +34,20 @@ pub(super) async fn connect(
     });
     let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{known}\r\n");
     tcp.write_all(request.as_bytes()).await?;
-    judge(&head(tcp).await?)
+    // Informational responses precede the response (RFC 9110, section 15.2).
+    for _ in 0..INFORMATIONAL_MAX {
+        let head = head(tcp).await?;
+        if !is_informational(&head) {
+            return judge(&head);
+        }
+    }
+    Err(invalid("the proxy sends only informational responses"))
+}
+
+/// Whether a head is of a 1xx other than 101.
+fn is_informational(head: &[u8]) -> bool {
+    let code = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    matches!(code.get(..3), Some([b'1', _, _])) && !code.starts_with(b"101")
 }
 
 /// Reads the head of the response and no byte after the head, since the next bytes come from the
@@ -131,6 +146,11 @@ mod tests {
             &[&b"HTTP/1.1 200 Connection established\r\n\r\nhello"[..]][..],
             &[b"HTTP/1.1 200 OK\r\nA: b\r", b"\n\r", b"\nhel", b"lo"],
             &[b"HTTP/1.0 200\r\n\r\n", b"hello"],
+            &[
+                b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n",
+                b"HTTP/1.1 200 OK\r\n\r\nhello",
+            ],
+            &[b"HTTP/1.1 204 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello"],
         ] {
             let (led, left) = answered(parts).await;
             led.unwrap();

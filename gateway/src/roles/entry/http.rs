@@ -13,6 +13,8 @@
 
 mod body_end;
 mod client_io;
+#[cfg(any(test, feature = "oracles"))]
+pub(super) mod oracle;
 
 use std::cell::Cell;
 use std::error::Error;
@@ -229,13 +231,7 @@ fn passed_on(
     let version = response.version();
     let fields = response.headers_mut();
     let is_chunked = fields.contains_key(header::TRANSFER_ENCODING);
-    let mut codings = fields
-        .get_all(header::TRANSFER_ENCODING)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|coding| !coding.is_empty());
-    if status.is_informational() || !codings.all(|coding| coding.eq_ignore_ascii_case(b"chunked")) {
+    if status.is_informational() || (is_chunked && !has_one_coding(fields)) {
         return Err(
             "The gateway does not support the response: the target switched protocols, or used a transfer coding other than chunked.\n",
         );
@@ -243,7 +239,7 @@ fn passed_on(
     fields.remove(header::TRANSFER_ENCODING);
     // A body that is chunked, or that does not exist, has no length.
     let has_no_length = is_chunked || status == StatusCode::NO_CONTENT;
-    let is_framed = is_chunked || one_length(fields, has_no_length)?;
+    let has_length = one_length(fields, has_no_length)?;
     remove_hop_by_hop(fields);
     let version_number = match version {
         Version::HTTP_10 => "1.0",
@@ -253,11 +249,21 @@ fn passed_on(
         fields.append(header::VIA, via);
     }
     *response.version_mut() = Version::HTTP_11;
-    let has_end = is_framed || is_head || response.body().is_end_stream();
+    let has_end = is_chunked || has_length || is_head || response.body().is_end_stream();
     Ok(response.map(|inner| {
         let ended = (!has_end).then_some(ended);
         Either::Left(ResponseBody { inner, ended })
     }))
+}
+
+/// Whether `Transfer-Encoding` has only the coding chunked, once. Hyper looks at the text after the
+/// last comma, so an empty element there does not count as chunked.
+fn has_one_coding(fields: &HeaderMap) -> bool {
+    let lines = fields.get_all(header::TRANSFER_ENCODING).iter();
+    let mut elements = lines.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let last = elements.next_back().unwrap_or_default();
+    last.trim_ascii().eq_ignore_ascii_case(b"chunked")
+        && elements.all(|element| element.trim_ascii().is_empty())
 }
 
 /// Replaces equal values of `Content-Length` by one value (RFC 9110, section 8.6), or removes the

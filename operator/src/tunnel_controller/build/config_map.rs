@@ -80,6 +80,7 @@ pub(super) fn config(
         } else {
             Vec::new()
         },
+        admin_hosts: Vec::new(),
         connect_command: Vec::new(),
         proxy: None,
         rendezvous: tunnel.leaf.as_ref().map(|leaf| Leaf {

@@ -274,14 +274,18 @@ fn passes(name: &str, fields: &[Header<'_>]) -> bool {
 }
 
 /// Rejects a request without exactly one valid `Host` (RFC 9112, section 3.2). HTTP/1.0 needs no
-/// `Host`.
-pub(super) fn check_host(minor_version: u8, fields: &[Header<'_>]) -> Result<(), Rejection> {
+/// `Host`. Some clients send none with CONNECT, whose request line is the target.
+pub(super) fn check_host(
+    method: &str,
+    minor_version: u8,
+    fields: &[Header<'_>],
+) -> Result<(), Rejection> {
     let is_host_byte =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte);
     let mut hosts = values(fields, "Host");
     let (first, second) = (hosts.next(), hosts.next());
     let is_valid = match first {
-        None => minor_version == 0,
+        None => minor_version == 0 || method == "CONNECT",
         Some(host) => host.iter().all(is_host_byte) && second.is_none(),
     };
     let problem = "does not have exactly one valid Host field";

@@ -157,7 +157,11 @@ fn what_is_no_request_to_a_proxy_is_answered_in_words() {
         ("\r\r\nGET http://web/ HTTP/1.1\r\nHost: x\r\n\r\n", "400"),
         // One valid Host (RFC 9112, section 3.2).
         ("GET http://web/ HTTP/1.1\r\n\r\n", "400"),
-        ("CONNECT web:80 HTTP/1.1\r\n\r\n", "400"),
+        (
+            "CONNECT web:80 HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n",
+            "400",
+        ),
+        ("CONNECT web:80 HTTP/1.1\r\nHost: a b\r\n\r\n", "400"),
         (&with("Host: x"), "400"),
         (&with("Host: y"), "400"),
         (

@@ -1,0 +1,32 @@
+//! `adminHosts`: the names under which clients reach the admin port.
+
+use crate::{Config, ConfigError};
+
+/// Maximum number of names in `adminHosts`.
+pub const ADMIN_HOSTS_MAX: usize = 16;
+/// Maximum length of a name, in bytes.
+const NAME_BYTES_MAX: usize = 253;
+
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    const FIELD: &str = "adminHosts";
+    let names = &config.admin_hosts;
+    if !names.is_empty() && config.admin.is_none() {
+        return Err(ConfigError::field(FIELD, "needs the field admin"));
+    }
+    if names.len() > ADMIN_HOSTS_MAX {
+        let count = names.len();
+        let problem = format!("has {count} entries, at most {ADMIN_HOSTS_MAX} are allowed");
+        return Err(ConfigError::field(FIELD, problem));
+    }
+    let is_name = |name: &String| {
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_known)
+    };
+    match names.iter().position(|name| !is_name(name)) {
+        None => Ok(()),
+        Some(index) => Err(ConfigError::field(
+            format!("{FIELD}[{index}]"),
+            "is not a host name, such as gateway.example.com, without a port",
+        )),
+    }
+}
