@@ -34,7 +34,7 @@ use crate::base::telemetry::Telemetry;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::observe::metrics;
 use crate::roles::entry::{NoOffer, Offers};
-use host::AdminHosts;
+pub(super) use host::AdminHosts;
 
 /// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 64;

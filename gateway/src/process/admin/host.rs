@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 /// The further names in the configuration.
-pub(super) type AdminHosts = Arc<[String]>;
+pub(in crate::process) type AdminHosts = Arc<[String]>;
 
 /// Answers requests for other hosts.
 pub(super) async fn check(
