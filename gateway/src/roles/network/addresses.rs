@@ -13,7 +13,7 @@ use super::prefixes::Prefixes;
 use crate::io::transport::Side;
 
 /// Owner of addresses on the other side.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// The other side as a whole, if its addresses are not divided among entries.
     Side,

@@ -8,7 +8,7 @@
 //! entry began towards other entries. Beyond a bound, the flow without a packet for the longest
 //! time is forgotten. An entry cannot make an exit forget flows that others began.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 const TCP: u8 = 6;
 
 /// Addresses and ports of a flow. Packets without ports form one flow for each protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flow {
     /// Owner of `replier`.
     owner: Owner,
@@ -155,7 +155,7 @@ impl Drop for Begins {
 /// The flows of one beginner.
 #[derive(Debug, Default)]
 struct Share {
-    flows: HashMap<Flow, Seen>,
+    flows: BTreeMap<Flow, Seen>,
     /// The flows in the order of their last recorded packets.
     order: BTreeMap<u64, Flow>,
     records: u64,
