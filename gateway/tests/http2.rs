@@ -224,8 +224,8 @@ fn peers_that_abuse_the_protocol_are_cut_off() {
     assert!(server.take(200).any(hears));
 }
 
-/// Peers send floods of small frames that need an answer, and read no answers. The exit's memory stays bounded, and the
-/// exit serves other peers.
+/// Peers send floods of small frames that need an answer, and read no answers. The exit's memory
+/// stays bounded, and the exit serves other peers.
 #[test]
 fn floods_of_pings_and_settings_cost_no_memory() {
     let (listener, target) = target();

@@ -109,7 +109,7 @@ impl Connection {
         if self.excess.is_none() {
             self.excess = self.meter.borrow().excess();
             if self.excess.is_some() {
-                // The reads of the library fail from now on, so it only writes.
+                // The meter passes no further frame, so the library only writes.
                 if self.state.end() {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
