@@ -222,6 +222,26 @@ fn curl_is_served_with_the_password_alone() {
     assert!(!tunnel.entry.log().contains(SECRET));
 }
 
+#[test]
+fn each_request_of_a_connection_has_its_own_password() {
+    let (listener, address) = target();
+    let tunnel = Tunnel::to(&[&address.to_string()], true);
+    let mut client = connect(tunnel.http.parse().unwrap());
+    let request =
+        |field: &str| format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n{field}\r\n");
+    // alice:correct horse
+    let known = request("Proxy-Authorization: Basic YWxpY2U6Y29ycmVjdCBob3JzZQ==\r\n");
+    client.write_all(known.as_bytes()).unwrap();
+    let mut server = accept(&listener);
+    read_until(&server, b"\r\n\r\n");
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    server.write_all(answer).unwrap();
+    read_until(&client, b"ok");
+    client.write_all(request("").as_bytes()).unwrap();
+    let refused = String::from_utf8(read_all(&client)).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 407 "), "{refused}");
+}
+
 /// Asserts that curl reports the refusal: SOCKS5's `reply`, or the HTTP `status`.
 fn assert_refused(way: &[&str], output: &Output, reply: &str, status: &str) {
     let said = String::from_utf8_lossy(&output.stderr);

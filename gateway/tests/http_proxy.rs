@@ -17,7 +17,8 @@ use common::*;
 
 /// A proxy with one permitted target.
 struct Proxy {
-    _gates: [Gate; 2],
+    _exit: Gate,
+    entry: Gate,
     http: SocketAddr,
     auto: SocketAddr,
     forward: SocketAddr,
@@ -40,7 +41,8 @@ impl Proxy {
         let [http, auto, forward] =
             [http, auto, forward].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         Self {
-            _gates: [exit, entry],
+            _exit: exit,
+            entry,
             http,
             auto,
             forward,
@@ -396,4 +398,21 @@ fn a_refused_request_leaves_its_connection_for_the_next() {
     head(&server);
     answer(&server, b"ok");
     assert_eq!(response(&client).1, b"ok");
+}
+
+#[test]
+fn a_connection_between_two_requests_ends_in_order_when_the_gateway_shuts_down() {
+    let proxy = Proxy::start();
+    let mut client = connect(proxy.http);
+    client
+        .write_all(proxy.request("GET", "/", "").as_bytes())
+        .unwrap();
+    let server = accept(&proxy.listener);
+    head(&server);
+    answer(&server, b"ok");
+    let (seen, _) = response(&client);
+    assert!(!seen.contains("close"), "{seen}");
+    proxy.entry.signal("TERM");
+    assert_eq!(read_all(&client), b"");
+    assert!(proxy.entry.wait().success());
 }

@@ -462,7 +462,7 @@ mod tests {
             .collect();
         while long_heads.taken() < LONG_HEADS_MAX {
             tokio::select! {
-                left = crowd.next() => panic!("{:?}", left.map(|left| left.err())),
+                left = crowd.next() => panic!("{:?}", left.map(Result::err)),
                 () = tokio::task::yield_now() => {}
             }
         }

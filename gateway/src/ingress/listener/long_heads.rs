@@ -27,8 +27,7 @@ impl LongHeads {
     /// # Errors
     /// No permit is free.
     pub(super) fn enter(&self, address: Option<IpAddr>) -> Result<Permit, Rejection> {
-        let LongHeads(limiter) = self;
-        limiter.enter(address).map_err(|_| Rejection::evicted())
+        self.0.enter(address).map_err(|_| Rejection::evicted())
     }
 
     /// The number of long heads.

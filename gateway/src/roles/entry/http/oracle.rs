@@ -3,6 +3,8 @@
 //! The client gets informational responses, and then exactly one response. Every client finds the
 //! end of its body at the same byte. Nothing of the target's bytes becomes a further response.
 
+#![allow(clippy::expect_used, reason = "an oracle panics")]
+
 use httparse::{Header, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
