@@ -112,12 +112,12 @@ fn a_client_that_vanishes_is_ended_and_one_that_pauses_is_not() {
         };
         let here = || connect(tunnel.forward);
         let there = || namespace.enter(here);
-        let (mut paused, to_paused) = stream(&here);
-        let sent = fill(&to_paused);
         let (_silent, to_silent) = stream(&there);
         let (_busy, to_busy) = stream(&there);
         fill(&to_busy);
         tunnel.enable();
+        let (mut paused, to_paused) = stream(&here);
+        let sent = fill(&to_paused);
         // The keepalive of a request applies from its start.
         let mut request = namespace.enter(|| connect(tunnel.proxy));
         let ask = format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n");
