@@ -410,6 +410,7 @@ fn a_connection_between_two_requests_ends_in_order_when_the_gateway_shuts_down()
     let server = accept(&proxy.listener);
     head(&server);
     answer(&server, b"ok");
+    drop(server);
     let (seen, _) = response(&client);
     assert!(!seen.contains("close"), "{seen}");
     proxy.entry.signal("TERM");

@@ -78,7 +78,8 @@ fn judge(head: &[u8]) -> Result<()> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut answer = httparse::Response::new(&mut fields);
     let parsed = answer.parse(head);
-    if !matches!(parsed, Ok(httparse::Status::Complete(_))) {
+    // An empty line that a bare LF ends would end the head earlier, and its rest is the carrier's.
+    if parsed != Ok(httparse::Status::Complete(head.len())) {
         return Err(invalid("the proxy's response is not HTTP"));
     }
     let status = answer.code.unwrap_or_default();
@@ -161,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_told_with_its_status_and_reason_and_never_the_password() {
         let long = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &[b'a'; 9 << 10]].concat();
-        let cases: [(&[u8], &str); 5] = [
+        let cases: [(&[u8], &str); 6] = [
             (
                 b"HTTP/1.1 403 Filtered\r\nContent-Length: 0\r\n\r\n",
                 "the proxy returned 403 Filtered",
@@ -172,6 +173,10 @@ mod tests {
             ),
             (
                 b"SSH-2.0-OpenSSH\r\n\r\n",
+                "the proxy's response is not HTTP",
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\n\nA: b\r\n\r\n",
                 "the proxy's response is not HTTP",
             ),
             (
