@@ -236,7 +236,7 @@ program. The argument is the list of permitted mount points, in the syntax of CE
       (c.name == 'network' && !has(c.startupProbe) && has(c.command) && c.command == ['/usr/local/bin/muxgate'] &&
       has(c.args) && c.args.size() > 1 && c.args[0] == 'tun' && c.args[1] == 'create' && c.args.all(a, a in ['tun',
       'create', '--device', 'mux0', '--device-node', '/run/muxtunnel/tun', '--owner', '--mtu', '--queues', '--address',
-      '--route', '--forward', '--masquerade'] || a.matches('^[0-9a-fA-F.:]+(/[0-9]+)?$')) &&
+      '--route', '--forward', '--masquerade', 'in', 'out'] || a.matches('^[0-9a-fA-F.:]+(/[0-9]+)?$')) &&
       {{ include "muxtunnel.ownProgram" "['/run/muxtunnel']" }}))
 {{- end }}
 

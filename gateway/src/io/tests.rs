@@ -12,6 +12,7 @@ use tokio::task::LocalSet;
 use super::quic::tests as ends;
 use super::quic::{Listener, Settings, dial};
 use super::transport::{KcpListener, KcpPeers, KcpWindows};
+use crate::base::patience::Patience;
 
 /// A bound for hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,9 +86,10 @@ async fn first_packet() -> Vec<u8> {
     let to = exit.local_addr().unwrap();
     let settings = Settings::new(&ends::session(ends::PROTOCOL, ends::ENTRY));
     let mut bytes = vec![0; 2000];
+    let patience = Patience::fixed(PATIENCE);
     let length = tokio::select! {
         received = exit.recv(&mut bytes) => received.unwrap(),
-        dialled = dial(to, "far", &near, &settings, PATIENCE) => panic!("{:?}", dialled.err()),
+        dialled = dial(to, "far", &near, &settings, &patience) => panic!("{:?}", dialled.err()),
     };
     bytes.truncate(length);
     bytes

@@ -75,7 +75,7 @@ mod tests {
     fn rsa(bits: usize) -> KeyData {
         let mut modulus = vec![0xff; bits.div_ceil(8)];
         modulus[0] = 0xff >> (modulus.len() * 8 - bits);
-        let number = |bytes: &[u8]| Mpint::from_positive_bytes(bytes).unwrap();
+        let number = |bytes: &[u8]| Mpint::from_positive_bytes(bytes);
         let key = RsaPublicKey::new(number(&[1, 0, 1]), number(&modulus));
         KeyData::Rsa(key.unwrap())
     }

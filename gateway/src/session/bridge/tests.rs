@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
 use crate::base::closing::Reason as Closing;
+use crate::base::path::PathInfo;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::carrier::Carrier;
@@ -25,6 +26,7 @@ use crate::io::duplex::Duplex;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 use crate::io::quic::{Connection, tests as ends};
+use crate::io::socket::Keepalive;
 use crate::io::transport::Tcp;
 use crate::net::dial::Dialled;
 use crate::session::end::SessionEnd;
@@ -403,8 +405,12 @@ impl LocalEnd for Faulty {
         LocalEnd::end_in_order(&self.0);
     }
 
-    fn is_delivered(&self) -> bool {
-        self.0.is_delivered()
+    fn set_keepalive(&self, keepalive: Option<Keepalive>) {
+        self.0.set_keepalive(keepalive);
+    }
+
+    fn unacknowledged(&self) -> Option<PathInfo> {
+        self.0.unacknowledged()
     }
 
     fn plain(&self) -> Option<&LocalSocket> {
