@@ -72,17 +72,7 @@ pub enum SshHostKey {
 /// The ciphers of an ssh server. Default: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
 /// with an encrypt-then-MAC code, for clients that have neither cipher of Default.
 #[derive(
-    JsonSchema,
-    Serialize,
-    Deserialize,
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
+    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
 pub enum SshAlgorithms {
     /// AES-GCM and ChaCha20-Poly1305.

@@ -27,8 +27,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
     Cidr, Config, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, LISTEN_STDIO,
-    LIVENESS_SECONDS_DEFAULT, Leaf, Limits,
-    ListenRule, Policy, Pool, Role, Rule, STREAMS_DEFAULT,
+    LIVENESS_SECONDS_DEFAULT, Leaf, Limits, ListenRule, Policy, Pool, Role, Rule, STREAMS_DEFAULT,
 };
 
 use crate::base::log::Format;

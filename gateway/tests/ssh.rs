@@ -332,7 +332,8 @@ fn a_user_with_a_fido_key_logs_in() {
     let forward = format!("{local}:{target}");
     // With a public key file as the identity, ssh uses the private key of the agent.
     let mut ssh = keys.ssh(port, "fido.pub", &["-N", "-L", &forward]);
-    ssh.env("SSH_AUTH_SOCK", &agent.socket).stderr(Stdio::null());
+    ssh.env("SSH_AUTH_SOCK", &agent.socket)
+        .stderr(Stdio::null());
     let _ssh = Running(ssh.spawn().expect("apt-get install openssh-client"));
     until_listens(local);
     assert_streams_interoperate(&|| connect(loopback(local)), &listener);
@@ -350,7 +351,9 @@ fn aes_in_counter_mode_is_for_exits_that_offer_it() {
     assert!(refused.contains("no matching cipher found"), "{refused}");
 
     let port = free_port();
-    let security = keys.security().replace("{mode", "{algorithms: Compatible, mode");
+    let security = keys
+        .security()
+        .replace("{mode", "{algorithms: Compatible, mode");
     let _compatible = exit(&security, port, &allow);
     let local = free_port();
     let forward = format!("{local}:{target}");

@@ -4,8 +4,8 @@ use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
     LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
     RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX, admin_hosts,
-    carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
-    transport, trusted_proxies,
+    carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls,
+    ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -108,7 +108,11 @@ impl Config {
         for (field, seconds, most) in [
             ("timeouts.idleSeconds", idle, TIMEOUT_SECONDS_MAX),
             ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
-            ("timeouts.keepaliveSeconds", keepalive, KEEPALIVE_SECONDS_MAX),
+            (
+                "timeouts.keepaliveSeconds",
+                keepalive,
+                KEEPALIVE_SECONDS_MAX,
+            ),
             ("memory.stallSeconds", stall, TIMEOUT_SECONDS_MAX),
         ] {
             if seconds > most {

@@ -39,11 +39,11 @@ pub(crate) use kcp::{Kcp, KcpListener, KcpPeers, KcpWindows};
 pub(crate) use noise::Noise;
 pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) use tls::oracle as tls_oracle;
 pub(crate) use tls::{Inside, ServerTls, Tls};
 pub(crate) use unix::Unix;
 pub(crate) use upgrade::Upgrade;
-#[cfg(any(test, feature = "oracles"))]
-pub(crate) use tls::oracle as tls_oracle;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use web_socket::oracle::web_socket as web_socket_oracle;
 pub(crate) use web_socket::upgrade;

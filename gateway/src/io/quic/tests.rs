@@ -200,7 +200,8 @@ async fn a_listener_whose_endpoint_has_failed_accepts_again() {
     let patience = Patience::fixed(within);
     let connect = async || {
         let accepts = async { listener.next().await.unwrap().secure(&far, &patience).await };
-        let connected = async { tokio::join!(dial(to, "far", &near, &settings, &patience), accepts) };
+        let connected =
+            async { tokio::join!(dial(to, "far", &near, &settings, &patience), accepts) };
         let (near, far) = tokio::time::timeout(2 * within, connected).await.unwrap();
         (near.unwrap(), far.unwrap())
     };

@@ -10,9 +10,9 @@ use russh::keys::PublicKeyOrCertificate;
 use russh::keys::ssh_key::PublicKey;
 
 use super::authorized::{self, Authorized, parse_line};
-use super::user_keys::check_key;
 use super::known_hosts::{self, KnownHosts};
 use super::lines::{glob, lines, public_key};
+use super::user_keys::check_key;
 
 /// Names that no input is likely to contain.
 const HOST: &str = "host.of.the.oracle";

@@ -46,9 +46,9 @@ pub(super) fn check_key(key: &KeyData) -> Result<(), String> {
 /// The reason why the signature is refused.
 pub(super) fn check_signature(algorithm: &Algorithm) -> Result<(), String> {
     match algorithm {
-        Algorithm::Rsa { hash: Some(_) } | Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => {
-            Ok(())
-        }
+        Algorithm::Rsa { hash: Some(_) }
+        | Algorithm::SkEd25519
+        | Algorithm::SkEcdsaSha2NistP256 => Ok(()),
         Algorithm::Rsa { hash: None } => Err(
             "ssh-rsa signs with SHA-1: use a client that supports rsa-sha2-256 or rsa-sha2-512"
                 .to_owned(),

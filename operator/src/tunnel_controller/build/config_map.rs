@@ -11,8 +11,7 @@ use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward,
     LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy,
     Ports, Priority, ProxyProtocol, Role, Rule, Security, SshAlgorithms, SshListener, Target,
-    Transport,
-    WebSocket, config_hash,
+    Transport, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;

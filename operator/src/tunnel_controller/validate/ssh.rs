@@ -2,8 +2,8 @@
 
 use muxtunnel_contract::ports;
 use muxtunnel_crds::{
-    ExitSsh, Gateway, GatewayService, MuxTunnelSpec, ServiceType, Side, SshAlgorithms,
-    SshHostKey, SshLogin,
+    ExitSsh, Gateway, GatewayService, MuxTunnelSpec, ServiceType, Side, SshAlgorithms, SshHostKey,
+    SshLogin,
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 

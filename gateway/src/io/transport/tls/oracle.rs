@@ -228,10 +228,18 @@ fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: 
     let (client, server) = &*ENDS;
     let certificate_of = |tls: &Tls| tls.certificate.fingerprint.clone();
     let check = |made: &handshake::Made, own: &Tls, peer: &Tls| {
-        assert_eq!(made.alpn.as_deref(), Inside::Carrier.alpn().first().map(Vec::as_slice));
+        assert_eq!(
+            made.alpn.as_deref(),
+            Inside::Carrier.alpn().first().map(Vec::as_slice)
+        );
         let proof = own.proof(made.chain.clone());
-        let shown = proof.ok().and_then(|proof| proof.chain.first().and_then(facts));
-        assert_eq!(shown.map(|shown| shown.fingerprint), Some(certificate_of(peer)));
+        let shown = proof
+            .ok()
+            .and_then(|proof| proof.chain.first().and_then(facts));
+        assert_eq!(
+            shown.map(|shown| shown.fingerprint),
+            Some(certificate_of(peer))
+        );
     };
     match made {
         (Ok(near), Ok(far)) => {
@@ -252,7 +260,12 @@ fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: 
 /// A certificate of a peer. Checks that its name is the first one of `peers` that it has, and that
 /// no certificate has a name only because other names are permitted, too.
 pub(crate) fn certificates(input: &[u8]) {
-    const PEERS: [&str; 4] = ["exit", "entry.example", "10.0.0.1", "spiffe://example/entry"];
+    const PEERS: [&str; 4] = [
+        "exit",
+        "entry.example",
+        "10.0.0.1",
+        "spiffe://example/entry",
+    ];
     static VERIFIERS: LazyLock<Vec<PeerVerifier>> = LazyLock::new(|| {
         let of = |peers: &[&str]| {
             let peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
@@ -267,7 +280,10 @@ pub(crate) fn certificates(input: &[u8]) {
     let certificate = CertificateDer::from(input);
     let name = |verifier: &PeerVerifier| verifier.name_of(&certificate).ok().map(str::to_owned);
     let mut alone = VERIFIERS[..PEERS.len()].iter().map(name);
-    assert_eq!(name(&VERIFIERS[PEERS.len()]), alone.find(Option::is_some).flatten());
+    assert_eq!(
+        name(&VERIFIERS[PEERS.len()]),
+        alone.find(Option::is_some).flatten()
+    );
     // A certificate whose dates this side shows has an end, or ended before 1970.
     if let Some(facts) = facts(&certificate) {
         assert!(not_after(&certificate).is_some() || facts.not_after.as_str() < "1970");
