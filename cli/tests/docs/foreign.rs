@@ -39,7 +39,6 @@ pub(crate) const FIELDS: &[&str] = &[
     "streams.refused",
     "process.openFiles",
     "resolv.conf",
-    "app: payments",
     "muxtunnel.rules",
     "web.office",
     "web.shop",
