@@ -9,7 +9,7 @@ pub(crate) const ARGUMENTS: &[&str] = &[
     "operator/src/cli.rs",
 ];
 
-/// Long options of foreign programs: the kubelet, jetsocat, Envoy, Helm, cargo.
+/// Long options of foreign programs: the kubelet, kubectl, jetsocat, Envoy, Helm, cargo.
 pub(crate) const FLAGS: &[&str] = &[
     "allowed-unsafe-sysctls",
     "allow-all",
@@ -18,6 +18,7 @@ pub(crate) const FLAGS: &[&str] = &[
     "take-ownership",
     "force-conflicts",
     "lib",
+    "target",
     "no-run",
     "package",
     "test",
@@ -36,6 +37,9 @@ pub(crate) const FIELDS: &[&str] = &[
     "sessionAffinity",
     "current",
     "streams.refused",
+    "process.openFiles",
+    "resolv.conf",
+    "app: payments",
     "muxtunnel.rules",
     "web.office",
     "web.shop",
