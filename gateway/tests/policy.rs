@@ -176,7 +176,7 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
             "CONNECT {host}:{to} HTTP/1.1\r\nHost: web\r\n\r\n"
         ));
         asked += http(&format!(
-            "GET http://{host}:{to}/ HTTP/1.1\r\nHost: web\r\n\r\n"
+            "GET http://{host}:{to}/ HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n"
         ));
     }
     // Programs disagree about the host in these notations, so a check and a dial could use
@@ -190,7 +190,9 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
         format!("[::ffff:127.0.0.1%25lo]:{to}"),
         format!("%31%32%37.0.0.1:{to}"),
     ] {
-        http(&format!("GET http://{host}/ HTTP/1.1\r\nHost: web\r\n\r\n"));
+        http(&format!(
+            "GET http://{host}/ HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n"
+        ));
         http(&format!("CONNECT {host} HTTP/1.1\r\n\r\n"));
     }
     assert!(asked > 1000, "{asked}");

@@ -52,7 +52,7 @@ const BOUNDS: &[Bound] = &[
     ("verifications of passwords", "64", "src/ingress/listener/users/verifier.rs", "QUEUE_MAX"),
     ("verifications of passwords", "72", "src/ingress/listener/users/hash.rs", "PASSWORD_BYTES_MAX"),
     ("bytes of a client after", "256 KiB", "src/io/local_end.rs", "GOODBYE_BYTES_MAX"),
-    ("queries to name servers", "1,024", "src/net/dns.rs", "QUERIES_MAX"),
+    ("queries to name servers", "256", "src/net/dns.rs", "QUERIES_MAX"),
     ("workers", "64", "config/src/lib.rs", "WORKERS_MAX"),
     ("payload to be sent, per stream", "512 KiB", "src/session/http2.rs", "SEND_BUFFER_BYTES"),
     ("frames; header fields", "1 MiB", "src/session/http2.rs", "FRAME_BYTES_MAX"),

@@ -91,6 +91,11 @@ impl OpenFiles {
         Self::at_most(most, self.reserve / 8)
     }
 
+    /// The number of queries to name servers for peers, at most `most`.
+    pub(crate) fn for_queries(self, most: usize) -> usize {
+        Self::at_most(most, self.reserve / 4)
+    }
+
     fn at_most(most: usize, files: u64) -> usize {
         usize::try_from(files).map_or(most, |files| files.clamp(1, most))
     }

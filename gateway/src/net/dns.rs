@@ -35,8 +35,11 @@ use cache::{Addresses, Cache, Shared};
 use query::{Family, Fault, Question};
 use system::{Files, System, key, numeric};
 
-/// Maximum number of concurrent queries of the process for peers. Each query has one socket.
-const QUERIES_MAX: usize = 1024;
+use crate::base::open_files::OpenFiles;
+
+/// Maximum number of concurrent queries of the process for peers, or fewer if the limit of open
+/// files is low. Each query has one socket, which streams cannot use.
+const QUERIES_MAX: usize = 256;
 /// After the addresses of one family, the time to wait for the other family (RFC 8305, section 3,
 /// "Resolution Delay").
 const FAMILY_DELAY: Duration = Duration::from_millis(50);
@@ -47,7 +50,8 @@ static RESOLVER: LazyLock<Arc<Resolver>> = LazyLock::new(|| {
         resolv_conf: "/etc/resolv.conf".into(),
         hosts: "/etc/hosts".into(),
     };
-    Resolver::new(files, PORT, QUERIES_MAX)
+    let queries_max = OpenFiles::of_process().for_queries(QUERIES_MAX);
+    Resolver::new(files, PORT, queries_max)
 });
 
 /// For whom a name is resolved.

@@ -88,13 +88,15 @@ fn is_local(address: IpAddr) -> bool {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let source = || {
-        let socket = UdpSocket::bind((any, 0))?;
-        // `connect` on a UDP socket only looks up the route and sends nothing. Any port works.
-        socket.connect((address, 9))?;
-        socket.local_addr()
+    // Without a socket the answer is unknown, so the address counts as one of this host.
+    let Ok(socket) = UdpSocket::bind((any, 0)) else {
+        return true;
     };
-    source().is_ok_and(|source| source.ip() == address)
+    // `connect` on a UDP socket only looks up the route and sends nothing. Any port works.
+    let source = socket
+        .connect((address, 9))
+        .and_then(|()| socket.local_addr());
+    source.is_ok_and(|source| source.ip() == address)
 }
 
 #[cfg(test)]

@@ -22,6 +22,10 @@ use tokio::time::{Instant, sleep_until};
 /// Attempt Delay").
 pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
+/// Maximum number of attempts at the same time. A further attempt ends the oldest one, so that a
+/// name with many addresses does not use many files.
+const RUNNING_MAX: usize = 16;
+
 /// Why no attempt succeeded.
 #[derive(Debug)]
 pub(crate) enum Lost<A> {
@@ -129,6 +133,10 @@ pub(crate) async fn race<A: Clone, T, F: Future<Output = Result<T>>>(
         let is_reached = state.by.get().is_some();
         let is_next = !is_reached && (running.is_empty() || next.is_elapsed());
         if is_next && let Some(address) = waiting.pop_front() {
+            if running.len() >= RUNNING_MAX {
+                running.sort_by_key(|attempt| attempt.number);
+                drop(running.remove(0));
+            }
             let reached = Reached(Some((Rc::clone(&state), begun)));
             let future = Box::pin(attempt(address.clone(), reached));
             running.push(Attempt {

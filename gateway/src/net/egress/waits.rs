@@ -19,8 +19,8 @@ const REMEMBERED_MAX: usize = 256;
 /// after 1 s and 3 s. While nothing answers, each attempt sends its SYN at once, so long waits
 /// would only delay the next SYN.
 const CONNECT_MAX: Duration = Duration::from_secs(14);
-/// Longest wait for any other step.
-const STEP_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for any other step: for a round trip of 10 s, in which a proof takes several.
+const STEP_MAX: Duration = Duration::from_secs(85);
 /// An answer may take this many times as long as the last answer.
 const SPREAD: u32 = 3;
 

@@ -9,6 +9,7 @@ use std::rc::{Rc, Weak};
 
 use muxtunnel_codes::Code;
 use muxtunnel_proto::Source;
+use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
 use super::http::{Exchange, Next};
@@ -208,14 +209,21 @@ impl Entry {
             None => Box::new(client.socket),
             Some(forwarded) => {
                 let early = std::mem::take(&mut early);
-                match self.exchange(client, forwarded, early) {
-                    Ok((near, hears)) => {
+                match stream_pair() {
+                    Ok(pair) => {
+                        let (near, hears) = self.exchange(client, forwarded, early, pair);
                         ended = hears;
                         near
                     }
                     Err(error) => {
                         let problem = format!("cannot create a socket for the request: {error}");
-                        return refused.report(Code::OpenFilesExhausted, &problem);
+                        refused.report(Code::OpenFilesExhausted, &problem);
+                        let (socket, reply) = (client.socket, answer.refused(None));
+                        tokio::task::spawn_local(async move {
+                            let socket: &dyn LocalEnd = &socket;
+                            socket.end_with(&reply).await;
+                        });
+                        return;
                     }
                 }
             }
@@ -243,8 +251,8 @@ impl Entry {
         client: Client,
         request: Forwarded,
         early: Vec<u8>,
-    ) -> std::io::Result<(Box<dyn LocalEnd>, Ended)> {
-        let (near, target) = stream_pair()?;
+        (near, target): (UnixStream, UnixStream),
+    ) -> (Box<dyn LocalEnd>, Ended) {
         let (sender, ended) = oneshot::channel();
         let Client {
             socket,
@@ -260,9 +268,9 @@ impl Entry {
             target,
             ended,
             phase: self.phase.clone(),
+            keepalive: Keepalive::of(self.reloadable.borrow().timeouts),
         };
-        let keepalive = Keepalive::of(self.reloadable.borrow().timeouts);
-        exchange.client.set_keepalive(keepalive);
+        exchange.client.set_keepalive(exchange.keepalive);
         let guard = self.exchanges.borrow().clone();
         let entry = Rc::clone(self);
         tokio::task::spawn_local(async move {
@@ -280,6 +288,6 @@ impl Entry {
             }
         });
         let near = Box::new(LocalSocket::Unix(near));
-        Ok((near, RefCell::new(Some(sender))))
+        (near, RefCell::new(Some(sender)))
     }
 }

@@ -38,6 +38,7 @@ use crate::ingress::listener::http::FIELDS_MAX as REQUEST_FIELDS_MAX;
 use crate::ingress::listener::http::forwarded::{Forwarded, PSEUDONYM, is_hop_by_hop};
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
+use crate::io::socket::Keepalive;
 use crate::roles::worker::Phase;
 use client_io::{ClientIo, ClientState, Informational};
 
@@ -62,6 +63,8 @@ pub(super) struct Exchange {
     /// Receives the reason why the stream ended.
     pub(super) ended: oneshot::Receiver<Reason>,
     pub(super) phase: watch::Receiver<Phase>,
+    /// Detects a client that has vanished; `None`: off.
+    pub(super) keepalive: Option<Keepalive>,
 }
 
 /// A client that may send a further request.
@@ -161,11 +164,26 @@ impl Exchange {
             () = to_target => {}
             _ = informational.write_to(Rc::clone(&client)) => {}
             () = client.failed() => {}
+            () = vanished(&client, self.keepalive) => {}
         }
         drop(client);
         let (socket, rest) = to_client.into_parts().io.into_inner().into_rest();
         let socket = Rc::into_inner(socket).filter(|_| state.is_flushed.get())?;
         Some(Next { socket, rest })
+    }
+}
+
+/// Waits until a client that owes acknowledgements has vanished.
+async fn vanished(client: &LocalSocket, keepalive: Option<Keepalive>) {
+    let Some(keepalive) = keepalive else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(keepalive.dead_after() / 4).await;
+        let path = client.unacknowledged();
+        if path.is_some_and(|path| keepalive.has_vanished(&path)) {
+            return;
+        }
     }
 }
 

@@ -118,9 +118,21 @@ impl Flows {
         true
     }
 
-    /// Forgets the flows that an entry began.
-    fn forget(&self, beginner: &Owner) {
-        self.0.lock().remove(&Some(beginner.clone()));
+    /// Adds a session of an entry.
+    fn add_session(&self, beginner: &Owner) {
+        let mut shares = self.0.lock();
+        shares.entry(Some(beginner.clone())).or_default().sessions += 1;
+    }
+
+    /// Removes a session of an entry. Forgets the entry's flows if it was the last one.
+    fn remove_session(&self, beginner: &Owner) {
+        let (mut shares, key) = (self.0.lock(), Some(beginner.clone()));
+        if let Some(share) = shares.get_mut(&key) {
+            share.sessions = share.sessions.saturating_sub(1);
+            if share.sessions == 0 {
+                shares.remove(&key);
+            }
+        }
     }
 }
 
@@ -131,7 +143,8 @@ fn most_of(beginner: Option<&Owner>) -> usize {
     }
 }
 
-/// Belongs to a session of an entry. Dropping this value forgets the flows that the entry began.
+/// Belongs to a session of an entry. Dropping the last value of an entry forgets the flows that the
+/// entry began.
 pub(super) struct Begins {
     flows: Arc<Flows>,
     owner: Owner,
@@ -139,6 +152,7 @@ pub(super) struct Begins {
 
 impl Begins {
     pub(super) fn of(flows: &Arc<Flows>, owner: &Owner) -> Self {
+        flows.add_session(owner);
         Self {
             flows: Arc::clone(flows),
             owner: owner.clone(),
@@ -148,7 +162,7 @@ impl Begins {
 
 impl Drop for Begins {
     fn drop(&mut self) {
-        self.flows.forget(&self.owner);
+        self.flows.remove_session(&self.owner);
     }
 }
 
@@ -159,6 +173,8 @@ struct Share {
     /// The flows in the order of their last recorded packets.
     order: BTreeMap<u64, Flow>,
     records: u64,
+    /// Number of sessions of the beginner; 0: the beginner is this side.
+    sessions: usize,
 }
 
 /// The last recorded packet of a flow.

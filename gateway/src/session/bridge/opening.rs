@@ -4,6 +4,7 @@
 //! open that no peer processed.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ use crate::stream::early_data::Connection;
 /// Maximum time until the peer answers an open, on ordinary paths.
 const OPEN_MAX: Duration = Duration::from_secs(15);
 
+/// An open of a client that has failed is given up after this time. A peer limits how many streams
+/// are reset right after their open ([`http2`](crate::session::http2)), and all clients share this
+/// limit.
+const ABANDONED_AFTER: Duration = Duration::from_millis(250);
 /// After this time without an answer to an open, the session checks whether the peer still answers.
 const DOUBT_AFTER: Duration = Duration::from_secs(5);
 
@@ -109,6 +114,7 @@ impl<L: Link> Bridge<L> {
         refused: Refused,
     ) -> Option<(Connection, T)> {
         let mut ended = self.ended.subscribe();
+        let mut open = pin!(open);
         let limit = patience(OPEN_MAX, self.round_trip());
         let doubts = async {
             tokio::time::sleep(DOUBT_AFTER).await;
@@ -121,7 +127,7 @@ impl<L: Link> Bridge<L> {
             biased;
             // Polled first, because the answer, or NotTaken, may arrive together with the end of
             // the link.
-            asked = tokio::time::timeout(limit, open) => asked.unwrap_or_else(|_| {
+            asked = tokio::time::timeout(limit, open.as_mut()) => asked.unwrap_or_else(|_| {
                 let text = format!("the peer did not answer the open within {} s", limit.as_secs());
                 Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
             }),
@@ -130,6 +136,8 @@ impl<L: Link> Bridge<L> {
             // The client's connection has failed, for example by a reset.
             () = client.socket.failed() => {
                 refused(OpenEnd::Abandoned);
+                drop(client);
+                let _ = tokio::time::timeout(ABANDONED_AFTER, open).await;
                 return None;
             }
         };

@@ -82,6 +82,8 @@ pub(super) struct Meter {
     late: Bucket,
     empty: Bucket,
     tiny: Bucket,
+    /// Number of DATA frames of this turn that are shorter than [`SMALL_BYTES`].
+    tiny_of_turn: u64,
     excess: Option<&'static str>,
 }
 
@@ -100,6 +102,7 @@ impl Default for Meter {
             late: bucket(LATE),
             empty: bucket(EMPTY),
             tiny: bucket(SMALL),
+            tiny_of_turn: 0,
             excess: None,
         }
     }
@@ -134,11 +137,13 @@ impl Meter {
             DATA if head.length < JOINED_BYTES => {
                 self.small.push(head.stream);
                 let is_tiny = head.length < SMALL_BYTES && !head.ends_stream() && !is_last;
-                if is_tiny && !self.tiny.try_take(now, 1) {
-                    self.excess = Some("the peer sends too many small DATA frames");
-                }
+                self.tiny_of_turn += u64::from(is_tiny);
             }
             _ => {}
+        }
+        // A turn that is not full has all that had arrived, so this side keeps up with the peer.
+        if self.left == 0 && !self.tiny.try_take(now, self.tiny_of_turn) {
+            self.excess = Some("the peer sends too many small DATA frames");
         }
         Verdict::Passes
     }
@@ -198,6 +203,7 @@ impl Meter {
             }
         }
         self.left = TURN_FRAMES;
+        self.tiny_of_turn = 0;
         // Nothing passes any more after an excess.
         self.excess.is_none() && std::mem::take(&mut self.waits)
     }

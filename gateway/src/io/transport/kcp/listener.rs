@@ -21,6 +21,7 @@ use super::peers::{KcpPeers, Whose};
 use super::socket::{self, Socket};
 use super::{Kcp, KcpWindows, Transport};
 use crate::base::answer_limiter::{AnswerLimiter, CHALLENGES, RESETS};
+use crate::base::open_files::{self, Use};
 use crate::io::local_socket::canonical;
 
 /// The timeouts of a peer that has proved no identity yet. The timeouts apply if the dialler
@@ -191,6 +192,9 @@ impl KcpListener {
             _ => self.address.ip(),
         };
         let udp = socket::bind((own, self.address.port()).into(), true)?;
+        if open_files::check(&udp, Use::Carrier).is_err() {
+            return Ok(Vec::new());
+        }
         udp.connect(first.from)?;
         let socket = Socket::new(udp)?;
         let now = driven::now();

@@ -80,6 +80,7 @@ async fn play(
         target: far,
         ended,
         phase,
+        keepalive: None,
     };
     let state = Rc::new(ClientState::default());
     let serve = exchange.serve(Rc::clone(&state));

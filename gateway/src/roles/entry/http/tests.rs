@@ -55,6 +55,7 @@ impl Ends {
             target: far,
             ended,
             phase,
+            keepalive: None,
         };
         let ends = Self {
             client,

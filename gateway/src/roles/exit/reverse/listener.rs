@@ -181,11 +181,12 @@ impl Listener {
 
 /// Accepts connections, and takes those of the other workers, as long as the listener exists.
 pub(super) async fn accept(listener: Weak<Listener>, shared: SharedListener) {
+    // Dropped last: the socket is closed before the port is released.
     let SharedListener {
+        registration: _registration,
         socket,
         mut handed,
         newcomer,
-        registration: _registration,
     } = shared;
     loop {
         let arrived = tokio::select! {
