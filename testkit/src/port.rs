@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Ports below the range of outgoing connections. Otherwise an outgoing connection could take a
@@ -37,7 +37,7 @@ fn reserve(port: u16) -> bool {
     let Ok(socket) = address.and_then(|address| UnixDatagram::bind_addr(&address)) else {
         return false;
     };
-    let mut reserved = RESERVED.lock().unwrap_or_else(|error| error.into_inner());
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
     reserved.push(socket);
     true
 }

@@ -147,7 +147,7 @@ pub(crate) fn is_out_of_files(error: &Error) -> bool {
     let of_system = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
     let of_gateway = error
         .get_ref()
-        .is_some_and(|inner| inner.is::<OutOfFiles>());
+        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<OutOfFiles>);
     of_system || of_gateway
 }
 

@@ -52,11 +52,8 @@ pub(crate) fn response(input: &[u8]) {
     };
     let (got, next) =
         RUNTIME.with(|runtime| runtime.block_on(play(request, answer, piece, reason)));
-    let fate = match next {
-        // The client sees a reset, and accepts no part of the response as a whole.
-        None => return,
-        Some(closes) => closes,
-    };
+    // Without a next state, the client sees a reset, and accepts no part of the response as a whole.
+    let Some(fate) = next else { return };
     assert_one_response(&got, is_head, is_old, fate);
 }
 
