@@ -1,5 +1,5 @@
 //! The keys with which users may log in. Hosts and authorities have Ed25519 and ECDSA keys only
-//! ([`is_usable`](super::events::is_usable)).
+//! ([`is_usable`]).
 //!
 //! Only signatures of RSA and FIDO keys are verified here, and none is made.
 
