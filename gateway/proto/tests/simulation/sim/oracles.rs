@@ -1,5 +1,6 @@
 //! Properties of arbitrary input. The fuzz targets run them, and `cargo test` replays the corpora.
 
+mod kcp;
 mod session;
 
 use std::fmt::Debug;
@@ -8,6 +9,7 @@ use muxtunnel_proto::{jmux, native};
 
 use super::{Choices, run};
 
+pub use kcp::kcp;
 pub use session::session_input;
 
 /// A decoded JMUX frame stays within the input, and its encoding decodes to the same frame.
