@@ -10,7 +10,7 @@ pub struct JmuxConfig {
     /// Maximum number of concurrent streams.
     pub streams_max: u32,
     /// Upper bound of granted credit plus buffered payload, in bytes. At least `streams_max` x
-    /// [`WINDOW_BYTES_MIN`], so that every stream can have a window.
+    /// [`WINDOW_BYTES_MIN`](super::credit::WINDOW_BYTES_MIN), so that every stream can have a window.
     pub receive_budget: u64,
     /// Size in bytes of the largest frame that this side sends, and that it offers to receive. The
     /// size includes the header: 9..=65,535.

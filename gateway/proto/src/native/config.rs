@@ -44,7 +44,7 @@ pub struct NativeConfig {
     /// Longest payload of a STREAM frame that this side accepts, 16 KiB to 1 MiB.
     pub frame_max: u32,
     /// Maximum time until an open is answered. This time, and the times for the hello and for a
-    /// session without a carrier, grow with long round trips ([`patience`](crate::patience)).
+    /// session without a carrier, grow with long round trips ([`patience()`](crate::patience())).
     pub open_timeout: Duration,
     /// Maximum time until the peer's hello arrives.
     pub hello_timeout: Duration,
