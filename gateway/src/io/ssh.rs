@@ -281,7 +281,7 @@ impl Connection {
 /// A channel that the peer accepted.
 pub(crate) type Opened = (Half, Arc<Chan>);
 
-/// Waits for a client's login on `transport`, within [`LOGIN_MAX`] on ordinary paths. `patience` is
+/// Waits for a client's login on `transport`, within [`LOGIN_MAX`] on ordinary paths. `names` is
 /// the time limit for the client's first message.
 ///
 /// # Errors

@@ -35,6 +35,7 @@ pub(super) struct Control {
 impl Control {
     /// Runs until the process ends. `file` is the configuration file, with the text that was read
     /// at the start.
+    ///
     /// If the thread fails, the process stops: without this thread, it would take no signal, and its
     /// admin port would not answer.
     pub(super) fn run(

@@ -3,8 +3,9 @@
 //!
 //! A listener belongs to the identity that requested it first, and the sessions of that identity
 //! share the listener. A connection goes to the session with the fewest streams of those that
-//! answer, whose entry dials the target ([`listener`]). A listener exists as long as a session requests it. The limits of the sessions bound
-//! the listeners, and `limits.carriers` bounds the sessions.
+//! answer, whose entry dials the target ([`listener`]). A listener exists as long as a session
+//! requests it. The limits of the sessions bound the listeners, and `limits.carriers` bounds the
+//! sessions.
 
 mod listener;
 

@@ -43,8 +43,8 @@ const ERRORS: (u64, Duration) = (32, Duration::from_secs(8));
 const LATE: (u64, Duration) = (1024, Duration::from_secs(16));
 /// Frames without payload: 1,000 per second, 10,000 in a burst.
 const EMPTY: (u64, Duration) = (1000, Duration::from_secs(10));
-/// Very small frames of a peer that sends faster than this side reads: 4,096 per second, 524,288 in
-/// a burst.
+/// Very small frames of full turns, whose peer sends faster than this side reads: 4,096 per second,
+/// 524,288 in a burst.
 const SMALL: (u64, Duration) = (4096, Duration::from_secs(128));
 
 const NO_ERROR: u32 = 0;

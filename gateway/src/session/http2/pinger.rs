@@ -19,8 +19,7 @@ use crate::session::end::SessionEnd;
 /// Maximum time until the peer answers a PING, on ordinary paths.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// If more than this number of payload bytes has arrived since the last PING, the next PING does
-/// not wait for
-/// silence.
+/// not wait for silence.
 const WORTH_BYTES: u64 = 128 << 10;
 /// Number of looks for received payload within the time of silence.
 const LOOKS: u32 = 4;

@@ -3,9 +3,11 @@
 //!
 //! The listener challenges each new peer without storing state. A peer that answers gets a
 //! connection with its own socket. An answer to a stranger never causes another answer, and the
-//! number of answers is limited ([`AnswerLimiter`]). The kernel assigns each listener a share of the addresses. The
-//! shares change with every further socket on the port. So all workers share one secret for
-//! challenges, and a datagram for another worker's connection is passed to that connection.
+//! number of answers is limited ([`AnswerLimiter`]).
+//!
+//! The kernel assigns each listener a share of the addresses. The shares change with every further
+//! socket on the port. So all workers share one secret for challenges, and a datagram for another
+//! worker's connection is passed to that connection.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
