@@ -69,8 +69,8 @@ use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode,
 use assign::Assigning;
 use carrier::Carrier;
 use codec::{
-    ASSIGN_FEATURE, DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE,
-    VERSION,
+    ASSIGN_FEATURE, DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, OFFSET_MAX, Parameters, RESUME,
+    SOURCE, VERSION,
 };
 use departure::Departure;
 use ids::StreamIds;
@@ -181,6 +181,8 @@ pub struct NativeSession {
     rtt: Rtt,
     streams: BTreeMap<StreamId, Stream>,
     ids: StreamIds,
+    /// The offset of the first byte of each stream: 0, unless a test begins near the last offset.
+    first_offset: u64,
     /// The deadlines of opens, and the times to check whether a window is idle.
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
@@ -211,6 +213,16 @@ impl NativeSession {
     #[doc(hidden)]
     pub fn with_stream_ids(mut self, count: u64) -> Self {
         self.ids.leave(count);
+        self
+    }
+
+    /// Leaves each direction of a stream `count` bytes: the payload of a stream starts at an offset
+    /// other than 0. Tests use this function for both sides, because no test sends 2^48 bytes. Call
+    /// it before the first open.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn with_stream_bytes(mut self, count: u64) -> Self {
+        self.first_offset = OFFSET_MAX - count;
         self
     }
 
@@ -250,6 +262,7 @@ impl NativeSession {
             rtt: Rtt::default(),
             streams: BTreeMap::new(),
             ids: StreamIds::new(first, config.streams_max.into()),
+            first_offset: 0,
             deadlines: BTreeSet::new(),
             control_ready: ReadyList::default(),
             data_ready: Schedule::default(),
@@ -317,7 +330,7 @@ impl NativeSession {
 
     fn new_window(&mut self, now: Instant) -> StreamWindow {
         let initial = window::initial(self.config.receive_budget);
-        StreamWindow::new(now, initial, &mut self.window)
+        StreamWindow::new(now, self.first_offset, initial, &mut self.window)
     }
 
     /// Schedules the idle check of `stream`. While the local socket takes payload, the check does

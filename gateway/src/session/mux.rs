@@ -190,8 +190,14 @@ pub(crate) trait Mux {
     fn answers(&self) -> bool;
 
     /// Requests an answer of the peer, if the protocol has such a request. Until the answer,
-    /// [`Self::answers`] is `false`.
+    /// [`Self::owes_an_answer`] is `true`.
     fn ask(&self) {}
+
+    /// Whether the peer has not yet answered the request of [`Self::ask`]. New connections then
+    /// prefer another session. Packets stay, because a live peer answers within one round trip.
+    fn owes_an_answer(&self) -> bool {
+        false
+    }
 
     /// Checks the peer's proofs against `standing`, and ends the carriers that are no longer
     /// trusted.

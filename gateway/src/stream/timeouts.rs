@@ -8,12 +8,13 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::{Reloadable, Timeouts};
 use tokio::sync::watch;
 
 use super::account::Account;
+use super::life::Life;
 use crate::base::closing::Reason;
 use crate::io::local_end::LocalEnd;
 use crate::io::socket::Keepalive;
@@ -47,10 +48,12 @@ pub(crate) async fn follow(
 /// end the stream, and the failure of the local end; `None`: the stream continues.
 pub(crate) fn check(
     timeouts: Timeouts,
-    (account, socket): (&Account, &dyn LocalEnd),
-    half_open: bool,
-    quiet: Duration,
+    (account, life): (&Account, &Life),
+    socket: &dyn LocalEnd,
+    now: Instant,
 ) -> Option<(Reason, Option<ErrorKind>)> {
+    let half_open = life.has_source_ended() || life.has_peer_finished();
+    let quiet = account.quiet_for(now, life.steps());
     if account.has_vanished(socket, Keepalive::of(timeouts), quiet) {
         return Some((account.local_reset(), Some(ErrorKind::TimedOut)));
     }

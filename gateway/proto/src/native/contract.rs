@@ -81,13 +81,13 @@ impl Session for NativeSession {
         self.peer.streams_opened += 1;
         let deadline = now + self.patience(self.config.open_timeout);
         let window = self.new_window(now);
-        let send_limit = self.peer.parameters.initial_max_stream_data;
+        let send_window = self.peer.parameters.initial_max_stream_data;
         let open = Open {
             target: target.to_owned(),
             priority,
             source,
         };
-        let state = Stream::opening(stream, open, deadline, window, send_limit);
+        let state = Stream::opening(stream, open, deadline, window, send_window);
         self.streams.insert(stream, state);
         self.data_ready.set_priority(stream, priority);
         self.deadlines.insert((deadline, stream));

@@ -17,7 +17,7 @@ pub(super) enum Unusable {
     TooManyGaps,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ranges {
     /// Every byte before this offset has arrived.
     prefix: u64,
@@ -26,6 +26,14 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
+    /// The first byte has the offset `first`.
+    pub(super) fn new(first: u64) -> Self {
+        Self {
+            prefix: first,
+            behind: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn prefix(&self) -> u64 {
         self.prefix
     }
@@ -87,7 +95,7 @@ mod tests {
                 end += length;
             }
             pieces.sort_unstable();
-            let mut ranges = Ranges::default();
+            let mut ranges = Ranges::new(0);
             for (index, (_, from, to)) in pieces.iter().enumerate() {
                 prop_assert_eq!(ranges.check(*from, *to), Ok(()));
                 ranges.insert(*from, *to);
@@ -104,7 +112,7 @@ mod tests {
 
     #[test]
     fn gaps_have_a_bound_and_can_still_be_filled() {
-        let mut ranges = Ranges::default();
+        let mut ranges = Ranges::new(0);
         for gap in 0..GAPS_MAX as u64 {
             let start = 2 * gap + 1;
             assert_eq!(ranges.check(start, start + 1), Ok(()));

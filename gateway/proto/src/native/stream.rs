@@ -115,18 +115,21 @@ impl Stream {
         open: Open,
         deadline: Instant,
         window: StreamWindow,
-        send_limit: u64,
+        send_window: u64,
     ) -> Self {
-        let mut stream = Self::new(id, Phase::Opening(deadline), window, send_limit);
+        let mut stream = Self::new(id, Phase::Opening(deadline), window, send_window);
         stream.open = Some(open);
         stream
     }
 
-    pub(super) fn accepting(id: StreamId, window: StreamWindow, send_limit: u64) -> Self {
-        Self::new(id, Phase::Accepting, window, send_limit)
+    pub(super) fn accepting(id: StreamId, window: StreamWindow, send_window: u64) -> Self {
+        Self::new(id, Phase::Accepting, window, send_window)
     }
 
-    fn new(id: StreamId, phase: Phase, window: StreamWindow, send_limit: u64) -> Self {
+    /// `window` has received no payload, so both directions start at its offset. `send_window` is
+    /// the number of bytes that the peer accepts at first.
+    fn new(id: StreamId, phase: Phase, window: StreamWindow, send_window: u64) -> Self {
+        let first = window.received();
         Self {
             id,
             phase,
@@ -135,13 +138,13 @@ impl Stream {
             address: None,
             stop: None,
             reason: String::new(),
-            send_limit,
-            queued: 0,
-            sent: 0,
+            send_limit: (first + send_window).min(OFFSET_MAX),
+            queued: first,
+            sent: first,
             batch: None,
             send: SendHalf::Streaming,
             recv: RecvHalf::Streaming,
-            ranges: Ranges::default(),
+            ranges: Ranges::new(first),
             final_size: None,
             home: None,
             answered: phase == Phase::Accepting,

@@ -154,18 +154,19 @@ pub(super) struct StreamWindow {
 }
 
 impl StreamWindow {
-    pub(super) fn new(now: Instant, initial: u64, session: &mut SessionWindow) -> Self {
+    /// The payload of the stream starts at the offset `first`.
+    pub(super) fn new(now: Instant, first: u64, initial: u64, session: &mut SessionWindow) -> Self {
         session.windows += initial;
         Self {
             size: initial,
             counted: initial,
             share: StreamShare::default(),
             initial,
-            advertised: initial,
-            received: 0,
-            consumed: 0,
+            advertised: (first + initial).min(OFFSET_MAX),
+            received: first,
+            consumed: first,
             since: now,
-            consumed_before: 0,
+            consumed_before: first,
             progress: now,
             crumbs: 0,
         }
@@ -304,10 +305,12 @@ impl StreamWindow {
         None
     }
 
-    /// Whether enough was consumed to send a frame.
+    /// Whether enough was consumed to send a frame. The credit up to the last offset is always
+    /// enough, because no more credit follows.
     pub(super) fn due(&self) -> bool {
         let owed = self.owed();
-        owed > 0 && owed >= (self.size / RETURN_SHARE).min(RETURN_BYTES_MAX)
+        let is_last = self.advertised + owed == OFFSET_MAX;
+        owed > 0 && (is_last || owed >= (self.size / RETURN_SHARE).min(RETURN_BYTES_MAX))
     }
 
     /// The limit to send to the peer now.

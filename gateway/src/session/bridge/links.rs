@@ -76,13 +76,12 @@ impl<L: Link> Member<L> {
     }
 
     fn answers(&self) -> bool {
-        let messages = self.link.messages();
-        if self.asked.get() == Some(messages) {
-            return false;
-        }
-        self.asked.set(None);
         let path = self.stats.path_info();
         self.link.answers() && !path.is_some_and(|path| path.is_overdue())
+    }
+
+    fn owes_an_answer(&self) -> bool {
+        self.asked.get() == Some(self.link.messages())
     }
 
     /// Requests an answer, if the protocol has such a request.
@@ -380,6 +379,13 @@ impl<L: Link> Bridge<L> {
         let links = self.links.borrow();
         let up = links.values().filter(|member| member.is_up());
         up.for_each(|member| member.ask());
+    }
+
+    /// Whether the peer still owes the answer to a request of [`Self::ask_all`] on some link.
+    pub(super) fn owes_an_answer(&self) -> bool {
+        let links = self.links.borrow();
+        let mut up = links.values().filter(|member| member.is_up());
+        up.any(|member| member.owes_an_answer())
     }
 
     pub(super) fn peer(&self) -> Rc<str> {

@@ -101,6 +101,10 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
         Bridge::ask_all(self);
     }
 
+    fn owes_an_answer(&self) -> bool {
+        Bridge::owes_an_answer(self)
+    }
+
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
         Bridge::verify_again(self, standing);
     }

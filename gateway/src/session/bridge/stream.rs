@@ -124,10 +124,7 @@ impl Joined {
         timeouts: Timeouts,
         now: Instant,
     ) -> Option<(Reason, Option<ErrorKind>)> {
-        let half_open = self.life.has_source_ended() || self.life.has_peer_finished();
-        let local = (&self.account, &*self.socket);
-        let quiet = self.account.quiet_for(now, self.life.steps());
-        timeouts::check(timeouts, local, half_open, quiet)
+        timeouts::check(timeouts, (&self.account, &self.life), &*self.socket, now)
     }
 }
 

@@ -15,6 +15,7 @@ use muxtunnel_proto::{CarrierId, Session};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::answers::Asked;
 use super::carrier_out::{self, Queue};
 use super::{Driver, carrier_in, pool};
 use crate::base::telemetry::{CarrierStats, Telemetry};
@@ -56,9 +57,8 @@ pub(crate) struct Carrier {
     close_wake: Notify,
     settled_wake: Notify,
     state: Cell<State>,
-    /// Number of bytes received before the last request for an answer; `None`: the peer has
-    /// answered.
-    pub(super) asked: Cell<Option<u64>>,
+    /// The last request for an answer.
+    pub(super) asked: Cell<Option<Asked>>,
     /// Whether the session was told that the carrier is lost.
     lost: Cell<bool>,
     since: Instant,

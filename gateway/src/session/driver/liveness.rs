@@ -33,12 +33,10 @@ const SPREAD: u32 = 3;
 /// State of a carrier at the previous check.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
-    /// Received bytes, and answers that the transport has received.
+    /// [`Carrier::progress`].
     count: u64,
     /// The time of the check that found this count.
     at: Instant,
-    /// The time of the first unanswered probe.
-    asked: Option<Instant>,
     /// The time of the last frame without effect.
     stirred: Option<Instant>,
     /// The longest time from a probe to the next byte.
@@ -50,17 +48,17 @@ impl Heard {
         Self {
             count,
             at,
-            asked: None,
             stirred: None,
             slowest: Duration::ZERO,
         }
     }
 
-    fn follow(&mut self, count: u64, now: Instant) {
+    /// Records what the carrier has received. `asked` is the time of the last answered request.
+    fn follow(&mut self, count: u64, asked: Option<Instant>, now: Instant) {
         if count == self.count {
             return;
         }
-        let took = self.asked.map(|asked| now.saturating_duration_since(asked));
+        let took = asked.map(|asked| now.saturating_duration_since(asked));
         *self = Self {
             slowest: self.slowest.max(took.unwrap_or_default()),
             ..Self::new(count, now)
@@ -84,11 +82,11 @@ impl Driver {
         let is_checked = |carrier: &&Rc<Carrier>| carrier.is_up();
         heard.retain(|id, _| carriers.iter().any(|carrier| carrier.id == *id));
         for carrier in carriers.iter().filter(is_checked) {
-            let count = carrier.stats.received() + carrier.transport.answers();
+            let count = carrier.progress();
             let heard = heard
                 .entry(carrier.id)
                 .or_insert_with(|| Heard::new(count, now));
-            heard.follow(count, now);
+            heard.follow(count, carrier.take_answered(), now);
             if let Some(reason) = self.check_silence(carrier, heard, now) {
                 carrier.distrust(SessionEnd::GivenUp(reason));
             }
@@ -111,22 +109,18 @@ impl Driver {
         let configured = self.config.liveness;
         let is_asked = || path.is_none() || self.streams.is_one_unanswered();
         let may_be_dead = silence >= SILENCE_OF_NOTE.min(configured) && is_asked();
-        if heard.asked.is_none() && !may_be_dead && silence < configured {
+        let is_due = may_be_dead || silence >= configured;
+        if carrier.unanswered_since().is_none() && !is_due {
             return None;
         }
-        if heard.asked.is_none() {
-            let asked =
-                self.update(|session| session.probe(carrier.id)) || carrier.transport.ping();
-            if asked {
-                heard.asked = Some(now);
-            } else if heard.stirred.is_none_or(|at| now - at >= configured) {
-                heard.stirred = Some(now);
-                self.update(|session| session.stir(carrier.id));
-            }
+        let may_stir = heard.stirred.is_none_or(|at| now - at >= configured);
+        if !self.ask_on(carrier) && may_stir {
+            heard.stirred = Some(now);
+            self.update(|session| session.stir(carrier.id));
         }
         let round_trip = carrier.transport.round_trip().unwrap_or_default();
         let limit = patience(ANSWER_MAX, round_trip).max(heard.slowest * SPREAD);
-        let since = match heard.asked {
+        let since = match carrier.unanswered_since() {
             Some(asked) => asked,
             // The peer answers no probe. Without an open stream, nothing is lost by another dial.
             None if may_be_dead && path.is_some() && !self.streams.is_one_open() => heard.at,

@@ -122,6 +122,10 @@ impl Mux for Rc<Driver> {
         Driver::ask(self);
     }
 
+    fn owes_an_answer(&self) -> bool {
+        Driver::owes_an_answer(self)
+    }
+
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
         Driver::verify_again(self, standing);
     }

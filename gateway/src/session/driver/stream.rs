@@ -286,20 +286,12 @@ impl StreamIo {
         timeouts: Timeouts,
         now: Instant,
     ) -> Option<(Reason, Option<ErrorKind>)> {
-        let half_open = self.life.has_source_ended() || self.life.has_peer_finished();
-        let local = (&self.account, &*self.socket);
-        timeouts::check(timeouts, local, half_open, self.quiet_for(now))
+        timeouts::check(timeouts, (&self.account, &self.life), &*self.socket, now)
     }
 
     /// Whether the stream was cut and still delivers received bytes.
     fn delivers(&self) -> bool {
         self.life.why_cut().is_some_and(|cut| cut.deliver)
-    }
-
-    /// The time since the first check that found the current state. In this time, no byte has
-    /// moved, no half has ended, and no open was answered.
-    fn quiet_for(&self, now: Instant) -> Duration {
-        self.account.quiet_for(now, self.life.steps())
     }
 
     /// Two facts: whether payload waits for its socket, and whether payload waits for earlier

@@ -700,6 +700,35 @@ async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_
     LocalSet::new().run_until(test).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_requested_answer_is_owed_until_it_arrives_and_is_no_reason_to_move_packets() {
+    let test = async {
+        let (near, mut far) = pair().await;
+        let carrier = (Tcp::boxed(near), &mut far);
+        let (driver, _runs) =
+            agreed_on(carrier, &Rc::default(), Rc::default(), parameters(1)).await;
+        assert!(!driver.owes_an_answer());
+        driver.ask();
+        assert!(driver.owes_an_answer() && driver.answers());
+        // A second request does not hide that the first one has no answer.
+        driver.ask();
+        let (Decoded::Frame { frame, .. }, _) = frame(&mut far).await else {
+            panic!("nothing is requested");
+        };
+        let Frame::Ping(value) = frame else {
+            panic!("{frame:?}");
+        };
+        assert!(driver.owes_an_answer());
+        let pong = codec::encode(&Frame::Pong(value));
+        far.write_all(&pong).await.unwrap();
+        while driver.owes_an_answer() {
+            tokio::task::yield_now().await;
+        }
+        assert!(driver.answers());
+    };
+    LocalSet::new().run_until(test).await;
+}
+
 /// A carrier over TCP whose other end is a proxy: the kernel gets its acknowledgements, and no peer
 /// answers.
 #[tokio::test(start_paused = true)]

@@ -31,9 +31,9 @@ impl NativeSession {
         }
         self.ids.opened_by_peer(stream);
         let window = self.new_window(now);
-        let send_limit = self.peer.parameters.initial_max_stream_data;
+        let send_window = self.peer.parameters.initial_max_stream_data;
         self.streams
-            .insert(stream, Stream::accepting(stream, window, send_limit));
+            .insert(stream, Stream::accepting(stream, window, send_window));
         self.check_idle(now, stream);
         if self.departure.has_begun() {
             // The peer sent the OPEN before it received the GOAWAY that excludes the stream.

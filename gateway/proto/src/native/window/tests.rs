@@ -11,7 +11,7 @@ const RTT: Duration = Duration::from_millis(100);
 fn both() -> (Instant, SessionWindow, StreamWindow) {
     let now = Instant::now();
     let mut session = SessionWindow::new(RECEIVE);
-    let stream = StreamWindow::new(now, initial(RECEIVE), &mut session);
+    let stream = StreamWindow::new(now, 0, initial(RECEIVE), &mut session);
     (now, session, stream)
 }
 
@@ -67,7 +67,7 @@ fn a_window_keeps_to_its_share_of_what_the_path_holds() {
     assert!((1 << 20..3 << 20).contains(&stream.size), "{}", stream.size);
     assert_eq!(session.windows, stream.size);
     // From here on, two streams share the rate of one.
-    let mut other = StreamWindow::new(now, initial(RECEIVE), &mut session);
+    let mut other = StreamWindow::new(now, 0, initial(RECEIVE), &mut session);
     for _ in 0..100_000 {
         now += Duration::from_micros(5);
         for stream in [&mut stream, &mut other] {
@@ -116,7 +116,7 @@ fn credit_that_is_owed_to_a_stream_is_given_back_however_long_it_was_idle() {
 fn idle_first_windows_leave_all_of_the_memory_to_a_stream_that_is_busy() {
     let (now, mut session, mut stream) = both();
     let mut idle: Vec<_> = (0..4096)
-        .map(|_| StreamWindow::new(now, initial(RECEIVE), &mut session))
+        .map(|_| StreamWindow::new(now, 0, initial(RECEIVE), &mut session))
         .collect();
     let mut now = now + IDLE;
     for other in &mut idle {
@@ -160,7 +160,7 @@ fn more_than_either_limit_is_refused_before_it_is_stored() {
     assert_eq!(stream.ingest(now, beyond, &mut session), Err(LimitExceeded));
     assert_eq!((stream.buffered(), session.buffered()), (0, 0));
     let mut small = SessionWindow::new(10);
-    let mut stream = StreamWindow::new(now, 100, &mut small);
+    let mut stream = StreamWindow::new(now, 0, 100, &mut small);
     assert_eq!(stream.ingest(now, 11, &mut small), Err(LimitExceeded));
     assert_eq!(stream.buffered(), 0);
 }
@@ -178,7 +178,7 @@ fn credit_goes_round_where_stalled_streams_hold_nearly_all_of_it() {
     let (now, mut session, mut stalled) = both();
     stalled.advertised = RECEIVE;
     stalled.ingest(now, RECEIVE - 1000, &mut session).unwrap();
-    let mut stream = StreamWindow::new(now, initial(RECEIVE), &mut session);
+    let mut stream = StreamWindow::new(now, 0, initial(RECEIVE), &mut session);
     pass(&mut stream, &mut session, now, 400);
     assert!(!session.due());
     pass(&mut stream, &mut session, now, 100);
@@ -197,4 +197,16 @@ fn an_offset_never_passes_48_bits() {
     assert_eq!(stream.advertise(), OFFSET_MAX);
     pass(&mut stream, &mut session, now, 1);
     assert_eq!(stream.owed(), 0);
+}
+
+#[test]
+fn the_last_credit_is_returned_even_if_it_is_small() {
+    let (now, mut session) = (Instant::now(), SessionWindow::new(RECEIVE));
+    let first = OFFSET_MAX - initial(RECEIVE) - 1;
+    let mut stream = StreamWindow::new(now, first, initial(RECEIVE), &mut session);
+    stream.ingest(now, first + 1, &mut session).unwrap();
+    stream.consume(now, 1, Duration::ZERO, &mut session);
+    assert!(stream.owed() == 1 && stream.due());
+    assert_eq!(stream.advertise(), OFFSET_MAX);
+    assert!(!stream.due());
 }

@@ -316,7 +316,8 @@ impl World {
             return;
         };
         assert_eq!(
-            receive.offset, portion.range.start,
+            self.profile.bytes_before(receive.offset),
+            portion.range.start,
             "the payload has another offset"
         );
         let socket = self.sides[side]
@@ -376,7 +377,8 @@ impl World {
                         .stream
                         .and_then(|id| self.sides[side].sockets.get_mut(&id))
                     {
-                        let end = receive.offset + receive.length as u64;
+                        let start = self.profile.bytes_before(receive.offset);
+                        let end = start + receive.length as u64;
                         socket.announced = socket.announced.max(end);
                     }
                     let unheard = &mut self.links[link].unheard[1 - side];

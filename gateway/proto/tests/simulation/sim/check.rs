@@ -75,7 +75,10 @@ impl World {
         let arriving = carriers.filter_map(|carrier| self.sides[side].session.receiving(carrier));
         let arriving = arriving.filter(|receive| receive.stream == Some(stream));
         let mut pieces: BTreeMap<u64, u64> = arriving
-            .map(|receive| (receive.offset, receive.offset + receive.length as u64))
+            .map(|receive| {
+                let start = self.profile.bytes_before(receive.offset);
+                (start, start + receive.length as u64)
+            })
             .collect();
         pieces.extend(flow.early.iter());
         let mut whole = flow.arrived;

@@ -162,6 +162,17 @@ impl World {
             return;
         }
         assert_eq!(socket.cut, None, "cut twice");
+        let code = ResetCode::OffsetsExhausted;
+        if cause == Outcome::PeerReset(code) && self.profile.bytes_left == Some(socket.sent) {
+            // The session has cut the stream itself.
+            let record = self.model.of(socket.label);
+            record.gave_up[side].get_or_insert(code);
+            self.see(Seen::OffsetsUsedUp);
+        }
+        let socket = self.sides[side]
+            .sockets
+            .get_mut(&id)
+            .expect("the stream exists");
         assert_ne!(
             socket.phase,
             Phase::Opening,

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use muxtunnel_proto::Source;
+use muxtunnel_proto::native::codec::OFFSET_MAX;
 
 use super::choice::Choices;
 
@@ -44,6 +45,10 @@ pub struct Profile {
     /// How many numbers each side has left for its streams, in a part of the runs. JMUX then starts
     /// again at 0, and a native session accepts no more opens.
     pub ids_left: Option<u32>,
+    /// How many bytes each direction of a native stream has left, in a part of the runs. Further
+    /// bytes cut the stream. The number is greater than a first window, so a stream is open before
+    /// it is cut.
+    pub bytes_left: Option<u64>,
     /// Maximum number of bytes that a socket sends.
     pub plan_bytes_max: usize,
     pub faults: Faults,
@@ -109,6 +114,11 @@ impl Profile {
         }
     }
 
+    /// The number of bytes of a stream before the offset on the wire.
+    pub fn bytes_before(&self, offset: u64) -> u64 {
+        offset - self.bytes_left.map_or(0, |left| OFFSET_MAX - left)
+    }
+
     pub fn draw(forced: Option<Protocol>, choices: &mut Choices) -> Self {
         let drawn = choices.of(&[Protocol::Native, Protocol::Jmux]);
         let protocol = forced.unwrap_or(drawn);
@@ -159,6 +169,8 @@ impl Profile {
             carriers_max: if resume { choices.of(&[1, 2, 4]) } else { 1 },
             streams,
             ids_left: (streams % 4 == 3).then_some(streams / 4),
+            bytes_left: (protocol == Protocol::Native && streams % 4 == 1)
+                .then_some((64 << 10) + plan_bytes_max as u64 / 4),
             plan_bytes_max,
             faults,
         }
@@ -177,6 +189,7 @@ impl Profile {
             carriers_max: 1,
             streams: 64,
             ids_left: None,
+            bytes_left: None,
             plan_bytes_max: 1 << 20,
             faults: Faults::default(),
         }

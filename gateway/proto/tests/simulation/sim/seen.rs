@@ -64,11 +64,13 @@ pub enum Seen {
     ListenEnded,
     ListenGivenUp,
     IdsUsedUp,
+    OffsetsUsedUp,
 }
 
 impl Seen {
     /// States that only the native protocol can reach.
-    const NATIVE: [Self; 34] = [
+    const NATIVE: [Self; 35] = [
+        Self::OffsetsUsedUp,
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
         Self::EarlyData,

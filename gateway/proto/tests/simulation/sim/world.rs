@@ -240,6 +240,10 @@ fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
             .map(|session| match profile.ids_left {
                 Some(left) => session.with_stream_ids(left.into()),
                 None => session,
+            })
+            .map(|session| match profile.bytes_left {
+                Some(left) => session.with_stream_bytes(left),
+                None => session,
             });
             [Box::new(entry), Box::new(exit)]
         }

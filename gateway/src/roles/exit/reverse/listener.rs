@@ -68,7 +68,8 @@ impl Listener {
             |session: &Rc<dyn Mux>| session.progress() == Progress::Ready && !session.has_ended();
         let mut ready: Vec<_> = askers.iter().filter(|one| takes(&one.session)).collect();
         ready.sort_by_key(|asker| asker.session.load());
-        let answering = ready.iter().find(|asker| asker.session.answers());
+        let answers = |session: &Rc<dyn Mux>| session.answers() && !session.owes_an_answer();
+        let answering = ready.iter().find(|asker| answers(&asker.session));
         let best = answering.or(ready.first())?;
         let session = Rc::clone(&best.session);
         Some(((session, best.listen, best.priority), answering.is_some()))

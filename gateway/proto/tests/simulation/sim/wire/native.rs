@@ -143,7 +143,10 @@ impl Books {
                 offset,
                 length,
                 fin,
-            } => self.write_payload(from, stream.number(), offset, length.into(), fin),
+            } => {
+                let start = self.profile.bytes_before(offset);
+                self.write_payload(from, stream.number(), start, length.into(), fin);
+            }
             Decoded::Frame { frame, .. } => {
                 let hello = matches!(frame, Frame::Hello(_) | Frame::HelloAck(_));
                 let close = matches!(frame, Frame::SessionClose { .. });
@@ -233,6 +236,7 @@ impl Books {
                 assert!(first && books.opener != from && !books.halves[from].ended);
             }
             Frame::MaxStreamData { stream, limit } => {
+                let limit = self.profile.bytes_before(limit);
                 let half = &mut self.stream(stream.number()).halves[1 - from];
                 assert!(limit > half.limit_sent, "MAX_STREAM_DATA raises nothing");
                 assert!(!half.end_arrived, "credit for {stream:?}, which has ended");
@@ -250,6 +254,7 @@ impl Books {
             Frame::ResetStream {
                 stream, final_size, ..
             } => {
+                let final_size = self.profile.bytes_before(final_size);
                 let half = &mut self.stream(stream.number()).halves[from];
                 assert!(!half.ended, "RESET_STREAM of {stream:?} after its end");
                 assert_eq!(final_size, half.offset, "final size of {stream:?}");
@@ -323,6 +328,10 @@ impl Books {
         // A HELLO or HELLO_ACK precedes its sender's OPEN, so both sides know this limit.
         let limit = self.sides[1 - sender].stream_window;
         assert!(limit > 0, "an OPEN before the hello");
+        let limit = self
+            .profile
+            .bytes_left
+            .map_or(limit, |left| limit.min(left));
         Half {
             limit_sent: limit,
             limit,
@@ -347,7 +356,8 @@ impl Books {
                 length,
                 fin,
             } => {
-                self.announce(to, stream.number(), offset + u64::from(length));
+                let start = self.profile.bytes_before(offset);
+                self.announce(to, stream.number(), start + u64::from(length));
                 self.stream(stream.number()).halves[from].end_arrived |= fin;
             }
             Decoded::Frame { frame, .. } => self.arrive_frame(to, frame),
@@ -391,12 +401,14 @@ impl Books {
                 self.stream(stream.number()).known_to_acceptor = true;
             }
             Frame::MaxStreamData { stream, limit } => {
+                let limit = self.profile.bytes_before(limit);
                 let half = &mut self.stream(stream.number()).halves[to];
                 half.limit = half.limit.max(limit);
             }
             Frame::ResetStream {
                 stream, final_size, ..
             } => {
+                let final_size = self.profile.bytes_before(final_size);
                 self.announce(to, stream.number(), final_size);
                 self.stream(stream.number()).halves[from].end_arrived = true;
             }
