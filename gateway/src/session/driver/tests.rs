@@ -697,7 +697,9 @@ async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_
         let seconds = now().duration_since(silent).as_secs();
         assert!((15..=25).contains(&seconds), "{seconds} s");
     };
-    LocalSet::new().run_until(test).await;
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(600), tasks.run_until(test));
+    in_time.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
