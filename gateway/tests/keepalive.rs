@@ -88,6 +88,13 @@ fn fill(mut tcp: &TcpStream) -> usize {
     }
 }
 
+/// Reads half of what [`fill`] sent on the connection `to`, and fills the connection again. The
+/// kernel probes a full connection at intervals that double. Afterwards, they are short again.
+fn fill_again(filled: usize, mut from: &TcpStream, to: &TcpStream) {
+    from.read_exact(&mut vec![0; filled / 2]).unwrap();
+    fill(to);
+}
+
 /// A host at `10.<number>.0.2`. The gateways are at `10.<number>.0.1`.
 fn linked(number: u8) -> Namespace {
     let end = |last: u8| format!("10.{number}.0.{last}/24");
@@ -114,8 +121,8 @@ fn a_client_that_vanishes_is_ended_and_one_that_pauses_is_not(protocol: &str, nu
     let here = || connect(tunnel.forward);
     let there = || namespace.enter(here);
     let (_silent, to_silent) = stream(&there);
-    let (_busy, to_busy) = stream(&there);
-    fill(&to_busy);
+    let (busy, to_busy) = stream(&there);
+    let filled = fill(&to_busy);
     tunnel.enable();
     let (mut paused, to_paused) = stream(&here);
     let sent = fill(&to_paused);
@@ -125,6 +132,7 @@ fn a_client_that_vanishes_is_ended_and_one_that_pauses_is_not(protocol: &str, nu
     request.write_all(ask.as_bytes()).unwrap();
     let to_request = accept(&listener);
     until("all streams are open", || tunnel.open() == 4);
+    fill_again(filled, &busy, &to_busy);
     cut(&namespace);
     for target in [to_silent, to_busy, to_request] {
         // A reset. For an HTTP request, an end of file.
@@ -174,9 +182,10 @@ fn a_target_that_vanishes_is_ended() {
         (client, target)
     };
     let (silent, _target) = stream();
-    let (busy, _full) = stream();
-    fill(&busy);
+    let (busy, full) = stream();
+    let filled = fill(&busy);
     tunnel.enable();
+    fill_again(filled, &full, &busy);
     cut(&namespace);
     assert_reset(&silent);
     assert_reset(&busy);
