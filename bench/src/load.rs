@@ -4,6 +4,10 @@
 //! Faults may occur behind the address. So every connection has a time limit, and ends either
 //! completely or with a [`Failure`]. The report counts every connection, even if others fail. The
 //! load does not judge the result. [`target`](crate::target) answers the connections.
+//!
+//! The load separates its own failures from those of the target: a time limit counts only the time
+//! in which the load itself runs ([`within`]), and the report counts connections that the load's
+//! machine could not begin in a counter of their own.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -19,7 +23,7 @@ use muxtunnel_bench_api::load::{Failure, Report};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::LocalSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::cli::LoadArgs;
 use crate::pattern::Pattern;
@@ -29,6 +33,8 @@ use crate::target::{ANSWER_BYTES, ANSWER_OFFSET, BLOCK_BYTES, Header, REQUEST_BY
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 /// A long stream is lost if no byte arrives for this long.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Unit of time limits.
+const TICK: Duration = Duration::from_millis(50);
 /// Pause between two blocks of a long stream, and before a lost stream is replaced.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Source ports of long streams, used in turn, outside the kernel's range for short connections.
@@ -177,12 +183,13 @@ impl Load {
                 let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 report.slowest_ms = report.slowest_ms.max(took);
             }
-            Err(how) => Report::count(&mut report.failed, how, began_unix_ms),
+            Err(Ended::Failed(how)) => Report::count(&mut report.failed, how, began_unix_ms),
+            Err(Ended::NotBegun) => report.own += 1,
         }
     }
 
     /// Runs one short connection to its end.
-    async fn open(&self, number: u64) -> Result<(), Failure> {
+    async fn open(&self, number: u64) -> Result<(), Ended> {
         let exchange = async {
             let mut stream = TcpStream::connect(self.to).await?;
             stream.set_nodelay(true)?;
@@ -194,20 +201,17 @@ impl Load {
             stream.take(most).read_to_end(&mut answer).await?;
             io::Result::Ok(answer)
         };
-        let answer = timeout(self.open_within, exchange)
-            .await
-            .map_err(|_| Failure::TimedOut)?
-            .map_err(|error| failure(&error))?;
+        let answer = within(self.open_within, exchange).await?;
         let wrong = self.pattern.wrong(
             number as usize,
             ANSWER_OFFSET,
             &answer[..answer.len().min(ANSWER_BYTES)],
         );
         match answer.len() {
-            _ if wrong > 0 => Err(Failure::Wrong),
-            0..ANSWER_BYTES => Err(Failure::Short),
+            _ if wrong > 0 => Err(Failure::Wrong.into()),
+            0..ANSWER_BYTES => Err(Failure::Short.into()),
             ANSWER_BYTES => Ok(()),
-            _ => Err(Failure::Wrong),
+            _ => Err(Failure::Wrong.into()),
         }
     }
 
@@ -225,7 +229,11 @@ impl Load {
                     let Err(how) = self.stream(stream, number, until).await else {
                         return;
                     };
-                    Report::count(&mut report.borrow_mut().lost, how, unix_ms());
+                    let mut report = report.borrow_mut();
+                    match how {
+                        Ended::Failed(how) => Report::count(&mut report.lost, how, unix_ms()),
+                        Ended::NotBegun => report.own += 1,
+                    }
                 }
             }
             sleep(PAUSE).await;
@@ -252,8 +260,8 @@ impl Load {
         mut stream: TcpStream,
         number: u64,
         until: &Cell<Instant>,
-    ) -> Result<(), Failure> {
-        let failed = |error: io::Error| failure(&error);
+    ) -> Result<(), Ended> {
+        let failed = |error: io::Error| ended(&error);
         stream.set_nodelay(true).map_err(failed)?;
         let header = Header::Long(number).encode();
         stream.write_all(&header).await.map_err(failed)?;
@@ -265,21 +273,61 @@ impl Load {
                 stream.write_all(block).await?;
                 stream.read_exact(&mut back).await
             };
-            let exchanged = timeout(self.silence, exchange).await;
-            exchanged.map_err(|_| Failure::TimedOut)?.map_err(failed)?;
+            within(self.silence, exchange).await?;
             if self.pattern.wrong(number as usize, offset, &back) > 0 {
-                return Err(Failure::Wrong);
+                return Err(Failure::Wrong.into());
             }
             offset += BLOCK_BYTES as u64;
             sleep(PAUSE).await;
         }
         stream.shutdown().await.map_err(failed)?;
-        let end = timeout(self.silence, stream.read(&mut [0])).await;
-        match end.map_err(|_| Failure::TimedOut)?.map_err(failed)? {
+        match within(self.silence, stream.read(&mut [0])).await? {
             0 => Ok(()),
-            _ => Err(Failure::Wrong),
+            _ => Err(Failure::Wrong.into()),
         }
     }
+}
+
+/// How a connection ended, if it did not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Failed(Failure),
+    /// The load's own machine had no port, file or memory for the connection.
+    NotBegun,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Waits for an exchange for at most `most` of the time in which this process runs: a tick that is
+/// late counts as one tick. A busy machine that gives the load no processor therefore fails no
+/// connection.
+async fn within<T>(
+    most: Duration,
+    exchange: impl Future<Output = io::Result<T>>,
+) -> Result<T, Ended> {
+    let mut exchange = pin!(exchange);
+    let ticks = most.as_millis().div_ceil(TICK.as_millis());
+    for _ in 0..ticks {
+        tokio::select! {
+            biased;
+            done = &mut exchange => return done.map_err(|error| ended(&error)),
+            () = sleep(TICK) => {}
+        }
+    }
+    Err(Failure::TimedOut.into())
+}
+
+fn ended(error: &io::Error) -> Ended {
+    // EMFILE, ENFILE, ENOBUFS and ENOMEM
+    let is_lacking = matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12));
+    if is_lacking || error.kind() == io::ErrorKind::AddrNotAvailable {
+        return Ended::NotBegun;
+    }
+    failure(error).into()
 }
 
 fn failure(error: &io::Error) -> Failure {
@@ -414,6 +462,40 @@ mod tests {
             "{report:?}"
         );
         assert!(report.last_begun_unix_ms >= began, "{report:?}");
+    }
+
+    #[tokio::test]
+    async fn a_load_without_processor_time_fails_no_connection() {
+        let exchange = async {
+            sleep(TICK / 2).await;
+            // The load gets no processor for longer than the limit.
+            std::thread::sleep(TICK * 6);
+            sleep(TICK).await;
+            io::Result::Ok(())
+        };
+        assert_eq!(within(TICK * 4, exchange).await, Ok(()));
+        let never = pending::<io::Result<()>>();
+        assert_eq!(within(TICK * 2, never).await, Err(Failure::TimedOut.into()));
+    }
+
+    #[test]
+    fn what_the_own_machine_lacks_is_no_failure_of_the_target() {
+        for (errno, expected) in [
+            (24, Ended::NotBegun),
+            (23, Ended::NotBegun),
+            (99, Ended::NotBegun),
+            (105, Ended::NotBegun),
+            (12, Ended::NotBegun),
+            (104, Failure::Reset.into()),
+            (111, Failure::Refused.into()),
+            (113, Failure::Broken.into()),
+        ] {
+            assert_eq!(
+                ended(&io::Error::from_raw_os_error(errno)),
+                expected,
+                "{errno}"
+            );
+        }
     }
 
     #[tokio::test]

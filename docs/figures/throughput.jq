@@ -29,6 +29,9 @@ def bar($row; $most):
 | to_entries | map(.value + {index: .key})
 | (map(.cell.mbit_s.median) | max) as $most
 | (.[0].cell) as $direct
+| (map(.cell.congestion_control) | unique | if length == 1 and .[0] then .[0] | ascii_upcase
+    else error("the cells have the congestion controls \(.); expected the same in all") end) as $control
+| ($direct.sysctls["net.ipv4.tcp_wmem"] | split(" ") | last | tonumber / 1048576) as $send_mib
 | "One TCP connection at 100 ms round trip, Mbit/s" as $title
 | "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 700 264\" width=\"700\" height=\"264\" role=\"img\" aria-label=\"\($title): \(map("\(.word) \(.cell.mbit_s.median | thousands)") | join(", "))\">
 <style>
@@ -51,5 +54,5 @@ text { fill: #f0f6fc; }
 <text class=\"title\" x=\"24\" y=\"40\">\($title)</text>
 \(map(bar(.; $most)) | join("\n"))
 <text class=\"note\" x=\"24\" y=\"226\">Received payload: median and range of \($direct.rounds) rounds of \($direct.duration_s) s, the first \($direct.warm_up_s) s left out.</text>
-<text class=\"note\" x=\"24\" y=\"244\">The applications have the kernel's defaults in all three. MuxBenchmark at commit \($commit).</text>
+<text class=\"note\" x=\"24\" y=\"244\">Congestion control \($control) in all three. Send buffers of the applications: up to \($send_mib) MiB. Published in commit \($commit).</text>
 </svg>"

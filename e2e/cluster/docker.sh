@@ -2,6 +2,7 @@
 # Uses the running docker daemon. If none runs, starts one. This file never changes an existing docker configuration.
 
 DOCKER_CONFIG_FILE=${DOCKER_CONFIG_FILE:-/etc/docker/daemon.json}
+DOCKER_RUN=${DOCKER_RUN:-/var/run}
 RUNC_LOWCAP=/usr/local/sbin/runc-lowcap
 
 # docker_up: installs docker if it is missing, and starts it if it does not run.
@@ -15,6 +16,8 @@ docker_up() {
     die "docker did not start: see 'journalctl -u docker'"
   fi
   runc_wrapper
+  forget_process "$DOCKER_RUN/docker.pid" dockerd
+  forget_process "$DOCKER_RUN/docker/containerd/containerd.pid" containerd
   say "starting dockerd"
   mkdir -p "$CACHE"
   # dockerd gets its own PATH without the cache folder, because the cache contains a containerd and a shim of another
@@ -22,6 +25,15 @@ docker_up() {
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin setsid nohup dockerd >"$CACHE/dockerd.log" 2>&1 </dev/null &
   docker_answers 60 || die "dockerd did not start. The last lines of its log, $CACHE/dockerd.log:
 $(tail -n "$LOG_LINES_SHOWN" "$CACHE/dockerd.log")"
+}
+
+# forget_process FILE PROGRAM: removes a file with the id of a process, unless this process is PROGRAM. After a reboot
+# another process can have the id. dockerd would then refuse to start, because it takes that process for itself.
+forget_process() {
+  local id
+  [ -e "$1" ] || return 0
+  id=$(cat "$1")
+  [ "$(cat "/proc/$id/comm" 2>/dev/null)" = "$2" ] || rm -f "$1"
 }
 
 # docker_answers SECONDS: waits until `docker info` works.

@@ -1,5 +1,8 @@
 # shellcheck shell=bash
-# Creates, reuses and deletes the cluster. The cluster has its own kubeconfig. The scripts never touch ~/.kube.
+# Creates, starts, reuses and deletes the cluster. The cluster has its own kubeconfig. The scripts never touch ~/.kube.
+
+# Seconds in which a node that has just started may begin to answer.
+STARTED_WITHIN=${STARTED_WITHIN:-180}
 
 # cluster_up: provides a healthy cluster with the chosen node image and this configuration. One step.
 cluster_up() {
@@ -8,17 +11,25 @@ cluster_up() {
   if cluster_exists; then
     if [ "$(cat "$CACHE/$CLUSTER_NAME/$config" 2>/dev/null)" != "$(filled "$config")" ]; then
       why=', because its configuration changed'
-    elif cluster_healthy; then
+    elif node_is_stopped; then
+      step "starting the cluster $CLUSTER_NAME, because its node is stopped"
+      if node_start; then
+        service_addresses_stay_inside
+        return
+      fi
+      say "the cluster does not answer after its start, so it is recreated"
+      doing=''
+    elif cluster_healthy || { node_is_new && cluster_answers_in_time; }; then
       step "reusing the cluster $CLUSTER_NAME"
       service_addresses_stay_inside
       return
     else
       why=', because it does not answer'
     fi
-    doing=recreating
+    [ -z "$doing" ] || doing=recreating
   fi
-  step "$doing the cluster $CLUSTER_NAME$why"
-  [ $doing = creating ] || cluster_down
+  [ -z "$doing" ] || step "$doing the cluster $CLUSTER_NAME$why"
+  [ "$doing" = creating ] || cluster_down
   mkdir -p "$CACHE/$CLUSTER_NAME"
   [ -z "$NODE_IS_OURS" ] || filled pods.conflist >"$CACHE/$CLUSTER_NAME/pods.conflist"
   filled "$config" >"$CACHE/$CLUSTER_NAME/$config"
@@ -62,6 +73,39 @@ service_addresses_stay_inside() {
     rule=(FORWARD --destination "$network" --jump DROP)
     docker exec "$CLUSTER_NAME-control-plane" "$program" --check "${rule[@]}" 2>/dev/null ||
       docker exec "$CLUSTER_NAME-control-plane" "$program" --insert "${rule[@]}"
+  done
+}
+
+# node_status: prints the status of the node's container: running, paused, exited or created.
+node_status() { docker inspect --format '{{.State.Status}}' "$CLUSTER_NAME-control-plane" 2>/dev/null; }
+
+# node_is_stopped: whether the container of the node exists and does not run, as after a reboot, or after `docker stop`
+# or `docker pause`.
+node_is_stopped() { [[ $(node_status) =~ ^(exited|created|paused)$ ]]; }
+
+# node_start: starts the container of the node, and waits until the cluster answers. The two clusters can start in any
+# order: if docker gives the node another address, the node's entrypoint writes this address into its configuration.
+node_start() {
+  local verb=start
+  [ "$(node_status)" != paused ] || verb=unpause
+  docker $verb "$CLUSTER_NAME-control-plane" >/dev/null && cluster_answers_in_time
+}
+
+# node_is_new: whether the container of the node has started less than $STARTED_WITHIN seconds ago. docker starts some
+# containers again after a reboot.
+node_is_new() {
+  local since
+  since=$(docker inspect --format '{{.State.StartedAt}}' "$CLUSTER_NAME-control-plane" 2>/dev/null) || return 1
+  since=$(date --date="$since" +%s 2>/dev/null) || return 1
+  [ $(($(date +%s) - since)) -lt "$STARTED_WITHIN" ]
+}
+
+# cluster_answers_in_time: waits until the cluster is healthy, for at most $STARTED_WITHIN seconds.
+cluster_answers_in_time() {
+  local deadline=$((SECONDS + STARTED_WITHIN))
+  until cluster_healthy; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 2
   done
 }
 

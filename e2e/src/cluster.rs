@@ -116,7 +116,7 @@ impl Cluster {
             "muxtunnel",
             "charts/muxtunnel",
             "--namespace=muxtunnel-system",
-            "--reuse-values",
+            "--reset-then-reuse-values",
             "--set-json",
             value,
             "--wait",

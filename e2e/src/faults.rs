@@ -210,6 +210,7 @@ fn add(load: &mut Report, more: &Report) {
     load.begun += more.begun;
     load.last_begun_unix_ms = load.last_begun_unix_ms.max(more.last_begun_unix_ms);
     load.opens += more.opens;
+    load.own += more.own;
     load.streams += more.streams;
     load.slowest_ms = load.slowest_ms.max(more.slowest_ms);
     for (into, from) in [

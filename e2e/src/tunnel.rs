@@ -21,6 +21,10 @@ pub const READY_WITHIN: Duration = Duration::from_secs(240);
 /// The field manager of the tests.
 const MANAGER: &str = "muxtunnel-e2e";
 
+/// `drainSeconds` of tunnels whose YAML does not set it: the minimum. Many tests replace or delete
+/// gateways that still have streams, and do not depend on the time.
+const DRAIN_SECONDS: u32 = 10;
+
 /// The YAML of a MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `carrier`
 /// contains the fields of the carriers. `more` is additional YAML of the spec.
 #[must_use]
@@ -41,12 +45,30 @@ spec:
     )
 }
 
-/// Applies a MuxTunnel from YAML.
+/// Sets [`DRAIN_SECONDS`] in each end of the tunnel that has no `drainSeconds`.
+fn drain_soon(object: &mut Value) {
+    let spec = &mut object["spec"];
+    let ends: &[&str] = match spec["side"].as_str() {
+        None | Some("Both") => &["entry", "exit"],
+        Some("Entry") => &["entry"],
+        Some("Exit") => &["exit"],
+        Some(_) => &[],
+    };
+    for end in ends {
+        let seconds = &mut spec[end]["drainSeconds"];
+        if seconds.is_null() {
+            *seconds = DRAIN_SECONDS.into();
+        }
+    }
+}
+
+/// Applies a MuxTunnel from YAML, with a short drain ([`DRAIN_SECONDS`]) if the YAML sets none.
 ///
 /// # Errors
 /// If the YAML is not a MuxTunnel, or the API server refuses it.
 pub async fn apply(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
-    let object: Value = serde_yaml::from_str(yaml).context("the test's YAML")?;
+    let mut object: Value = serde_yaml::from_str(yaml).context("the test's YAML")?;
+    drain_soon(&mut object);
     let name = object["metadata"]["name"].as_str().context("a name")?;
     let how = PatchParams::apply(MANAGER).force();
     Ok(ns
@@ -149,4 +171,33 @@ pub async fn sysctl(ns: &TestNamespace, pod: &Pod, name: &str) -> Result<String>
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     let text = debug::run(ns, pod, &["cat", &path]).await?;
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ends_drain_soon_unless_the_test_sets_a_time() {
+        for (spec, expected) in [
+            (json!({}), [json!(10), json!(10)]),
+            (
+                json!({"entry": {"drainSeconds": 25}, "exit": {"replicas": 2}}),
+                [json!(25), json!(10)],
+            ),
+            (json!({"side": "Entry"}), [json!(10), Value::Null]),
+            (json!({"side": "Exit"}), [Value::Null, json!(10)]),
+            (json!({"side": "Rendezvous"}), [Value::Null, Value::Null]),
+        ] {
+            let mut object = json!({"spec": spec});
+            drain_soon(&mut object);
+            let found = ["entry", "exit"].map(|end| {
+                let end = object["spec"].get(end);
+                end.map_or(Value::Null, |end| end["drainSeconds"].clone())
+            });
+            assert_eq!(found, expected, "{object}");
+        }
+    }
 }

@@ -330,11 +330,10 @@ fn an_entry_that_does_not_accept_or_accepts_what_is_not_there_gets_nothing() {
     until("the session is ready", || {
         exit.status()["carriers"].as_array().unwrap().len() == 1
     });
-    let (mut one, two, three) = (
-        connect(loopback(port)),
-        connect(loopback(port)),
-        connect(loopback(port)),
-    );
+    let (mut one, two) = (connect(loopback(port)), connect(loopback(port)));
+    // The time-out of the last client begins after this moment.
+    let start = Instant::now();
+    let three = connect(loopback(port));
     let tokens = arrived(&mut peer, 3);
     // An unknown token, and an invalid token.
     for (stream, path) in (3..).step_by(2).zip([path_of(&[7; 16]), "/".to_owned()]) {
@@ -372,7 +371,6 @@ fn an_entry_that_does_not_accept_or_accepts_what_is_not_there_gets_nothing() {
     peer.frame(DATA, 0, 1, &refusal);
     assert_reset(&two);
     // The last client gets no answer, so it is reset after a timeout.
-    let start = Instant::now();
     let answers = std::thread::spawn(move || {
         while peer.next().is_some() {}
         peer
@@ -396,13 +394,13 @@ fn an_entry_that_accepts_nothing_has_1024_connections_wait_and_no_more() {
     });
     let clients: Vec<_> = (0..1024).map(|_| connect(loopback(port))).collect();
     arrived(&mut peer, 1024);
-    let start = Instant::now();
     assert_reset(&connect(loopback(port)));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    // The exit refused this connection at once. The older connections still wait, so the reset was
+    // not their time-out.
+    exit.line(&["1024 connections already wait for the entry to accept them"]);
     // The end of the stream ends the listener and the waiting connections.
     peer.frame(DATA, END_STREAM, 1, &[]);
     clients.iter().for_each(assert_reset);
-    assert!(start.elapsed() < Duration::from_secs(14));
     until("the port is closed", || is_closed(port));
     assert_small(&exit);
 }

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use muxtunnel_proto::kcp::{self, Command, Header};
@@ -185,15 +185,11 @@ fn streams_outlive_an_exit_that_cannot_be_reached_for_a_while() {
     let mut read = [0; 7];
     server.read_exact(&mut read).unwrap();
     tunnel.path.does.is_cut.store(true, Relaxed);
-    let cut = Instant::now();
+    // The simulation of KCP bounds the time until an end that vanished is noticed
+    // (`an_end_that_has_vanished_is_noticed_busy_or_idle`).
     until("the entry is not ready", || {
         tunnel.entry.get("/readyz").0 == 503
     });
-    assert!(
-        cut.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        cut.elapsed()
-    );
     client.write_all(b"after").unwrap();
     tunnel.path.does.is_cut.store(false, Relaxed);
     until("the entry is ready again", || {
@@ -211,14 +207,16 @@ fn an_exit_that_was_restarted_says_that_it_knows_nobody() {
     let address = tunnel.listener.local_addr().unwrap();
     tunnel.exit.signal("KILL");
     drop(tunnel.exit);
-    let killed = Instant::now();
     let _exit = exit(tunnel.carrier, address, "");
     assert_reset(&client);
     let entry = tunnel.entry.until_ready();
+    // The exit has told the entry. Without an answer of the exit, the carrier would end by a
+    // time-out with another reason.
+    entry.line(&["Carrier ended", "the peer has discarded the KCP connection"]);
     assert!(
-        killed.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        killed.elapsed()
+        !entry.log().contains("no longer answers"),
+        "{}",
+        entry.log()
     );
     let client = connect(tunnel.forward);
     assert_bulk(&client, accept(&tunnel.listener), MIB);

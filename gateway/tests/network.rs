@@ -21,7 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::namespace::Namespace;
 use common::*;
@@ -611,9 +611,8 @@ fn an_interface_outlives_its_gateway_and_a_flow_goes_on_behind_the_next_one() {
         exit.status()["packets"]["sessions"] == 0
     });
     let _entry = hosts.entry(&NETWORKS);
-    let start = Instant::now();
+    // `exchange` sends each datagram once, so the first datagram and its answer must arrive.
     assert!(exchange(&near, &far, b"after"));
-    assert!(start.elapsed() < Duration::from_secs(3));
     drop(exit);
     let _exit = hosts.exit(&NETWORKS);
     near.set_read_timeout(Some(Duration::from_millis(200)))

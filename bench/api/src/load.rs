@@ -15,6 +15,10 @@ pub struct Report {
     pub opens: u64,
     /// Short connections that failed, by kind of failure.
     pub failed: BTreeMap<Failure, Failures>,
+    /// Connections that the load itself could not begin, because its machine had no port, file or
+    /// memory for them. They say nothing about the target, so `failed` and `lost` do not count them.
+    #[serde(default)]
+    pub own: u64,
     /// Duration of the slowest short connection that did not fail, in milliseconds.
     pub slowest_ms: u64,
     /// Long streams, including the streams that replaced lost streams.

@@ -73,7 +73,7 @@ volumeMounts:
 {{- $image := index $root.Values.image (index . 1) -}}
 {{- $registry := default $image.registry $root.Values.global.imageRegistry -}}
 {{- if $registry }}{{ $registry }}/{{ end }}{{ $image.repository }}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $root.Chart.AppVersion $image.tag }}{{ end }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $root.Values.global.imageTag $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/*

@@ -108,7 +108,7 @@ pub(super) fn condition(
         ),
         Code::WanDisabled => match install(operators, Some(namespace)) {
             list if list.starts_with("helm list") => list,
-            helm => format!("{helm} --reuse-values --set wanEmulation.enabled=true"),
+            helm => format!("{helm} --reset-then-reuse-values --set wanEmulation.enabled=true"),
         },
         Code::InvalidSpec => format!("kubectl edit muxtunnel {name} -n {namespace}"),
         _ => describe,
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(install(Some(&one), None), upgrade);
         assert_eq!(
             condition("WanDisabled", "shop", "web", Some(&one)),
-            format!("{upgrade} --reuse-values --set wanEmulation.enabled=true")
+            format!("{upgrade} --reset-then-reuse-values --set wanEmulation.enabled=true")
         );
         let several = [
             operator("a", "ns-a", &["other"]),

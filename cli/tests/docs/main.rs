@@ -8,6 +8,7 @@
 
 mod bounds;
 mod foreign;
+mod history;
 mod page;
 mod tree;
 

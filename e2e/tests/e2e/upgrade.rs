@@ -80,7 +80,7 @@ async fn upgrade_to(chart: &Path) -> Result<()> {
         &chart,
         "--namespace",
         "muxtunnel-system",
-        "--reuse-values",
+        "--reset-then-reuse-values",
         "--force-conflicts",
         "--wait",
         "--timeout",

@@ -211,7 +211,7 @@ fn every_alert_says_what_it_means_and_where_it_is_said_what_to_do() {
             alert.r#for.ends_with('m') && !alert.annotations["summary"].is_empty(),
             "{name}"
         );
-        let (page, anchor) = alert.annotations["runbook_url"].split_once('#').unwrap();
+        let (page, anchor) = alert.annotations["page"].split_once('#').unwrap();
         if anchor.contains("{{") {
             assert_eq!(
                 (page, anchor),
@@ -228,6 +228,31 @@ fn every_alert_says_what_it_means_and_where_it_is_said_what_to_do() {
             "{name}: {page}#{anchor}"
         );
     }
+}
+
+/// The alerts whose expression contains `text`.
+fn alerts_on(text: &str) -> Vec<Alert> {
+    let mut alerts = alerts();
+    alerts.retain(|alert| alert.expr.contains(text));
+    alerts
+}
+
+#[test]
+fn a_tunnel_that_no_connection_passes_pages_unless_nobody_knows() {
+    use muxtunnel_codes::Code;
+    use muxtunnel_crds::tunnel_condition::{AVAILABLE, CERTIFICATES_VALID};
+    let [unavailable] = alerts_on(&format!("condition=\"{AVAILABLE}\""))
+        .try_into()
+        .ok()
+        .unwrap();
+    assert_eq!(unavailable.labels["severity"], "critical");
+    let unobserved = format!("code!=\"{}\"", Code::InvalidSpec);
+    assert!(unavailable.expr.contains(&unobserved), "{unobserved}");
+    let of_certificates = alerts_on(&format!("condition=\"{CERTIFICATES_VALID}\""));
+    let said = |text: String| of_certificates.iter().any(|one| one.expr.contains(&text));
+    assert!(said(format!("code!=\"{}\"", Code::NotRequested)));
+    assert!(said(format!("code=\"{}\"", Code::CertificateExpiring)));
+    assert_eq!(alerts_on("muxgate_session_panics_total").len(), 1);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
 
 use muxtunnel_gateway_config::SessionConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -136,10 +135,9 @@ async fn a_port_that_nobody_listens_on_refuses() {
         let free = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
-        let began = Instant::now();
+        // A refusal is not a time-out.
         let error = Kcp::connect(address, WINDOWS).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        assert!(began.elapsed() < Duration::from_secs(1));
     })
     .await;
 }
