@@ -9,7 +9,7 @@
 
 mod common;
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,10 @@ use common::*;
 
 /// The limit of a LimitRange.
 const LIMIT: u64 = 64 << 20;
-/// Number of streams whose targets read nothing.
+/// Number of streams whose targets stop reading.
 const STREAMS: usize = 600;
+/// How often each target reads before that.
+const ROUNDS: usize = 10;
 
 /// A control group with a memory limit, which is removed on drop.
 struct Group(PathBuf);
@@ -74,6 +76,19 @@ fn fill(mut client: &TcpStream) {
     }
 }
 
+/// Reads what has arrived.
+fn drain(mut target: &TcpStream) {
+    target.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 64 << 10];
+    for _ in 0..32 {
+        match target.read(&mut bytes) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 #[test]
 fn slow_targets_do_not_use_more_memory_than_the_gateway_may_have() {
     let group = Group::new(LIMIT);
@@ -99,7 +114,14 @@ fn slow_targets_do_not_use_more_memory_than_the_gateway_may_have() {
     let streams: Vec<_> = (0..STREAMS)
         .map(|_| (connect(forward), accept(&listener)))
         .collect();
-    // The targets read nothing. The buffers of the kernel fill first, then those of the exit.
+    // While the targets read, the windows of the streams grow.
+    for _ in 0..ROUNDS {
+        for (client, target) in &streams {
+            fill(client);
+            drain(target);
+        }
+    }
+    // Now the targets read nothing. The buffers of the kernel fill first, then those of the exit.
     let used = || exit.status()["carriers"][0]["receiveBudgetUsed"].as_u64();
     let mut last = None;
     until("the exit takes no more", || {
