@@ -5,7 +5,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Security, rules};
+use crate::{
+    CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Resources, Security, rules,
+};
 
 /// A matrix of measurements. Each combination of a delay and a tuning is an environment, in which
 /// every path, protocol and number of connections is measured. The log of the benchmark's Job
@@ -91,6 +93,11 @@ pub struct MuxBenchmarkSpec {
     /// sends datagrams on the paths Network and Direct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<BenchmarkUdp>,
+    /// Compute resources of the runner's container and of each agent's container: CPU, memory and
+    /// ephemeral storage. On the path Network, agents run in the gateways' pods, with the resources
+    /// of the gateways. Default: requests of 10m CPU and 16Mi memory, and no limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
     /// Seconds after the end of the Job until the Job and its log are deleted. Default: never. The
     /// ConfigMap with the results is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -121,9 +121,9 @@ pub struct Listen {
     pub port: u16,
     /// The protocol of clients. Tcp: each connection is one stream to the target. Socks5: SOCKS5
     /// with the command CONNECT. HttpConnect: HTTP, as to a proxy. Auto: SOCKS5, SOCKS4, SOCKS4a
-    /// and HTTP on one port.
-    #[serde(default)]
-    pub protocol: ListenProtocol,
+    /// and HTTP on one port. Default: Tcp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<ListenProtocol>,
     /// The clients that the gateways' NetworkPolicy admits, if the cluster's network enforces
     /// NetworkPolicies. Required if the Service of the port is of type NodePort or LoadBalancer.
     /// Default: the pods of the tunnel's namespace.
@@ -166,7 +166,15 @@ pub struct ListenFrom {
     pub ip_blocks: Vec<String>,
 }
 
-/// The protocol of a forward's clients.
+impl Listen {
+    /// The protocol of clients, with its default.
+    #[must_use]
+    pub fn protocol(&self) -> ListenProtocol {
+        self.protocol.unwrap_or_default()
+    }
+}
+
+/// The protocol of a forward's clients. Default: Tcp.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListenProtocol {
     /// Plain TCP: each connection is one stream to the target.

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTemplate {
-    /// Compute resources of the main container. Default: requests of 10m CPU
-    /// and 32Mi memory, and no limits.
+    /// Compute resources of the gateway's container. The other containers of the pod, and the Job
+    /// that tests sysctls, get the same CPU, memory and ephemeral storage. Default: requests of 10m
+    /// CPU and 32Mi memory, and no limits. The other containers request less by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Labels that a node must have.

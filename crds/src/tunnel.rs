@@ -160,7 +160,9 @@ impl Side {
     validation = rules::autoscaling_needs_cpu()
 )]
 pub struct Gateway {
-    /// Number of pods. Not permitted with `autoscaling`. Default: 1.
+    /// Number of pods. Not permitted with `autoscaling`. Default: 1 when the Deployment is created.
+    /// Later, the operator leaves the number unchanged, so `kubectl scale` or another autoscaler may
+    /// set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub replicas: Option<i32>,

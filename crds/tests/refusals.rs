@@ -242,3 +242,31 @@ fn no_kind_is_called_as_a_category() {
         }
     }
 }
+
+/// `kubectl apply` compares lists as a whole. A default in an item of a list is therefore a
+/// difference each time, as it is for Argo CD.
+#[test]
+fn no_item_of_a_list_gets_a_default() {
+    fn walk(path: &str, schema: &Value, is_in_list: bool, found: &mut Vec<String>) {
+        if is_in_list && schema.get("default").is_some() {
+            found.push(path.to_owned());
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{path}.{name}"), property, is_in_list, found);
+        }
+        for key in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get(key) {
+                walk(&format!("{path}[]"), inner, true, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (file, definition) in definitions().unwrap() {
+        let definition = serde_json::to_value(definition).unwrap();
+        for version in definition["spec"]["versions"].as_array().unwrap() {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            walk(file, &schema["properties"]["spec"], false, &mut found);
+        }
+    }
+    assert_eq!(found, [""; 0]);
+}

@@ -4,6 +4,7 @@
 pub(crate) mod answer_limiter;
 pub(crate) mod bottleneck;
 pub(crate) mod carrier_history;
+pub(crate) mod cgroup;
 pub(crate) mod closing;
 pub(crate) mod counters;
 pub(crate) mod cpu;
@@ -11,6 +12,7 @@ pub(crate) mod files;
 pub(crate) mod forward;
 pub(crate) mod handshake_limiter;
 pub mod log;
+pub(crate) mod memory_budget;
 pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod packets;

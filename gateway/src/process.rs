@@ -22,6 +22,7 @@ use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, Securi
 use tokio::sync::watch;
 
 use crate::base::files::{FollowedFiles, Unusable};
+use crate::base::memory_budget::MemoryBudget;
 use crate::base::telemetry::Telemetry;
 use crate::base::{open_files, sys};
 use crate::io::security::Credentials;
@@ -130,8 +131,9 @@ fn serve(
     (rendezvous_role, egress): (RendezvousRole, Egress),
 ) -> anyhow::Result<()> {
     let workers = workers::count(&config);
-    let gateway = config.gateway()?;
-    let telemetry = telemetry(&config, text, workers, &rendezvous_role);
+    let sized = sized(&config, workers);
+    let gateway = sized.gateway()?;
+    let telemetry = telemetry(&sized, text, workers, &rendezvous_role);
     telemetry.set_certificate(loaded.credentials.certificate());
     let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(loaded.credentials));
@@ -184,6 +186,18 @@ fn serve(
         queues,
     };
     workers::run(&gateway, config.limits.carriers as usize, &first, asked)
+}
+
+/// The configuration with the memory of each session within the process's memory limit.
+fn sized(config: &Config, workers: usize) -> Config {
+    let sessions = match config.role {
+        Role::Entry => u32::try_from(workers).unwrap_or(u32::MAX),
+        Role::Exit | Role::Rendezvous => config.reloadable().sessions_expected(),
+    };
+    Config {
+        memory: MemoryBudget::of_process().share(config.memory, sessions),
+        ..config.clone()
+    }
 }
 
 fn telemetry(

@@ -8,14 +8,19 @@
     reason = "a test"
 )]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
+#[path = "common/ends.rs"]
+mod ends;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::namespace::Namespace;
 use common::*;
+use ends::keygen;
 
 /// Number of connections after the loss of the first entry.
 const CONNECTIONS: usize = 60;
@@ -23,6 +28,10 @@ const CONNECTIONS: usize = 60;
 const LOST_MAX: usize = 5;
 /// Patience for one connection. A session without an answer is given up much later.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// Hang bound until the exit has given up the sessions of a lost entry, and another entry has
+/// requested the port again.
+const LOST_WITHIN: Duration = Duration::from_mins(5);
 
 /// An entry's host, at `10.<number>.0.2`. The exit is at `10.<number>.0.1`.
 fn host(number: u8) -> Namespace {
@@ -106,4 +115,52 @@ fn an_http2_entry_that_returns_after_a_power_cut_gets_its_connections() {
 fn a_quic_entry_that_returns_after_a_power_cut_gets_its_connections() {
     // QUIC has no request for an answer: the first connections show that the entry does not answer.
     a_new_entry_gets_the_connections("QUIC", [98, 99], Duration::from_millis(250));
+}
+
+/// Why the exit does not listen for the entry in `host`.
+fn problem(host: &Namespace, entry: &Gate) -> Option<String> {
+    let status = host.enter(|| entry.status());
+    status["forwards"][0]["error"].as_str().map(str::to_owned)
+}
+
+/// A port belongs to the identity that requested it first, until the last session of this identity
+/// has ended. Nothing tells the exit that the sessions of a host without power have ended.
+#[test]
+fn an_entry_of_another_identity_gets_the_port_of_a_lost_entry() {
+    let keys = tempfile::tempdir().unwrap();
+    let key = |name: &str| keys.path().join(name);
+    let [exit_key, one, two] = ["exit", "one", "two"].map(|name| keygen(&key(name)));
+    let head = |name: &str, peers: &str| {
+        let key = key(name);
+        format!(
+            "protocol: Native\nsecurity: {{mode: Noise, privateKey: '{}', peers: [{peers}]}}\nadmin: ADMIN\n\
+             livenessSeconds: 5\nresume: false\n",
+            key.display()
+        )
+    };
+    let (carrier, port) = (free_port(), free_port());
+    let exit_head = head("exit", &format!("'{one}', '{two}'"));
+    let _exit = Gate::with_file(&format!(
+        "role: Exit\n{exit_head}workers: 4\nlisten: 0.0.0.0:{carrier}\nallowListen: [{port}]\n"
+    ))
+    .until_ready();
+    let [first, second] = [92, 93].map(host);
+    let to = |number: u8| format!("10.{number}.0.1:{carrier}");
+    let entry_head = |name| head(name, &format!("'{exit_key}'"));
+    let lost = entry(&first, &entry_head("one"), &to(92), port, b"first.");
+    until_listening(&first, &lost);
+    first.run(&["ip", "link", "set", "eth0", "down"]);
+    let new = entry(&second, &entry_head("two"), &to(93), port, b"second");
+    until("the other identity is refused", || {
+        problem(&second, &new).is_some_and(|told| told.contains("another identity"))
+    });
+    // The exit gives up the lost sessions, and the new entry requests the port again.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let begin = Instant::now();
+    while let Some(told) = problem(&second, &new) {
+        assert!(begin.elapsed() < LOST_WITHIN, "{told}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let answered = (0..CONNECTIONS).filter(|_| is_answered(&connect(address)));
+    assert_eq!(answered.count(), CONNECTIONS);
 }

@@ -328,3 +328,85 @@ fn an_entry_that_is_no_peer_any_more_is_cut_off() {
             || exit.log().contains("no longer in security.peers")
     });
 }
+
+/// The address of a node, whose kernel translates the node port's datagrams to an exit.
+const NODE: &str = "10.206.9.9";
+const NODE_PORT: u16 = 30443;
+const NODE_HERE: &str = "10.206.0.1";
+const NODE_ENTRY: &str = "10.206.0.2";
+
+/// Translates new flows to the node port as kube-proxy does. The kernel keeps the translation of a
+/// known flow (conntrack) as long as the flow has datagrams.
+fn translate(namespace: &Namespace, exit: u16) {
+    let rule = format!(
+        "iptables -t nat -A OUTPUT -p udp -d {NODE} --dport {NODE_PORT} -j DNAT --to-destination {NODE_HERE}:{exit}"
+    );
+    for rule in ["iptables -t nat -F OUTPUT", &rule] {
+        namespace.run(&rule.split(' ').collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn opens_pass_again_through_a_node_port_whose_exit_was_killed() {
+    let network = |address: &str| format!("{address}/24");
+    let namespace = Namespace::new(&[&network(NODE_HERE)], &[&network(NODE_ENTRY)]);
+    namespace.run(&["ip", "route", "add", NODE, "via", NODE_HERE]);
+    let listener = TcpListener::bind((NODE_HERE, 0)).unwrap();
+    let target = listener.local_addr().unwrap();
+    let exit = || {
+        let carrier = free_port();
+        let listen = format!("{NODE_HERE}:{carrier}");
+        let mut args = vec![
+            "exit".to_owned(),
+            "--protocol".to_owned(),
+            "quic".to_owned(),
+        ];
+        args.extend(secured::flags("QUIC", "exit"));
+        args.extend([
+            "--listen".to_owned(),
+            listen,
+            "--allow".to_owned(),
+            target.to_string(),
+        ]);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        (Gate::with_flags(&args).until_ready(), carrier)
+    };
+    let [(killed, old), (_other, new)] = [exit(), exit()];
+    translate(&namespace, old);
+    let forward = free_port();
+    let mut args = vec![
+        "entry".to_owned(),
+        "--protocol".to_owned(),
+        "quic".to_owned(),
+    ];
+    args.extend(secured::flags("QUIC", "entry"));
+    args.extend([
+        "--connect".to_owned(),
+        format!("{NODE}:{NODE_PORT}"),
+        "--forward".to_owned(),
+        format!("{NODE_ENTRY}:{forward}:{target}"),
+    ]);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let _entry = Gate::within(&namespace, NODE_ENTRY, &args).until_ready();
+    let forward: SocketAddr = at(NODE_ENTRY, forward).parse().unwrap();
+    drop((connect(forward), accept(&listener)));
+    // A dead pod's address answers nothing, not even with an ICMP error.
+    let silent = format!("iptables -A OUTPUT -p udp -d {NODE_HERE} --dport {old} -j DROP");
+    namespace.run(&silent.split(' ').collect::<Vec<_>>());
+    killed.signal("KILL");
+    translate(&namespace, new);
+    // The old flow still has its translation. New opens reach the other exit over a new flow.
+    let begin = std::time::Instant::now();
+    let opened = std::thread::spawn(move || accept(&listener));
+    let mut clients = Vec::new();
+    until("an open passes", || {
+        clients.push(connect(forward));
+        std::thread::sleep(Duration::from_millis(500));
+        opened.is_finished()
+    });
+    opened.join().unwrap();
+    println!(
+        "an open passes {:.1} s after the kill",
+        begin.elapsed().as_secs_f64()
+    );
+}

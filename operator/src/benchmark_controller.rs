@@ -244,6 +244,7 @@ impl<R: RunnerApi> Context<R> {
         let seen = dereference::dereference(&self.cluster.caches, valid)?;
         match next_step(benchmark.status.as_ref(), seen.job.as_ref(), seen.runner()) {
             Step::Start => self.start(valid).await,
+            Step::NoPod => Ok(waiting(dereference::why_no_pod(&self.cluster, &seen).await)),
             Step::Wait(detail) => Ok(waiting(detail)),
             Step::Ask(host) => self.ask(valid, &seen, &host).await,
             Step::Ended(last_words) => self.conclude(valid, &seen, last_words).await,
@@ -366,6 +367,7 @@ impl<R: RunnerApi> Context<R> {
             tunnels: applied.tunnels,
             pods: seen.pods.clone(),
             gateways,
+            agents: applied.agents,
         };
         Ok(match readiness::judge(valid, environment, &seen) {
             Readiness::Ready(addresses) => Ok(Offer::Ready(addresses)),

@@ -3,14 +3,13 @@
 //! route into a tunnel's network.
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, HTTPGetAction, Probe, ResourceRequirements, SecretVolumeSource,
-    Volume, VolumeMount,
+    Container, ContainerPort, HTTPGetAction, Probe, SecretVolumeSource, Volume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::HTTP_PORT;
+use muxtunnel_crds::Resources;
 
-use crate::pods::unprivileged;
+use crate::pods::{helper_resources, unprivileged};
 use crate::settings::Settings;
 
 /// Path of the token in every container of a benchmark.
@@ -47,15 +46,19 @@ pub fn token_volume(secret: String) -> Volume {
 
 /// The container of an agent.
 #[must_use]
-pub fn agent(settings: &Settings) -> Container {
+pub fn agent(settings: &Settings, resources: Option<&Resources>) -> Container {
     let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
-    container(settings, "agent", args)
+    container(settings, "agent", args, resources)
 }
 
-/// A container of muxbench.
+/// A container of muxbench with the resources `resources`.
 #[must_use]
-pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Container {
-    let request = |amount: &str| Quantity(amount.to_owned());
+pub fn container(
+    settings: &Settings,
+    name: &str,
+    args: Vec<String>,
+    resources: Option<&Resources>,
+) -> Container {
     Container {
         name: name.to_owned(),
         image: Some(settings.bench_image.clone()),
@@ -77,16 +80,13 @@ pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Containe
             timeout_seconds: Some(5),
             ..Probe::default()
         }),
-        // There is no CPU limit, because the kernel would throttle the agent, and the agent would
-        // measure this throttling.
-        resources: Some(ResourceRequirements {
-            requests: Some(
-                [("cpu", "10m"), ("memory", "16Mi")]
-                    .map(|(name, amount)| (name.to_owned(), request(amount)))
-                    .into(),
-            ),
-            ..ResourceRequirements::default()
-        }),
+        // By default, there is no CPU limit, because the kernel would throttle the agent, and the
+        // agent would measure this throttling.
+        resources: Some(helper_resources(
+            resources,
+            &[("cpu", "10m"), ("memory", "16Mi")],
+            &[],
+        )),
         security_context: Some(unprivileged()),
         volume_mounts: Some(vec![VolumeMount {
             name: TOKEN_VOLUME.to_owned(),

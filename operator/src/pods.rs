@@ -1,6 +1,18 @@
 //! Functions that both controllers use for pods.
 
-use k8s_openapi::api::core::v1::{Capabilities, Pod, SecurityContext};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Capabilities, Pod, ResourceRequirements, SecurityContext};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use muxtunnel_crds::Resources;
+
+/// The resources of which every container of a pod takes a part. A device, for example, is only for
+/// the main container.
+const SHARED: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
+
+/// Default amounts of resources, by name.
+pub type Amounts<'a> = &'a [(&'a str, &'a str)];
 
 /// Whether the pod's readiness probe succeeds.
 #[must_use]
@@ -16,6 +28,64 @@ pub fn is_ready(pod: &Pod) -> bool {
 pub fn host(pod: &Pod) -> Option<String> {
     let host = pod.status.as_ref()?.pod_ip.clone();
     host.filter(|host| !host.is_empty())
+}
+
+/// Why the ReplicaSet cannot create pods, for example because of a quota, a LimitRange or Pod
+/// Security.
+#[must_use]
+pub fn replica_failure(deployment: &Deployment) -> Option<String> {
+    deployment
+        .status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
+        .and_then(|condition| condition.message.clone())
+}
+
+/// The resources of a container. A default applies only to a resource that `asked` does not name:
+/// if only a limit is set, Kubernetes requests the same amount, and a smaller default request would
+/// override this request.
+#[must_use]
+pub fn resources(
+    asked: Option<&Resources>,
+    requests: Amounts<'_>,
+    limits: Amounts<'_>,
+) -> ResourceRequirements {
+    let asked = asked.cloned().unwrap_or_default();
+    let is_asked =
+        |name: &str| asked.requests.contains_key(name) || asked.limits.contains_key(name);
+    let with = |own: &BTreeMap<String, Quantity>, defaults: Amounts<'_>| {
+        let defaults = defaults.iter().filter(|(name, _)| !is_asked(name));
+        let defaults = defaults.map(|(name, amount)| (*name, *amount));
+        let mut all: BTreeMap<_, _> = defaults
+            .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+            .collect();
+        all.extend(own.clone());
+        all
+    };
+    let limits = with(&asked.limits, limits);
+    ResourceRequirements {
+        requests: Some(with(&asked.requests, requests)),
+        limits: (!limits.is_empty()).then_some(limits),
+        claims: None,
+    }
+}
+
+/// The resources of a container beside the main container. Like the main container, it has the
+/// resources in `asked`, because quotas and LimitRanges apply to each container.
+#[must_use]
+pub fn helper_resources(
+    asked: Option<&Resources>,
+    requests: Amounts<'_>,
+    limits: Amounts<'_>,
+) -> ResourceRequirements {
+    let mut shared = asked.cloned().unwrap_or_default();
+    for amounts in [&mut shared.requests, &mut shared.limits] {
+        amounts.retain(|name, _| SHARED.contains(&name.as_str()));
+    }
+    resources(Some(&shared), requests, limits)
 }
 
 /// The security context of a container that needs no privilege.

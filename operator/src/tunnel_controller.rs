@@ -63,6 +63,7 @@ pub use error::Error;
 use hindrance::Hindrance;
 use holder::Holder;
 use publish::Outcome;
+pub(crate) use sandbox::not_created;
 pub use triggers::Feeds;
 
 /// First pause before a tunnel that is not ready is reconciled again, without the jitter of up to

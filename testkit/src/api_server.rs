@@ -284,6 +284,19 @@ impl FakeApi {
         self.lock().away = away;
     }
 
+    /// Refuses every later request with this status, like an API server that does not know the
+    /// client's account. Open watches stay open.
+    pub fn refuse_all(&self, code: Option<u16>) {
+        self.lock().refuses_all = code;
+    }
+
+    /// Sends a bookmark with the newest version to every open watch.
+    pub fn bookmark(&self) {
+        let mut world = self.lock();
+        world.bookmarked = world.version;
+        self.wake(&world);
+    }
+
     /// Sets the failure of all later requests for `resource`.
     pub fn trouble(&self, resource: &str, trouble: Option<Trouble>) {
         let mut world = self.lock();
@@ -339,7 +352,8 @@ impl FakeApi {
         };
         let resource = recorded.path.split('/').next().unwrap().to_owned();
         let trouble = self.lock().troubles.get(&resource).copied();
-        match trouble {
+        let refuses_all = self.lock().refuses_all.map(Trouble::Status);
+        match trouble.or(refuses_all) {
             Some(Trouble::Hangs) => {
                 tokio::time::sleep(READ_TIMEOUT).await;
                 return Err(std::io::ErrorKind::TimedOut.into());

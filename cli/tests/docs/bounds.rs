@@ -12,6 +12,7 @@ type Bound = (&'static str, &'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
 const BOUNDS: &[Bound] = &[
+    ("the process's control group", "32", "src/base/cgroup.rs", "DEPTH_MAX"),
     ("granted credit plus", "256 MiB", "config/src/lib.rs", "RECEIVE_DEFAULT"),
     ("time that a stream may hold", "60 s", "config/src/lib.rs", "STALL_SECONDS_DEFAULT"),
     ("streams per session", "4,096", "config/src/lib.rs", "STREAMS_DEFAULT"),
@@ -54,6 +55,7 @@ const BOUNDS: &[Bound] = &[
     ("bytes of a client after", "256 KiB", "src/io/local_end.rs", "GOODBYE_BYTES_MAX"),
     ("queries to name servers", "256", "src/net/dns.rs", "QUERIES_MAX"),
     ("workers", "64", "config/src/lib.rs", "WORKERS_MAX"),
+    ("workers", "4", "src/process/workers.rs", "WORKERS_WITH_LIMIT"),
     ("payload to be sent, per stream", "512 KiB", "src/session/http2.rs", "SEND_BUFFER_BYTES"),
     ("frames; header fields", "1 MiB", "src/session/http2.rs", "FRAME_BYTES_MAX"),
     ("frames; header fields", "16 KiB", "src/session/http2.rs", "HEADER_BYTES_MAX"),

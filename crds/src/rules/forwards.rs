@@ -5,6 +5,11 @@ use muxtunnel_contract::ports;
 
 use super::{reserved, rule};
 
+/// CEL: the clients of the forward `forward` speak plain TCP, the default.
+fn is_tcp(forward: &str) -> String {
+    format!("(!has({forward}.listen.protocol) || {forward}.listen.protocol == 'Tcp')")
+}
+
 pub(crate) fn listen_ports_unique() -> Rule {
     rule(
         "self.all(f, self.exists_one(g, g.listen.port == f.listen.port))",
@@ -35,7 +40,7 @@ pub(crate) fn target_exactly_one() -> Rule {
 
 pub(crate) fn target_needed() -> Rule {
     rule(
-        "self.listen.protocol != 'Tcp' || has(self.target)",
+        format!("!{} || has(self.target)", is_tcp("self")),
         "'forward ' + self.name + ': listen.protocol Tcp needs a target: set target, or use Socks5, HttpConnect or Auto, \
          whose clients name their targets'",
     )
@@ -43,7 +48,7 @@ pub(crate) fn target_needed() -> Rule {
 
 pub(crate) fn target_forbidden() -> Rule {
     rule(
-        "!(self.listen.protocol in ['Socks5', 'HttpConnect']) || !has(self.target)",
+        "!has(self.listen.protocol) || !(self.listen.protocol in ['Socks5', 'HttpConnect']) || !has(self.target)",
         "'forward ' + self.name + ': with protocol ' + self.listen.protocol + ' each client names its target: remove \
          target, and allow the targets in policy'",
     )
@@ -51,7 +56,10 @@ pub(crate) fn target_forbidden() -> Rule {
 
 pub(crate) fn users_are_asked_for() -> Rule {
     rule(
-        "!has(self.auth) || (self.listen.protocol != 'Tcp' && !has(self.target))",
+        format!(
+            "!has(self.auth) || (!{} && !has(self.target))",
+            is_tcp("self")
+        ),
         "'forward ' + self.name + ': gateways do not authenticate clients of a forward with a target: remove auth, or use Socks5, \
          HttpConnect, or Auto without a target'",
     )
@@ -60,8 +68,10 @@ pub(crate) fn users_are_asked_for() -> Rule {
 /// A reverse forward listens for plain TCP, and no header tells the entry the client's address.
 pub(crate) fn reverse_is_plain() -> Rule {
     rule(
-        "!has(self.direction) || self.direction == 'EntryToExit' || \
-         (self.listen.protocol == 'Tcp' && !has(self.proxyProtocol))",
+        format!(
+            "!has(self.direction) || self.direction == 'EntryToExit' || ({} && !has(self.proxyProtocol))",
+            is_tcp("self")
+        ),
         "'forward ' + self.name + ': direction ExitToEntry needs listen.protocol Tcp, and no proxyProtocol'",
     )
 }
@@ -93,7 +103,7 @@ pub(crate) fn forwards_needed() -> Rule {
 
 /// If the exit belongs to another object, the policy of that object applies.
 pub(crate) fn dynamic_needs_policy() -> Rule {
-    let dynamic = "f.listen.protocol != 'Tcp' && !has(f.target)";
+    let dynamic = format!("!{} && !has(f.target)", is_tcp("f"));
     rule(
         format!(
             "self.side in ['Entry', 'Rendezvous'] || {ALLOWS} || self.forwards.all(f, !({dynamic}))"

@@ -3,9 +3,9 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
     LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
-    RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX, admin_hosts,
-    carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls,
-    ssh, transport, trusted_proxies,
+    RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX,
+    admin_hosts, carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse,
+    server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -55,6 +55,11 @@ impl Config {
                 let problem = format!("{size} is less than the minimum of {least}");
                 return Err(ConfigError::field(field, problem));
             }
+        }
+        let sessions = self.memory.sessions;
+        if sessions.is_some_and(|sessions| !(1..=SESSIONS_MAX).contains(&sessions)) {
+            let problem = format!("must be from 1 to {SESSIONS_MAX}");
+            return Err(ConfigError::field("memory.sessions", problem));
         }
         Ok(())
     }

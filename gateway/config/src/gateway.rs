@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy,
-    Pool, Protocol, Role, Security, Timeouts, Transport, WebSocket,
+    Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
 };
 
 /// The static configuration of a gateway, with the fields of its role only. A change needs a
@@ -141,8 +141,18 @@ pub struct Reloadable {
     pub offer: Option<String>,
     /// The value of [`Config::timeouts`].
     pub timeouts: Timeouts,
+    /// The value of [`Memory::sessions`].
+    pub sessions: Option<u32>,
     /// [`Config::security`], of which a gateway reloads only the peers.
     pub security: Security,
+}
+
+impl Reloadable {
+    /// The number of sessions that an exit expects.
+    #[must_use]
+    pub fn sessions_expected(&self) -> u32 {
+        self.sessions.unwrap_or(SESSIONS_DEFAULT)
+    }
 }
 
 impl Config {
@@ -235,6 +245,7 @@ impl Config {
             trusted_proxies: self.trusted_proxies.clone(),
             offer: self.offer.clone(),
             timeouts: self.timeouts,
+            sessions: self.memory.sessions,
             security: self.security.clone(),
         }
     }

@@ -85,6 +85,10 @@ pub const STREAMS_DEFAULT: u32 = 4096;
 pub const CARRIERS_DEFAULT: u32 = 64;
 /// Default receive budget of a session: 256 MiB.
 pub const RECEIVE_DEFAULT: ByteSize = ByteSize(256 << 20);
+/// Default of [`Memory::sessions`].
+pub const SESSIONS_DEFAULT: u32 = 4;
+/// Maximum of [`Memory::sessions`].
+pub const SESSIONS_MAX: u32 = 65536;
 /// Minimum receive budget of a session: 1 MiB.
 pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
 /// Default size of a session's retransmit buffer: 64 MiB.
@@ -123,8 +127,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 /// The whole configuration of one gateway.
 ///
 /// A running gateway applies changes of `forwards`, `allow`, `policy`, `allowListen`,
-/// `trustedProxies`, `offer`, `timeouts` and `security.peers`. A change of any other field needs a
-/// restart.
+/// `trustedProxies`, `offer`, `timeouts`, `memory.sessions` and `security.peers`. A change of any
+/// other field needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -313,8 +317,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Memory bounds of one session. The process uses at most the sum of these bounds times its number
-/// of sessions, plus fixed buffers.
+/// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
+/// of the limit: half of it for `receive` and an eighth for `retain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
@@ -330,6 +334,11 @@ pub struct Memory {
     /// 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     #[serde(skip_serializing_if = "is_stall_default")]
     pub stall_seconds: u32,
+    /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. They share a part
+    /// of the process's memory limit equally. A running gateway applies a change to new sessions.
+    /// Default: 4. An entry knows the number of its sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
 }
 
 impl Default for Memory {
@@ -338,6 +347,7 @@ impl Default for Memory {
             receive: RECEIVE_DEFAULT,
             retain: RETAIN_DEFAULT,
             stall_seconds: STALL_SECONDS_DEFAULT,
+            sessions: None,
         }
     }
 }
@@ -439,6 +449,10 @@ impl Config {
             trusted_proxies: new.trusted_proxies.clone(),
             offer: new.offer.clone(),
             timeouts: new.timeouts,
+            memory: Memory {
+                sessions: new.memory.sessions,
+                ..self.memory
+            },
             security: self.security.with_peers_of(&new.security),
             ..self.clone()
         }
@@ -463,8 +477,8 @@ impl Config {
     }
 
     /// The configuration without its reloadable fields: `forwards`, `allow`, `policy`,
-    /// `allowListen`, `trustedProxies`, `offer`, `timeouts` and `security.peers` are empty or have
-    /// their defaults.
+    /// `allowListen`, `trustedProxies`, `offer`, `timeouts`, `memory.sessions` and `security.peers`
+    /// are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
@@ -475,6 +489,10 @@ impl Config {
             trusted_proxies: Vec::new(),
             offer: None,
             timeouts: Timeouts::default(),
+            memory: Memory {
+                sessions: None,
+                ..self.memory
+            },
             security: self.security.without_peers(),
             ..self.clone()
         }

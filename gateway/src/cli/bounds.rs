@@ -30,6 +30,7 @@ impl MemoryArgs {
             receive: self.memory_receive,
             retain: self.memory_retain,
             stall_seconds: self.memory_stall_seconds,
+            sessions: None,
         }
     }
 }

@@ -147,6 +147,10 @@ const FIELDS: &[(&str, On)] = &[
     ("memory.receive", Flag("memory-receive")),
     ("memory.retain", Flag("memory-retain")),
     ("memory.stallSeconds", Flag("memory-stall-seconds")),
+    (
+        "memory.sessions",
+        File("the operator writes this field, because it knows the entries"),
+    ),
     ("limits.streams", Flag("session-streams")),
     ("limits.carriers", Flag("limit-carriers")),
     ("drain.acceptSeconds", Flag("drain-accept-seconds")),

@@ -1,6 +1,5 @@
 //! The worker threads: their number, and their event loops.
 
-use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
@@ -10,6 +9,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::Receiver;
 
 use crate::base::cpu::WORKER_NAME;
+use crate::base::memory_budget::MemoryBudget;
 use crate::roles::entry::Asker;
 use crate::roles::worker::Worker;
 use crate::roles::{entry, exit, rendezvous};
@@ -24,10 +24,15 @@ const EVENT_INTERVAL: u32 = 8;
 /// keeps the worker's own tasks busy.
 const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 
+/// Number of workers by default, if the process has a memory limit. Each worker of an entry has its
+/// own session, and each session needs a part of the memory.
+const WORKERS_WITH_LIMIT: usize = 4;
+
 /// Number of workers. The default is one per core, or one per queue of the network interface if the
 /// gateway has one. A JMUX entry has one worker, since each worker has its own carrier and a
 /// jetsocat accepts a single carrier. A gateway also has one worker if its carrier is standard
-/// input and output, or a command, which may request a password.
+/// input and output, or a command, which may request a password. With a memory limit, the default
+/// is at most [`WORKERS_WITH_LIMIT`].
 pub(super) fn count(config: &Config) -> usize {
     // Each queue of the network interface has its own event loop, so that the packets of each flow
     // stay in order.
@@ -38,7 +43,14 @@ pub(super) fn count(config: &Config) -> usize {
         (Some(workers), ..) => workers.into(),
         (None, Role::Entry, Protocol::Jmux) => 1,
         (None, ..) if config.is_stdio() || !config.connect_command.is_empty() => 1,
-        (None, ..) => std::thread::available_parallelism().map_or(1, NonZero::get),
+        (None, ..) => {
+            let most = match MemoryBudget::of_process().is_limited() {
+                true => WORKERS_WITH_LIMIT,
+                false => usize::MAX,
+            };
+            // Also at most the CPU limit of the control group.
+            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(most))
+        }
     };
     workers.clamp(1, WORKERS_MAX.into())
 }

@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
+use crate::base::memory_budget::MemoryBudget;
 use crate::base::tasks::Tasks;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
@@ -70,6 +71,8 @@ const MEMORY_MIN: u64 = 1 << 20;
 
 struct Entry {
     worker: usize,
+    /// The number of workers of the process.
+    workers: usize,
     session: SessionConfig,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     dial_context: DialContext,
@@ -242,11 +245,14 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
         let (entry, asked) = (Rc::clone(&reverse.0), Rc::clone(&reverse.1));
         Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
     });
+    // Each worker of the process has a session with each exit.
+    let sessions = u32::try_from(entry.workers * exits).unwrap_or(u32::MAX);
     let context = new_session::Context {
         config: share(&entry.session, exits),
         reloadable: entry.reloadable.clone(),
         telemetry: Arc::clone(&entry.telemetry),
         buffers: entry.sessions.pool(),
+        memory: (MemoryBudget::of_process(), sessions),
     };
     let mux = new_session::dial(context, dialler);
     if let Some(listeners) = mux.listeners() {
@@ -306,6 +312,7 @@ impl Entry {
             links: watch::Sender::new(Links::new(Instant::now())),
             exits: watch::Sender::default(),
             left: RefCell::default(),
+            workers: worker.workers,
             sessions: Sessions::on_one_of(worker.workers),
             listeners: RefCell::default(),
             tasks: Tasks::default(),

@@ -24,6 +24,7 @@ use muxtunnel_gateway_config::{self as config, Protocol, Reloadable, SessionConf
 use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
+use crate::base::memory_budget::MemoryBudget;
 use crate::io::carrier::Carrier;
 use crate::io::proxy_header;
 use crate::io::transport::{Side, Standing, Transport};
@@ -362,11 +363,13 @@ impl Exit {
             },
         );
         let identity = new_session::identity(self.worker.index);
+        let sessions = self.worker.reloadable.borrow().sessions_expected();
         let context = new_session::Context {
             config,
             reloadable: self.worker.reloadable.clone(),
             telemetry: Arc::clone(&self.worker.telemetry),
             buffers: self.sessions.pool(),
+            memory: (MemoryBudget::of_process(), sessions),
         };
         let mux = new_session::accept(context, identity, dialler);
         self.reverse.serve(&mux);

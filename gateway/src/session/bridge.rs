@@ -38,6 +38,7 @@ use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::base::closing::Reason;
+use crate::base::memory_budget::Drawn;
 use crate::base::telemetry::Telemetry;
 use crate::base::unwind;
 use crate::session::end::SessionEnd;
@@ -86,6 +87,8 @@ pub(crate) struct Bridge<L: Link> {
     config: SessionConfig,
     telemetry: Arc<Telemetry>,
     reloadable: watch::Receiver<Arc<Reloadable>>,
+    /// The session's part of the memory, until the session ends.
+    _memory: Drawn,
     dialler: Dialler,
     hears: OnceCell<Hears>,
     listeners: RefCell<BTreeMap<ListenId, Listened<L>>>,
@@ -97,7 +100,7 @@ impl<L: Link> Bridge<L> {
     pub(crate) fn new(
         make: MakeLink<L>,
         buffers: Rc<Pool>,
-        (config, reloadable): (SessionConfig, watch::Receiver<Arc<Reloadable>>),
+        (config, reloadable, memory): (SessionConfig, watch::Receiver<Arc<Reloadable>>, Drawn),
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
     ) -> Rc<Self> {
@@ -124,6 +127,7 @@ impl<L: Link> Bridge<L> {
             config,
             telemetry,
             reloadable,
+            _memory: memory,
             dialler,
             hears: OnceCell::new(),
             listeners: RefCell::default(),

@@ -52,6 +52,7 @@ use muxtunnel_proto::{OpenError, Priority, Session};
 use tokio::sync::{Notify, watch};
 
 use crate::base::closing::Reason;
+use crate::base::memory_budget::Drawn;
 use crate::base::telemetry::Telemetry;
 use crate::base::unwind;
 use crate::session::end::SessionEnd;
@@ -88,6 +89,8 @@ pub(crate) struct Driver {
     has_expired: Cell<bool>,
     config: SessionConfig,
     reloadable: watch::Receiver<Arc<Reloadable>>,
+    /// The session's part of the memory, until the session ends.
+    _memory: Drawn,
     dialler: Dialler,
     hears: OnceCell<Hears>,
     telemetry: Arc<Telemetry>,
@@ -98,7 +101,7 @@ impl Driver {
     pub(crate) fn new(
         session: Box<dyn Session>,
         buffers: Rc<Pool>,
-        (config, reloadable): (SessionConfig, watch::Receiver<Arc<Reloadable>>),
+        (config, reloadable, memory): (SessionConfig, watch::Receiver<Arc<Reloadable>>, Drawn),
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
     ) -> Rc<Self> {
@@ -116,6 +119,7 @@ impl Driver {
             has_expired: Cell::new(false),
             config,
             reloadable,
+            _memory: memory,
             dialler,
             hears: OnceCell::new(),
             telemetry,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{Protocol, Reloadable, SessionConfig};
+use muxtunnel_gateway_config::{Protocol, Reloadable, STREAM_RECEIVE_MIN, SessionConfig};
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 use rand::RngExt;
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use super::http3::Http3;
 use super::mux::{Dialler, Mux};
 use super::quic::Quic;
 use super::ssh::Ssh;
+use crate::base::memory_budget::{Drawn, MemoryBudget};
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
@@ -33,12 +34,31 @@ pub(crate) struct Context {
     pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) buffers: Rc<Pool>,
+    /// The memory of the process, and the number of sessions that the process expects.
+    pub(crate) memory: (Arc<MemoryBudget>, u32),
+}
+
+impl Context {
+    /// The context with the session's part of the memory. With JMUX, the part also bounds the number
+    /// of streams.
+    fn granted(mut self) -> (Self, Drawn) {
+        let (budget, sessions) = &self.memory;
+        let (memory, drawn) = budget.draw(self.config.memory, *sessions);
+        if self.config.protocol == Protocol::Jmux {
+            let room = memory.receive.0 / STREAM_RECEIVE_MIN.0;
+            let room = u32::try_from(room).unwrap_or(u32::MAX);
+            self.config.streams_max = self.config.streams_max.min(room);
+        }
+        self.config.memory = memory;
+        (self, drawn)
+    }
 }
 
 /// Creates a session without a carrier, for the side that connects. `dialler` dials the targets of
 /// the peer's streams.
 pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
-    let config = &context.config;
+    let context = context.granted();
+    let config = &context.0.config;
     match config.protocol {
         Protocol::Jmux => driven(jmux(config), context, dialler),
         Protocol::Native => {
@@ -62,7 +82,8 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
 
 /// Creates a session without a carrier, for the side that accepts.
 pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> Rc<dyn Mux> {
-    let config = &context.config;
+    let context = context.granted();
+    let config = &context.0.config;
     match config.protocol {
         Protocol::Jmux => driven(jmux(config), context, dialler),
         Protocol::Native => {
@@ -77,14 +98,19 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
 }
 
 /// Creates a session of the native protocol or of JMUX, whose frames the driver carries.
-fn driven(session: Box<dyn Session>, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+fn driven(
+    session: Box<dyn Session>,
+    (context, memory): (Context, Drawn),
+    dialler: Dialler,
+) -> Rc<dyn Mux> {
     let Context {
         config,
         reloadable,
         telemetry,
         buffers,
+        ..
     } = context;
-    let configured = (config, reloadable);
+    let configured = (config, reloadable, memory);
     Rc::new(Driver::new(
         session, buffers, configured, telemetry, dialler,
     ))
@@ -94,7 +120,7 @@ fn driven(session: Box<dyn Session>, context: Context, dialler: Dialler) -> Rc<d
 fn bridged<L: Link>(
     make: fn(Side, Below, &SessionConfig) -> std::io::Result<L>,
     side: Side,
-    context: Context,
+    (context, memory): (Context, Drawn),
     dialler: Dialler,
 ) -> Rc<dyn Mux> {
     let Context {
@@ -102,8 +128,9 @@ fn bridged<L: Link>(
         reloadable,
         telemetry,
         buffers,
+        ..
     } = context;
-    let configured = (config, reloadable);
+    let configured = (config, reloadable, memory);
     let make = Box::new(move |below, config: &_| make(side, below, config));
     Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
 }

@@ -126,6 +126,20 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
+    /// Works as [`Self::with_file`], in the control group with this directory.
+    pub fn in_group(group: &std::path::Path, yaml: &str) -> Self {
+        let admin = free_port();
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join(CONFIG);
+        std::fs::write(&config, filled_in(yaml, admin)).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]);
+        command.arg(group);
+        command.args([env!("CARGO_BIN_EXE_muxgate"), "run", "--config"]);
+        command.arg(config);
+        Self::start(command, admin, dir)
+    }
+
     /// Starts `muxgate ARGS...` in a network namespace. The admin port listens on `host`, which is
     /// an address of the namespace.
     pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {

@@ -3,6 +3,7 @@
 //! The module creates the runner's Job and token once. It applies the objects of an environment,
 //! and in the same step deletes the objects of all other environments.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
@@ -20,6 +21,8 @@ use crate::caches::{Cached, Cluster};
 pub struct AppliedEnvironment {
     /// The tunnels, with their status.
     pub tunnels: Vec<muxtunnel_crds::MuxTunnel>,
+    /// The Deployments of the agents, with their status.
+    pub agents: Vec<Deployment>,
     /// When the first object of the environment was created.
     pub created: Option<Timestamp>,
 }
@@ -41,7 +44,11 @@ pub async fn environment(
         .chain(created(&agents))
         .chain(created(&tunnels))
         .min();
-    Ok(AppliedEnvironment { tunnels, created })
+    Ok(AppliedEnvironment {
+        tunnels,
+        agents,
+        created,
+    })
 }
 
 /// The children have no generation, because the spec is immutable.

@@ -1,4 +1,5 @@
-//! Reads the objects of a benchmark from the caches. This module makes no decisions.
+//! Reads the objects of a benchmark from the caches, and Events from the API server. This module
+//! makes no decisions.
 
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use kube::ResourceExt;
 use super::names::{self, ENVIRONMENT_COMPONENTS, RUNNER};
 use super::validate::ValidatedBenchmark;
 use crate::apply::is_owned;
-use crate::caches::{Caches, NotKnown};
+use crate::caches::{Caches, Cluster, NotKnown};
 use crate::labels::COMPONENT;
+use crate::tunnel_controller::not_created;
 
 /// The existing objects of a benchmark.
 #[derive(Debug, Default)]
@@ -51,6 +53,24 @@ pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Se
         results: results
             .filter(|results| is_owned(results.as_ref(), &benchmark.owner))
             .map(Arc::unwrap_or_clone),
+    })
+}
+
+/// Why the runner's Job has no pod. If the API server refuses the pod, for example because of a
+/// quota or a LimitRange, only Events have the reason.
+pub async fn why_no_pod(cluster: &Cluster, seen: &Seen) -> String {
+    let waiting = "the Job has no pod yet".to_owned();
+    let Some((job, namespace)) = seen
+        .job
+        .as_ref()
+        .and_then(|job| Some((job, job.namespace()?)))
+    else {
+        return waiting;
+    };
+    let refused = not_created(&cluster.client, &namespace, job).await;
+    refused.map_or(waiting, |problem| {
+        let (name, detail) = (job.name_any(), problem.detail);
+        format!("the pod of the Job {name} cannot be created: {detail}")
     })
 }
 

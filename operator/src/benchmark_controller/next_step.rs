@@ -15,6 +15,8 @@ use crate::pods::{self, is_ready};
 pub enum Step {
     /// The benchmark has not started. Create the token and the Job.
     Start,
+    /// The Job has no pod yet.
+    NoPod,
     /// The runner is not ready yet. The text is the reason.
     Wait(String),
     /// Query the runner at this address.
@@ -51,7 +53,7 @@ pub fn next_step(
         return Step::Ended(pod.and_then(last_words));
     }
     let Some(pod) = pod else {
-        return Step::Wait("the Job has no pod yet".to_owned());
+        return Step::NoPod;
     };
     match pods::host(pod).filter(|_| is_ready(pod)) {
         Some(host) => Step::Ask(host),

@@ -1,6 +1,9 @@
 //! Whether an environment is ready for the runner. Pure: computes a verdict from objects of the API
 //! server.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -14,7 +17,7 @@ use muxtunnel_gateway_config::ADMIN_PORT;
 use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::labels::{COMPONENT, INSTANCE};
-use crate::pods::{self, is_ready};
+use crate::pods::{self, is_ready, replica_failure};
 use crate::settings::Settings;
 
 /// Name of the container for WAN emulation.
@@ -29,6 +32,8 @@ pub struct Seen {
     pub pods: Vec<Pod>,
     /// Pods of the child MuxTunnels.
     pub gateways: Vec<Pod>,
+    /// The Deployments of the agents.
+    pub agents: Vec<Deployment>,
 }
 
 /// Why an environment has no addresses for the runner: not yet, or never.
@@ -113,6 +118,7 @@ fn addresses(
                     path: Path::Network,
                     label: (INSTANCE, name.clone()),
                     pods: &seen.gateways,
+                    deployments: &[],
                 };
                 let server = End::Server.network_address().to_owned();
                 addresses.network = Some(Tunnel {
@@ -142,6 +148,8 @@ struct Agents<'a> {
     /// A label of the agents' pods, in addition to the component.
     label: (&'static str, String),
     pods: &'a [Pod],
+    /// The agents' Deployments, which may be unable to create pods. Gateways have none.
+    deployments: &'a [Deployment],
 }
 
 impl<'a> Agents<'a> {
@@ -151,6 +159,7 @@ impl<'a> Agents<'a> {
             path,
             label: (ENVIRONMENT, environment(wanted.key.index)),
             pods: &seen.pods,
+            deployments: &seen.agents,
         }
     }
 }
@@ -242,18 +251,24 @@ fn agent_host(agents: &Agents<'_>, end: End) -> Result<String, NotReady> {
         end,
     };
     let (key, value) = &agents.label;
-    let mine = |pod: &&Pod| {
-        let label = |key: &str| pod.labels().get(key).map(String::as_str);
-        label(COMPONENT) == Some(agent.component())
-            && label(key) == Some(value.as_str())
-            && pod.metadata.deletion_timestamp.is_none()
+    let is_of_agent = |labels: &BTreeMap<String, String>| {
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        label(COMPONENT) == Some(agent.component()) && label(key) == Some(value.as_str())
     };
-    let mut pods = agents.pods.iter().filter(mine);
+    let mut pods = agents
+        .pods
+        .iter()
+        .filter(|pod| is_of_agent(pod.labels()) && pod.metadata.deletion_timestamp.is_none());
     let Some(pod) = pods.next() else {
-        let reason = format!(
-            "the pod of the agent {} does not exist yet",
-            agent.component()
-        );
+        let own = agents.deployments.iter();
+        let mut own = own.filter(|deployment| is_of_agent(deployment.labels()));
+        let component = agent.component();
+        let reason = match own.find_map(replica_failure) {
+            Some(refusal) => {
+                format!("the pod of the agent {component} cannot be created: {refusal}")
+            }
+            None => format!("the pod of the agent {component} does not exist yet"),
+        };
         return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
     };
     if let Some(refusal) = wan_refusal(pod) {

@@ -263,6 +263,36 @@ async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_com
 }
 
 #[tokio::test]
+async fn a_pod_that_cannot_be_created_is_the_reason_why_the_benchmark_waits() {
+    let world = World::new(SPEC);
+    world.reconcile().await;
+    world.reconcile().await;
+    let said = || world.verdict("Progressing").unwrap();
+    assert!(said().contains("the Job has no pod yet"), "{}", said());
+    let note =
+        "Error creating: pods \"probe-x\" is forbidden: minimum cpu usage per Container is 50m";
+    let job = world.cluster.get(&format!("jobs/{NAME}")).unwrap();
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "probe.1"},
+        "eventTime": null, "reason": "FailedCreate", "note": note,
+        "regarding": {"uid": job["metadata"]["uid"]},
+    });
+    world.cluster.put("events/probe.1", event);
+    world.reconcile().await;
+    let expected = format!("the pod of the Job probe cannot be created: {note}");
+    assert!(said().contains(&expected), "{}", said());
+
+    world.start_runner();
+    world.reconcile().await;
+    let refused = json!({"conditions": [{
+        "type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small",
+    }]});
+    world.set_status("deployments", "probe-e1-direct-client", refused);
+    world.reconcile().await;
+    assert!(said().contains("exceeded quota: small"), "{}", said());
+}
+
+#[tokio::test]
 async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready() {
     let world = World::new(&format!("{SPEC}protocols: [Jmux, Native]\n"));
     world.reconcile().await;

@@ -8,7 +8,9 @@ use kube::ResourceExt;
 use muxtunnel_bench_api::{
     EnvironmentKey, Matrix, MatrixError, Path, QUIC_DATAGRAM_BYTES, UDP_RATE_KBIT_S, parse_rate,
 };
-use muxtunnel_crds::{self as crds, BenchmarkCarrier, Gateway, MuxBenchmark, Profile, Protocol};
+use muxtunnel_crds::{
+    self as crds, BenchmarkCarrier, Gateway, MuxBenchmark, Profile, Protocol, Resources,
+};
 use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 
 use crate::apply::owner_reference;
@@ -40,6 +42,8 @@ pub struct ValidatedBenchmark {
     pub entry: Option<Gateway>,
     /// Settings of the exit gateways.
     pub exit: Option<Gateway>,
+    /// Resources of the runner's container and of the agents' containers.
+    pub resources: Option<Resources>,
     /// Seconds after which the finished Job is deleted.
     pub ttl_seconds_after_finished: Option<i32>,
 }
@@ -137,6 +141,7 @@ pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid>
         carrier: spec.tunnel.carrier.clone(),
         entry: spec.tunnel.entry.clone(),
         exit: spec.tunnel.exit.clone(),
+        resources: spec.resources.clone(),
         ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
     })
 }

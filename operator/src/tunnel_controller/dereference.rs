@@ -19,7 +19,7 @@ pub use certificates::{CertificateFacts, KnownSeed};
 pub use join::Joined;
 pub(super) use join::{KEPT_KEY, kept_in};
 pub use live::{Live, LiveConfig};
-pub use probes::{ProbeOutcome, REFUSED, SeenProbe};
+pub use probes::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

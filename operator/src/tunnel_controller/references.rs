@@ -7,9 +7,10 @@
 //! addresses than a pod of this namespace does. A Service of another namespace is used only if that
 //! namespace permits it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use k8s_openapi::api::core::v1::Service;
 use muxtunnel_crds::{
     AddressTarget, Carrier, Forward, ForwardDirection, MuxTunnelSpec, Policy, PolicyRule,
     ServiceTarget, Side, Target,
@@ -114,6 +115,7 @@ fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut Refere
         && is_dialled_here(forward, side)
     {
         let named = services_of_host(target, namespace);
+        found.services.extend(service_of_pod(target, namespace));
         let foreign = named.iter().filter(|named| named.namespace != namespace);
         found.foreign.extend(foreign.cloned());
         found.services.extend(named);
@@ -190,10 +192,6 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
         [.., name, of, "svc"] => Some((name, of)),
         _ => None,
     });
-    let is_name = |text: &str| {
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        !text.is_empty() && text.bytes().all(is_part)
-    };
     own.into_iter()
         .chain(before_svc)
         .filter(|(name, of)| is_name(name) && is_name(of))
@@ -202,6 +200,26 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
             name: name.to_owned(),
         })
         .collect()
+}
+
+/// The Service of the own namespace, if the host of `target` is the name of a StatefulSet's pod in
+/// the form `POD.SERVICE`. A host with a final dot is not completed, so it names no pod.
+#[must_use]
+pub fn service_of_pod(target: &AddressTarget, namespace: &str) -> Option<ServiceName> {
+    let (pod, service) = target.host.split_once('.')?;
+    let service = service.to_ascii_lowercase();
+    // `NAME.NAMESPACE` of the own namespace names a Service.
+    let is_pod = is_name(pod) && is_name(&service) && service != namespace;
+    is_pod.then(|| ServiceName {
+        namespace: namespace.to_owned(),
+        name: service,
+    })
+}
+
+/// Whether `text` may be the name of a pod, a Service or a namespace.
+fn is_name(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && text.bytes().all(is_part)
 }
 
 /// As the name of a Service: all Services of the namespace. As a namespace: all namespaces.
@@ -297,11 +315,29 @@ pub fn canonical_rule(host: &str, namespace: &str) -> String {
     }
 }
 
+/// The whole name of a StatefulSet's pod of the own namespace, whose host is `POD.SERVICE`. This
+/// name reaches no other namespace. Without the Service, [`canonical_host`] applies.
+#[must_use]
+pub fn host_of_pod(
+    target: &AddressTarget,
+    namespace: &str,
+    services: &BTreeMap<ServiceName, Service>,
+) -> Option<String> {
+    let service = services.get(&service_of_pod(target, namespace)?)?;
+    let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    // A Service of type ExternalName has no pods.
+    let has_pods = type_ != Some("ExternalName");
+    let host = target.host.to_ascii_lowercase();
+    let whole = format!("{host}.{namespace}.svc");
+    (has_pods && whole.len() <= HOST_BYTES_MAX).then_some(whole)
+}
+
 /// The canonical form of a host that pods of `namespace` dial.
 ///
 /// A pod's resolver completes names with few dots, so `web.shop` would reach the Service `web` of
 /// namespace `shop`, although the spec does not name it. A dot at the end prevents the completion.
-/// Only names of the pod's own namespace, and names that end in `svc`, may still be completed.
+/// Only names of the pod's own namespace, and names that end in `svc`, may still be completed. For
+/// the pods of a StatefulSet, see [`host_of_pod`].
 #[must_use]
 pub fn canonical_host(host: &str, namespace: &str) -> String {
     if let Ok(address) = host.parse::<IpAddr>() {

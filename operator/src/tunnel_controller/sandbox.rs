@@ -1,9 +1,10 @@
-//! Finds why the sandbox of a pod failed. This module requires a client, and [`problem`] is the
-//! pure part.
+//! Finds why the sandbox of a pod failed, and why a Job has no pod. This module requires a client,
+//! and [`problem`] is the pure part.
 //!
 //! A pod whose sandbox fails stays pending. Only the kubelet's Events contain the reason. The
 //! operator lists Events only for such a pod.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
@@ -15,6 +16,10 @@ use super::problem::Problem;
 
 /// The reason of the kubelet's Event about a failed sandbox.
 const REASON: &str = "FailedCreatePodSandBox";
+/// Reason of the Event that the Job controller writes if it cannot create a pod.
+const NOT_CREATED: &str = "FailedCreate";
+/// Part of the API server's message if the namespace's Pod Security level rejects a pod.
+const NOT_ADMITTED: &str = "violates PodSecurity";
 /// Maximum number of Events of an object that are read. The kubelet counts equal Events in one
 /// Event.
 const EVENTS_MAX: u32 = 8;
@@ -46,6 +51,26 @@ pub(super) async fn events(
             Vec::new()
         }
     }
+}
+
+/// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
+/// level `privileged` allows unsafe sysctls. Returns the problem in the oldest Event with the
+/// reason [`NOT_CREATED`], because the other Events differ only in the pod's name.
+pub(crate) async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Problem> {
+    let uid = job.uid()?;
+    let events = events(client, namespace, &uid, NOT_CREATED).await;
+    let own = events.into_iter().filter(|event| {
+        let regarding = event.regarding.as_ref();
+        event.reason.as_deref() == Some(NOT_CREATED)
+            && regarding.and_then(|regarding| regarding.uid.as_ref()) == Some(&uid)
+    });
+    let first = own.min_by_key(|event| event.creation_timestamp().map(|time| time.0))?;
+    let detail = first.note?;
+    let code = match detail.contains(NOT_ADMITTED) {
+        true => Code::PodSecurityTooStrict,
+        false => Code::GatewaysNotReady,
+    };
+    Some(Problem { code, detail })
 }
 
 /// Whether the pod has a node, but no sandbox yet.

@@ -6,6 +6,7 @@ mod certify;
 mod drift;
 mod faults;
 mod handover;
+mod interruptions;
 mod probe;
 mod reconcile;
 mod replicas;

@@ -11,6 +11,7 @@ mod benchmark;
 mod carrier;
 mod certificates;
 mod end;
+mod ends;
 mod forward;
 mod join;
 mod network;
@@ -33,10 +34,10 @@ pub use ssh::ValidatedSsh;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use muxtunnel_contract::{defaults, sysctls};
+use muxtunnel_contract::sysctls;
 use muxtunnel_crds::{
-    Backend, Carrier, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxTunnel,
-    MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Transport, Tuning, Wan,
+    Backend, CongestionControl, Duration, Forward, GatewayService, MuxTunnel, PodTemplate, Profile,
+    Protocol, Scope, Side, Transport, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{
@@ -53,11 +54,8 @@ use super::references::is_reverse;
 use super::rollouts::Rollout;
 use crate::settings::Settings;
 
+use ends::Ends;
 use forward::{Missing, limits, resolve};
-
-/// Default for the number of carriers that a rendezvous joins. The pipes of that many carriers use
-/// at most 512 MiB.
-const VISITS_DEFAULT: u32 = 256;
 
 /// A tunnel that can be built, with all defaults set.
 #[derive(Debug, Clone, PartialEq)]
@@ -256,7 +254,7 @@ fn valid(
     let joined = joined.map(|joined| &joined.bundle);
     let (connect, connect_fallback) =
         carrier::connect(&name, &namespace, spec.side, &carrier, joined);
-    let ends = Ends::of(spec, &name, &certificates, &carrier)?;
+    let ends = Ends::of(spec, &name, (&certificates, &carrier), &named.live)?;
     let (tuning, wan) = (tuning(spec.tuning.as_ref()), wan(spec.wan.as_ref()));
     Ok(ValidatedTunnel {
         rollouts: ends.rollouts(&all_sysctls(&tuning), named),
@@ -300,55 +298,6 @@ fn valid(
             .is_some_and(|tuning| !tuning.sysctls.is_empty()),
         probes: named.probes.clone(),
     })
-}
-
-/// The gateways of this tunnel.
-struct Ends {
-    entry: Option<ValidatedGateway>,
-    exit: Option<ValidatedGateway>,
-    rendezvous: Option<ValidatedRendezvous>,
-}
-
-impl Ends {
-    fn of(
-        spec: &MuxTunnelSpec,
-        name: &str,
-        certificates: &ValidatedCertificates,
-        carrier: &Carrier,
-    ) -> Result<Self, String> {
-        let asked = carrier::asked_security(carrier);
-        let end = |gateway: Option<&Gateway>, end| {
-            let security = carrier::security(&asked, certificates, name, end)?;
-            self::gateway(gateway, security, end)
-        };
-        let entry = || end(spec.entry.as_ref(), "entry");
-        let exit = || end(spec.exit.as_ref(), "exit");
-        Ok(Self {
-            entry: spec.side.has_entry().then(entry).transpose()?,
-            exit: spec.side.has_exit().then(exit).transpose()?,
-            rendezvous: spec.rendezvous.as_ref().map(rendezvous).transpose()?,
-        })
-    }
-
-    /// The roll-out of each end. `sysctls`: the sysctls of the gateways' pods.
-    fn rollouts(
-        &self,
-        sysctls: &BTreeMap<String, String>,
-        named: &Dereferenced,
-    ) -> BTreeMap<End, Rollout> {
-        let rendezvous = self.rendezvous.as_ref().map(|own| &own.gateway);
-        let ends = [
-            (End::Entry, self.entry.as_ref()),
-            (End::Exit, self.exit.as_ref()),
-            (End::Rendezvous, rendezvous),
-        ];
-        ends.into_iter()
-            .filter_map(|(end, gateway)| {
-                let asked = asked(sysctls, &gateway?.template);
-                Some((end, rollouts::rollout(end, asked, named)))
-            })
-            .collect()
-    }
 }
 
 /// The sysctls of `tuning`, and the sysctls that every gateway needs.
@@ -454,40 +403,6 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
             default.keepalive_seconds,
             short,
         )?,
-    })
-}
-
-/// `end`: the name of the end in the spec.
-fn gateway(
-    asked: Option<&Gateway>,
-    security: ValidatedSecurity,
-    end: &str,
-) -> Result<ValidatedGateway, String> {
-    let asked = asked.cloned().unwrap_or_default();
-    let replicas = Replicas::of(&asked);
-    Ok(ValidatedGateway {
-        replicas,
-        drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
-        trusted_proxies: carrier::trusted_proxies(&asked.trusted_proxies, end)?,
-        service: asked.service.unwrap_or_default(),
-        reverse_service: asked.reverse_service.unwrap_or_default(),
-        ssh: asked.ssh.as_deref().map(ValidatedSsh::of),
-        security,
-        template: asked.template.unwrap_or_default(),
-    })
-}
-
-fn rendezvous(asked: &Rendezvous) -> Result<ValidatedRendezvous, String> {
-    let gateway = Gateway {
-        service: asked.service.clone(),
-        trusted_proxies: asked.trusted_proxies.clone(),
-        template: asked.template.clone(),
-        ..Gateway::default()
-    };
-    Ok(ValidatedRendezvous {
-        gateway: self::gateway(Some(&gateway), ValidatedSecurity::None, "rendezvous")?,
-        secret: asked.secret_name.clone(),
-        visits: asked.visits.unwrap_or(VISITS_DEFAULT),
     })
 }
 

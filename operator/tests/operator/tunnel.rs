@@ -10,6 +10,7 @@ mod network;
 mod network_policy;
 pub(crate) mod privileges;
 mod probe;
+mod recorded;
 mod references;
 mod replicas;
 mod ssh;

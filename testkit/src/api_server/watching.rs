@@ -26,6 +26,7 @@ impl FakeApi {
         let (resource, query) = (request.path.clone(), request.query.clone());
         let namespace = request.namespace.clone();
         let newest = self.newest.subscribe();
+        let has_bookmarks = request.query.contains("allowWatchBookmarks=true");
         let events = stream::unfold(
             (self.clone(), newest, from),
             move |(api, mut newest, from)| {
@@ -43,7 +44,8 @@ impl FakeApi {
                         }
                         let scope = namespace.as_deref();
                         let next = api.next_event((&resource, scope), &query, from);
-                        if let Some((version, event)) = next {
+                        let bookmark = || api.bookmark_after(from).filter(|_| has_bookmarks);
+                        if let Some((version, event)) = next.or_else(bookmark) {
                             let mut line = serde_json::to_vec(&event).unwrap();
                             line.push(b'\n');
                             let frame = Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)));
@@ -55,6 +57,15 @@ impl FakeApi {
             },
         );
         Response::new(StreamBody::new(events.boxed()).boxed_unsync())
+    }
+
+    /// The bookmark for a watch that has seen `from`, if one was sent since.
+    fn bookmark_after(&self, from: u64) -> Option<(u64, Value)> {
+        let version = self.lock().bookmarked;
+        let metadata = json!({"resourceVersion": version.to_string(), "annotations": {}});
+        let object = json!({"apiVersion": "v1", "kind": "Any", "metadata": metadata});
+        let event = json!({"type": "BOOKMARK", "object": object});
+        (version > from).then_some((version, event))
     }
 
     /// The first event of a watch after the version `from`.

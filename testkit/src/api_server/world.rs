@@ -35,6 +35,10 @@ pub(super) struct World {
     pub(super) webhooks: Vec<(String, String, Value)>,
     /// Whether the server does not answer.
     pub(super) away: bool,
+    /// The status that every new request gets. Watches that are open stay open.
+    pub(super) refuses_all: Option<u16>,
+    /// Every watch that permits it is told this version, even if nothing changed for it.
+    pub(super) bookmarked: u64,
     pub(super) writes: usize,
     pub(super) version: u64,
     /// Changes up to this version are discarded. An earlier watch gets 410.

@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
 use crate::base::closing::Reason as Closing;
+use crate::base::memory_budget::MemoryBudget;
 use crate::base::path::PathInfo;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
@@ -44,6 +45,7 @@ fn context(protocol: &str, role: &str) -> Context {
         _ => ends::config(protocol, role),
     };
     Context {
+        memory: (MemoryBudget::of(None), 1),
         telemetry: Telemetry::new(&config, "", 1, None),
         reloadable: watch::channel(Arc::new(config.reloadable())).1,
         config: config.session(),

@@ -22,6 +22,7 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
 use crate::base::forward::Forwards;
+use crate::base::memory_budget::MemoryBudget;
 use crate::ingress::listener::answer::Answer;
 use crate::io::duplex::Duplex;
 use crate::io::local_socket::LocalSocket;
@@ -295,6 +296,7 @@ async fn agreed_on<Far: AsyncRead + AsyncWrite + Unpin>(
         (
             config.session(),
             watch::channel(Arc::new(config.reloadable())).1,
+            MemoryBudget::of(None).draw(config.memory, 1).1,
         ),
         telemetry,
         Box::new(|_, _, _| Box::pin(std::future::pending())),

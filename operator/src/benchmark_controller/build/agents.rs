@@ -41,7 +41,7 @@ pub fn deployment(
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
     let mut spec = PodSpec {
-        containers: vec![muxbench::agent(settings)],
+        containers: vec![muxbench::agent(settings, benchmark.resources.as_ref())],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         node_selector: gateway.node_selector.clone(),
         tolerations: gateway.tolerations.clone(),

@@ -62,7 +62,7 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
     args.push(format!(
         "--operator-hash-file={OPERATOR_DIRECTORY}/{HASH_KEY}"
     ));
-    let mut container = container(settings, RUNNER, args);
+    let mut container = container(settings, RUNNER, args, benchmark.resources.as_ref());
     container
         .volume_mounts
         .get_or_insert_default()

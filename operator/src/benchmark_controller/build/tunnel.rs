@@ -4,8 +4,8 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, Duration, Forward, Listen, ListenFrom, ListenProtocol, MuxTunnel, MuxTunnelSpec,
-    Network, Protocol, ServiceTarget, Side, Target, Tuning, Wan,
+    Carrier, Duration, Forward, Listen, ListenFrom, MuxTunnel, MuxTunnelSpec, Network, Protocol,
+    ServiceTarget, Side, Target, Tuning, Wan,
 };
 
 use super::metadata::owned;
@@ -110,7 +110,7 @@ fn forward(name: &str, port: u16, (namespace, server): (&str, &str)) -> Forward 
         direction: None,
         listen: Listen {
             port,
-            protocol: ListenProtocol::Tcp,
+            protocol: None,
             from: Some(ListenFrom {
                 namespaces: vec![namespace.to_owned()],
                 ..ListenFrom::default()

@@ -11,7 +11,7 @@ use tracing::info;
 
 use crate::apply::{ApplyError, is_other, is_owned};
 use crate::caches::{Cache, Cluster};
-use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, SeenProbe};
+use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
@@ -30,9 +30,14 @@ pub(super) async fn apply(
         tunnel,
     };
     for seen in &tunnel.probes {
-        let is_asked_for = built.iter().any(|job| job.name_any() == seen.name);
+        let asked = built.iter().find(|job| job.name_any() == seen.name);
+        // A quota may refuse the pod of a Job that has not ended, until the resources change.
+        let is_outdated = asked.is_none_or(|job| {
+            job.annotations().get(RESOURCES_HASH) != seen.resources_hash.as_ref()
+        });
         match &seen.outcome {
-            _ if !is_asked_for => jobs.delete(seen).await?,
+            _ if asked.is_none() => jobs.delete(seen).await?,
+            ProbeOutcome::Running(_) if is_outdated => jobs.delete(seen).await?,
             ProbeOutcome::Failed { is_old: true, .. }
             | ProbeOutcome::NotAdmitted { is_old: true, .. }
             | ProbeOutcome::Refused { is_old: true, .. } => jobs.delete(seen).await?,

@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, Sysctl,
     TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
@@ -111,8 +110,8 @@ pub(super) fn build(
     })
 }
 
-/// Returns `None` if the autoscaler sets the number. A Deployment that was stopped gets the
-/// autoscaler's least number, because an autoscaler does not scale a Deployment without pods.
+/// Returns `None` if other clients set the number. A Deployment that was stopped gets the least
+/// number, because an autoscaler does not scale a Deployment without pods.
 fn replicas(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<i32> {
     let is_stopped = tunnel
         .rollout(end)
@@ -184,10 +183,12 @@ fn pod(
     volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
     let token = tunnel.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
-    let agent = token.as_ref().map(|_| muxbench::agent(settings));
+    let agent = token
+        .as_ref()
+        .map(|_| muxbench::agent(settings, gateway.template.resources.as_ref()));
     volumes.extend(token.map(muxbench::token_volume));
     let gateway_container = container(tunnel, end, gateway, settings, mounts);
-    let init_containers = init_containers(tunnel, end, settings);
+    let init_containers = init_containers(tunnel, end, gateway, settings);
     let mut placed = placed(&gateway.template);
     if let Some(rollout) = avoided(tunnel, end) {
         placed.affinity = Some(away_from(&rollout.avoided, placed.affinity));
@@ -211,12 +212,24 @@ fn pod(
 }
 
 /// The container that creates the interface for IP packets, and the container that emulates a WAN.
-fn init_containers(tunnel: &ValidatedTunnel, end: End, settings: &Settings) -> Vec<Container> {
+fn init_containers(
+    tunnel: &ValidatedTunnel,
+    end: End,
+    gateway: &ValidatedGateway,
+    settings: &Settings,
+) -> Vec<Container> {
+    let resources = gateway.template.resources.as_ref();
+    let resources = pods::helper_resources(resources, &[("cpu", "10m"), ("memory", "16Mi")], &[]);
+    let with_resources = |container| Container {
+        resources: Some(resources.clone()),
+        ..container
+    };
     let network = tunnel.network.as_ref();
     let network = network.map(|asked| network::container(asked, end, settings));
     let wan = tunnel.wan.as_ref();
     let wan = wan.map(|asked| wan::container(asked, settings));
-    network.into_iter().chain(wan).collect()
+    let containers = network.into_iter().chain(wan);
+    containers.map(with_resources).collect()
 }
 
 /// The fields of `template` that determine the pod's node, and the fields without which the pod
@@ -467,22 +480,5 @@ fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
 /// The default is small requests and no limits. A CPU limit throttles the data path. A memory limit
 /// has to fit the memory of the sessions, which only the user can estimate.
 fn resources(asked: Option<&Resources>) -> ResourceRequirements {
-    let mut requests: BTreeMap<String, Quantity> = [("cpu", "10m"), ("memory", "32Mi")]
-        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-        .into();
-    let Some(asked) = asked else {
-        return ResourceRequirements {
-            requests: Some(requests),
-            ..ResourceRequirements::default()
-        };
-    };
-    // If only a limit is set, Kubernetes requests the same amount. A smaller default request would
-    // override this request.
-    requests.retain(|name, _| !asked.limits.contains_key(name));
-    requests.extend(asked.requests.clone());
-    ResourceRequirements {
-        requests: Some(requests),
-        limits: (!asked.limits.is_empty()).then(|| asked.limits.clone()),
-        claims: None,
-    }
+    pods::resources(asked, &[("cpu", "10m"), ("memory", "32Mi")], &[])
 }

@@ -6,10 +6,9 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, ResourceRequirements, SeccompProfile,
-    SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, SeccompProfile, SecurityContext, Volume,
+    VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::NetworkForwarding;
 use muxtunnel_gateway_config::{Cidr, DEVICE_DEFAULT, Network};
 
@@ -66,14 +65,6 @@ pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Setting
         image_pull_policy: Some(settings.image_pull_policy.clone()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(network, end)),
-        resources: Some(ResourceRequirements {
-            requests: Some(
-                [("cpu", "10m"), ("memory", "16Mi")]
-                    .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-                    .into(),
-            ),
-            ..ResourceRequirements::default()
-        }),
         security_context: Some(SecurityContext {
             run_as_user: Some(0),
             run_as_group: Some(0),

@@ -10,15 +10,15 @@
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::ObjectMeta;
 use muxtunnel_crds::PodTemplate;
+use muxtunnel_gateway_config::config_hash;
 
 use super::deployment;
 use crate::labels;
 use crate::pods;
 use crate::settings::Settings;
-use crate::tunnel_controller::dereference::ProbeOutcome;
+use crate::tunnel_controller::dereference::{ProbeOutcome, RESOURCES_HASH};
 use crate::tunnel_controller::end::{End, PROBE};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{ValidatedTunnel, asked};
@@ -111,9 +111,18 @@ fn job(
     template: &PodTemplate,
 ) -> Job {
     let own_labels = labels::child(&tunnel.name, PROBE);
+    // The container has limits, because a namespace's quota may require them.
+    let resources = pods::helper_resources(
+        template.resources.as_ref(),
+        &[("cpu", "1m"), ("memory", "8Mi")],
+        &[("cpu", "100m"), ("memory", "64Mi")],
+    );
+    let hash = serde_json::to_string(&resources).map(|text| config_hash(&text));
+    let annotations = hash.map(|hash| [(RESOURCES_HASH.to_owned(), hash)].into());
     Job {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
+            annotations: annotations.ok(),
             namespace: Some(tunnel.namespace.clone()),
             labels: Some(own_labels.clone()),
             owner_references: Some(vec![tunnel.owner.clone()]),
@@ -133,7 +142,7 @@ fn job(
                     automount_service_account_token: Some(false),
                     enable_service_links: Some(false),
                     security_context: Some(deployment::pod_security(tunnel.sysctls(), false)),
-                    containers: vec![container(settings)],
+                    containers: vec![container(settings, resources)],
                     ..deployment::placed(template)
                 }),
             },
@@ -145,23 +154,13 @@ fn job(
 
 /// The container runs `muxgate`, which prints its version and exits. The node needs the gateway's
 /// image anyway.
-fn container(settings: &Settings) -> Container {
-    // The container has limits, because a namespace's quota may require them.
-    let [requests, limits] = [("1m", "8Mi"), ("100m", "64Mi")].map(|(cpu, memory)| {
-        [("cpu", cpu), ("memory", memory)]
-            .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-            .into()
-    });
+fn container(settings: &Settings, resources: ResourceRequirements) -> Container {
     Container {
         name: PROBE.to_owned(),
         image: Some(settings.gateway_image.clone()),
         image_pull_policy: Some(settings.image_pull_policy.clone()),
         command: Some(vec![deployment::COMMAND.to_owned(), "--version".to_owned()]),
-        resources: Some(ResourceRequirements {
-            requests: Some(requests),
-            limits: Some(limits),
-            ..ResourceRequirements::default()
-        }),
+        resources: Some(resources),
         security_context: Some(pods::unprivileged()),
         ..Container::default()
     }

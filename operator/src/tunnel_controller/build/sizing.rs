@@ -1,26 +1,29 @@
-//! The number of workers of a gateway, and the memory, streams and carriers of its sessions. Pure.
+//! The number of workers of a gateway, and the number of its sessions and carriers. Pure.
 //!
 //! Each worker of an entry has its own session, and an exit has the sessions of all entries. If a
-//! container has a memory limit, its sessions share five eighths of the limit. For this division
-//! the number of sessions must be known. So with a memory limit, the CPU limit determines the
-//! number of workers, not the node's cores.
+//! container has a memory limit, its sessions share five eighths of the limit. The gateway reads the
+//! limit itself, because a LimitRange may set it. For the division, the number of sessions must be
+//! known. So with a memory limit, the CPU limit determines the number of workers, not the node's
+//! cores.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::Protocol;
 use muxtunnel_gateway_config::{
-    ByteSize, CARRIERS_DEFAULT, Limits, Memory, RECEIVE_DEFAULT, RECEIVE_MIN, RETAIN_DEFAULT,
-    RETAIN_MIN, STREAM_RECEIVE_MIN, WORKERS_MAX,
+    CARRIERS_DEFAULT, Limits, Memory, SESSIONS_DEFAULT, SESSIONS_MAX, WORKERS_MAX,
 };
 
 use super::{End, quantity};
-use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedTunnel};
 
 /// Number of workers of a gateway without a CPU limit, if the entry or the exit has a memory limit.
+/// Also the assumed number for a gateway whose workers the operator does not know.
 const WORKERS_UNKNOWN: u16 = 4;
 /// Sessions of an exit in addition to the sessions of its entries, because reconnects overlap.
 const SPARE_CARRIERS: u64 = 1;
 /// Number of ssh users that an exit reserves memory for. Each user has a session.
 const SSH_SESSIONS: u64 = 4;
+/// Maximum of `replicas` in the spec.
+const REPLICAS_MAX: u64 = 32;
 /// Maximum number of carriers of an exit.
 const CARRIERS_MAX: u32 = 1024;
 
@@ -35,17 +38,19 @@ pub(super) struct Sizing {
 
 /// Decides the sizes of the gateways of one end.
 pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Sizing {
-    let memory = memory(tunnel, end, gateway);
     Sizing {
         workers: workers(tunnel, end, gateway),
+        memory: Memory {
+            sessions: sessions(tunnel, end),
+            ..Memory::default()
+        },
         limits: Limits {
-            streams: streams(tunnel.protocol, memory),
             carriers: tunnel
                 .rendezvous
                 .as_ref()
                 .map_or_else(|| carriers(tunnel), |own| own.visits),
+            ..Limits::default()
         },
-        memory,
     }
 }
 
@@ -80,42 +85,32 @@ fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<
 }
 
 fn replicas(gateway: &ValidatedGateway) -> u64 {
-    u64::try_from(gateway.replicas.most()).unwrap_or(1)
+    u64::try_from(gateway.replicas.most()).unwrap_or(1).max(1)
 }
 
-/// Half of the container's memory limit for received data, and an eighth for unacknowledged data,
-/// divided by the number of sessions. Each result has a lower bound, and the default as its upper
-/// bound. Without a limit, returns the defaults.
-fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Memory {
-    let Some(limit) = limit(gateway, "memory", quantity::bytes) else {
-        return Memory::default();
-    };
-    let sessions = match (end, &tunnel.entry) {
-        (End::Entry, _) => entry_sessions(tunnel, gateway).unwrap_or(1),
-        (End::Exit, None) => 1,
-        (End::Exit, Some(entry)) => {
-            replicas(entry) * entry_sessions(tunnel, entry).unwrap_or(1) + SPARE_CARRIERS
-        }
-        // A rendezvous joins carriers in pipes, and has no sessions.
-        (End::Rendezvous, _) => return Memory::default(),
-    };
-    let sessions = sessions + end.ssh(tunnel).map_or(0, |_| SSH_SESSIONS);
-    let (receive, retain) = (limit / 2 / sessions, limit / 8 / sessions);
-    Memory {
-        receive: ByteSize(receive.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),
-        retain: ByteSize(retain.clamp(RETAIN_MIN.0, RETAIN_DEFAULT.0)),
-        ..Memory::default()
+/// The greatest number of gateways for which the exits have carriers. If users scale the entries,
+/// this number does not follow each change, because a change of `limits.carriers` rolls out the
+/// exits.
+fn replicas_max(gateway: &ValidatedGateway) -> u64 {
+    match gateway.replicas {
+        Replicas::Free(_) => REPLICAS_MAX,
+        Replicas::Fixed(_) | Replicas::Autoscaled { .. } => replicas(gateway),
     }
 }
 
-/// The default number of streams. With JMUX, at most the number that fits the memory.
-fn streams(protocol: Protocol, memory: Memory) -> u32 {
-    let default = Limits::default().streams;
-    if protocol != Protocol::Jmux {
-        return default;
-    }
-    let room = memory.receive.0 / STREAM_RECEIVE_MIN.0;
-    default.min(u32::try_from(room).unwrap_or(u32::MAX))
+/// The number of sessions that an exit expects. The gateway reads its own memory limit, which its
+/// sessions share. `None` for an entry, which knows the number, and for a rendezvous, which has no
+/// sessions.
+fn sessions(tunnel: &ValidatedTunnel, end: End) -> Option<u32> {
+    let of_entries = tunnel.entry.as_ref().map(|entry| {
+        let of_entry = entry_sessions(tunnel, entry).unwrap_or(WORKERS_UNKNOWN.into());
+        replicas(entry) * of_entry + SPARE_CARRIERS
+    });
+    // The operator may not know the entries.
+    let of_entries = of_entries.unwrap_or(SESSIONS_DEFAULT.into());
+    let of_users = end.ssh(tunnel).map_or(0, |_| SSH_SESSIONS);
+    let all = u32::try_from(of_entries + of_users).unwrap_or(SESSIONS_MAX);
+    (end == End::Exit).then_some(all.min(SESSIONS_MAX))
 }
 
 /// Twice the number of the entries' carriers, because reconnects overlap, but at least
@@ -123,7 +118,7 @@ fn streams(protocol: Protocol, memory: Memory) -> u32 {
 fn carriers(tunnel: &ValidatedTunnel) -> u32 {
     let sessions = tunnel.entry.as_ref().map_or(1, |entry| {
         let sessions = entry_sessions(tunnel, entry);
-        replicas(entry) * sessions.unwrap_or(WORKERS_MAX.into())
+        replicas_max(entry) * sessions.unwrap_or(WORKERS_MAX.into())
     });
     u32::try_from(2 * sessions * u64::from(tunnel.pool.max))
         .unwrap_or(u32::MAX)

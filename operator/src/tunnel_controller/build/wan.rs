@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, ExecAction, Probe, SeccompProfile,
     SecurityContext, Volume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::{Backend, Scope};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
@@ -36,14 +35,6 @@ pub(super) fn container(wan: &ValidatedWan, settings: &Settings) -> Container {
         args: Some(args(wan)),
         restart_policy: sidecar.then(|| "Always".to_owned()),
         startup_probe: sidecar.then(startup_probe),
-        resources: Some(k8s_openapi::api::core::v1::ResourceRequirements {
-            requests: Some(
-                [("cpu", "10m"), ("memory", "16Mi")]
-                    .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-                    .into(),
-            ),
-            ..Default::default()
-        }),
         security_context: Some(SecurityContext {
             run_as_user: Some(0),
             run_as_group: Some(0),

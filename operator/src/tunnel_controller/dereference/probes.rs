@@ -6,7 +6,7 @@
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 use muxtunnel_codes::Code;
 
 use crate::apply::is_owned;
@@ -17,6 +17,8 @@ use crate::tunnel_controller::pods::pod_problem;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::sandbox;
 
+/// Annotation of a Job with the hash of its container's resources.
+pub const RESOURCES_HASH: &str = "muxtunnel.dev/resources-hash";
 /// Annotation of a refused Job. The annotation's value is the reason and a sentence.
 pub const REFUSED: &str = "muxtunnel.dev/refused";
 /// Maximum number of Jobs of a tunnel that are read: one per placement of its ends, and the same
@@ -24,10 +26,6 @@ pub const REFUSED: &str = "muxtunnel.dev/refused";
 const JOBS_MAX: usize = 8;
 /// Maximum number of pods of these Jobs that are read.
 const PODS_MAX: usize = 16;
-/// Reason of the Event that the Job controller writes if it cannot create a pod.
-const NOT_CREATED: &str = "FailedCreate";
-/// Part of the API server's message if the namespace's Pod Security level rejects a pod.
-const NOT_ADMITTED: &str = "violates PodSecurity";
 /// Age in seconds at which a refused Job is created again, because another node may accept the
 /// sysctls.
 const REFUSED_RETRY_SECONDS: i64 = 600;
@@ -41,6 +39,8 @@ pub struct SeenProbe {
     pub name: String,
     /// UID of the Job.
     pub uid: Option<String>,
+    /// The value of [`RESOURCES_HASH`].
+    pub resources_hash: Option<String>,
     /// The result.
     pub outcome: ProbeOutcome,
 }
@@ -104,11 +104,12 @@ pub(super) async fn probes(cluster: &Cluster, holder: &Holder) -> Result<Vec<See
         let problem = match own {
             _ if !is_open(&job) => None,
             Some(pod) => sandbox::failure(client, namespace, pod).await,
-            None => not_created(client, namespace, &job).await,
+            None => sandbox::not_created(client, namespace, &job).await,
         };
         seen.push(SeenProbe {
             name: job.name_any(),
             uid: job.uid(),
+            resources_hash: job.annotations().get(RESOURCES_HASH).cloned(),
             outcome: outcome(&job, own.map(AsRef::as_ref), problem, now),
         });
     }
@@ -118,26 +119,6 @@ pub(super) async fn probes(cluster: &Cluster, holder: &Holder) -> Result<Vec<See
 fn is_of(pod: &Pod, job: &Job) -> bool {
     let mut owners = pod.owner_references().iter();
     owners.any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
-}
-
-/// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
-/// level `privileged` allows unsafe sysctls. Returns the problem in the oldest Event with the
-/// reason [`NOT_CREATED`], because the other Events differ only in the pod's name.
-async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Problem> {
-    let uid = job.uid()?;
-    let events = sandbox::events(client, namespace, &uid, NOT_CREATED).await;
-    let own = events.into_iter().filter(|event| {
-        let regarding = event.regarding.as_ref();
-        event.reason.as_deref() == Some(NOT_CREATED)
-            && regarding.and_then(|regarding| regarding.uid.as_ref()) == Some(&uid)
-    });
-    let first = own.min_by_key(|event| event.creation_timestamp().map(|time| time.0))?;
-    let detail = first.note?;
-    let code = match detail.contains(NOT_ADMITTED) {
-        true => Code::PodSecurityTooStrict,
-        false => Code::GatewaysNotReady,
-    };
-    Some(Problem { code, detail })
 }
 
 /// The result of `job`. `pod`: its pod, if it still exists. `problem`: the problem in its Events.

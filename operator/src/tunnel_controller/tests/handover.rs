@@ -137,3 +137,66 @@ async fn a_number_that_is_asked_for_again_is_taken_back() {
     bench.reconcile().await.unwrap();
     assert_eq!(replicas(&bench), json!(2));
 }
+
+/// A user's own autoscaler, or a user with `kubectl scale`.
+#[tokio::test]
+async fn a_number_that_the_spec_does_not_set_is_left_to_the_user() {
+    let bench = Bench::new(SMALLEST);
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(1));
+    let budget = "poddisruptionbudgets/office-exit";
+    assert!(bench.api.get(budget).is_none());
+    bench.api.take_writes();
+    for number in [4, 2, 6] {
+        scale(&bench, number).await;
+        bench.reconcile().await.unwrap();
+        bench.reconcile().await.unwrap();
+        assert_eq!(replicas(&bench), json!(number));
+        // What depends on the number follows it.
+        assert!(bench.api.get(budget).is_some());
+        let status = bench.api.get("muxtunnels/office").unwrap()["status"].clone();
+        assert_eq!(status["exit"]["replicas"], json!(number));
+    }
+    let mut writes = bench.api.take_writes();
+    writes.retain(|write| write.contains("deployments/"));
+    assert_eq!(writes, ["PUT deployments/office-exit/scale"; 3]);
+    scale(&bench, 1).await;
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get(budget).is_none());
+    // A roll-out keeps the number, too.
+    scale(&bench, 3).await;
+    bench.edit(&format!("{SMALLEST}exit: {{drainSeconds: 60}}\n"));
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(3));
+}
+
+#[tokio::test]
+async fn a_number_that_is_no_longer_set_stays_as_it_is() {
+    let bench = Bench::new(&fixed(5));
+    bench.reconcile().await.unwrap();
+    bench.edit(SMALLEST);
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(5));
+    scale(&bench, 7).await;
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(7));
+}
+
+/// A change of the number of entries must not restart the exits.
+#[tokio::test]
+async fn scaling_one_end_rolls_out_no_other_end() {
+    let limits = "template: {resources: {limits: {cpu: 1, memory: 256Mi}}}";
+    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let spec = format!("{native}entry: {{{limits}}}\nexit: {{{limits}}}\n");
+    let bench = Bench::new(&spec);
+    bench.reconcile().await.unwrap();
+    let template = |bench: &Bench| bench.api.get(EXIT).unwrap()["spec"]["template"].clone();
+    let before = template(&bench);
+    let scale = json!({"metadata": {"name": "office-entry"}, "spec": {"replicas": 4}});
+    let path = "/apis/apps/v1/namespaces/site/deployments/office-entry/scale";
+    let request = http::Request::put(path);
+    let request = request.body(serde_json::to_vec(&scale).unwrap()).unwrap();
+    let _: Value = bench.api.client().request(request).await.unwrap();
+    bench.reconcile().await.unwrap();
+    assert_eq!(template(&bench), before);
+}

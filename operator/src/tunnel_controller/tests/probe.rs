@@ -394,3 +394,23 @@ carrier";
     assert_eq!(number, before.1);
     assert_ne!(protocol, before.0);
 }
+
+/// A quota may refuse the pod of a Job for good.
+#[tokio::test]
+async fn a_job_without_a_pod_is_made_again_with_other_resources() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    let (path, before) = job(&bench);
+    bench.reconcile().await.unwrap();
+    assert_eq!(job(&bench), (path.clone(), before.clone()));
+    let more = "template: {resources: {requests: {cpu: 50m}, limits: {cpu: 50m}}}";
+    bench.edit(&format!("{}entry: {{{more}}}\nexit: {{{more}}}\n", tuned()));
+    for _ in 0..2 {
+        bench.reconcile().await.unwrap();
+    }
+    let (same, after) = job(&bench);
+    assert_eq!(same, path);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let container = "/spec/template/spec/containers/0/resources/requests/cpu";
+    assert_eq!(after.pointer(container), Some(&json!("50m")));
+}

@@ -347,7 +347,7 @@ async fn amounts_are_stored_in_the_api_servers_own_spelling() {
 
 #[tokio::test]
 async fn what_a_webhook_makes_of_a_child_is_written_once_and_drift_still_comes_back() {
-    let bench = Bench::new(SMALLEST);
+    let bench = Bench::new(&format!("{SMALLEST}exit: {{replicas: 1}}\n"));
     bench
         .api
         .always_sets("deployments", "/spec/minReadySeconds", json!(7));
@@ -600,7 +600,7 @@ async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_ar
 
 #[tokio::test]
 async fn what_somebody_else_changed_is_put_back() {
-    let bench = Bench::new(SMALLEST);
+    let bench = Bench::new(&format!("{SMALLEST}exit: {{replicas: 1}}\n"));
     bench.reconcile().await.unwrap();
     let mut deployment = bench.api.get("deployments/office-exit").unwrap();
     deployment["spec"]["replicas"] = json!(7);

@@ -38,7 +38,7 @@ async fn what_comes_with_several_pods_is_applied_after_the_deployments_and_goes_
     bench.reconcile().await.unwrap();
     assert!(bench.api.take_writes().is_empty());
 
-    bench.edit(SMALLEST);
+    bench.edit(&with("entry: {replicas: 1}\nexit: {replicas: 1}\n"));
     bench.reconcile().await.unwrap();
     let deleted: Vec<String> = bench.api.take_writes();
     for gone in [

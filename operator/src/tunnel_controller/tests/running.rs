@@ -26,21 +26,21 @@ use crate::watch_clock::WatchClock;
 
 /// One process of the operator.
 pub(super) struct Process {
-    controller: JoinHandle<()>,
+    pub(super) controller: JoinHandle<()>,
     election: Option<JoinHandle<()>>,
-    leadership: Leadership,
+    pub(super) leadership: Leadership,
     metrics: Metrics,
-    clock: Arc<WatchClock>,
+    pub(super) clock: Arc<WatchClock>,
 }
 
 impl Process {
     /// A process that does not compete for the Lease.
-    fn alone(api: &FakeApi) -> Self {
+    pub(super) fn alone(api: &FakeApi) -> Self {
         Self::with(api, Leadership::always())
     }
 
     /// A process that competes with others for the Lease.
-    fn competing(api: &FakeApi, identity: &str) -> Self {
+    pub(super) fn competing(api: &FakeApi, identity: &str) -> Self {
         let name = "muxtunnel-operator".to_owned();
         let mut elector = Elector::new(api.client(), "mux", name, identity.to_owned());
         let mut process = Self::with(api, elector.leadership());
@@ -107,21 +107,21 @@ impl Drop for Process {
     }
 }
 
-fn put_tunnel(api: &FakeApi, name: &str) {
+pub(super) fn put_tunnel(api: &FakeApi, name: &str) {
     let mut tunnel = tunnel_json(SMALLEST);
     tunnel["metadata"]["name"] = json!(name);
     tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
     api.put(&format!("muxtunnels/{name}"), tunnel);
 }
 
-fn server() -> FakeApi {
+pub(super) fn server() -> FakeApi {
     let api = FakeApi::default();
     api.put("services/shop", shop_json());
     api
 }
 
 /// Waits until `holds` returns true.
-async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, holds: impl Fn() -> bool) {
     let all = async {
         while !holds() {
             sleep(Duration::from_millis(50)).await;

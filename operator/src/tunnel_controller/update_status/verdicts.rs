@@ -14,6 +14,7 @@ use muxtunnel_gateway_config::status::Status;
 
 use super::certificates;
 use crate::conditions::Verdict;
+use crate::pods::replica_failure;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::build::config_map::expected_hash;
@@ -176,7 +177,7 @@ pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
         .unwrap_or(0)
 }
 
-/// The requested number of pods, from the spec or from the autoscaler.
+/// The requested number of pods, from the spec or from the client that scales the Deployment.
 pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32 {
     let scaled = || deployment?.spec.as_ref()?.replicas;
     let number = replicas.fixed().or_else(scaled);
@@ -185,32 +186,21 @@ pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32
 
 /// Whether all pods have the newest template and the requested number is ready. With an autoscaler,
 /// only its least number has to be ready, because the tunnel works without pods that it has just
-/// added.
+/// added. If the spec sets no number, the Deployment's number has to be ready, and at least one.
 fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
     let Some(status) = &deployment.status else {
         return false;
     };
     let number = |number: Option<i32>| number.unwrap_or(0);
     let (ready, pods) = (number(status.ready_replicas), number(status.replicas));
-    let is_complete = match replicas.fixed() {
-        Some(wanted) => ready == wanted && pods == wanted,
-        None => ready >= replicas.least(),
+    let is_complete = match replicas {
+        Replicas::Fixed(wanted) => ready == wanted && pods == wanted,
+        Replicas::Free(_) => ready >= wanted(replicas, Some(deployment)).max(1),
+        Replicas::Autoscaled { min, .. } => ready >= min,
     };
     status.observed_generation >= deployment.metadata.generation
         && number(status.updated_replicas) == pods
         && is_complete
-}
-
-/// The reason why pods cannot be created, for example a quota or Pod Security.
-fn replica_failure(deployment: &Deployment) -> Option<String> {
-    deployment
-        .status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
-        .and_then(|condition| condition.message.clone())
 }
 
 /// The problem of the first gateway that has one: it is ready and does not answer, or it answers

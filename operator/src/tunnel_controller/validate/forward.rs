@@ -14,7 +14,8 @@ use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_
 use super::Dereferenced;
 use crate::caches::Endpoints;
 use crate::tunnel_controller::references::{
-    EVERY, ServiceName, canonical_host, is_dialled_here, is_reverse, service_name, services_of_host,
+    EVERY, ServiceName, canonical_host, host_of_pod, is_dialled_here, is_reverse, service_name,
+    services_of_host,
 };
 
 /// Default key of a Secret with users.
@@ -149,7 +150,7 @@ pub(super) fn resolve(
     let leading = |target: Option<(String, u16)>| ValidatedForward {
         name: forward.name.clone(),
         listen_port: forward.listen.port,
-        protocol: forward.listen.protocol,
+        protocol: forward.listen.protocol(),
         reverse: is_reverse(forward),
         target,
         users: forward.auth.as_ref().map(users),
@@ -193,7 +194,8 @@ pub(super) fn resolve(
             }
         }
         (None, Some(target)) if is_dialled_here(forward, side) => {
-            let host = canonical_host(&target.host, namespace);
+            let host = host_of_pod(target, namespace, &named.services)
+                .unwrap_or_else(|| canonical_host(&target.host, namespace));
             for service in services_of_host(target, namespace) {
                 let wrong = address_problem(target, &service, namespace, named);
                 if let Some(forbidden) = forbidden(service, &host) {

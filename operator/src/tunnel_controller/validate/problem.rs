@@ -195,7 +195,7 @@ fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
 }
 
 fn of_forward(forward: &Forward, spec: &MuxTunnelSpec) -> Option<&'static str> {
-    let protocol = forward.listen.protocol;
+    let protocol = forward.listen.protocol();
     let carrier = spec.carrier.as_ref();
     let protocol_of_carriers = carrier.map(|carrier| carrier.protocol).unwrap_or_default();
     let can = configured(protocol_of_carriers).can();

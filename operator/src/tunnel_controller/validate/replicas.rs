@@ -1,6 +1,10 @@
 //! The number of gateways of one side. Pure.
 
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
 use muxtunnel_crds::Gateway;
+
+use crate::tunnel_controller::rollouts::STOPPED;
 
 /// Default of the average CPU usage of a gateway, in percent of its CPU request.
 const TARGET_CPU_PERCENT_DEFAULT: i32 = 80;
@@ -10,6 +14,9 @@ const TARGET_CPU_PERCENT_DEFAULT: i32 = 80;
 pub enum Replicas {
     /// A fixed number.
     Fixed(i32),
+    /// The spec sets no number: 1 when the Deployment is created, and later the Deployment's current
+    /// number, which is the value. Users and their autoscalers own the number.
+    Free(i32),
     /// Scaled by CPU usage. The autoscaler owns the number.
     Autoscaled {
         /// Lower bound.
@@ -22,9 +29,10 @@ pub enum Replicas {
 }
 
 impl Replicas {
-    pub(super) fn of(asked: &Gateway) -> Self {
+    /// `default` applies if the spec sets no number.
+    pub(super) fn of(asked: &Gateway, default: Self) -> Self {
         match asked.autoscaling {
-            None => Self::Fixed(asked.replicas.unwrap_or(1)),
+            None => asked.replicas.map_or(default, Self::Fixed),
             Some(asked) => Self::Autoscaled {
                 min: asked.min_replicas.unwrap_or(1),
                 max: asked.max_replicas,
@@ -35,20 +43,28 @@ impl Replicas {
         }
     }
 
-    /// The number for the Deployment. `None` if the autoscaler owns the number.
+    /// The number of an end with the Deployment `live`, if the spec sets no number. A Deployment
+    /// that the operator stopped starts again with one pod.
+    pub(super) fn free(live: Option<&Deployment>) -> Self {
+        let running = live.filter(|live| !live.annotations().contains_key(STOPPED));
+        let number = running.and_then(|live| live.spec.as_ref()?.replicas);
+        Self::Free(number.unwrap_or(1))
+    }
+
+    /// The number for the Deployment. `None` if another client owns the number.
     #[must_use]
     pub const fn fixed(self) -> Option<i32> {
         match self {
             Self::Fixed(replicas) => Some(replicas),
-            Self::Autoscaled { .. } => None,
+            Self::Free(_) | Self::Autoscaled { .. } => None,
         }
     }
 
-    /// The least number of gateways. The value is at least 1.
+    /// The least number of gateways. Only a user who scales to 0 causes the value 0.
     #[must_use]
     pub const fn least(self) -> i32 {
         match self {
-            Self::Fixed(replicas) => replicas,
+            Self::Fixed(replicas) | Self::Free(replicas) => replicas,
             Self::Autoscaled { min, .. } => min,
         }
     }
@@ -57,7 +73,7 @@ impl Replicas {
     #[must_use]
     pub const fn most(self) -> i32 {
         match self {
-            Self::Fixed(replicas) => replicas,
+            Self::Fixed(replicas) | Self::Free(replicas) => replicas,
             Self::Autoscaled { max, .. } => max,
         }
     }

@@ -323,3 +323,20 @@ fn a_label_that_the_installation_does_not_permit_is_refused() {
         assert!(refused.to_string().contains(problem), "{refused}");
     }
 }
+
+#[test]
+fn the_resources_of_a_benchmark_are_those_of_its_runner_and_of_all_its_agents() {
+    let spec = format!(
+        "{SPEC}resources: {{requests: {{cpu: 50m}}, limits: {{cpu: 50m, memory: 64Mi}}}}\n"
+    );
+    let own = json!({"requests": {"cpu": "50m"}, "limits": {"cpu": "50m", "memory": "64Mi"}});
+    let (_, agents) = built(&spec, 0);
+    assert_eq!(agents.len(), 4);
+    for (name, agent) in &agents {
+        assert_eq!(agent["spec"]["containers"][0]["resources"], own, "{name}");
+    }
+    let valid = validate(&benchmark(&spec)).unwrap();
+    let job = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+    let container = "/spec/template/spec/containers/0/resources";
+    assert_eq!(job.pointer(container), Some(&own));
+}

@@ -759,27 +759,28 @@ entry:
     assert!(pod(&resources, "office-exit")["spec"]["nodeSelector"].is_null());
 }
 
+/// The gateway reads its memory limit itself, because a LimitRange may set it.
 #[test]
-fn sessions_share_half_of_a_memory_limit() {
-    let resources = built(&with(
-        "
-entry: {replicas: 3, template: {resources: {limits: {memory: 64Mi}}}}
-exit: {template: {resources: {limits: {memory: 64Mi}}}}
-",
+fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory() {
+    let limits = "template: {resources: {limits: {memory: 64Mi}}}";
+    let spec = with(&format!(
+        "entry: {{replicas: 3, {limits}}}\nexit: {{{limits}}}\n"
     ));
-    let memory = |name| config(&resources, name).memory.receive.0;
-    assert_eq!(memory("office-entry"), 32 << 20);
-    assert_eq!(memory("office-exit"), 8 << 20);
-    assert_eq!(config(&resources, "office-exit").limits.streams, 512);
-    let native = built(
-        &with("exit: {template: {resources: {limits: {memory: 64Mi}}}}")
-            .replace("protocol: Jmux", "protocol: Native"),
-    );
-    assert_eq!(config(&native, "office-exit").limits.streams, 4096);
-    assert_eq!(
-        config(&built(SMALLEST), "office-exit").memory.receive.0,
-        256 << 20
-    );
+    let resources = built(&spec);
+    let memory = |name| config(&resources, name).memory;
+    let default = muxtunnel_gateway_config::Memory::default();
+    assert_eq!(memory("office-entry"), default);
+    let four = muxtunnel_gateway_config::Memory {
+        sessions: Some(4),
+        ..default
+    };
+    assert_eq!(memory("office-exit"), four, "three entries and one more");
+    let native = built(&spec.replace("protocol: Jmux", "protocol: Native"));
+    let sessions = config(&native, "office-exit").memory.sessions;
+    assert_eq!(sessions, Some(13), "each entry has four workers");
+    // Another number of sessions is no roll-out.
+    let more = built(&spec.replace("replicas: 3", "replicas: 5"));
+    assert_eq!(pod(&more, "office-exit"), pod(&resources, "office-exit"));
 }
 
 #[test]
@@ -793,6 +794,8 @@ fn workers_are_counted_where_memory_is_and_each_has_its_session() {
     };
     let (entry, exit) = native("");
     assert_eq!((entry.workers, exit.workers), (None, None));
+    assert_eq!(exit.limits.carriers, 1024, "for every number of entries");
+    let (_, exit) = native("entry: {replicas: 1}\n");
     assert_eq!(exit.limits.carriers, 512, "four on each of 64 cores, twice");
     let (entry, exit) = native(
         "
@@ -801,12 +804,10 @@ exit: {template: {resources: {limits: {memory: 112Mi}}}}
 ",
     );
     assert_eq!((entry.workers, exit.workers), (Some(2), Some(4)));
-    assert_eq!(entry.memory.receive.0, 16 << 20);
-    assert_eq!(exit.memory.receive.0, 8 << 20, "seven sessions");
+    assert_eq!(exit.memory.sessions, Some(7));
     assert_eq!(exit.limits.carriers, 64);
     let jmux = built(&with(
         "entry: {template: {resources: {limits: {memory: 64Mi, cpu: 2}}}}",
     ));
     assert_eq!(config(&jmux, "office-entry").workers, None);
-    assert_eq!(config(&jmux, "office-entry").memory.receive.0, 32 << 20);
 }

@@ -112,6 +112,7 @@ fn resources(object: &Value) -> Option<Resources> {
             let passed = |job: &Job| SeenProbe {
                 name: job.name_any(),
                 uid: None,
+                resources_hash: None,
                 outcome: ProbeOutcome::Passed,
             };
             // A Job per placement, one after another.

@@ -36,6 +36,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
     passed.probes = vec![SeenProbe {
         name: name.to_owned(),
         uid: None,
+        resources_hash: None,
         outcome: ProbeOutcome::Passed,
     }];
     let gateways = build(&passed, &settings()).unwrap();
@@ -140,10 +141,69 @@ fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
         tunnel.probes.push(SeenProbe {
             name: name.clone(),
             uid: None,
+            resources_hash: None,
             outcome: ProbeOutcome::Passed,
         });
         names.push(name);
     }
     assert_ne!(names[0], names[1]);
     assert_eq!(verdict(&tunnel), Verdict::Passed);
+}
+
+/// A namespace's quota, LimitRange minimum or ratio applies to each container.
+#[test]
+fn the_resources_of_the_template_are_those_of_every_container() {
+    let template = "template: {resources: {requests: {cpu: 50m, memory: 32Mi}, \
+                    limits: {cpu: 100m, memory: 64Mi, example.com/card: 1}}}";
+    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let spec = format!(
+        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwan: {{delay: 10ms}}\n\
+         network: {{entryCIDRs: [10.1.0.0/24], exitCIDRs: [10.2.0.0/24]}}\n"
+    );
+    let resources = built(&spec);
+    let pod = &super::build::pod(&resources, "office-exit")["spec"];
+    let own = json!({
+        "requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"},
+    });
+    let names: Vec<_> = pod["initContainers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|container| {
+            assert_eq!(container["resources"], own, "{}", container["name"]);
+            container["name"].as_str().unwrap()
+        })
+        .collect();
+    assert_eq!(names, ["network", "wan"]);
+    // A device is only for the gateway.
+    let gateway = &pod["containers"][0]["resources"];
+    assert_eq!(gateway["limits"]["example.com/card"], "1");
+    let tuned = built(&format!("{}exit: {{{template}}}\n", tuned()));
+    let jobs: Vec<_> = tuned.probe_jobs.iter().map(tried).collect();
+    assert!(jobs.contains(&own), "{jobs:?}");
+}
+
+/// The resources of a Job's container.
+fn tried(job: &k8s_openapi::api::batch::v1::Job) -> Value {
+    let job = serde_json::to_value(job).unwrap();
+    job["spec"]["template"]["spec"]["containers"][0]["resources"].clone()
+}
+
+#[test]
+fn a_resource_that_the_template_does_not_name_keeps_its_default() {
+    for (resources, expected) in [
+        (
+            "{}",
+            json!({"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}}),
+        ),
+        // A default limit could be below the request, and a default request above the limit.
+        (
+            "{requests: {cpu: 2}, limits: {memory: 4Mi}}",
+            json!({"requests": {"cpu": "2"}, "limits": {"memory": "4Mi"}}),
+        ),
+    ] {
+        let template = format!("template: {{resources: {resources}}}");
+        let spec = format!("{}entry: {{{template}}}\nexit: {{{template}}}\n", tuned());
+        assert_eq!(tried(&built(&spec).probe_jobs[0]), expected, "{resources}");
+    }
 }

@@ -209,6 +209,51 @@ fn names_of_services_are_recognised_and_others_are_not_completed_to_one() {
     assert_eq!(canonical_host(&longest, "site"), longest);
 }
 
+/// The targets of the exit, if the forward names `host` and the own namespace has the Service.
+fn dialled(host: &str, service: Option<(&str, &str)>) -> Vec<String> {
+    let short = FAR.replace(
+        "{service: {name: shop, namespace: shops, port: http}}",
+        &format!("{{address: {{host: {host}, port: 5432}}}}"),
+    );
+    let services = service.map(|(name, type_)| {
+        let spec = json!({"type": type_, "clusterIP": "None", "ports": [{"port": 5432}]});
+        let service = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
+        (named("site", name), service.unwrap())
+    });
+    let named = Dereferenced {
+        services: services.into_iter().collect(),
+        ..Dereferenced::default()
+    };
+    let resources = build(&valid_with(&short, &named, &settings()), &settings()).unwrap();
+    allowed(&resources)
+}
+
+/// `db-0.db` is what a pod of the own namespace calls the first pod of the StatefulSet `db`.
+#[test]
+fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() {
+    let db = Some(("db", "ClusterIP"));
+    assert_eq!(dialled("db-0.db", db)[0], "db-0.db.site.svc:5432");
+    assert_eq!(dialled("DB-0.Db", db)[0], "db-0.db.site.svc:5432");
+    // The operator looks the Service up, and reconciles if it appears.
+    let short = FAR.replace("db.example.com", "db-0.db");
+    let found = references(&spec(&short), "site");
+    assert!(found.services.contains(&named("site", "db")));
+    assert_eq!(found.foreign, [named("shops", "shop")].into());
+    // In all other cases, the name is final. So it reaches no Service `db-0` of a namespace `db`.
+    for (host, service) in [
+        ("db-0.db", None),
+        ("db-0.db", Some(("web", "ClusterIP"))),
+        ("db-0.db", Some(("db", "ExternalName"))),
+        ("db-0.db.", db),
+        ("a.db-0.db", db),
+        ("_db.db", db),
+    ] {
+        let name = host.trim_end_matches('.');
+        let named = format!("{name}.:5432");
+        assert_eq!(dialled(host, service)[0], named, "{host} {service:?}");
+    }
+}
+
 #[test]
 fn a_short_name_of_a_service_is_no_way_around_it() {
     for host in ["shop.shops", "pod-0.shop.shops"] {

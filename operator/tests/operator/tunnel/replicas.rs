@@ -45,6 +45,24 @@ fn the_number_of_pods_is_left_to_the_autoscaler_where_there_is_one() {
     assert_eq!(exit["spec"]["replicas"], 3);
 }
 
+/// A user or a user's autoscaler may scale the Deployment.
+#[test]
+fn the_number_of_pods_is_left_to_the_user_where_the_spec_has_none() {
+    let resources = built(SMALLEST);
+    for name in ["office-entry", "office-exit"] {
+        let deployment = child(&resources.deployments, name);
+        assert!(deployment["spec"]["replicas"].is_null(), "{name}");
+    }
+    // Exactly one gateway carries the packets of a network.
+    let network = "network: {entryCIDRs: [10.1.0.0/24], exitCIDRs: [10.2.0.0/24]}\n";
+    let network = SMALLEST.replace("protocol: Jmux", "protocol: Native") + network;
+    let resources = built(&network);
+    assert_eq!(
+        child(&resources.deployments, "office-exit")["spec"]["replicas"],
+        1
+    );
+}
+
 #[test]
 fn of_several_pods_one_at_a_time_may_be_evicted() {
     let resources = built(&with(HA));
@@ -138,21 +156,17 @@ fn another_number_of_pods_is_no_roll_out() {
 fn an_exit_has_room_for_as_many_entries_as_there_may_be() {
     let limits = "template: {resources: {limits: {cpu: 2, memory: 256Mi}}}";
     let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
-    let memory = |entry: &str| {
+    let room = |entry: &str| {
         let resources = built(&format!(
             "{native}entry: {{{entry}, {limits}}}\nexit: {{{limits}}}\n"
         ));
         let exit = config(&resources, "office-exit");
-        (exit.memory.receive.0, exit.limits.carriers)
+        (exit.memory.sessions, exit.limits.carriers)
     };
-    assert_eq!(
-        memory("autoscaling: {maxReplicas: 6}"),
-        memory("replicas: 6")
-    );
-    assert_ne!(
-        memory("autoscaling: {maxReplicas: 6}"),
-        memory("replicas: 1")
-    );
+    let six = room("autoscaling: {maxReplicas: 6}");
+    assert_eq!(six, room("replicas: 6"));
+    assert_eq!(six.0, Some(13));
+    assert_ne!(six, room("replicas: 1"));
 }
 
 #[test]

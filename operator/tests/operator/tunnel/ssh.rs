@@ -221,15 +221,15 @@ fn a_changed_port_or_file_is_for_new_pods_and_the_secrets_content_is_not() {
 
 #[test]
 fn its_users_have_a_share_of_a_limited_memory() {
-    let receive = |ssh: &str| {
-        let template = "template: {resources: {limits: {memory: 640Mi}}}";
-        let tunnel = built(&format!("side: Exit\n{DIRECT}exit: {{{template}{ssh}}}\n"));
-        config(&tunnel, "office-exit").memory.receive.0
+    let sessions = |ssh: &str| {
+        let tunnel = built(&format!(
+            "side: Exit\n{DIRECT}exit: {{drainSeconds: 30{ssh}}}\n"
+        ));
+        config(&tunnel, "office-exit").memory.sessions
     };
-    // The sessions share 320 MiB, which is half of the limit. One session gets 256 MiB, the default
-    // and maximum. Five sessions get 64 MiB each.
-    assert_eq!(receive(""), 256 << 20);
-    assert_eq!(receive(", ssh: {secretName: people}"), 64 << 20);
+    // The operator does not know the entries.
+    assert_eq!(sessions(""), Some(4));
+    assert_eq!(sessions(", ssh: {secretName: people}"), Some(8));
 }
 
 #[test]

@@ -46,7 +46,9 @@ fn case(spec: &str) -> Case {
     let built = build(&tunnel, &settings()).unwrap();
     let mut deployments = built.deployments;
     for deployment in &mut deployments {
-        let replicas = deployment.spec.as_ref().unwrap().replicas;
+        // The API server's default.
+        let replicas = &mut deployment.spec.as_mut().unwrap().replicas;
+        let replicas = Some(*replicas.get_or_insert(1));
         deployment.metadata.generation = Some(3);
         deployment.status = Some(DeploymentStatus {
             observed_generation: Some(3),
@@ -343,6 +345,30 @@ fn a_roll_out_is_not_over_before_all_pods_are_new_and_ready() {
     case.applied.deployments[0].metadata.generation = Some(4);
     let detail = "exit: 1 of 1 gateways ready";
     case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
+}
+
+/// If the spec sets no number, the Deployment's number counts, which users and their autoscalers
+/// set.
+#[test]
+fn the_number_of_a_user_is_the_wanted_one() {
+    let mut case = case(SMALLEST);
+    for (wanted, ready, holds, column) in [
+        (3, 3, true, "3/3"),
+        (3, 2, false, "2/3"),
+        // A pod that is no longer wanted still ends.
+        (2, 3, true, "3/2"),
+        (0, 0, false, "0/0"),
+    ] {
+        let deployment = &mut case.applied.deployments[0];
+        deployment.spec.as_mut().unwrap().replicas = Some(wanted);
+        let status = deployment.status.as_mut().unwrap();
+        status.replicas = Some(ready);
+        status.ready_replicas = Some(ready);
+        status.updated_replicas = Some(ready);
+        assert_eq!(case.verdict("Ready").holds, Some(holds), "{column}");
+        let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+        assert_eq!(facts.exit.unwrap().ready, column);
+    }
 }
 
 #[test]

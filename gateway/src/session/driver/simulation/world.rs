@@ -21,6 +21,7 @@ use super::record::{CLIENT, Open, Record, Shared, TARGET, address, payload};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use super::{application, kernel, rest, wire};
+use crate::base::memory_budget::MemoryBudget;
 use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Transport;
@@ -165,6 +166,7 @@ impl World {
                 (
                     config.session(),
                     watch::channel(Arc::new(config.reloadable())).1,
+                    MemoryBudget::of(None).draw(config.memory, 1).1,
                 ),
                 Telemetry::new(&config, "", 1, None),
                 dialler,
