@@ -101,7 +101,7 @@ pub struct StatusArgs {
     /// Show the tunnels of all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub all_namespaces: bool,
-    /// Wait until this condition of the tunnel is true.
+    /// Wait until this condition of the tunnel is true, and until this host can connect to the entry.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "ready")]
     pub wait: WaitFor,
     /// Time-out of --wait.
@@ -130,7 +130,7 @@ pub struct StatusArgs {
 pub enum WaitFor {
     /// All gateways have the current spec.
     Ready,
-    /// A connection to a listening port reaches its target.
+    /// A gateway takes connections, and no forward loses all of them.
     Available,
     /// Do not wait.
     #[default]

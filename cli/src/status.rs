@@ -4,6 +4,7 @@
 //! documents into text. Both are pure. [`wait`] implements `--wait`, and [`mod@watch`] implements
 //! `--watch`.
 
+mod connect;
 mod text;
 mod view;
 mod wait;

@@ -12,6 +12,7 @@ mod cluster;
 mod output;
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
@@ -169,10 +170,56 @@ fn what_is_not_there_or_refused_is_a_failure() {
 #[test]
 fn waiting_ends_when_the_condition_holds() {
     let cluster = Cluster::start();
-    cluster.tunnel("both.yaml", |_| {});
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listening(&cluster, "127.0.0.1", listener.local_addr().unwrap().port());
     let ran = cluster.run("status web --wait --timeout 20s -o json");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{ran:?}");
     assert_eq!(ran.json()["current"], true);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_ok(), "the program has connected");
+}
+
+/// A tunnel whose conditions are true, and whose entry has this address and port.
+fn listening(cluster: &Cluster, host: &str, port: u16) {
+    cluster.tunnel("both.yaml", |object| {
+        object["status"]["entry"]["address"] = json!(host);
+        object["spec"]["forwards"][0]["listen"]["port"] = json!(port);
+    });
+}
+
+#[test]
+fn waiting_does_not_end_before_a_connection_is_established() {
+    let cluster = Cluster::start();
+    // The port refuses connections until the test listens again.
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let port = address.port();
+    listening(&cluster, "127.0.0.1", port);
+    let ran = cluster.run("status web --wait --timeout 2s");
+    assert_eq!((ran.status, ran.out.as_str()), (4, ""), "{ran:?}");
+    let wanted =
+        format!("the condition is true, but this host cannot connect to 127.0.0.1 port {port}: ");
+    assert!(ran.err.contains(&wanted), "{ran:?}");
+    let mut command = cluster.command("status web --wait --timeout 60s");
+    let program = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _listener = TcpListener::bind(address).unwrap();
+    let ran = Ran::from(program.wait_with_output().unwrap());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    // The name of a Service has no meaning outside of its cluster.
+    listening(&cluster, "web-entry.shop.svc.invalid", 80);
+    let ran = cluster.run("status web --wait --timeout 60s");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert!(
+        ran.err
+            .contains("not connected: this host cannot resolve web-entry.shop.svc.invalid"),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -159,6 +159,17 @@ codes! {
     WanUnsupported = 404, "None of the requested mechanisms of WAN emulation (kernel netem, NFQUEUE) works on the node.", "Use nodes with `sch_netem`, or with `xt_NFQUEUE` and `nfnetlink_queue`. With `wan.backend: Auto`, one of the two mechanisms is enough. The message contains the error of each attempt.";
     WanDelayOff = 405, "The measured delay, loss or rate differs from the requested value.", "Check whether the container `wan` gets enough CPU time. The message contains the measured value.";
 
+    // 0410 and up: why gateways are not ready, or do not use what they were given.
+    FileRejected = 410, "A gateway cannot use the newest content of a file, so the last usable content stays in force. The gateway cannot start again with this file.", "Correct the Secret or file that the message names. The gateway reads the file again within a second after its content has changed, and the kubelet updates the files of a Secret within about 90 seconds.";
+    AddressPending = 411, "The load balancer of a Service has no address yet.", "Wait. If the Service gets no address, run `kubectl describe service` on the Service: the cluster needs a controller that provides load balancers. Without such a controller, use `service.type: NodePort` or `ClusterIP`.";
+    DeploymentPaused = 412, "A Deployment of gateways is paused, so Kubernetes creates no pod with the newest template.", "Run `kubectl rollout resume` on the Deployment that the message names. To pause a tunnel, use the annotation `muxtunnel.dev/paused` of the MuxTunnel instead.";
+    PodsRefused = 413, "The API server refuses to create gateway pods.", "If the message names a quota, raise the ResourceQuota or lower `resources` in the end's template. If the message names a LimitRange, set `resources` within its bounds. If the message names an admission policy, a webhook or Pod Security, permit the pods there, or use another namespace. The operator applies no change to these objects.";
+    Unschedulable = 414, "No node can run a gateway pod.", "Add nodes or free resources, or change `nodeSelector`, `tolerations`, `affinity` or `resources` in the end's template. The message has the scheduler's reason.";
+    ImageNotPulled = 415, "A node cannot pull the image of a gateway pod.", "Check that the image exists and that the node reaches its registry. For a private registry, set the chart's value `imagePullSecrets`, and create these Secrets in the tunnel's namespace.";
+    ContainerCrashing = 416, "A container of a gateway pod ends each time that it starts.", "Correct the fault that the message names. If the message names no fault, run `kubectl logs --previous` on the container.";
+    OutOfMemory = 417, "The kernel ended a container of a gateway pod, because the container exceeded its memory limit.", "Raise `resources.limits.memory` in the end's template. If the template has no limit, a LimitRange of the namespace sets one.";
+    SecretNotMounted = 418, "A gateway pod has not started. It probably waits for a Secret.", "Create the Secrets and keys that the message names. If all of them exist, run `kubectl describe` on the pod, whose Events contain the reason.";
+
     // 05xx: benchmarks.
     BenchmarkRunning = 501, "The benchmark is running.", "Wait. `kubectl logs` of the benchmark's Job shows the progress.";
     BenchmarkComplete = 502, "The benchmark has measured all its cells.", "Read the results in the Job's log, or in the ConfigMap that `status.resultsConfigMap` names.";

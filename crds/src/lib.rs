@@ -58,7 +58,7 @@ pub use tunnel::{
 pub mod tunnel_condition {
     /// All gateways have the current spec.
     pub const READY: &str = "Ready";
-    /// A connection to a listening port reaches its target.
+    /// A gateway takes connections, and no forward loses all of them.
     pub const AVAILABLE: &str = "Available";
     /// Every entry gateway has a carrier. On side Exit: every exit gateway has a carrier.
     pub const CARRIER_CONNECTED: &str = "CarrierConnected";

@@ -27,7 +27,7 @@ use crate::{
     doc = "A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the targets. The streams of all clients share a few carrier connections.",
     validation = rules::name(40),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "All gateways have the current spec"),
-    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "A connection to a listening port reaches its target"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "A gateway takes connections, and no forward loses all of them"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", description = "Reason of the condition Ready"),
     printcolumn(name = "Entry", type_ = "string", json_path = ".status.entry.ready", description = "Ready and requested entry gateways, such as 1/2"),
     printcolumn(name = "Exit", type_ = "string", json_path = ".status.exit.ready", description = "Ready and requested exit gateways, such as 1/2"),

@@ -8,6 +8,8 @@ pub(crate) mod cgroup;
 pub(crate) mod closing;
 pub(crate) mod counters;
 pub(crate) mod cpu;
+pub(crate) mod dial_window;
+pub(crate) mod file_states;
 pub(crate) mod files;
 pub(crate) mod forward;
 pub(crate) mod handshake_limiter;

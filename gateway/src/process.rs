@@ -8,6 +8,7 @@
 
 mod admin;
 mod control;
+mod other_files;
 mod reload;
 mod signals;
 mod workers;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::status::FileUse;
 use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, Security, UNIX_PREFIX};
 use tokio::sync::watch;
 
@@ -86,8 +88,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn of(security: Security) -> Result<Self, Unusable> {
-        let files = FollowedFiles::look(&security.files());
+    fn of(security: Security, purpose: FileUse) -> Result<Self, Unusable> {
+        let files = FollowedFiles::look(purpose, &security.files());
         Ok(Self {
             credentials: Credentials::load(&security)?,
             security,
@@ -107,9 +109,11 @@ pub fn run(source: &Source) -> Result<(), Failure> {
         sys::keep_free_memory();
     }
     let unusable = |error: Unusable| Failure::Config(error.into());
-    let credentials = Loaded::of(config.security.clone()).map_err(unusable)?;
+    let credentials =
+        Loaded::of(config.security.clone(), FileUse::Credentials).map_err(unusable)?;
     let ssh = config.ssh.as_ref().map(|ssh| Security::Ssh(ssh.keys()));
-    let ssh = ssh.map(Loaded::of).transpose().map_err(unusable)?;
+    let ssh = ssh.map(|security| Loaded::of(security, FileUse::Ssh));
+    let ssh = ssh.transpose().map_err(unusable)?;
     let rendezvous_role =
         RendezvousRole::of(&config).map_err(|error| Failure::Config(error.into()))?;
     let egress = Egress::of(&config).map_err(Failure::Config)?;

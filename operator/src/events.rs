@@ -184,6 +184,7 @@ fn is_normal(reason: &str) -> bool {
         Code::ConfigPending,
         Code::CarrierUp,
         Code::CarrierConnecting,
+        Code::AddressPending,
         Code::SysctlsApplied,
         Code::CertificatesIssued,
         Code::CertificatesProvided,

@@ -212,7 +212,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
-        Outcome::Hindered(Hindrance::Failed(error), _) => failure::is_refusal(error, failures),
+        Outcome::Hindered(Hindrance::Failed(error), _) => failure::is_reported(error, failures),
         _ => true,
     };
     let told = match is_told {

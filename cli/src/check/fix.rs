@@ -96,6 +96,11 @@ pub(super) fn condition(
     };
     match code {
         Code::GatewaysNotReady
+        | Code::Unschedulable
+        | Code::ImageNotPulled
+        | Code::ContainerCrashing
+        | Code::OutOfMemory
+        | Code::SecretNotMounted
         | Code::SysctlForbidden
         | Code::WanUnsupported
         | Code::WanDelayOff => {
@@ -103,9 +108,20 @@ pub(super) fn condition(
         }
         Code::TargetServiceNotFound => format!("kubectl get services -n {namespace}"),
         Code::TargetNotReady => format!("kubectl get endpointslices -n {namespace}"),
-        Code::CarrierConnecting | Code::ConfigPending | Code::WanPending => format!(
-            "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
+        Code::PodsRefused => format!(
+            "kubectl describe replicasets -n {namespace} -l app.kubernetes.io/instance={name}"
         ),
+        Code::DeploymentPaused => format!(
+            "kubectl rollout resume deployments -n {namespace} -l app.kubernetes.io/instance={name}"
+        ),
+        Code::AddressPending => {
+            format!("kubectl describe services -n {namespace} -l app.kubernetes.io/instance={name}")
+        }
+        Code::CarrierConnecting | Code::ConfigPending | Code::FileRejected | Code::WanPending => {
+            format!(
+                "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
+            )
+        }
         Code::WanDisabled => match install(operators, Some(namespace)) {
             list if list.starts_with("helm list") => list,
             helm => format!("{helm} --reset-then-reuse-values --set wanEmulation.enabled=true"),

@@ -1,10 +1,12 @@
-//! `--wait`: reads a tunnel until a condition is true for its current spec.
+//! `--wait`: reads a tunnel until a condition is true for its current spec, and then connects to the
+//! tunnel.
 
 use std::time::Duration;
 
 use muxtunnel_crds::tunnel_condition;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::connect::connect;
 use crate::args::WaitFor;
 use crate::cluster::{Cluster, in_words, is_passing, refusal};
 use crate::end::Failure;
@@ -14,7 +16,7 @@ use crate::object::{self, Tunnel};
 /// and a watch needs more rights.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads a tunnel, until the condition of `--wait` is true.
+/// Reads a tunnel, until the condition of `--wait` is true and this host can connect to its entry.
 ///
 /// # Errors
 /// If the tunnel cannot be read, or after the time-out. With `--wait`, the function retries if the
@@ -41,7 +43,10 @@ pub(super) async fn read(
         // The last read begins at the deadline and takes at most one interval.
         let until = deadline.max(began + INTERVAL);
         let state = match timeout_at(until, api.get(name)).await {
-            Ok(Ok(tunnel)) if holds(&tunnel, type_) => return Ok(tunnel),
+            Ok(Ok(tunnel)) if holds(&tunnel, type_) => {
+                connect(&tunnel, deadline).await?;
+                return Ok(tunnel);
+            }
             Ok(Ok(tunnel)) => {
                 let state = state(&tunnel, type_);
                 last = Some(tunnel);

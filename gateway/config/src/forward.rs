@@ -50,6 +50,15 @@ pub struct Forward {
     pub limits: ForwardLimits,
 }
 
+impl Forward {
+    /// Whether the target of every connection is the forward's target. Otherwise clients may name
+    /// their targets.
+    #[must_use]
+    pub const fn has_fixed_target(&self) -> bool {
+        matches!(self.protocol, ListenProtocol::Tcp) && self.target.is_some()
+    }
+}
+
 /// The order in which streams that share carriers send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Priority {

@@ -65,6 +65,17 @@ pub enum Auth {
     UsersFile(String),
 }
 
+impl Auth {
+    /// The path of the file.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::User { password_file, .. } => password_file,
+            Self::UsersFile(path) => path,
+        }
+    }
+}
+
 /// The serialized form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -38,6 +38,13 @@ pub struct Status {
     /// With mutual TLS, the certificate for new carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
+    /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
+    /// its files is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<File>>,
+    /// Entry: why the last dial of a carrier failed, while a worker has no carrier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier_error: Option<String>,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
     /// The bottleneck of the carrier that moved the most bytes in the last second.
@@ -123,6 +130,58 @@ pub struct Certificate {
     pub not_before: String,
     /// End of the certificate's validity (RFC 3339).
     pub not_after: String,
+}
+
+/// A file that the gateway follows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct File {
+    /// Path of the file.
+    pub path: String,
+    /// Use of the file.
+    #[serde(rename = "use")]
+    pub purpose: FileUse,
+    /// Why the newest content is not in force. The last usable content stays in force. Absent: the
+    /// newest content is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The use of a file that the gateway follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FileUse {
+    /// The configuration.
+    Configuration,
+    /// Certificates, keys and lists of peers for carriers.
+    Credentials,
+    /// Keys and lists of users for the SSH listener of an exit.
+    #[serde(rename = "SSH")]
+    Ssh,
+    /// Secrets for a rendezvous.
+    Rendezvous,
+    /// Users of a forward.
+    Users,
+    /// The system's resolver.
+    Resolver,
+    /// A value that this version does not support.
+    #[serde(other)]
+    Other,
+}
+
+impl FileUse {
+    /// The name in status documents and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configuration => "Configuration",
+            Self::Credentials => "Credentials",
+            Self::Ssh => "SSH",
+            Self::Rendezvous => "Rendezvous",
+            Self::Users => "Users",
+            Self::Resolver => "Resolver",
+            Self::Other => "Other",
+        }
+    }
 }
 
 /// The transport of a carrier.
@@ -335,10 +394,28 @@ pub struct Forward {
     /// The forward's streams. Streams of an earlier forward with the same name are included while
     /// at least one of them is open.
     pub streams: Streams,
+    /// The recent dials of the forward's target. Absent: clients name the target, or the gateway has
+    /// an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dials: Option<Dials>,
     /// Why the forward does not listen, with an `MT` code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
+
+/// The dials of a fixed target in the last [`DIALS_SECONDS`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dials {
+    /// Dials that connected to the target.
+    pub connected: u64,
+    /// Dials that the target refused (MT0205), that timed out (MT0206), or that a rule denied
+    /// (MT0204).
+    pub failed: u64,
+}
+
+/// The time that [`Dials`] describes, in seconds. The oldest tenth of the time may be missing.
+pub const DIALS_SECONDS: u64 = 120;
 
 /// The process, from getrusage(2).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

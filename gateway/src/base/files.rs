@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::status::FileUse;
 use sha2::{Digest, Sha256};
 use tokio::time::MissedTickBehavior;
 use zeroize::Zeroizing;
+
+use crate::base::file_states::FileStates;
 
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -71,27 +74,58 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, Unusable> {
         })
 }
 
-/// Watched files, and a digest of their contents at the last check.
+/// Watched files that are used together, and a digest of their contents at the last check.
 ///
 /// Take the digests first, then read the files for use. In this order, a change between the two
 /// steps is reported later. In the reverse order, the change is never reported.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowedFiles {
+    purpose: FileUse,
     paths: Vec<PathBuf>,
     /// One digest per file; `None`: the file could not be read.
     seen: Vec<Option<[u8; 32]>>,
+    /// The digests of the contents in force.
+    in_force: Vec<Option<[u8; 32]>>,
 }
 
 impl FollowedFiles {
     /// Takes the digests. Call this function before you read the files for use.
-    pub(crate) fn look(paths: &[&Path]) -> Self {
+    pub(crate) fn look(purpose: FileUse, paths: &[&Path]) -> Self {
         let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
         let seen = digests(&paths);
-        Self { paths, seen }
+        Self {
+            purpose,
+            paths,
+            in_force: seen.clone(),
+            seen,
+        }
     }
 
-    /// Calls `changed` each time one of the files has changed; never returns.
-    pub(crate) async fn follow(&mut self, mut changed: impl FnMut()) {
+    /// Publishes the states of the files, after the owner of the files has read them with this
+    /// result. If the result is an error, the contents in force stay in force, and each file that
+    /// differs from its content in force has the error.
+    pub(crate) fn publish<E: std::fmt::Display>(
+        &mut self,
+        states: &FileStates,
+        result: &Result<(), E>,
+    ) {
+        if result.is_ok() {
+            self.in_force.clone_from(&self.seen);
+        }
+        for ((path, seen), in_force) in self.paths.iter().zip(&self.seen).zip(&self.in_force) {
+            let error = result.as_ref().err();
+            let error = error.filter(|_| seen.is_none() || seen != in_force);
+            states.set(self.purpose, path, error.map(ToString::to_string));
+        }
+    }
+
+    /// Calls `read_again` each time one of the files has changed, and publishes the states of the
+    /// files; never returns.
+    pub(crate) async fn follow<E: std::fmt::Display>(
+        &mut self,
+        states: &FileStates,
+        mut read_again: impl FnMut() -> Result<(), E>,
+    ) {
         if self.paths.is_empty() {
             return std::future::pending().await;
         }
@@ -102,7 +136,7 @@ impl FollowedFiles {
             let found = digests(&self.paths);
             if found != self.seen {
                 self.seen = found;
-                changed();
+                self.publish(states, &read_again());
             }
         }
     }
@@ -121,18 +155,59 @@ mod tests {
     async fn a_change_between_the_first_look_and_the_following_is_noticed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "one").unwrap();
-        let mut files = FollowedFiles::look(&[file.path()]);
+        let mut files = FollowedFiles::look(FileUse::Credentials, &[file.path()]);
         std::fs::write(file.path(), "two").unwrap();
-        let mut changes = 0;
-        let followed = files.follow(|| changes += 1);
+        let (states, mut changes) = (FileStates::default(), 0);
+        let mut changed = || {
+            changes += 1;
+            Ok::<_, String>(())
+        };
+        let followed = files.follow(&states, &mut changed);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         // A watch that is stopped and continued reports each change exactly once.
-        let followed = files.follow(|| changes += 1);
+        let followed = files.follow(&states, &mut changed);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         std::fs::write(file.path(), "three").unwrap();
-        let followed = files.follow(|| changes += 1);
+        let followed = files.follow(&states, &mut changed);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         assert_eq!(changes, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_whose_newest_content_is_not_in_force_has_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let [key, ca] = ["key", "ca"].map(|name| dir.path().join(name));
+        std::fs::write(&key, "good").unwrap();
+        std::fs::write(&ca, "good").unwrap();
+        let mut files = FollowedFiles::look(FileUse::Credentials, &[&key, &ca]);
+        let states = FileStates::default();
+        files.publish(&states, &Ok::<_, String>(()));
+        let read_again = || match std::fs::read(&key) {
+            Ok(text) if text == b"good" => Ok(()),
+            _ => Err("the key is bad"),
+        };
+        let mut errors = async || {
+            let followed = files.follow(&states, read_again);
+            let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
+            let status = states.status();
+            let error = |path: &Path| {
+                let path = path.display().to_string();
+                let file = status.iter().find(|file| file.path == path).unwrap();
+                file.error.clone()
+            };
+            (error(&key), error(&ca))
+        };
+        let bad = || Some("the key is bad".to_owned());
+        assert_eq!(errors().await, (None, None));
+        std::fs::write(&key, "bad").unwrap();
+        assert_eq!(errors().await, (bad(), None));
+        // A file that changes together with an unusable file is not in force either.
+        std::fs::write(&ca, "newer").unwrap();
+        assert_eq!(errors().await, (bad(), bad()));
+        std::fs::remove_file(&key).unwrap();
+        assert_eq!(errors().await, (bad(), bad()));
+        std::fs::write(&key, "good").unwrap();
+        assert_eq!(errors().await, (None, None));
     }
 
     #[test]

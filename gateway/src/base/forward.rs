@@ -14,6 +14,7 @@ use muxtunnel_gateway_config::{self as config, ForwardLimits};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::counters::StreamCounters;
+use crate::base::dial_window::DialWindow;
 use crate::base::pace::Pace;
 use crate::base::token_bucket::Bucket;
 
@@ -25,6 +26,8 @@ const OPENS_BURST: Duration = Duration::from_secs(1);
 pub(crate) struct Forward {
     pub(crate) name: String,
     pub(crate) streams: StreamCounters,
+    /// The recent dials of the forward's target.
+    pub(crate) dials: DialWindow,
     gate: Mutex<Gate>,
     /// Rate of bytes from clients into carriers.
     pub(crate) up: Pace,
@@ -45,6 +48,7 @@ impl Forward {
         Self {
             name: name.to_owned(),
             streams: StreamCounters::default(),
+            dials: DialWindow::new(Instant::now()),
             gate: Mutex::default(),
             up: Pace::default(),
             down: Pace::default(),
@@ -73,6 +77,17 @@ impl Forward {
         }
         gate.admitted += 1;
         Ok(Admission(Arc::clone(self)))
+    }
+
+    /// Counts an open that was refused or failed.
+    pub(crate) fn refused(&self, code: Code) {
+        self.streams.refused(code);
+        if matches!(
+            code,
+            Code::OpenFailed | Code::OpenTimedOut | Code::OpenRefused
+        ) {
+            self.dials.failed(Instant::now());
+        }
     }
 
     fn set_limits(&self, limits: ForwardLimits) {

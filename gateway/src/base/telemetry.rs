@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
+use crate::base::file_states::FileStates;
 use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::base::packets::PacketStats;
@@ -53,6 +54,8 @@ pub(crate) struct Telemetry {
     certificate: Mutex<Option<status::Certificate>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
+    /// The state of each followed file.
+    pub(crate) files: FileStates,
     /// The current second since the start, and the number of refusals that were logged in this
     /// second.
     refusals_logged: Mutex<(u64, u32)>,
@@ -72,6 +75,8 @@ pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {
 struct WorkerState {
     listening: AtomicBool,
     linked: AtomicBool,
+    /// Why the last dial of a carrier failed.
+    carrier_error: Mutex<Option<String>>,
     listened: Mutex<Vec<Listened>>,
 }
 
@@ -81,6 +86,8 @@ pub(crate) struct Listened {
     pub(crate) forward: Arc<Forward>,
     pub(crate) listen: String,
     pub(crate) target: String,
+    /// Whether the target is fixed. Otherwise clients name the target.
+    pub(crate) has_fixed_target: bool,
     /// Why the gateway does not listen for the forward.
     pub(crate) error: Option<String>,
 }
@@ -92,6 +99,9 @@ impl Listened {
             listen: self.listen.clone(),
             target: self.target.clone(),
             streams: self.forward.streams.status(),
+            dials: self
+                .has_fixed_target
+                .then(|| self.forward.dials.dials(Instant::now())),
             error: self.error.clone(),
         }
     }
@@ -135,6 +145,7 @@ impl Telemetry {
             rendezvous,
             certificate: Mutex::default(),
             forwards: Forwards::default(),
+            files: FileStates::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
             carriers_lost: AtomicU64::new(0),
@@ -219,6 +230,12 @@ impl Telemetry {
     /// carrier.
     pub(crate) fn set_linked(&self, worker: usize, linked: bool) {
         self.workers[worker].linked.store(linked, Relaxed);
+    }
+
+    /// Sets why the last dial of this worker's carriers failed. The status reports the error while
+    /// the worker is not linked.
+    pub(crate) fn set_carrier_error(&self, worker: usize, error: String) {
+        *self.workers[worker].carrier_error.lock() = Some(error);
     }
 
     pub(crate) fn set_draining(&self) {
@@ -350,6 +367,12 @@ impl Telemetry {
             config_hash,
             config_error,
             certificate: self.certificate.lock().clone(),
+            files: Some(self.files.status()),
+            carrier_error: self
+                .workers
+                .iter()
+                .filter(|worker| !worker.linked.load(Relaxed))
+                .find_map(|worker| worker.carrier_error.lock().clone()),
             ready: self.ready(),
             draining: self.draining.load(Relaxed),
             limit: busiest.and_then(|carrier| carrier.limit),

@@ -33,7 +33,7 @@ use http::forwarded::Forwarded;
 
 pub(crate) use long_heads::LongHeads;
 pub(crate) use unix::UnixListeners;
-pub(crate) use users::{Users, UsersError};
+pub(crate) use users::{CheckedUsers, Users, UsersError};
 
 /// Maximum number of bytes that are buffered until a client has specified its target, without a
 /// permit for a long head. The limit applies to a request and the bytes after it together.

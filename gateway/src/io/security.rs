@@ -16,6 +16,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
+use crate::base::file_states::FileStates;
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::patience::{Elapsed, Patience};
 use crate::base::telemetry::Telemetry;
@@ -228,12 +229,13 @@ pub(crate) async fn follow(
     telemetry: &Telemetry,
 ) {
     let mut security = reloadable.borrow_and_update().security.clone();
+    files.publish(&telemetry.files, &Ok::<_, Unusable>(()));
     loop {
         let read_again = || take_over(&security, credentials, telemetry);
         // Only the peers can differ here, since a change of the file names requires a restart.
         let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
-            () = files.follow(read_again) => return,
+            () = files.follow(&telemetry.files, read_again) => return,
             changed = reloadable.wait_for(differs) => {
                 changed.map(|in_force| in_force.security.clone())
             }
@@ -242,7 +244,8 @@ pub(crate) async fn follow(
             return std::future::pending().await;
         };
         security = changed;
-        take_over(&security, credentials, telemetry);
+        let taken = take_over(&security, credentials, telemetry);
+        files.publish(&telemetry.files, &taken);
     }
 }
 
@@ -251,41 +254,35 @@ pub(crate) async fn follow_files(
     security: &Security,
     mut files: FollowedFiles,
     credentials: &watch::Sender<Arc<Credentials>>,
+    states: &FileStates,
 ) {
-    files
-        .follow(|| drop(read_again(security, credentials)))
-        .await;
+    files.publish(states, &Ok::<_, Unusable>(()));
+    let read_again = || read_again(security, credentials).map(drop);
+    files.follow(states, read_again).await;
 }
 
 fn take_over(
     security: &Security,
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
-) {
-    if let Some(new) = read_again(security, credentials) {
-        telemetry.set_certificate(new.certificate());
-    }
+) -> std::result::Result<(), Unusable> {
+    let new = read_again(security, credentials)?;
+    telemetry.set_certificate(new.certificate());
+    Ok(())
 }
 
 /// Loads the credentials again, and uses them if they are valid.
 fn read_again(
     security: &Security,
     credentials: &watch::Sender<Arc<Credentials>>,
-) -> Option<Arc<Credentials>> {
-    match Credentials::load(security) {
-        Ok(new) => {
-            tracing::info!(
-                "New credentials loaded; the gateway verifies the peers of its carriers again"
-            );
-            let new = Arc::new(new);
-            credentials.send_replace(Arc::clone(&new));
-            Some(new)
-        }
-        Err(error) => {
-            tracing::error!(%error, "New credentials not usable; the previous credentials remain in use");
-            None
-        }
-    }
+) -> std::result::Result<Arc<Credentials>, Unusable> {
+    let new = Credentials::load(security).inspect_err(|error| {
+        tracing::error!(%error, "New credentials not usable; the previous credentials remain in use");
+    })?;
+    tracing::info!("New credentials loaded; the gateway verifies the peers of its carriers again");
+    let new = Arc::new(new);
+    credentials.send_replace(Arc::clone(&new));
+    Ok(new)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
@@ -45,11 +46,12 @@ const QUERIES_MAX: usize = 256;
 const FAMILY_DELAY: Duration = Duration::from_millis(50);
 const PORT: u16 = 53;
 
+/// The files of the system's resolver: resolv.conf(5) and hosts(5).
+pub(crate) const RESOLVER_FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
+
 static RESOLVER: LazyLock<Arc<Resolver>> = LazyLock::new(|| {
-    let files = Files {
-        resolv_conf: "/etc/resolv.conf".into(),
-        hosts: "/etc/hosts".into(),
-    };
+    let [resolv_conf, hosts] = RESOLVER_FILES.map(PathBuf::from);
+    let files = Files { resolv_conf, hosts };
     let queries_max = OpenFiles::of_process().for_queries(QUERIES_MAX);
     Resolver::new(files, PORT, queries_max)
 });

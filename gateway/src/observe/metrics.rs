@@ -1,6 +1,7 @@
 //! The metrics page in OpenMetrics text, rendered from the status document at each scrape.
 
 mod carriers;
+mod files;
 mod packets;
 
 use std::collections::BTreeMap;
@@ -124,6 +125,7 @@ impl Collector for Snapshot {
         self.encode_peers(&mut encoder)?;
         self.encode_rendezvous(&mut encoder)?;
         self.encode_handshakes(&mut encoder)?;
+        self.encode_files(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }

@@ -102,7 +102,8 @@ impl Control {
             );
             let ssh = async {
                 if let Some((credentials, security, files)) = &self.ssh {
-                    security::follow_files(security, files.clone(), credentials).await;
+                    let states = &self.telemetry.files;
+                    security::follow_files(security, files.clone(), credentials, states).await;
                 }
             };
             tokio::join!(
@@ -110,7 +111,8 @@ impl Control {
                 follow,
                 credentials,
                 ssh,
-                self.rendezvous_role.follow(),
+                self.rendezvous_role.follow(&self.telemetry.files),
+                super::other_files::follow(self.reloadable.subscribe(), &self.telemetry.files),
                 self.hear_signals()
             );
         });

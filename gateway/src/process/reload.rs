@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::status::FileUse;
 use muxtunnel_gateway_config::{Config, Reloadable};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
@@ -49,6 +50,8 @@ pub(crate) async fn follow(
     reloadable: &watch::Sender<Arc<Reloadable>>,
     telemetry: &Telemetry,
 ) {
+    let state = |error| telemetry.files.set(FileUse::Configuration, path, error);
+    state(None);
     let mut seen = Some(text);
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -75,9 +78,13 @@ pub(crate) async fn follow(
                     "Configuration reloaded"
                 );
                 match rest {
-                    None => telemetry.config_taken(&text),
+                    None => {
+                        state(None);
+                        telemetry.config_taken(&text);
+                    }
                     Some(rest) => {
                         tracing::error!(file = %path.display(), error = %rest, "A part of the new configuration is not applied");
+                        state(Some(rest.clone()));
                         telemetry.config_taken_in_part(rest);
                     }
                 }
@@ -86,6 +93,7 @@ pub(crate) async fn follow(
             }
             Err(error) => {
                 tracing::error!(file = %path.display(), %error, "New configuration rejected; the last valid configuration remains in force");
+                state(Some(error.clone()));
                 telemetry.config_refused(error);
             }
         }

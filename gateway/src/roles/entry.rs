@@ -202,6 +202,7 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
             Err(error) => {
                 tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
                 entry.leave(place);
+                entry.has_no_carrier(&exit, &error);
                 entry.set_link(place, Some(Link::Down));
                 failures += 1;
             }
@@ -356,7 +357,10 @@ impl Entry {
         let (exit, by) = (route.exit.clone(), route.by);
         let mut run = self.run(Rc::clone(&mux), asked, route, pool);
         tokio::select! {
-            _ = &mut run => return None,
+            _ = &mut run => {
+                self.has_no_carrier(&exit, &"the session ended before it was ready");
+                return None;
+            }
             () = mux.reached(Progress::Ready) => {}
         }
         self.dial_context.ways.heard(by);

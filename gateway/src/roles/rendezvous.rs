@@ -27,12 +27,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::status::FileUse;
 use muxtunnel_gateway_config::{self as config, Config};
 use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
 use muxtunnel_proto::{Reason, patience};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
+use crate::base::file_states::FileStates;
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::handshake_limiter::{Permit, has_gone};
 use crate::base::open_files::{self, Use};
@@ -69,7 +71,7 @@ impl RendezvousRole {
     pub(crate) fn of(config: &Config) -> Result<Self, Unusable> {
         let meeting = |file: &String| {
             let file = PathBuf::from(file);
-            let followed = FollowedFiles::look(&[&file]);
+            let followed = FollowedFiles::look(FileUse::Rendezvous, &[&file]);
             Ok((Meeting::new(Secrets::read(&file)?), file, followed))
         };
         let leaf = config.rendezvous.as_ref().map(Leaf::read);
@@ -80,13 +82,15 @@ impl RendezvousRole {
     }
 
     /// Watches the files of secrets until the process ends.
-    pub(crate) async fn follow(&self) {
+    pub(crate) async fn follow(&self, states: &FileStates) {
         if let Some(leaf) = &self.leaf {
-            leaf.follow().await;
+            leaf.follow(states).await;
         }
         if let Some((meeting, file, followed)) = &self.meeting {
+            let mut followed = followed.clone();
+            followed.publish(states, &Ok::<_, Unusable>(()));
             let changed = || take_over(meeting, Secrets::read(file));
-            followed.clone().follow(changed).await;
+            followed.follow(states, changed).await;
         }
     }
 
@@ -99,21 +103,18 @@ impl RendezvousRole {
 }
 
 /// Applies new secrets. Invalid secrets are reported and have no other effect.
-fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) {
-    match secrets {
-        Ok(secrets) => {
-            let names = secrets.names();
-            let ended = meeting.take_over(secrets);
-            tracing::info!(
-                names,
-                registrations_ended = ended,
-                "Secrets reloaded; established connections continue"
-            );
-        }
-        Err(error) => {
-            tracing::error!(%error, "New secrets rejected; the last valid secrets remain in force");
-        }
-    }
+fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) -> Result<(), Unusable> {
+    let secrets = secrets.inspect_err(|error| {
+        tracing::error!(%error, "New secrets rejected; the last valid secrets remain in force");
+    })?;
+    let names = secrets.names();
+    let ended = meeting.take_over(secrets);
+    tracing::info!(
+        names,
+        registrations_ended = ended,
+        "Secrets reloaded; established connections continue"
+    );
+    Ok(())
 }
 
 /// One worker of a rendezvous.

@@ -89,6 +89,9 @@ impl Account {
     /// Counts the stream as open, since both sides have accepted it.
     pub(crate) fn opened(&self, telemetry: &Telemetry) {
         self.count(telemetry, StreamCounters::opened);
+        if let Some(forward) = self.admission() {
+            forward.dials.connected(Instant::now());
+        }
     }
 
     /// Counts payload from the local socket.

@@ -52,7 +52,7 @@ impl Gateways for Healthy {
         });
         let mut status = json!({
             "version": "1", "role": if component == "entry" { "Entry" } else { "Exit" },
-            "protocol": "Native", "configHash": expected_hash(&config_map), "ready": true,
+            "protocol": "Native", "configHash": expected_hash(&config_map), "ready": true, "files": [],
             "draining": false, "sysctls": sysctls, "carriers": [carrier],
             "streams": {
                 "open": 0, "opened": 0, "bytesSent": 0, "bytesReceived": 0, "closed": {},

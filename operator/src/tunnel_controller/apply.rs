@@ -107,7 +107,7 @@ async fn children(
                 detail: error.to_string(),
             }))
         }
-        Err(error) if failure::is_refusal(&error, failures) => {
+        Err(error) if failure::is_reported(&error, failures) => {
             let refusal = Problem {
                 code: error.code(),
                 detail: failure::chain(&error),

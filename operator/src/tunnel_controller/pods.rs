@@ -17,6 +17,16 @@ use crate::labels;
 
 /// The init container that creates the interface for IP packets.
 pub(super) const NETWORK_CONTAINER: &str = "network";
+/// The reasons of the kubelet why a container has no image.
+const IMAGE_REASONS: [&str; 7] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+];
 /// Age of a pod, in seconds, from which containers that have not started are reported.
 pub const WAITING_SECONDS_MIN: i64 = 10;
 
@@ -65,7 +75,8 @@ pub(super) fn end_of(pod: &Pod) -> Option<End> {
 }
 
 /// Why a pod does not run, if the pod's object shows the reason.
-pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
+#[must_use]
+pub fn pod_problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let name = pod.name_any();
     let problem = |code, text: &str| Problem {
@@ -84,43 +95,65 @@ pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
         _ => {}
     }
     let unschedulable = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+        condition.type_ == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason.is_some()
     });
     if let Some(condition) = unschedulable {
         let message = condition.message.as_deref().unwrap_or_default();
         return Some(problem(
-            Code::GatewaysNotReady,
+            Code::Unschedulable,
             &format!("cannot be scheduled: {message}"),
         ));
     }
     let init = status.init_container_statuses.iter().flatten();
     init.chain(status.container_statuses.iter().flatten())
-        .find_map(|container| Some((container, waiting(container)?)))
-        .map(|(container, text)| problem(code(container), &text))
+        .find_map(container_problem)
+        .map(|(code, text)| problem(code, &text))
 }
 
-/// The code of a container that does not start.
-fn code(container: &ContainerStatus) -> Code {
-    match container.name.as_str() {
+/// Why a container does not run. `None` if it runs, has done its work, or only needs more time.
+fn container_problem(container: &ContainerStatus) -> Option<(Code, String)> {
+    let (name, state) = (&container.name, container.state.as_ref()?);
+    let waiting = state.waiting.as_ref();
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+    let message = waiting.and_then(|waiting| waiting.message.as_deref());
+    let text = |reason: &str| {
+        let message = message.unwrap_or_default();
+        format!("container {name}: {reason}: {message}")
+    };
+    let last = container.last_state.as_ref();
+    let last = last.and_then(|last| last.terminated.as_ref());
+    let ended = match reason {
+        None if waiting.is_none() => state.terminated.as_ref(),
+        None | Some("ContainerCreating" | "PodInitializing") => return None,
+        Some("CrashLoopBackOff") => last,
+        Some(reason) if IMAGE_REASONS.contains(&reason) => {
+            return Some((Code::ImageNotPulled, text(reason)));
+        }
+        Some(_) => None,
+    };
+    let of_container = |code| match name.as_str() {
         NETWORK_CONTAINER => Code::InterfaceFailed,
-        _ => Code::GatewaysNotReady,
+        _ => code,
+    };
+    match (ended, reason) {
+        (Some(ended), _) if ended.reason.as_deref() == Some("OOMKilled") => {
+            let text = format!("container {name} exceeded its memory limit (OOMKilled)");
+            Some((Code::OutOfMemory, text))
+        }
+        (Some(ended), _) if ended.exit_code != 0 || reason.is_some() => {
+            let (status, said) = (ended.exit_code, ended.message.as_deref());
+            let said = said.map(str::trim).filter(|said| !said.is_empty());
+            let said = said.map_or(String::new(), |said| format!(": {said}"));
+            let text = format!(
+                "container {name} ends with status {status} each time that it starts{said}"
+            );
+            Some((of_container(Code::ContainerCrashing), text))
+        }
+        (_, Some(reason)) => Some((of_container(Code::GatewaysNotReady), text(reason))),
+        _ => None,
     }
-}
-
-/// Why a container does not start. `None` if it only needs more time.
-fn waiting(container: &ContainerStatus) -> Option<String> {
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref()?;
-    if matches!(reason, "ContainerCreating" | "PodInitializing") {
-        return None;
-    }
-    let last = container
-        .last_state
-        .as_ref()
-        .and_then(|state| state.terminated.as_ref())
-        .and_then(|ended| ended.message.as_deref());
-    let message = last.or(waiting.message.as_deref()).unwrap_or_default();
-    Some(format!("container {}: {reason}: {message}", container.name))
 }
 
 /// When the pod was created, if its containers have not started for some time. The pod may wait for

@@ -12,7 +12,7 @@ mod offer;
 mod rollouts;
 
 pub use join::address;
-pub(super) use join::load_balancer;
+pub(super) use join::{is_balanced, load_balancer};
 pub use rollouts::refused_pods;
 
 use muxtunnel_codes::Code;

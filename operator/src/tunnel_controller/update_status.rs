@@ -6,7 +6,10 @@
 
 pub mod bottleneck;
 mod certificates;
+mod dials;
 pub mod facts;
+mod files;
+mod foremost;
 mod telemetry;
 pub mod verdicts;
 

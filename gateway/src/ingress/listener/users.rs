@@ -115,6 +115,18 @@ pub(crate) enum UsersError {
     },
 }
 
+/// The users of a file that another thread than the workers has read. While the value exists, the
+/// workers need not parse this version of the file again.
+pub(crate) struct CheckedUsers(#[expect(dead_code, reason = "shared")] Arc<Known>);
+
+impl CheckedUsers {
+    /// # Errors
+    /// [`UsersError`]: the file cannot be read, or its content is invalid.
+    pub(crate) fn of(auth: &Auth) -> Result<Self, UsersError> {
+        load(auth).map(Self)
+    }
+}
+
 impl Users {
     /// # Errors
     /// [`UsersError`]: the file cannot be read, or its content is invalid.
@@ -149,7 +161,7 @@ impl Users {
     /// The users of the current file. If the current version of the file is invalid, the function
     /// reads this version only once, and returns the users of the last valid version.
     fn known(&self) -> Arc<Known> {
-        let newest = match std::fs::metadata(path(&self.auth))
+        let newest = match std::fs::metadata(self.auth.path())
             .as_ref()
             .map(Version::from)
         {
@@ -321,19 +333,12 @@ impl Password {
     }
 }
 
-fn path(auth: &Auth) -> &str {
-    match auth {
-        Auth::User { password_file, .. } => password_file,
-        Auth::UsersFile(path) => path,
-    }
-}
-
 fn key(auth: &Auth) -> Key {
     let user = match auth {
         Auth::User { name, .. } => Some(name.clone()),
         Auth::UsersFile(_) => None,
     };
-    (path(auth).to_owned(), user)
+    (auth.path().to_owned(), user)
 }
 
 fn shared() -> MutexGuard<'static, Shared> {
@@ -348,7 +353,7 @@ fn newest(auth: &Auth) -> Option<Arc<Known>> {
 /// The content of the file. If another worker has read this version of the file, that worker's
 /// result is used.
 fn load(auth: &Auth) -> Result<Arc<Known>, UsersError> {
-    let path = path(auth);
+    let path = auth.path();
     let read_error = |source| UsersError::Read {
         path: path.to_owned(),
         source,
@@ -376,7 +381,7 @@ fn load(auth: &Auth) -> Result<Arc<Known>, UsersError> {
 }
 
 fn parse(auth: &Auth, text: &str) -> Result<Vec<User>, UsersError> {
-    let path = path(auth);
+    let path = auth.path();
     let content = |problem: &str| UsersError::Content {
         path: path.to_owned(),
         problem: problem.to_owned(),

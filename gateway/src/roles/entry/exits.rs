@@ -7,6 +7,7 @@
 //! goes to the session with the fewest streams.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -117,6 +118,12 @@ impl Entry {
             .send_modify(|links| links.set(place, link, Instant::now()));
         let linked = self.links.borrow().is_linked();
         self.telemetry.set_linked(self.worker, linked);
+    }
+
+    /// Reports why a session with `exit` did not become ready.
+    pub(super) fn has_no_carrier(&self, exit: &dyn Display, error: &dyn Display) {
+        let error = format!("{exit}: {error}");
+        self.telemetry.set_carrier_error(self.worker, error);
     }
 
     /// Waits until a session exists, or until no session has existed for [`SESSIONLESS_MAX`].

@@ -82,6 +82,7 @@ impl Entry {
                         .as_ref()
                         .map(ToString::to_string)
                         .unwrap_or_default(),
+                    has_fixed_target: true,
                 });
                 continue;
             }
@@ -93,6 +94,7 @@ impl Entry {
                     Some(target) => target.to_string(),
                     None => wanted.protocol.name().to_owned(),
                 },
+                has_fixed_target: wanted.has_fixed_target(),
                 error: begun.as_ref().err().map(ToString::to_string),
             });
             errors.extend(begun.err());

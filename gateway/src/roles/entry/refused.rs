@@ -33,7 +33,7 @@ impl Refused {
     /// Counts and logs the refusal.
     pub(crate) fn report(&self, code: Code, reason: &str) {
         self.telemetry.streams.refused(code);
-        self.forward.streams.refused(code);
+        self.forward.refused(code);
         if self.telemetry.may_log_refusal() {
             let (forward, client) = (&self.forward.name, &self.client);
             tracing::warn!(%code, forward, %client, reason, "Connection refused");

@@ -289,7 +289,7 @@ impl Entry {
         };
         let admission = route.forward.admit(Instant::now()).map_err(|code| {
             self.telemetry.streams.refused(code);
-            route.forward.streams.refused(code);
+            route.forward.refused(code);
             Refusal::new(Reason::General, format!("{code}: {}", code.cause()))
         })?;
         // Declared targets require no rule. Deny rules and protected addresses still apply.
@@ -307,7 +307,7 @@ impl Entry {
                 ..dialled
             }),
             Err(error) => {
-                route.forward.streams.refused(error.code);
+                route.forward.refused(error.code);
                 Err(error.report(&self.telemetry, &route.url))
             }
         }

@@ -233,6 +233,7 @@ impl Reverse {
             forward: Arc::clone(&listener.forward),
             listen: address.to_string(),
             target: "as entries configure".to_owned(),
+            has_fixed_target: true,
             error: None,
         });
         self.telemetry.set_listened(self.worker, listened.collect());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::Leaf as Configured;
+use muxtunnel_gateway_config::status::FileUse;
 use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
@@ -13,6 +14,7 @@ use tokio::net::TcpStream;
 use super::proof::Greeted;
 use super::secrets::Secret;
 use super::wire::{read, write};
+use crate::base::file_states::FileStates;
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::printable::Printable;
 
@@ -35,7 +37,7 @@ impl Leaf {
     /// The file is invalid.
     pub(crate) fn read(configured: &Configured) -> Result<Self, Unusable> {
         let file = PathBuf::from(&configured.secret_file);
-        let followed = FollowedFiles::look(&[&file]);
+        let followed = FollowedFiles::look(FileUse::Rendezvous, &[&file]);
         let secret = Arc::new(Secret::read(&file)?);
         Ok(Self {
             name: configured.name.clone(),
@@ -47,20 +49,22 @@ impl Leaf {
 
     /// Uses a changed file for new connections. An invalid file is reported and has no other
     /// effect.
-    pub(super) async fn follow(&self) {
-        let changed = || match Secret::read(&self.file) {
-            Ok(secret) => {
-                *self.secret() = Arc::new(secret);
-                tracing::info!(
-                    name = self.name,
-                    "Secret reloaded; new connections to the rendezvous use it"
-                );
-            }
-            Err(error) => {
-                tracing::error!(%error, "New secret rejected; the last valid secret remains in force");
-            }
-        };
-        self.followed.clone().follow(changed).await;
+    pub(super) async fn follow(&self, states: &FileStates) {
+        let mut followed = self.followed.clone();
+        followed.publish(states, &Ok::<_, Unusable>(()));
+        followed.follow(states, || self.read_again()).await;
+    }
+
+    fn read_again(&self) -> Result<(), Unusable> {
+        let secret = Secret::read(&self.file).inspect_err(|error| {
+            tracing::error!(%error, "New secret rejected; the last valid secret remains in force");
+        })?;
+        *self.secret() = Arc::new(secret);
+        tracing::info!(
+            name = self.name,
+            "Secret reloaded; new connections to the rendezvous use it"
+        );
+        Ok(())
     }
 
     fn secret(&self) -> MutexGuard<'_, Arc<Secret>> {

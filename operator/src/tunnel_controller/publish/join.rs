@@ -137,3 +137,9 @@ pub(in crate::tunnel_controller) fn load_balancer(service: &Service) -> Option<S
         .first()?;
     ingress.hostname.clone().or_else(|| ingress.ip.clone())
 }
+
+/// Whether the Service is of type LoadBalancer.
+pub(in crate::tunnel_controller) fn is_balanced(service: &Service) -> bool {
+    let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    type_ == Some("LoadBalancer")
+}

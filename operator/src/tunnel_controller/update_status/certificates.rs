@@ -7,6 +7,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus, tunnel_condition::CERTIFICATES_VALID};
 use muxtunnel_gateway_config::status::Certificate;
 
+use super::files;
 use super::verdicts::answers;
 use crate::certificates::join::date;
 use crate::conditions::Verdict;
@@ -32,18 +33,31 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
     if let Some(problem) = &certified.problem {
         return no(problem.code, problem.detail.clone());
     }
-    let mut answered = false;
+    let (mut answered, mut unknown, mut late) = (false, None, None);
     for (end, record) in records(certified) {
         for (pod, status) in answers(seen, end) {
             answered = true;
+            if let Some(what) = files::rejected_credentials(status) {
+                return no(Code::FileRejected, format!("pod {}: {what}", pod.name));
+            }
+            if !files::are_known(status) {
+                unknown.get_or_insert((&pod.name, &status.version));
+            }
             // A gateway of an older version does not report its certificate.
             let Some(shown) = &status.certificate else {
                 continue;
             };
             if let Some((code, what)) = fault(shown, record, certified.now) {
-                return no(code, format!("pod {}: {what}", pod.name));
+                let found = no(code, format!("pod {}: {what}", pod.name));
+                match code {
+                    Code::CertificateExpired => return found,
+                    _ => drop(late.get_or_insert(found)),
+                }
             }
         }
+    }
+    if let Some(found) = late {
+        return found;
     }
     if let Some((until, renewed_by)) = certified.joined_until
         && certified.now >= renewed_by
@@ -59,6 +73,12 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
             detail,
             ..Verdict::yes(CERTIFICATES_VALID, Code::CertificateExpiring)
         };
+    }
+    if let Some((pod, version)) = unknown {
+        let detail = format!(
+            "pod {pod} has version {version}, which does not report whether its files are in force"
+        );
+        return Verdict::unknown(CERTIFICATES_VALID, Code::CertificatePending, detail);
     }
     match tunnel.certificates {
         ValidatedCertificates::Managed(..) | ValidatedCertificates::Joined(_) => {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus, PacketStatus};
 use muxtunnel_gateway_config::CARRIER_PORT;
@@ -14,7 +15,7 @@ use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::build::service::ssh_name;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
-use crate::tunnel_controller::publish::load_balancer;
+use crate::tunnel_controller::publish::{is_balanced, load_balancer};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// Maximum number of sysctls in the status.
@@ -71,16 +72,12 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         .iter()
         .find(|service| service.name_any() == name);
     // An entry without listening forwards has no Service.
-    let host = service.map(|service| {
-        let own = || format!("{name}.{}.svc", tunnel.namespace);
-        load_balancer(service).unwrap_or_else(own)
-    });
-    let ssh = end.ssh(tunnel).map(|ssh| {
+    let host = service.and_then(|service| own_address(service, tunnel));
+    let ssh = end.ssh(tunnel).and_then(|ssh| {
         let name = ssh_name(tunnel);
         let service = applied.services.iter().find(|one| one.name_any() == name);
-        let own = || format!("{name}.{}.svc", tunnel.namespace);
-        let host = service.and_then(load_balancer).unwrap_or_else(own);
-        format!("{host}:{}", ssh.port)
+        let host = own_address(service?, tunnel)?;
+        Some(format!("{host}:{}", ssh.port))
     });
     let replicas = wanted(gateway.replicas, deployment);
     let ready_replicas = deployment.map_or(0, ready_replicas);
@@ -96,6 +93,13 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         },
         ssh_address: ssh,
     })
+}
+
+/// The address of a Service. `None` while its load balancer has no address, because clients outside
+/// of the cluster cannot use the name of the Service.
+fn own_address(service: &Service, tunnel: &ValidatedTunnel) -> Option<String> {
+    let own = || format!("{}.{}.svc", service.name_any(), tunnel.namespace);
+    load_balancer(service).or_else(|| (!is_balanced(service)).then(own))
 }
 
 fn packets(tunnel: &ValidatedTunnel, seen: &Seen) -> PacketStatus {

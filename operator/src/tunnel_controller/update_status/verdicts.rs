@@ -4,27 +4,26 @@ mod network;
 mod tuning;
 mod wan;
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::tunnel_condition as condition;
 use muxtunnel_gateway_config::status::Status;
 
-use super::certificates;
+use super::foremost::{Facts, foremost, no_carrier};
+use super::{certificates, dials};
 use crate::conditions::Verdict;
-use crate::pods::replica_failure;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
-use crate::tunnel_controller::build::config_map::expected_hash;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
-use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
 use network::network_ready;
 use tuning::tuning_applied;
 use wan::wan_emulated;
+
+/// What `Ready` and `Available` do not promise.
+const FIRST_CONNECTION: &str = "Nodes may need a second until connections reach a new Service \
+                                (kube-proxy).";
 
 /// The verdicts for the seven conditions.
 #[must_use]
@@ -39,13 +38,14 @@ pub fn verdicts(
     let tuning = tuning_applied(tunnel, seen);
     let wan = wan_emulated(tunnel, seen);
     let network = network_ready(tunnel, seen);
+    let facts = Facts {
+        tunnel,
+        applied,
+        seen,
+        certified,
+    };
     vec![
-        ready(
-            tunnel,
-            applied,
-            seen,
-            [&carrier, &certificates, &tuning, &wan, &network],
-        ),
+        ready(facts, &[&carrier, &certificates, &tuning, &wan, &network]),
         available(tunnel, seen),
         carrier,
         certificates,
@@ -55,118 +55,15 @@ pub fn verdicts(
     ]
 }
 
-/// The first problem, in the order in which a user would check the tunnel.
-fn ready(
-    tunnel: &ValidatedTunnel,
-    applied: &Applied,
-    seen: &Seen,
-    parts: [&Verdict; 5],
-) -> Verdict {
-    let no = |code, detail: String| Verdict::no(condition::READY, code, detail);
-    if let Some(problem) = &applied.refusal {
-        return no(problem.code, problem.detail.clone());
+/// Whether all objects and gateways match the spec, or the foremost cause why not.
+fn ready(facts: Facts<'_>, parts: &[&Verdict]) -> Verdict {
+    match foremost(facts, parts) {
+        Some(problem) => Verdict::no(condition::READY, problem.code, problem.detail),
+        None => Verdict {
+            detail: format!("{} {FIRST_CONNECTION}", Code::Reconciled.cause()),
+            ..Verdict::yes(condition::READY, Code::Reconciled)
+        },
     }
-    let foremost = parts.into_iter().find(|part| {
-        part.holds == Some(false)
-            && matches!(
-                part.code,
-                Code::SysctlForbidden
-                    | Code::SandboxFailed
-                    | Code::SysctlProbing
-                    | Code::SysctlProbeFailed
-                    | Code::PodSecurityTooStrict
-                    | Code::WanDisabled
-                    | Code::WanUnsupported
-                    | Code::AuthorityUnavailable
-                    | Code::IssuerMissing
-                    | Code::CertificateSecretTaken
-                    | Code::InterfaceFailed
-            )
-    });
-    if let Some(part) = foremost {
-        return no(part.code, part.detail.clone());
-    }
-    if !tunnel.forbidden.is_empty() {
-        return no(Code::TargetNotPermitted, tunnel.forbidden.join("; "));
-    }
-    if !tunnel.unresolved.is_empty() {
-        return no(Code::TargetServiceNotFound, tunnel.unresolved.join("; "));
-    }
-    if let Some(sentence) = not_rolled_out(tunnel, applied, seen) {
-        return no(Code::GatewaysNotReady, sentence);
-    }
-    if let Some(problem) = gateways_behind(applied, seen) {
-        return no(problem.code, problem.detail);
-    }
-    let [carrier, ..] = parts;
-    // A tunnel whose entry is remote is ready even without a carrier, because the entry may connect
-    // at any time.
-    let carrier_counts = tunnel.entry.is_some();
-    let open = parts.into_iter().find(|part| {
-        part.holds != Some(true)
-            && part.code != Code::NotRequested
-            && (carrier_counts || part.type_ != carrier.type_)
-    });
-    match open {
-        Some(part) => no(part.code, part.detail.clone()),
-        None => Verdict::yes(condition::READY, Code::Reconciled),
-    }
-}
-
-/// A sentence for each end whose Deployment is not rolled out.
-fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> Option<String> {
-    let mut sentences = Vec::new();
-    for end in End::ALL {
-        let Some(gateway) = end.gateway(tunnel) else {
-            continue;
-        };
-        let name = end.child_name(tunnel);
-        let deployment = applied
-            .deployments
-            .iter()
-            .find(|deployment| deployment.name_any() == name);
-        let (ready, reached) = deployment.map_or((0, false), |deployment| {
-            let reached = is_rolled_out(deployment, gateway.replicas);
-            (ready_replicas(deployment), reached)
-        });
-        if reached {
-            continue;
-        }
-        let mut sentence = format!(
-            "{}: {ready} of {} gateways ready",
-            end.component(),
-            wanted(gateway.replicas, deployment)
-        );
-        let problem = seen
-            .pods
-            .iter()
-            .filter(|pod| pod.end == end)
-            .find_map(|pod| pod.problem.as_ref())
-            .map(|problem| problem.detail.clone())
-            .or_else(|| deployment.and_then(replica_failure))
-            .or_else(|| not_started(tunnel, end, seen));
-        if let Some(problem) = problem {
-            sentence.push_str(": ");
-            sentence.push_str(&problem);
-        }
-        sentences.push(sentence);
-    }
-    (!sentences.is_empty()).then(|| sentences.join("; "))
-}
-
-/// A sentence for a pod that may wait for a Secret. The kubelet reports this only in an Event of
-/// the pod.
-fn not_started(tunnel: &ValidatedTunnel, end: End, seen: &Seen) -> Option<String> {
-    let mut pods = seen.pods.iter().filter(|pod| pod.end == end);
-    let pod = pods.find(|pod| pod.answer.is_none())?;
-    let secrets: Vec<_> = end.secrets(tunnel).into_iter().collect();
-    (!secrets.is_empty()).then(|| {
-        format!(
-            "pod {} has not started; check that these Secrets exist with all keys: {}",
-            pod.name,
-            secrets.join(", ")
-        )
-    })
 }
 
 pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
@@ -182,66 +79,6 @@ pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32
     let scaled = || deployment?.spec.as_ref()?.replicas;
     let number = replicas.fixed().or_else(scaled);
     number.unwrap_or_else(|| replicas.least())
-}
-
-/// Whether all pods have the newest template and the requested number is ready. With an autoscaler,
-/// only its least number has to be ready, because the tunnel works without pods that it has just
-/// added. If the spec sets no number, the Deployment's number has to be ready, and at least one.
-fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
-    let Some(status) = &deployment.status else {
-        return false;
-    };
-    let number = |number: Option<i32>| number.unwrap_or(0);
-    let (ready, pods) = (number(status.ready_replicas), number(status.replicas));
-    let is_complete = match replicas {
-        Replicas::Fixed(wanted) => ready == wanted && pods == wanted,
-        Replicas::Free(_) => ready >= wanted(replicas, Some(deployment)).max(1),
-        Replicas::Autoscaled { min, .. } => ready >= min,
-    };
-    status.observed_generation >= deployment.metadata.generation
-        && number(status.updated_replicas) == pods
-        && is_complete
-}
-
-/// The problem of the first gateway that has one: it is ready and does not answer, or it answers
-/// and either runs an older configuration or cannot listen.
-fn gateways_behind(applied: &Applied, seen: &Seen) -> Option<Problem> {
-    let expected: BTreeMap<String, Option<String>> = applied
-        .config_maps
-        .iter()
-        .map(|config_map| (config_map.name_any(), expected_hash(config_map)))
-        .collect();
-    let problem = |code, detail| Some(Problem { code, detail });
-    for pod in &seen.pods {
-        let status = match &pod.answer {
-            Some(Ok(status)) => status,
-            Some(Err(error)) if pod.ready => {
-                let detail = format!("pod {}: {error}", pod.name);
-                return problem(Code::GatewayUnreachable, detail);
-            }
-            _ => continue,
-        };
-        let hash = expected
-            .iter()
-            .find(|(name, _)| name.ends_with(&format!("-{}", pod.end.component())))
-            .and_then(|(_, hash)| hash.as_ref());
-        if hash != Some(&status.config_hash) {
-            let detail = status.config_error.as_ref().map_or_else(
-                || format!("pod {} runs an older configuration", pod.name),
-                |error| format!("pod {}: {error}", pod.name),
-            );
-            return problem(Code::ConfigPending, detail);
-        }
-        let failed = status
-            .forwards
-            .iter()
-            .find_map(|forward| Some((&forward.name, forward.error.as_ref()?)));
-        if let Some((name, error)) = failed {
-            let detail = format!("pod {}: forward {name}: {error}", pod.name);
-            return problem(Code::ListenFailed, detail);
-        }
-    }
-    None
 }
 
 pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, &Status)> {
@@ -282,8 +119,15 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         (Code::TargetServiceNotFound, &tunnel.unresolved),
         (Code::TargetNotReady, &tunnel.unready),
     ];
+    let mut failing = dials::failing(seen, end);
+    // A forward counts once, with the first of its problems.
+    let of_forward = |sentence: &str| sentence.split(": ").next().map(str::to_owned);
+    let known = lost.iter().flat_map(|(_, sentences)| sentences.iter());
+    let known: Vec<_> = known.map(|sentence| of_forward(sentence)).collect();
+    failing.retain(|sentence| !known.contains(&of_forward(sentence)));
     let lost: Vec<_> = lost
         .into_iter()
+        .chain([(Code::OpenFailed, &failing)])
         .flat_map(|(code, sentences)| sentences.iter().map(move |sentence| (code, sentence)))
         .collect();
     let sentences: Vec<_> = lost.iter().map(|(_, sentence)| sentence.as_str()).collect();
@@ -293,13 +137,15 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         }
         Some(_) => Verdict {
             detail: format!(
-                "{}; the other forwards reach their targets",
+                "{}; the operator knows no problem of the other forwards. {FIRST_CONNECTION}",
                 sentences.join("; ")
             ),
             ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
         },
         None => Verdict {
-            detail: "connections reach their targets".to_owned(),
+            detail: format!(
+                "a ready gateway takes connections, and no forward loses all of them. {FIRST_CONNECTION}"
+            ),
             ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
         },
     }
@@ -326,10 +172,10 @@ fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let without = all.iter().find(|(_, status)| status.carriers.is_empty());
     match (all.is_empty(), without) {
         (false, None) => Verdict::yes(condition::CARRIER_CONNECTED, Code::CarrierUp),
-        (_, Some((pod, _))) => Verdict::no(
+        (_, Some((pod, status))) => Verdict::no(
             condition::CARRIER_CONNECTED,
             Code::CarrierConnecting,
-            format!("pod {} has no carrier", pod.name),
+            no_carrier(pod, status),
         ),
         (true, None) => Verdict::no(
             condition::CARRIER_CONNECTED,

@@ -1,5 +1,7 @@
 //! Constructed observations and the verdicts on them.
 
+mod causes;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
@@ -114,6 +116,8 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             config_hash: hash.to_owned(),
             config_error: None,
             certificate: None,
+            files: Some(Vec::new()),
+            carrier_error: None,
             ready: true,
             draining: false,
             limit: None,
@@ -237,7 +241,7 @@ carrier:
     deployment.status.as_mut().unwrap().ready_replicas = None;
     let detail = "entry: 0 of 1 gateways ready: pod office-entry-0 has not started; check that these Secrets \
                   exist with all keys: keys, people";
-    case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
+    case.expect("Ready", Some(false), Code::SecretNotMounted, detail);
 }
 
 #[test]
@@ -266,7 +270,7 @@ fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
     deployment.status.as_mut().unwrap().ready_replicas = None;
     let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; check that these Secrets exist \
                   with all keys: people";
-    case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
+    case.expect("Ready", Some(false), Code::SecretNotMounted, detail);
 }
 
 #[test]
@@ -387,7 +391,11 @@ fn more_gateways_that_an_autoscaler_asks_for_do_not_make_it_unready_and_too_few_
             .entry
             .unwrap();
         let verdict = case.verdict("Ready");
-        (verdict.holds, verdict.detail, entry.ready)
+        let detail = match verdict.holds {
+            Some(true) => String::new(),
+            _ => verdict.detail,
+        };
+        (verdict.holds, detail, entry.ready)
     };
     let ready = |column: &str| (Some(true), String::new(), column.to_owned());
     assert_eq!(scaled(2, 2, 2), ready("2/2"));
@@ -447,6 +455,7 @@ fn a_port_that_cannot_be_listened_on_is_named() {
         name: "web".to_owned(),
         listen: "0.0.0.0:8080".to_owned(),
         target: "shop.site.svc:80".to_owned(),
+        dials: None,
         error: Some("MT0103 address in use".to_owned()),
     }];
     let detail = "forward web: MT0103";

@@ -1,0 +1,660 @@
+//! The foremost cause in `Ready`: each cause that the operator observes has its own reason, plain
+//! words, and the next step.
+
+use muxtunnel_gateway_config::status::{Dials, File, FileUse};
+use muxtunnel_operator::tunnel_controller::pods::pod_problem;
+
+use super::*;
+
+/// A cause, and the condition `Ready` that it leads to.
+struct Row {
+    name: &'static str,
+    spec: &'static str,
+    happens: fn(&mut Case),
+    reason: &'static str,
+    /// Parts of the message, in their order.
+    words: &'static [&'static str],
+}
+
+const PROVIDED: &str = "
+forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
+carrier:
+  security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
+";
+
+const BALANCED: &str = "
+forwards: [{name: web, listen: {port: 80, from: {all: true}}, target: {address: {host: web, port: 80}}}]
+entry: {service: {type: LoadBalancer}}
+";
+
+fn deployment(case: &mut Case, end: End) -> &mut Deployment {
+    let name = end.child_name(&case.tunnel);
+    let own = |deployment: &&mut Deployment| deployment.name_any() == name;
+    case.applied.deployments.iter_mut().find(own).unwrap()
+}
+
+/// No gateway of `end` is ready, and none answers.
+fn down(case: &mut Case, end: End) {
+    let deployment = deployment(case, end);
+    deployment.status.as_mut().unwrap().ready_replicas = None;
+    let pod = case.pod(end);
+    pod.ready = false;
+    pod.answer = None;
+}
+
+/// The gateways of the entry run, but have no carrier.
+fn unlinked(case: &mut Case) {
+    let answer = case.pod(End::Entry).answer.take();
+    down(case, End::Entry);
+    let pod = case.pod(End::Entry);
+    pod.answer = answer;
+    let status = case.status(End::Entry);
+    status.ready = false;
+    status.carriers.clear();
+}
+
+/// The pod of the entry has this status.
+fn entry_pod(case: &mut Case, status: Value) {
+    down(case, End::Entry);
+    let pod = json!({"metadata": {"name": "office-entry-0"}, "status": status});
+    let pod = serde_json::from_value(pod).unwrap();
+    case.pod(End::Entry).problem = pod_problem(&pod);
+}
+
+fn container(name: &str, state: Value, last: Value) -> Value {
+    json!({"containerStatuses": [{
+        "name": name, "image": "i", "imageID": "i", "ready": false, "restartCount": 3,
+        "state": state, "lastState": last,
+    }]})
+}
+
+fn refused_pods_of_entry(case: &mut Case, message: &str) {
+    down(case, End::Entry);
+    case.seen.pods.retain(|pod| pod.end != End::Entry);
+    let status = deployment(case, End::Entry).status.as_mut().unwrap();
+    status.conditions = serde_json::from_value(json!([
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message},
+    ]))
+    .unwrap();
+}
+
+fn certificate(not_after: &str) -> Option<Certificate> {
+    Some(Certificate {
+        fingerprint: "ab".to_owned(),
+        not_before: "2020-01-01T00:00:00Z".to_owned(),
+        not_after: not_after.to_owned(),
+    })
+}
+
+const CAUSES: &[Row] = &[
+    Row {
+        name: "a certificate has expired, so no carrier comes up",
+        spec: PROVIDED,
+        happens: |case| {
+            unlinked(case);
+            case.status(End::Exit).certificate = certificate("2030-01-01T00:00:00Z");
+        },
+        reason: "CertificateExpired",
+        words: &[
+            "pod office-exit-0: its certificate expired at 2030-01-01T00:00:00Z",
+            "Renew the certificate",
+        ],
+    },
+    Row {
+        name: "a policy refuses the Secret of a certificate",
+        spec: MANAGED,
+        happens: |case| {
+            down(case, End::Entry);
+            case.certified.problem = Some(Problem {
+                code: Code::ApiRefused,
+                detail: "cannot apply Secret office-entry-tls: a policy forbids it".to_owned(),
+            });
+        },
+        reason: "ApiRefused",
+        words: &[
+            "cannot apply Secret office-entry-tls: a policy forbids it",
+            "administrator",
+        ],
+    },
+    Row {
+        name: "a Secret does not exist",
+        spec: PROVIDED,
+        happens: |case| down(case, End::Entry),
+        reason: "SecretNotMounted",
+        words: &[
+            "entry: 0 of 1 gateways ready: pod office-entry-0 has not started",
+            "keys",
+            "kubectl describe",
+        ],
+    },
+    Row {
+        name: "a person has paused the Deployment",
+        spec: SMALLEST,
+        happens: |case| {
+            let deployment = deployment(case, End::Entry);
+            deployment.spec.as_mut().unwrap().paused = Some(true);
+            deployment.status.as_mut().unwrap().updated_replicas = None;
+        },
+        reason: "DeploymentPaused",
+        words: &[
+            "Deployment office-entry is paused",
+            "kubectl rollout resume",
+        ],
+    },
+    Row {
+        name: "a person has paused the Deployment before its first pod",
+        spec: SMALLEST,
+        happens: |case| {
+            down(case, End::Exit);
+            case.seen.pods.retain(|pod| pod.end != End::Exit);
+            deployment(case, End::Exit).spec.as_mut().unwrap().paused = Some(true);
+        },
+        reason: "DeploymentPaused",
+        words: &["exit: 0 of 1 gateways ready: Deployment office-exit is paused"],
+    },
+    Row {
+        name: "no carrier comes up",
+        spec: SMALLEST,
+        happens: unlinked,
+        reason: "CarrierConnecting",
+        words: &[
+            "entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
+            "Check the exit pods",
+        ],
+    },
+    Row {
+        name: "the load balancer has no address yet",
+        spec: BALANCED,
+        happens: |_| {},
+        reason: "AddressPending",
+        words: &[
+            "Service office-entry has no load balancer address yet",
+            "kubectl describe service",
+        ],
+    },
+    Row {
+        name: "a quota",
+        spec: SMALLEST,
+        happens: |case| {
+            refused_pods_of_entry(
+                case,
+                "pods \"office-entry-a\" is forbidden: exceeded quota: q",
+            )
+        },
+        reason: "PodsRefused",
+        words: &[
+            "entry: 0 of 1 gateways ready: pods \"office-entry-a\" is forbidden: exceeded quota: q",
+            "quota",
+        ],
+    },
+    Row {
+        name: "Pod Security",
+        spec: SMALLEST,
+        happens: |case| refused_pods_of_entry(case, "violates PodSecurity \"restricted:latest\""),
+        reason: "PodsRefused",
+        words: &["violates PodSecurity", "policy"],
+    },
+    Row {
+        name: "no node has room",
+        spec: SMALLEST,
+        happens: |case| {
+            entry_pod(
+                case,
+                json!({"phase": "Pending", "conditions": [{
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/3 nodes are available: 3 Insufficient cpu.",
+                }]}),
+            );
+        },
+        reason: "Unschedulable",
+        words: &[
+            "pod office-entry-0: cannot be scheduled: 0/3 nodes are available",
+            "nodes",
+        ],
+    },
+    Row {
+        name: "another controller holds the pod back",
+        spec: SMALLEST,
+        happens: |case| {
+            entry_pod(
+                case,
+                json!({"phase": "Pending", "conditions": [{
+                    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated",
+                }]}),
+            );
+        },
+        reason: "Unschedulable",
+        words: &["pod office-entry-0: cannot be scheduled: gated"],
+    },
+    Row {
+        name: "the image does not exist",
+        spec: SMALLEST,
+        happens: |case| {
+            let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+            entry_pod(case, container("gateway", state, Value::Null));
+        },
+        reason: "ImageNotPulled",
+        words: &[
+            "pod office-entry-0: container gateway: ErrImagePull: not found",
+            "imagePullSecrets",
+        ],
+    },
+    Row {
+        name: "the image of an init container has an invalid name",
+        spec: SMALLEST,
+        happens: |case| {
+            let state = json!({"waiting": {"reason": "InvalidImageName", "message": "bad"}});
+            entry_pod(case, container("network", state, Value::Null));
+        },
+        reason: "ImageNotPulled",
+        words: &["container network: InvalidImageName: bad"],
+    },
+    Row {
+        name: "a gateway ends each time that it starts",
+        spec: SMALLEST,
+        happens: |case| {
+            let state =
+                json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}});
+            let last = json!({"terminated": {"exitCode": 2, "reason": "Error", "message": "MT0231: /tls/tls.key: bad\n"}});
+            entry_pod(case, container("gateway", state, last));
+        },
+        reason: "ContainerCrashing",
+        words: &[
+            "container gateway ends with status 2 each time that it starts: MT0231: /tls/tls.key: bad",
+            "--previous",
+        ],
+    },
+    Row {
+        name: "a gateway has just ended",
+        spec: SMALLEST,
+        happens: |case| {
+            let state = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+            entry_pod(case, container("gateway", state, Value::Null));
+        },
+        reason: "ContainerCrashing",
+        words: &["container gateway ends with status 1 each time that it starts"],
+    },
+    Row {
+        name: "a gateway exceeds its memory limit",
+        spec: SMALLEST,
+        happens: |case| {
+            let state =
+                json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}});
+            let last = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+            entry_pod(case, container("gateway", state, last));
+        },
+        reason: "OutOfMemory",
+        words: &["container gateway exceeded its memory limit", "resources"],
+    },
+    Row {
+        name: "a container cannot be created",
+        spec: SMALLEST,
+        happens: |case| {
+            let state =
+                json!({"waiting": {"reason": "CreateContainerError", "message": "no space"}});
+            entry_pod(case, container("gateway", state, Value::Null));
+        },
+        reason: "GatewaysNotReady",
+        words: &[
+            "container gateway: CreateContainerError: no space",
+            "kubectl describe",
+        ],
+    },
+    Row {
+        name: "a node evicts the pod",
+        spec: SMALLEST,
+        happens: |case| {
+            entry_pod(
+                case,
+                json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}),
+            )
+        },
+        reason: "GatewaysNotReady",
+        words: &[
+            "pod office-entry-0: Evicted: low on memory",
+            "kubectl describe",
+        ],
+    },
+    Row {
+        name: "a kubelet refuses a sysctl",
+        spec: "
+forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
+tuning: {profile: Wan}
+",
+        happens: |case| {
+            let message = "forbidden sysctl: net.a";
+            entry_pod(
+                case,
+                json!({"phase": "Failed", "reason": "SysctlForbidden", "message": message}),
+            );
+        },
+        reason: "SysctlForbidden",
+        words: &[
+            "pod office-entry-0: forbidden sysctl: net.a",
+            "allowed-unsafe-sysctls",
+        ],
+    },
+    Row {
+        name: "a kernel refuses a sysctl",
+        spec: "
+forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
+tuning: {profile: Wan}
+",
+        happens: |case| {
+            down(case, End::Entry);
+            case.pod(End::Entry).problem = Some(Problem {
+                code: Code::SandboxFailed,
+                detail: "pod office-entry-0: sysctl net.a: invalid argument".to_owned(),
+            });
+        },
+        reason: "SandboxFailed",
+        words: &["sysctl net.a: invalid argument", "tuning.sysctls"],
+    },
+    Row {
+        name: "the sandbox of a pod fails for another reason",
+        spec: SMALLEST,
+        happens: |case| {
+            down(case, End::Entry);
+            case.pod(End::Entry).problem = Some(Problem {
+                code: Code::GatewaysNotReady,
+                detail: "pod office-entry-0: no address is free".to_owned(),
+            });
+        },
+        reason: "GatewaysNotReady",
+        words: &["entry: 0 of 1 gateways ready: pod office-entry-0: no address is free"],
+    },
+    Row {
+        name: "a port is in use, so the gateway is not ready",
+        spec: SMALLEST,
+        happens: |case| {
+            let answer = case.pod(End::Entry).answer.take();
+            down(case, End::Entry);
+            case.pod(End::Entry).answer = answer;
+            let mut forward = forward("web");
+            forward.error = Some("MT0103: 0.0.0.0:80: address in use".to_owned());
+            case.status(End::Entry).forwards = vec![forward];
+        },
+        reason: "ListenFailed",
+        words: &[
+            "pod office-entry-0: forward web: MT0103: 0.0.0.0:80: address in use",
+            "free the port",
+        ],
+    },
+    Row {
+        name: "the exit is down, so the entry has no carrier",
+        spec: SMALLEST,
+        happens: |case| {
+            unlinked(case);
+            down(case, End::Exit);
+            let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+            let pod = json!({"metadata": {"name": "office-exit-0"}, "status": container("gateway", state, Value::Null)});
+            case.pod(End::Exit).problem = pod_problem(&serde_json::from_value(pod).unwrap());
+        },
+        reason: "ImageNotPulled",
+        words: &[
+            "exit: 0 of 1 gateways ready: pod office-exit-0",
+            "; entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
+        ],
+    },
+    Row {
+        name: "the API server refuses an object",
+        spec: SMALLEST,
+        happens: |case| {
+            down(case, End::Entry);
+            case.applied.refusal = Some(Problem {
+                code: Code::ApiRefused,
+                detail: "cannot apply Service office-entry: a policy forbids it".to_owned(),
+            });
+        },
+        reason: "ApiRefused",
+        words: &["cannot apply Service office-entry: a policy forbids it"],
+    },
+];
+
+pub(super) fn forward(name: &str) -> Forward {
+    let forward = json!({"name": name, "listen": "0.0.0.0:80", "target": "web:80", "streams": {
+        "open": 0, "opened": 0, "closed": {}, "refused": {}, "bytesSent": 0, "bytesReceived": 0,
+    }});
+    serde_json::from_value(forward).unwrap()
+}
+
+#[test]
+fn ready_names_the_foremost_cause_and_the_next_step() {
+    let mut wrong = Vec::new();
+    for row in CAUSES {
+        let mut case = case(row.spec);
+        (row.happens)(&mut case);
+        let verdict = case.verdict("Ready");
+        let message = verdict.message();
+        let mut rest = message.as_str();
+        let has_words = row.words.iter().all(|word| {
+            let found = rest.find(word);
+            rest = &rest[found.map_or(0, |at| at + word.len())..];
+            found.is_some()
+        });
+        let is_right = verdict.holds == Some(false)
+            && verdict.code.reason() == row.reason
+            && has_words
+            && message.contains("What to do: ");
+        if !is_right {
+            let (holds, reason) = (verdict.holds, verdict.code.reason());
+            wrong.push(format!("{}: {holds:?} {reason}: {message}", row.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_cause_that_has_passed_is_not_reported() {
+    let mut case = case(SMALLEST);
+    deployment(&mut case, End::Entry)
+        .spec
+        .as_mut()
+        .unwrap()
+        .paused = Some(true);
+    case.expect("Ready", Some(true), Code::Reconciled, "");
+}
+
+#[test]
+fn an_address_that_only_the_cluster_reaches_is_not_shown_for_a_load_balancer() {
+    let mut case = case(BALANCED);
+    let address = |case: &Case| {
+        let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+        facts.entry.unwrap().address
+    };
+    assert_eq!(address(&case), None);
+    let own = |service: &&mut Service| service.name_any() == "office-entry";
+    let service = case.applied.services.iter_mut().find(own).unwrap();
+    service.status =
+        serde_json::from_value(json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}))
+            .unwrap();
+    assert_eq!(address(&case).as_deref(), Some("192.0.2.1"));
+    case.expect("Ready", Some(true), Code::Reconciled, "");
+}
+
+/// A file whose newest content the gateway of `end` rejects.
+fn rejected(case: &mut Case, end: End, purpose: FileUse) {
+    case.status(end).files = Some(vec![
+        File {
+            path: "/etc/muxgate/config.yaml".to_owned(),
+            purpose: FileUse::Configuration,
+            error: None,
+        },
+        File {
+            path: "/tls/tls.key".to_owned(),
+            purpose,
+            error: Some("MT0231: /tls/tls.key: the key does not fit the certificate".to_owned()),
+        },
+    ]);
+}
+
+#[test]
+fn a_file_that_a_gateway_rejects_is_a_cause_although_all_gateways_are_ready() {
+    let detail =
+        "the gateway keeps the last usable content of a file: MT0231: /tls/tls.key: the key";
+    for end in [End::Entry, End::Exit] {
+        let mut case = case(PROVIDED);
+        case.expect(
+            "CertificatesValid",
+            Some(true),
+            Code::CertificatesProvided,
+            "",
+        );
+        rejected(&mut case, end, FileUse::Credentials);
+        case.expect("Ready", Some(false), Code::FileRejected, detail);
+        case.expect("CertificatesValid", Some(false), Code::FileRejected, detail);
+        // Running gateways still take connections.
+        case.expect("Available", Some(true), Code::Reconciled, "");
+    }
+    for purpose in [
+        FileUse::Users,
+        FileUse::Ssh,
+        FileUse::Rendezvous,
+        FileUse::Other,
+    ] {
+        let mut case = case(PROVIDED);
+        rejected(&mut case, End::Entry, purpose);
+        case.expect("Ready", Some(false), Code::FileRejected, detail);
+        case.expect(
+            "CertificatesValid",
+            Some(true),
+            Code::CertificatesProvided,
+            "",
+        );
+    }
+}
+
+#[test]
+fn the_files_of_an_older_gateway_are_unknown() {
+    let mut case = case(PROVIDED);
+    case.status(End::Exit).files = None;
+    let detail =
+        "pod office-exit-0 has version 0.1.0, which does not report whether its files are in force";
+    case.expect("CertificatesValid", None, Code::CertificatePending, detail);
+    case.expect("Ready", Some(false), Code::CertificatePending, detail);
+    case.expect("Available", Some(true), Code::Reconciled, "");
+}
+
+fn dialled(case: &mut Case, end: End, name: &str, (connected, failed): (u64, u64)) {
+    let mut forward = forward(name);
+    forward.dials = Some(Dials { connected, failed });
+    case.status(end).forwards.push(forward);
+}
+
+#[test]
+fn a_forward_that_loses_every_connection_is_not_available() {
+    let detail = "forward web: no connection of the last 2 minutes reached the target web:80. Check that the target \
+                  listens on this port, and check the targetPort";
+    for (dials, holds) in [
+        ((0, 5), false),
+        // Too few dials, a target that some connections reach, and no connections.
+        ((0, 4), true),
+        ((1, 1000), true),
+        ((0, 0), true),
+    ] {
+        let mut case = case(PROVIDED);
+        dialled(&mut case, End::Entry, "web", dials);
+        let (code, detail) = match holds {
+            true => (Code::Reconciled, "kube-proxy"),
+            false => (Code::OpenFailed, detail),
+        };
+        case.expect("Available", Some(holds), code, detail);
+        // The gateways match the spec.
+        case.expect("Ready", Some(true), Code::Reconciled, "kube-proxy");
+    }
+}
+
+#[test]
+fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
+    // One of two gateways reaches the target.
+    let mut two = case(SMALLEST);
+    dialled(&mut two, End::Entry, "web", (0, 50));
+    let hash = two.status(End::Entry).config_hash.clone();
+    let mut other = pod(End::Entry, &hash, &two.tunnel);
+    let mut forward = forward("web");
+    forward.dials = Some(Dials {
+        connected: 3,
+        failed: 0,
+    });
+    other
+        .answer
+        .as_mut()
+        .unwrap()
+        .as_mut()
+        .unwrap()
+        .forwards
+        .push(forward);
+    two.seen.pods.push(other);
+    two.expect("Available", Some(true), Code::Reconciled, "");
+    // The gateway reports no dials of targets that clients name.
+    let mut proxy = case(SMALLEST);
+    proxy
+        .status(End::Entry)
+        .forwards
+        .push(super::causes::forward("proxy"));
+    proxy.expect("Available", Some(true), Code::Reconciled, "");
+    // One of two forwards reaches its target.
+    let mut half = case(
+        "
+forwards:
+- {name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}
+- {name: db, listen: {port: 81}, target: {address: {host: db, port: 80}}}
+",
+    );
+    dialled(&mut half, End::Entry, "web", (0, 50));
+    let detail = "forward web: no connection";
+    half.expect("Available", Some(true), Code::Reconciled, detail);
+    dialled(&mut half, End::Entry, "db", (0, 50));
+    half.expect(
+        "Available",
+        Some(false),
+        Code::OpenFailed,
+        "forward db: no connection",
+    );
+}
+
+#[test]
+fn a_forward_counts_once_with_the_first_of_its_problems() {
+    let mut case = case(
+        "
+forwards:
+- {name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}
+- {name: db, listen: {port: 81}, target: {address: {host: db, port: 80}}}
+",
+    );
+    let sentence = "forward web: no pod behind Service web is ready";
+    case.tunnel.unready = vec![sentence.to_owned()];
+    dialled(&mut case, End::Entry, "web", (0, 50));
+    case.expect("Available", Some(true), Code::Reconciled, sentence);
+    assert!(!case.verdict("Available").detail.contains("no connection"));
+}
+
+#[test]
+fn a_carrier_that_cannot_connect_has_its_reason() {
+    let mut case = case(SMALLEST);
+    unlinked(&mut case);
+    case.status(End::Entry).carrier_error = Some("192.0.2.1:64000: connection refused".to_owned());
+    let detail = "pod office-entry-0 has no carrier: 192.0.2.1:64000: connection refused";
+    for type_ in ["Ready", "CarrierConnected"] {
+        case.expect(type_, Some(false), Code::CarrierConnecting, detail);
+    }
+}
+
+#[test]
+fn a_roll_out_that_restarts_gateways_is_not_a_rejected_configuration() {
+    let mut case = case(SMALLEST);
+    deployment(&mut case, End::Entry)
+        .status
+        .as_mut()
+        .unwrap()
+        .updated_replicas = Some(0);
+    let status = case.status(End::Entry);
+    status.config_hash = "older".to_owned();
+    status.config_error = Some("MT0102: restart the gateway to change workers".to_owned());
+    case.expect(
+        "Ready",
+        Some(false),
+        Code::GatewaysNotReady,
+        "entry: 1 of 1 gateways ready",
+    );
+}
