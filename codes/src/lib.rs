@@ -159,6 +159,9 @@ codes! {
     WanUnsupported = 404, "None of the requested mechanisms of WAN emulation (kernel netem, NFQUEUE) works on the node.", "Use nodes with `sch_netem`, or with `xt_NFQUEUE` and `nfnetlink_queue`. With `wan.backend: Auto`, one of the two mechanisms is enough. The message contains the error of each attempt.";
     WanDelayOff = 405, "The measured delay, loss or rate differs from the requested value.", "Check whether the container `wan` gets enough CPU time. The message contains the measured value.";
 
+    // 043x: versions of the operator.
+    UnknownValue = 430, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Upgrade the operator to the version that knows the value in the message, or change the value.";
+
     // 05xx: benchmarks.
     BenchmarkRunning = 501, "The benchmark is running.", "Wait. `kubectl logs` of the benchmark's Job shows the progress.";
     BenchmarkComplete = 502, "The benchmark has measured all its cells.", "Read the results in the Job's log, or in the ConfigMap that `status.resultsConfigMap` names.";

@@ -29,13 +29,13 @@ pub(super) struct Process {
     controller: JoinHandle<()>,
     election: Option<JoinHandle<()>>,
     leadership: Leadership,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
     clock: Arc<WatchClock>,
 }
 
 impl Process {
     /// A process that does not compete for the Lease.
-    fn alone(api: &FakeApi) -> Self {
+    pub(super) fn alone(api: &FakeApi) -> Self {
         Self::with(api, Leadership::always())
     }
 
@@ -107,21 +107,21 @@ impl Drop for Process {
     }
 }
 
-fn put_tunnel(api: &FakeApi, name: &str) {
+pub(super) fn put_tunnel(api: &FakeApi, name: &str) {
     let mut tunnel = tunnel_json(SMALLEST);
     tunnel["metadata"]["name"] = json!(name);
     tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
     api.put(&format!("muxtunnels/{name}"), tunnel);
 }
 
-fn server() -> FakeApi {
+pub(super) fn server() -> FakeApi {
     let api = FakeApi::default();
     api.put("services/shop", shop_json());
     api
 }
 
 /// Waits until `holds` returns true.
-async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, holds: impl Fn() -> bool) {
     let all = async {
         while !holds() {
             sleep(Duration::from_millis(50)).await;

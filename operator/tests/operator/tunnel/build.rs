@@ -810,3 +810,12 @@ exit: {template: {resources: {limits: {memory: 112Mi}}}}
     assert_eq!(config(&jmux, "office-entry").workers, None);
     assert_eq!(config(&jmux, "office-entry").memory.receive.0, 32 << 20);
 }
+
+/// The operator's cache contains every ReplicaSet of every tunnel.
+#[test]
+fn few_old_replica_sets_are_kept() {
+    for deployment in built(SMALLEST).deployments {
+        let spec = deployment.spec.unwrap();
+        assert_eq!(spec.revision_history_limit, Some(2));
+    }
+}
