@@ -184,7 +184,7 @@ impl<K: Watched> Cache<K> {
     fn group(&self, group: &Group) -> Result<Vec<Arc<K>>, NotKnown> {
         self.known()?;
         let groups = self.groups.lock();
-        let keys = groups.get(group).into_iter().flatten();
+        let keys = groups::of(&groups, group);
         Ok(keys
             .filter_map(|key| self.watched.get(&reference(key)))
             .collect())
@@ -193,7 +193,7 @@ impl<K: Watched> Cache<K> {
     /// References to the objects of a group.
     pub(crate) fn references_of(&self, group: &Group) -> Vec<ObjectRef<K>> {
         let groups = self.groups.lock();
-        let keys = groups.get(group).into_iter().flatten();
+        let keys = groups::of(&groups, group);
         keys.map(reference).collect()
     }
 

@@ -2,7 +2,7 @@
 //! objects of a kind. Bounds: one entry per group and object of the cache.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Resource, ResourceExt};
@@ -24,8 +24,15 @@ pub(crate) enum Group {
     Granted,
 }
 
-/// The objects of each group.
-pub(super) type Groups = BTreeMap<Group, BTreeSet<Key>>;
+/// The groups and their objects. One table for all groups needs less memory than a set per group.
+pub(super) type Groups = BTreeSet<(Group, Key)>;
+
+/// The objects of a group.
+pub(super) fn of<'a>(groups: &'a Groups, group: &'a Group) -> impl Iterator<Item = &'a Key> {
+    let first = (group.clone(), Key::default());
+    let own = groups.range(first..).take_while(move |(of, _)| of == group);
+    own.map(|(_, key)| key)
+}
 
 /// The groups of a child, and of an EndpointSlice.
 pub(super) fn groups<K: Resource + Any>(object: &K) -> Vec<Group> {
@@ -49,18 +56,11 @@ pub(crate) fn service_of(slice: &EndpointSlice) -> Option<&str> {
 }
 
 pub(super) fn insert(groups: &mut Groups, of: Vec<Group>, key: &Key) {
-    for group in of {
-        groups.entry(group).or_default().insert(key.clone());
-    }
+    groups.extend(of.into_iter().map(|group| (group, key.clone())));
 }
 
 pub(super) fn remove(groups: &mut Groups, of: Vec<Group>, key: &Key) {
     for group in of {
-        if let Some(keys) = groups.get_mut(&group) {
-            keys.remove(key);
-            if keys.is_empty() {
-                groups.remove(&group);
-            }
-        }
+        groups.remove(&(group, key.clone()));
     }
 }

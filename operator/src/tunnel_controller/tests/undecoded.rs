@@ -101,7 +101,10 @@ async fn no_object_of_another_kind_stops_a_tunnel_that_does_not_need_it() {
     for (resource, body) in [
         ("services", json!({"spec": {"ports": "many"}})),
         ("endpointslices", json!({"endpoints": {"no": "list"}})),
-        ("deployments", json!({"spec": {"replicas": "two"}})),
+        (
+            "deployments",
+            json!({"spec": {"replicas": 0, "selector": "all"}}),
+        ),
         ("replicasets", json!({"spec": {"replicas": "two"}})),
         ("pods", json!({"spec": {"containers": "many"}})),
         ("configmaps", json!({"data": "text"})),
