@@ -1,7 +1,9 @@
 //! Reads MuxTunnels, their conditions and their Events.
 //!
-//! The program parses the spec as JSON of any form, because the definitions in the cluster may be
-//! newer than this program.
+//! The program parses the spec as JSON of any form, and of the status the fields that it knows,
+//! because the definitions in the cluster may be newer than this program.
+
+use std::ops::Deref;
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,7 +11,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, ListParams, Object};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus};
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, readable};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::cluster::{failed_with_hint, refusal};
@@ -19,7 +23,48 @@ use crate::cluster::{failed_with_hint, refusal};
 pub(crate) const PAGE: u32 = 500;
 
 /// A MuxTunnel.
-pub(crate) type Tunnel = Object<Value, MuxTunnelStatus>;
+pub(crate) type Tunnel = Object<Value, ReadableStatus>;
+
+/// The readable part of a status. One unknown value of one tunnel hides no other value and no other
+/// tunnel.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct ReadableStatus {
+    #[serde(flatten)]
+    pub(crate) known: MuxTunnelStatus,
+    /// Why the other fields cannot be decoded.
+    #[serde(skip)]
+    pub(crate) unreadable: Vec<String>,
+}
+
+impl Deref for ReadableStatus {
+    type Target = MuxTunnelStatus;
+
+    fn deref(&self) -> &Self::Target {
+        &self.known
+    }
+}
+
+impl<'de> Deserialize<'de> for ReadableStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let status = Value::deserialize(deserializer)?;
+        let (known, unreadable) = readable::<MuxTunnelStatus>(&status);
+        let known = serde_json::from_value(Value::Object(known)).map_err(D::Error::custom)?;
+        Ok(Self { known, unreadable })
+    }
+}
+
+/// A sentence about the fields of a tunnel's status that this program cannot read.
+pub(crate) fn unreadable(tunnel: &Tunnel) -> Option<String> {
+    let status = tunnel.status.as_ref()?;
+    let reasons = status.unreadable.join("; ");
+    let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
+    (!reasons.is_empty()).then(|| {
+        format!(
+            "parts of the status of {namespace}/{name} are not shown, because this program cannot decode them: \
+             {reasons}. Use the `muxtunnel` of the operator's version"
+        )
+    })
+}
 
 /// The API of MuxTunnels in a namespace; `None`: in all namespaces.
 pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
@@ -146,6 +191,7 @@ pub(crate) fn message(condition: &Condition) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::ObjectList;
     use serde_json::json;
 
     use super::*;
@@ -168,6 +214,37 @@ mod tests {
         assert_eq!(code(ready).as_deref(), Some("MT0999"));
         assert_eq!(message(ready), "wait a day");
         assert!(!is_current(&tunnel, ready));
+    }
+
+    #[test]
+    fn an_unknown_value_of_one_status_hides_no_tunnel() {
+        let tunnel = |name: &str, direction: &str| {
+            json!({
+                "metadata": {"name": name, "namespace": "site"}, "spec": {},
+                "status": {
+                    "carriers": {"up": 2},
+                    "bottleneck": {"direction": direction, "reason": "Cpu"},
+                },
+            })
+        };
+        let list: ObjectList<Tunnel> = serde_json::from_value(json!({
+            "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnelList", "metadata": {},
+            "items": [tunnel("newer", "Sideways"), tunnel("web", "ClientToTarget")],
+        }))
+        .unwrap();
+        let [newer, web] = &list.items[..] else {
+            panic!("{list:?}");
+        };
+        for tunnel in [newer, web] {
+            let carriers = tunnel.status.as_ref().unwrap().carriers.as_ref();
+            assert_eq!(carriers.unwrap().up, 2);
+        }
+        assert_eq!(unreadable(web), None);
+        let said = unreadable(newer).unwrap();
+        assert!(
+            said.contains("site/newer") && said.contains("status.bottleneck.direction"),
+            "{said}"
+        );
     }
 
     #[test]

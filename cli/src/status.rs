@@ -142,6 +142,10 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Tun
         });
         notes.tell(format!("there are no MuxTunnels in {place}"));
     }
+    tunnels
+        .iter()
+        .filter_map(object::unreadable)
+        .for_each(|note| notes.tell(note));
     Ok(TunnelList::new(
         &tunnels,
         args.all_namespaces,
@@ -152,6 +156,9 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Tun
 /// A tunnel with its last Events. If Events cannot be read, prints a note and returns the tunnel
 /// without Events.
 async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
+    if let Some(note) = object::unreadable(tunnel) {
+        notes.tell(note);
+    }
     let events = object::events(&cluster.client, tunnel).await;
     let events = events.unwrap_or_else(|error| {
         notes.tell(format!("Events are not shown: {}", in_words(&error)));

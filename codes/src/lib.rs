@@ -170,6 +170,9 @@ codes! {
     OutOfMemory = 417, "The kernel ended a container of a gateway pod, because the container exceeded its memory limit.", "Raise `resources.limits.memory` in the end's template. If the template has no limit, a LimitRange of the namespace sets one.";
     SecretNotMounted = 418, "A gateway pod has not started. It probably waits for a Secret.", "Create the Secrets and keys that the message names. If all of them exist, run `kubectl describe` on the pod, whose Events contain the reason.";
 
+    // 043x: versions of the operator.
+    UnknownValue = 430, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Upgrade the operator to the version that knows the value in the message, or change the value.";
+
     // 05xx: benchmarks.
     BenchmarkRunning = 501, "The benchmark is running.", "Wait. `kubectl logs` of the benchmark's Job shows the progress.";
     BenchmarkComplete = 502, "The benchmark has measured all its cells.", "Read the results in the Job's log, or in the ConfigMap that `status.resultsConfigMap` names.";

@@ -18,6 +18,7 @@ mod forward;
 mod grant;
 mod network;
 mod policy;
+mod readable;
 mod rendezvous;
 mod rules;
 pub mod schema;
@@ -40,6 +41,7 @@ pub use forward::{
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use network::{Network, NetworkDns, NetworkForwarding, NetworkPeer, NetworkRule};
 pub use policy::{Policy, PolicyRule};
+pub use readable::readable;
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};

@@ -115,7 +115,7 @@ impl Coded for ApplyError {
             Self::OwnedByOther { .. } => Code::OwnedByOther,
             Self::Immutable { .. } => Code::ImmutableField,
             Self::Stale { .. } => Code::StaleRead,
-            Self::NotKnown(_) => Code::WatchUnanswered,
+            Self::NotKnown(error) => error.code(),
             Self::Api { .. } | Self::Owner(_) | Self::Serialize { .. } => failure::code(self),
         }
     }

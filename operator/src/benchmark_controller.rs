@@ -46,6 +46,7 @@ use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
+use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
 use next_step::{Step, is_over, next_step};
@@ -105,6 +106,9 @@ pub enum Error {
     /// The runner did not answer, or answered with an error.
     #[error(transparent)]
     Runner(#[from] RunnerError),
+    /// The benchmark cannot be decoded, and could not be read again.
+    #[error("cannot read the benchmark: {0}")]
+    Undecoded(#[from] kube::Error),
     /// The status could not be written.
     #[error(transparent)]
     UpdateStatus(#[from] update_status::UpdateStatusError),
@@ -113,11 +117,11 @@ pub enum Error {
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
-            Self::NotKnown(_) => Code::WatchUnanswered,
+            Self::NotKnown(error) => error.code(),
             Self::Apply(error) => error.code(),
             Self::Runner(RunnerError::NotLeader(_)) => Code::LeaderLost,
             Self::Runner(_) => Code::BenchmarkRunnerSilent,
-            Self::UpdateStatus(_) => failure::code(self),
+            Self::Undecoded(_) | Self::UpdateStatus(_) => failure::code(self),
         }
     }
 }
@@ -194,7 +198,7 @@ pub async fn reconcile<R: RunnerApi>(
 }
 
 async fn reconcile_in_span<R: RunnerApi>(
-    benchmark: &MuxBenchmark,
+    mut benchmark: &MuxBenchmark,
     context: &Context<R>,
 ) -> Result<Action, Error> {
     if benchmark.meta().deletion_timestamp.is_some() {
@@ -202,14 +206,30 @@ async fn reconcile_in_span<R: RunnerApi>(
         // deletion.
         return Ok(Action::await_change());
     }
-    let outcome = match validate::validate(benchmark) {
-        Ok(valid) if is_over(benchmark.status.as_ref()) => {
-            context.clear(&valid).await?;
+    let decodable;
+    if undecoded::reason(benchmark).is_some() {
+        let found = undecoded::read(&context.cluster.client, benchmark).await?;
+        let Some(found) = found.filter(|found| found.meta().uid == benchmark.meta().uid) else {
             return Ok(Action::await_change());
-        }
-        Ok(valid) => context.step(benchmark, &valid).await?,
-        Err(_) if is_over(benchmark.status.as_ref()) => return Ok(Action::await_change()),
-        Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
+        };
+        decodable = found;
+        benchmark = &decodable;
+    }
+    let outcome = match (
+        undecoded::reason(benchmark),
+        is_over(benchmark.status.as_ref()),
+    ) {
+        (Some(_), true) => return Ok(Action::await_change()),
+        (Some(reason), false) => Outcome::Undecoded(reason.to_owned()),
+        (None, is_over) => match validate::validate(benchmark) {
+            Ok(valid) if is_over => {
+                context.clear(&valid).await?;
+                return Ok(Action::await_change());
+            }
+            Ok(valid) => context.step(benchmark, &valid).await?,
+            Err(_) if is_over => return Ok(Action::await_change()),
+            Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
+        },
     };
     // Rounds the time, because the API server stores whole seconds and a finer time would differ
     // from the stored time.
@@ -230,7 +250,7 @@ async fn reconcile_in_span<R: RunnerApi>(
         .await;
     Ok(match outcome {
         Outcome::Running { .. } => Action::requeue(REQUEUE_RUNNING),
-        Outcome::Ended(_) | Outcome::Failed(..) => Action::await_change(),
+        Outcome::Ended(_) | Outcome::Failed(..) | Outcome::Undecoded(_) => Action::await_change(),
     })
 }
 

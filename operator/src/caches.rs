@@ -5,10 +5,13 @@
 //! repeats no write, and deletes no child that it has just created. Bounds: one entry per object
 //! that the operator wrote in the last minute, at most [`OWN_WRITES_MAX`] per kind.
 
-use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+mod groups;
+mod slim;
+mod targets;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -16,39 +19,65 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::ObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
+use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::apply::Settled;
+use crate::failure::Coded;
 use crate::labels;
+use crate::undecoded;
 use crate::watches::Watched;
+use groups::Groups;
+pub(crate) use groups::{Group, service_of};
+use slim::slim;
+pub use targets::{Endpoints, Targets};
 
 /// Maximum number of own writes of a kind. A further write drops the oldest write, which costs at
 /// most one request.
 const OWN_WRITES_MAX: usize = 4096;
 /// Longest time that an own write is kept. A watch restarts earlier, after 50 s.
 const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
-/// How long a reconciliation waits for the first lists of all kinds. A list that the API server
-/// does not answer must not delay the other kinds.
+/// How long reconciliations wait for the first lists of all kinds, from the first reconciliation. A
+/// list that the API server does not answer must not delay the other kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(5);
 
-/// Label of an EndpointSlice with the name of its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-
-/// The API server has not answered the watch of this kind yet.
+/// Why the state of an object is not known.
 #[derive(Debug, thiserror::Error)]
-#[error("objects of kind {kind} are not known yet: the API server has not answered the watch")]
-pub struct NotKnown {
-    kind: String,
+pub enum NotKnown {
+    /// The API server has not answered the watch of this kind yet.
+    #[error("objects of kind {kind} are not known yet: the API server has not answered the watch")]
+    Unanswered {
+        /// The kind.
+        kind: String,
+    },
+    /// This version of the operator cannot decode the object.
+    #[error("{kind} {name} cannot be decoded: {reason}")]
+    Undecoded {
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+        /// The error of the decoder.
+        reason: String,
+    },
+}
+
+impl Coded for NotKnown {
+    fn code(&self) -> Code {
+        match self {
+            Self::Unanswered { .. } => Code::WatchUnanswered,
+            Self::Undecoded { .. } => Code::UnknownValue,
+        }
+    }
 }
 
 /// A controller's access to the API server.
@@ -80,6 +109,7 @@ fn reference<K: Watched>((namespace, name): &Key) -> ObjectRef<K> {
 /// The objects of one kind.
 pub struct Cache<K: Watched> {
     watched: Store<K>,
+    groups: Arc<Mutex<Groups>>,
     own: Arc<Mutex<BTreeMap<Key, OwnWrite<K>>>>,
 }
 
@@ -87,6 +117,7 @@ impl<K: Watched> Clone for Cache<K> {
     fn clone(&self) -> Self {
         Self {
             watched: self.watched.clone(),
+            groups: self.groups.clone(),
             own: self.own.clone(),
         }
     }
@@ -108,7 +139,8 @@ impl<K: Watched> Cache<K> {
         self.known()?;
         let key = (Some(namespace.to_owned()), name.to_owned());
         let watched = self.watched.get(&reference(&key));
-        Ok(newest(watched, self.lock().get(&key)))
+        let newest = newest(watched, self.lock().get(&key));
+        newest.map(decoded).transpose()
     }
 
     /// The children of `instance` that have one of `components`, sorted by name.
@@ -121,15 +153,14 @@ impl<K: Watched> Cache<K> {
         instance: &str,
         components: &[&str],
     ) -> Result<Vec<Arc<K>>, NotKnown> {
-        self.known()?;
         let is_child = |object: &K| {
             object.meta().namespace.as_deref() == Some(namespace)
                 && labels::is_child_of(object.labels(), instance, components)
         };
-        let mut found: BTreeMap<Key, Arc<K>> = self
-            .watched
-            .state_filter(is_child)
-            .into_iter()
+        let group = Group::Children(namespace.to_owned(), instance.to_owned());
+        let children = self.group(&group)?.into_iter();
+        let mut found: BTreeMap<Key, Arc<K>> = children
+            .filter(|object| is_child(object))
             .map(|object| (key(object.as_ref()), object))
             .collect();
         for (key, own) in self.lock().iter() {
@@ -143,9 +174,27 @@ impl<K: Watched> Cache<K> {
                 _ => found.remove(key),
             };
         }
-        let mut found: Vec<_> = found.into_values().collect();
+        let found: Result<Vec<_>, _> = found.into_values().map(decoded).collect();
+        let mut found = found?;
         found.sort_by_key(|object| object.name_any());
         Ok(found)
+    }
+
+    /// The objects of a group that the watch has delivered.
+    fn group(&self, group: &Group) -> Result<Vec<Arc<K>>, NotKnown> {
+        self.known()?;
+        let groups = self.groups.lock();
+        let keys = groups::of(&groups, group);
+        Ok(keys
+            .filter_map(|key| self.watched.get(&reference(key)))
+            .collect())
+    }
+
+    /// References to the objects of a group.
+    pub(crate) fn references_of(&self, group: &Group) -> Vec<ObjectRef<K>> {
+        let groups = self.groups.lock();
+        let keys = groups::of(&groups, group);
+        keys.map(reference).collect()
     }
 
     /// Returns `watched`, or the own write of the same object if the write is newer.
@@ -207,7 +256,7 @@ impl<K: Watched> Cache<K> {
         // Polls only once, because this function does not wait.
         match futures::FutureExt::now_or_never(self.watched.wait_until_ready()) {
             Some(Ok(())) => Ok(()),
-            Some(Err(_)) | None => Err(NotKnown {
+            Some(Err(_)) | None => Err(NotKnown::Unanswered {
                 kind: K::kind(&()).into_owned(),
             }),
         }
@@ -218,76 +267,15 @@ impl<K: Watched> Cache<K> {
     }
 }
 
-/// The Services of all watched namespaces, and their endpoints. A tunnel may name a Service in
-/// another namespace.
-#[derive(Clone)]
-pub struct Targets(Arc<[(Option<String>, Caches)]>);
-
-/// The endpoints of a Service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Endpoints {
-    /// Whether at least one endpoint of the Service is ready.
-    pub ready: bool,
-    /// The numbers of the TCP ports at the endpoints, by the name of the Service's port.
-    pub ports: BTreeMap<String, BTreeSet<u16>>,
-}
-
-impl Endpoints {
-    fn of(slices: &[Arc<EndpointSlice>]) -> Self {
-        let mut found = Self::default();
-        for slice in slices {
-            found.ready |= !slice.endpoints.is_empty();
-            for port in slice.ports.iter().flatten() {
-                let is_tcp = matches!(port.protocol.as_deref(), None | Some("TCP"));
-                let number = port.port.and_then(|number| u16::try_from(number).ok());
-                let Some(number) = number.filter(|_| is_tcp) else {
-                    continue;
-                };
-                let name = port.name.clone().unwrap_or_default();
-                found.ports.entry(name).or_default().insert(number);
-            }
-        }
-        found
-    }
-}
-
-/// The name of the Service that a slice belongs to.
-pub(crate) fn service_of(slice: &EndpointSlice) -> Option<&str> {
-    slice.labels().get(SERVICE_NAME).map(String::as_str)
-}
-
-impl Targets {
-    /// The targets in each watched namespace. `None` means all namespaces.
-    pub fn new(scopes: impl IntoIterator<Item = (Option<String>, Caches)>) -> Self {
-        Self(scopes.into_iter().collect())
-    }
-
-    /// Returns the endpoints of this Service, or `None` if they are not known.
-    #[must_use]
-    pub fn endpoints(&self, namespace: &str, name: &str) -> Option<Endpoints> {
-        let slices = &self.scope(namespace)?.endpoint_slices;
-        slices.known().ok()?;
-        let is_of_it = |slice: &EndpointSlice| {
-            slice.meta().namespace.as_deref() == Some(namespace) && service_of(slice) == Some(name)
-        };
-        Some(Endpoints::of(&slices.watched.state_filter(is_of_it)))
-    }
-
-    fn scope(&self, namespace: &str) -> Option<&Caches> {
-        let watches = |scope: &Option<String>| scope.as_deref().is_none_or(|own| own == namespace);
-        let mut scopes = self.0.iter();
-        scopes.find_map(|(scope, caches)| watches(scope).then_some(caches))
-    }
-
-    /// Returns this Service, or `None` if it does not exist or its namespace is not watched.
-    ///
-    /// # Errors
-    /// [`NotKnown`].
-    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<Service>>, NotKnown> {
-        match self.scope(namespace) {
-            Some(caches) => caches.services.get(namespace, name),
-            None => Ok(None),
-        }
+/// The object, unless it is a placeholder.
+fn decoded<K: Watched>(object: Arc<K>) -> Result<Arc<K>, NotKnown> {
+    match undecoded::reason(object.as_ref()) {
+        Some(reason) => Err(NotKnown::Undecoded {
+            kind: K::kind(&()).into_owned(),
+            name: object.name_any(),
+            reason: reason.to_owned(),
+        }),
+        None => Ok(object),
     }
 }
 
@@ -327,6 +315,10 @@ pub struct Feed<K: Watched> {
     writer: Writer<K>,
     cache: Cache<K>,
     list_begun: Instant,
+    /// The groups of the objects in a list that is in progress.
+    listed: Groups,
+    /// Groups of an object in addition to those of its labels.
+    more_groups: fn(&K) -> Vec<Group>,
 }
 
 impl<K: Watched> Default for Feed<K> {
@@ -334,12 +326,15 @@ impl<K: Watched> Default for Feed<K> {
         let writer = Writer::default();
         let cache = Cache {
             watched: writer.as_reader(),
+            groups: Arc::default(),
             own: Arc::default(),
         };
         Self {
             writer,
             cache,
             list_begun: Instant::now(),
+            listed: Groups::new(),
+            more_groups: |_| Vec::new(),
         }
     }
 }
@@ -351,6 +346,15 @@ impl<K: Watched> Feed<K> {
         self.cache.clone()
     }
 
+    /// Adds each object to further groups.
+    #[must_use]
+    pub(crate) fn grouped(self, more_groups: fn(&K) -> Vec<Group>) -> Self {
+        Self {
+            more_groups,
+            ..self
+        }
+    }
+
     /// The last version of the object that the watch delivered.
     #[must_use]
     pub fn known(&self, object: &K) -> Option<Arc<K>> {
@@ -360,7 +364,7 @@ impl<K: Watched> Feed<K> {
     /// Applies one event of the watch to the cache.
     pub fn take(&mut self, event: Event<K>) -> Event<K> {
         let event = event.modify(slim);
-        self.writer.apply_watcher_event(&event);
+        self.group(&event);
         let mut own = self.cache.lock();
         match &event {
             Event::Init => self.list_begun = Instant::now(),
@@ -387,51 +391,31 @@ impl<K: Watched> Feed<K> {
         drop(own);
         event
     }
-}
 
-/// Removes fields that the operator does not read. Managed fields alone make up half of many
-/// objects.
-fn slim<K: Watched>(object: &mut K) {
-    let is_child = labels::is_child(object.labels());
-    let meta: &mut ObjectMeta = object.meta_mut();
-    meta.managed_fields = None;
-    if let Some(slice) = (object as &mut dyn Any).downcast_mut::<EndpointSlice>() {
-        return slim_slice(slice);
-    }
-    let meta: &mut ObjectMeta = object.meta_mut();
-    // The operator reads only names, ports and owners of objects that it does not manage.
-    let kind = K::kind(&());
-    if !is_child && kind != MuxTunnel::kind(&()) && kind != MuxBenchmark::kind(&()) {
-        meta.annotations = None;
-        meta.labels = None;
-    }
-    // The operator reads only the owner of a ReplicaSet without pods.
-    if let Some(set) = (object as &mut dyn Any).downcast_mut::<ReplicaSet>()
-        && let Some(spec) = &mut set.spec
-        && spec.replicas == Some(0)
-    {
-        spec.template = None;
-    }
-}
-
-/// Keeps at most one ready endpoint, because the operator only needs to know whether an endpoint is
-/// ready.
-fn slim_slice(slice: &mut EndpointSlice) {
-    let meta = &mut slice.metadata;
-    meta.annotations = None;
-    meta.owner_references = None;
-    if let Some(labels) = &mut meta.labels {
-        labels.retain(|key, _| key == SERVICE_NAME);
-    }
-    slice.endpoints.retain(|endpoint| {
-        let conditions = endpoint.conditions.as_ref();
-        conditions
-            .and_then(|conditions| conditions.ready)
-            .unwrap_or(true)
-    });
-    slice.endpoints.truncate(1);
-    for endpoint in &mut slice.endpoints {
-        *endpoint = Endpoint::default();
+    /// Applies the event to the objects and to their groups.
+    fn group(&mut self, event: &Event<K>) {
+        let of = |object: &K| {
+            let mut groups = groups::groups(object);
+            groups.extend((self.more_groups)(object));
+            groups
+        };
+        let mut groups = self.cache.groups.lock();
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => groups::insert(&mut self.listed, of(object), &key(object)),
+            Event::InitDone => *groups = std::mem::take(&mut self.listed),
+            Event::Apply(object) | Event::Delete(object) => {
+                let key = key(object);
+                if let Some(old) = self.cache.watched.get(&reference(&key)) {
+                    groups::remove(&mut groups, of(&old), &key);
+                }
+                if matches!(event, Event::Apply(_)) {
+                    groups::insert(&mut groups, of(object), &key);
+                }
+            }
+        }
+        // Readers of the groups see both changes, or none.
+        self.writer.apply_watcher_event(event);
     }
 }
 
@@ -447,28 +431,43 @@ macro_rules! caches {
         #[derive(Clone)]
         pub struct Caches {
             $(#[doc = $doc] pub $field: Cache<$kind>,)*
+            first_wait: Arc<OnceLock<Instant>>,
         }
 
         /// The feeds that fill [`Caches`].
         #[derive(Default)]
         pub struct Feeds {
             $(#[doc = $doc] pub $field: Feed<$kind>,)*
+            first_wait: Arc<OnceLock<Instant>>,
         }
 
         impl Feeds {
             /// The caches that these feeds fill.
             #[must_use]
             pub fn caches(&self) -> Caches {
-                Caches { $($field: self.$field.cache(),)* }
+                Caches {
+                    $($field: self.$field.cache(),)*
+                    first_wait: self.first_wait.clone(),
+                }
+            }
+
+            /// Each watched kind, and whether the kind has a placeholder.
+            #[cfg(test)]
+            pub(crate) fn placeholders() -> Vec<(String, bool)> {
+                vec![$((
+                    <$kind>::kind(&()).into_owned(),
+                    undecoded::has_placeholder::<$kind>(),
+                ),)*]
             }
         }
 
         impl Caches {
-            /// Waits up to [`FIRST_LISTS`] for all lists. Later, a read of an unknown kind returns
-            /// an error.
+            /// Waits for all lists, up to [`FIRST_LISTS`] after the first call. Later, a read of an
+            /// unknown kind returns an error.
             pub async fn first_lists(&self) {
+                let end = *self.first_wait.get_or_init(Instant::now) + FIRST_LISTS;
                 let all = async { futures::join!($(self.$field.first_list(),)*) };
-                let _unknown_yet = timeout(FIRST_LISTS, all).await;
+                let _unknown_yet = timeout_at(end, all).await;
             }
         }
 

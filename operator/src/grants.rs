@@ -24,6 +24,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxGrant, MuxGrantSpec};
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -44,13 +45,19 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause before the next check or watch, if the API server gave no answer or a watch ended.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The API server has not listed the grants yet.
+/// Why it is not known whether a reference is permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the API server has not listed the grants of other namespaces yet: search the operator's log for a failed watch of \
-     grants"
-)]
-pub struct NotKnown;
+pub enum NotKnown {
+    /// The API server has not listed the grants yet.
+    #[error(
+        "the API server has not listed the grants of other namespaces yet: search the operator's log for a failed \
+         watch of grants"
+    )]
+    Unlisted,
+    /// This version of the operator cannot decode a grant of the namespace.
+    #[error("a grant cannot be decoded: the operator's log names the grant")]
+    Undecoded,
+}
 
 /// The grants. Clones share one state.
 #[derive(Clone)]
@@ -61,8 +68,8 @@ struct Shared {
     changed: watch::Sender<()>,
 }
 
-/// Specs of grants, by namespace and name.
-type Known = BTreeMap<(String, String), MuxGrantSpec>;
+/// Specs of grants, by namespace and name. `None` if the grant cannot be decoded.
+type Known = BTreeMap<(String, String), Option<MuxGrantSpec>>;
 
 /// One kind in one watched namespace, or in all namespaces.
 #[derive(Debug, Default)]
@@ -111,19 +118,31 @@ impl Grants {
     /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to the Service.
     ///
     /// # Errors
-    /// [`NotKnown`] if no known grant permits the reference and a list is missing.
+    /// [`NotKnown`] if no known grant permits the reference, and either a list is missing or a
+    /// grant of the Service's namespace cannot be decoded.
     pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
         let sources = self.lock();
-        let permits = |((of, _), spec): (&(String, String), &MuxGrantSpec)| {
-            *of == service.namespace && spec.permits(namespace, &service.name)
-        };
-        let mut known = sources.iter().filter_map(|source| source.known.as_ref());
-        if known.any(|known| known.iter().any(permits)) {
-            return Ok(true);
+        let first = (service.namespace.clone(), String::new());
+        let known = sources.iter().filter_map(|source| source.known.as_ref());
+        let grants = known.flat_map(|known| {
+            known
+                .range(first.clone()..)
+                .take_while(|((of, _), _)| *of == service.namespace)
+        });
+        let mut is_undecoded = false;
+        for (_, spec) in grants {
+            match spec {
+                Some(spec) if spec.permits(namespace, &service.name) => return Ok(true),
+                Some(_) => {}
+                None => is_undecoded = true,
+            }
         }
-        match sources.iter().all(|source| source.known.is_some()) {
-            true => Ok(false),
-            false => Err(NotKnown),
+        if sources.iter().any(|source| source.known.is_none()) {
+            return Err(NotKnown::Unlisted);
+        }
+        match is_undecoded {
+            true => Err(NotKnown::Undecoded),
+            false => Ok(false),
         }
     }
 
@@ -176,15 +195,32 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
+/// The part of a grant about MuxTunnels and Services.
+fn of_tunnels(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> {
+    let mut spec = object.data.get("spec").cloned().unwrap_or_default();
+    // Only the entries about MuxTunnels and Services have to be decoded.
+    for (list, group, kind) in [
+        ("from", "muxtunnel.dev", "MuxTunnel"),
+        ("to", "", "Service"),
+    ] {
+        let is_other = |field: &Value, own: &str| field.as_str().is_some_and(|field| field != own);
+        if let Some(Value::Array(entries)) = spec.get_mut(list) {
+            entries.retain(|one| !is_other(&one["group"], group) && !is_other(&one["kind"], kind));
+        }
+    }
+    serde_path_to_error::deserialize::<_, MuxGrantSpec>(&spec)
+        .map(MuxGrantSpec::of_tunnels)
+        .map_err(|error| error.to_string())
+}
+
 /// Stores a grant. A grant that is being deleted or that concerns other kinds gives no permission.
 fn put(known: &mut Known, object: &DynamicObject) {
     let key = key(object);
-    let spec = object.data.get("spec").cloned().unwrap_or_default();
-    let spec = match serde_json::from_value::<MuxGrantSpec>(spec) {
-        Ok(spec) => spec.of_tunnels(),
+    let spec = match of_tunnels(object) {
+        Ok(spec) => spec.map(Some),
         Err(error) => {
-            warn!(namespace = key.0, name = key.1, %error, "a grant is invalid and is ignored");
-            None
+            warn!(namespace = key.0, name = key.1, %error, "a grant cannot be decoded");
+            Some(None)
         }
     };
     let Some(spec) = spec.filter(|_| object.metadata.deletion_timestamp.is_none()) else {
@@ -308,179 +344,4 @@ fn is_gone(error: &watcher::Error) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::testing::FakeApi;
-    use futures::FutureExt;
-    use serde_json::json;
-
-    fn service(namespace: &str, name: &str) -> ServiceName {
-        ServiceName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    /// A grant for MuxTunnels of `from` to the Service `name` of `namespace`.
-    pub(crate) fn grant(namespace: &str, from: &str, name: &str) -> DynamicObject {
-        serde_json::from_value(json!({
-            "apiVersion": "muxtunnel.dev/v1alpha1",
-            "kind": "MuxGrant",
-            "metadata": {"name": "g", "namespace": namespace},
-            "spec": {
-                "from": [{"group": "muxtunnel.dev", "kind": "MuxTunnel", "namespace": from}],
-                "to": [{"group": "", "kind": "Service", "name": name}],
-            },
-        }))
-        .unwrap()
-    }
-
-    /// Grants whose watches have listed `objects`.
-    pub(crate) fn known(objects: impl IntoIterator<Item = DynamicObject>) -> Grants {
-        let grants = Grants::of_sources(1);
-        grants.handle(0, Event::Init);
-        for object in objects {
-            grants.handle(0, Event::InitApply(object));
-        }
-        grants.handle(0, Event::InitDone);
-        grants
-    }
-
-    #[test]
-    fn a_grant_speaks_of_its_own_namespace_alone() {
-        let grants = known([grant("shops", "site", "shop")]);
-        assert_eq!(grants.permit("site", &service("shops", "shop")), Ok(true));
-        assert_eq!(grants.permit("site", &service("vaults", "shop")), Ok(false));
-        assert_eq!(grants.permit("site", &service("shops", "till")), Ok(false));
-        assert_eq!(grants.permit("other", &service("shops", "shop")), Ok(false));
-    }
-
-    #[test]
-    fn what_was_not_heard_yet_is_neither_permitted_nor_refused() {
-        let grants = Grants::of_sources(2);
-        let shop = service("shops", "shop");
-        grants.handle(0, Event::Init);
-        grants.handle(0, Event::InitApply(grant("shops", "site", "shop")));
-        assert_eq!(grants.permit("site", &shop), Err(NotKnown));
-        grants.handle(0, Event::InitDone);
-        assert_eq!(grants.permit("site", &shop), Ok(true));
-        assert_eq!(grants.permit("other", &shop), Err(NotKnown));
-        grants.handle_absent(1);
-        assert_eq!(grants.permit("other", &shop), Ok(false));
-    }
-
-    #[test]
-    fn a_grant_that_goes_or_is_on_its_way_out_permits_nothing_any_more() {
-        let shop = service("shops", "shop");
-        let made = grant("shops", "site", "shop");
-        for event in [
-            Event::Delete(made.clone()),
-            Event::Apply(grant("shops", "site", "till")),
-            Event::Apply({
-                let mut leaving = made.clone();
-                leaving.metadata.deletion_timestamp =
-                    serde_json::from_value(json!("2030-01-01T00:00:00Z")).unwrap();
-                leaving
-            }),
-            Event::Apply({
-                let mut garbled = made.clone();
-                garbled.data["spec"]["from"] = json!("anybody");
-                garbled
-            }),
-        ] {
-            let grants = known([made.clone()]);
-            grants.handle(0, event);
-            assert_eq!(grants.permit("site", &shop), Ok(false));
-        }
-        // After an interrupted watch, the new list no longer contains a grant that was deleted
-        // meanwhile.
-        let grants = known([made]);
-        grants.handle_absent(0);
-        assert_eq!(grants.permit("site", &shop), Ok(false));
-    }
-
-    #[test]
-    fn what_is_kept_of_a_namespace_is_bounded_and_about_tunnels() {
-        let mut about_routes = grant("shops", "site", "shop");
-        about_routes.data["spec"]["from"][0]["kind"] = json!("HTTPRoute");
-        let mut about_both = grant("shops", "site", "shop");
-        about_both.metadata.name = Some("both".to_owned());
-        let route = about_routes.data["spec"]["from"][0].clone();
-        about_both.data["spec"]["from"]
-            .as_array_mut()
-            .unwrap()
-            .push(route);
-        let grants = known([about_routes, about_both]);
-        {
-            let sources = grants.lock();
-            let known: Vec<_> = sources[0].known.iter().flatten().collect();
-            let [((_, name), spec)] = known[..] else {
-                panic!("{known:?}");
-            };
-            assert_eq!((name.as_str(), spec.from.len()), ("both", 1));
-        }
-        let numbered = |number: usize| {
-            let mut object = grant("shops", "site", &format!("shop-{number}"));
-            object.metadata.name = Some(format!("g{number:04}"));
-            object
-        };
-        let mut all: Vec<_> = (0..GRANTS_MAX + 10).map(numbered).collect();
-        all.push(grant("vaults", "site", "vault"));
-        let grants = known(all);
-        let permits = |number: usize| {
-            let service = service("shops", &format!("shop-{number}"));
-            grants.permit("site", &service).unwrap()
-        };
-        assert!(permits(0) && permits(GRANTS_MAX - 1) && !permits(GRANTS_MAX));
-        assert_eq!(grants.permit("site", &service("vaults", "vault")), Ok(true));
-        // A full cache accepts changes of known grants, and a new grant after a deletion.
-        let mut changed = numbered(0);
-        changed.data["spec"]["to"][0]["name"] = json!("till");
-        grants.handle(0, Event::Apply(changed));
-        assert_eq!(grants.permit("site", &service("shops", "till")), Ok(true));
-        grants.handle(0, Event::Delete(numbered(1)));
-        grants.handle(0, Event::Apply(numbered(GRANTS_MAX)));
-        assert!(permits(GRANTS_MAX));
-    }
-
-    #[tokio::test]
-    async fn a_change_is_told_and_a_list_of_the_same_is_none() {
-        let grants = known([grant("shops", "site", "shop")]);
-        let mut changes = Box::pin(grants.changes());
-        let next =
-            |changes: &mut std::pin::Pin<Box<_>>| StreamExt::next(changes).now_or_never().flatten();
-        grants.handle(0, Event::Delete(grant("shops", "site", "shop")));
-        assert_eq!(next(&mut changes), Some(()));
-        grants.handle_absent(0);
-        assert_eq!(next(&mut changes), None);
-    }
-
-    #[tokio::test]
-    async fn reference_grants_are_read_in_the_newest_version_that_has_them() {
-        let api = FakeApi::default();
-        assert!(served(&api.client()).await.unwrap().is_none());
-        let list = |resources: &[&str]| {
-            let resources = resources.iter();
-            let resources = resources.map(|name| {
-                json!({"name": name, "singularName": "", "namespaced": true, "kind": "K", "verbs": []})
-            });
-            json!({
-                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "",
-                "metadata": {}, "resources": resources.collect::<Vec<_>>(),
-            })
-        };
-        api.put("/apis/gateway.networking.k8s.io/v1", list(&["httproutes"]));
-        assert!(served(&api.client()).await.unwrap().is_none());
-        let both = ["httproutes", "referencegrants"];
-        api.put("/apis/gateway.networking.k8s.io/v1beta1", list(&both));
-        let found = served(&api.client()).await.unwrap().unwrap();
-        assert_eq!(found.api_version, "gateway.networking.k8s.io/v1beta1");
-        api.put("/apis/gateway.networking.k8s.io/v1", list(&both));
-        let found = served(&api.client()).await.unwrap().unwrap();
-        assert_eq!(found.api_version, "gateway.networking.k8s.io/v1");
-        assert_eq!(
-            (found.kind.as_str(), found.plural.as_str()),
-            REFERENCE_GRANT
-        );
-    }
-}
+pub(crate) mod tests;

@@ -5,7 +5,7 @@
 //! client. This level contains the shared modules of the controllers: [`api_server`], [`apply`],
 //! [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`], [`failure`], [`grants`],
 //! [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`observer`], [`pods`],
-//! [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then
+//! [`quantity`], [`settings`], [`undecoded`]. Start reading at [`tunnel_controller`], then
 //! [`benchmark_controller`].
 
 // The crate's name in tests outside of the crate. The crate's own tests share some of their files.
@@ -38,5 +38,6 @@ pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tunnel_controller;
+pub mod undecoded;
 pub mod watch_clock;
 pub mod watches;

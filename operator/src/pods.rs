@@ -23,6 +23,22 @@ pub fn is_ready(pod: &Pod) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
+/// Whether the node has created the pod's sandbox, and so accepts the pod's sysctls. The pod need
+/// not be ready: an entry is not ready while it has no carrier.
+#[must_use]
+pub fn is_started(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else {
+        return false;
+    };
+    let init = status.init_container_statuses.iter().flatten();
+    let mut containers = init.chain(status.container_statuses.iter().flatten());
+    containers.any(|container| {
+        let states = [&container.state, &container.last_state];
+        let mut states = states.into_iter().flatten();
+        states.any(|state| state.running.is_some() || state.terminated.is_some())
+    })
+}
+
 /// The pod's address.
 #[must_use]
 pub fn host(pod: &Pod) -> Option<String> {

@@ -49,12 +49,13 @@ use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
 use crate::caches::{Cache, Cluster, Targets};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
-use crate::failure;
+use crate::failure::{self, Coded};
 use crate::grants::Grants;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
+use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
 use access::Access;
@@ -72,9 +73,6 @@ const PENDING_FIRST: Duration = Duration::from_secs(1);
 /// The longest pause before a tunnel that is not ready is reconciled again, without the jitter of
 /// up to 100 %, if no user action is required.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
-/// The longest such pause if a user has to change a Secret or an issuer, without the jitter of up
-/// to 100 %. The operator polls, because it has no permission to watch these objects.
-const PENDING_SECRETS_LONGEST: Duration = Duration::from_secs(30);
 /// Pause before a tunnel whose gateways have not answered is reconciled again. An answer triggers
 /// the reconciliation earlier.
 const REQUEUE_AWAITED: Duration = Duration::from_secs(20);
@@ -108,6 +106,7 @@ impl<G: observe::Gateways> Context<G> {
         figures: Tunnels,
     ) -> Self {
         figures.follow(cluster.caches.tunnels.clone());
+        let backoffs = Backoffs::default();
         Self {
             access: Access {
                 certifier: certifier::Certifier::new(cluster.client.clone(), &settings),
@@ -123,8 +122,8 @@ impl<G: observe::Gateways> Context<G> {
             events,
             prober: observe::Prober::new(gateways),
             debounce: update_status::StatusDebounce::default(),
-            backoffs: Backoffs::default(),
-            pending: Backoffs::beginning_with(PENDING_FIRST),
+            pending: backoffs.sibling(PENDING_FIRST),
+            backoffs,
         }
     }
 }
@@ -146,7 +145,7 @@ pub async fn run<G: observe::Gateways>(
     let others = [
         leadership.requeues(&store),
         context.prober.wakes(),
-        triggers::granted(&context.access.grants, &store),
+        triggers::granted(&context.access.grants, context.cache().clone()),
     ];
     let triggers = stream::select_all(objects.into_iter().chain(others));
     let config = Config::default().concurrency(CONCURRENCY);
@@ -197,13 +196,22 @@ pub async fn reconcile<G: observe::Gateways>(
 }
 
 async fn reconcile_in_span<G: observe::Gateways>(
-    tunnel: &MuxTunnel,
+    mut tunnel: &MuxTunnel,
     context: &Context<G>,
 ) -> Result<Action, Error> {
     if tunnel.meta().deletion_timestamp.is_some() {
         // The garbage collector removes the children. Creating children again would delay the
         // deletion.
         return Ok(Action::await_change());
+    }
+    let decodable;
+    if undecoded::reason(tunnel).is_some() {
+        let found = dereference::decodable(&context.access, tunnel).await?;
+        let Some(found) = found.filter(|found| found.meta().uid == tunnel.meta().uid) else {
+            return Ok(Action::await_change());
+        };
+        decodable = found;
+        tunnel = &decodable;
     }
     let holder = Holder::of(tunnel)?;
     let failures = context.backoffs.failures(tunnel);
@@ -212,7 +220,9 @@ async fn reconcile_in_span<G: observe::Gateways>(
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
-        Outcome::Hindered(Hindrance::Failed(error), _) => failure::is_reported(error, failures),
+        Outcome::Hindered(Hindrance::Failed(error), _) => {
+            error.code() == Code::UnknownValue || failure::is_reported(error, failures)
+        }
         _ => true,
     };
     let told = match is_told {
@@ -285,10 +295,7 @@ fn requeue_after<G: observe::Gateways>(
     let mut ready = conditions.iter();
     let ready = ready.find(|condition| condition.type_ == tunnel_condition::READY);
     let pause = match ready {
-        Some(ready) if ready.status != "True" => {
-            let longest = longest_pause(&ready.reason);
-            context.pending.pause(tunnel, &ready.reason, longest)
-        }
+        Some(ready) if ready.status != "True" => pause(&context.pending, tunnel, &ready.reason),
         _ => {
             context.pending.succeeded(tunnel);
             REQUEUE_STEADY
@@ -306,32 +313,36 @@ fn requeue_after<G: observe::Gateways>(
     Action::requeue(due.map_or(pause, |due| due.min(pause)))
 }
 
-/// The longest pause before a tunnel whose condition `Ready` has `reason` is reconciled again.
-fn longest_pause(reason: &str) -> Duration {
-    match Code::from_reason(reason) {
+/// The pause before a tunnel whose condition `Ready` has `reason` is reconciled again.
+fn pause(pending: &Backoffs, tunnel: &MuxTunnel, reason: &str) -> Duration {
+    let longest = match Code::from_reason(reason) {
+        // A quota, a policy, an object of another owner, or an object that the operator has no
+        // permission to watch. With several watched namespaces, also a Service of another one.
         Some(
-            Code::InvalidSpec
-            | Code::OwnedByOther
+            Code::OwnedByOther
             | Code::ImmutableField
             | Code::ApiRefused
-            | Code::TargetServiceNotFound
-            | Code::TargetNotPermitted
-            | Code::SysctlForbidden
-            | Code::SandboxFailed
             | Code::PodSecurityTooStrict
-            | Code::WanDisabled
-            | Code::WanUnsupported,
-        ) => LONGEST_FOR_PERSONS,
-        Some(
-            Code::CertificateSecretTaken
+            | Code::TargetServiceNotFound
+            | Code::CertificateSecretTaken
             | Code::IssuerMissing
             | Code::JoinBundleMissing
             | Code::JoinBundleForbidden
             | Code::JoinBundleInvalid
             | Code::JoinBundleExpired,
-        ) => PENDING_SECRETS_LONGEST,
+        ) => return pending.pause_unwatched(tunnel, reason),
+        Some(
+            Code::InvalidSpec
+            | Code::TargetNotPermitted
+            | Code::SysctlForbidden
+            | Code::SandboxFailed
+            | Code::WanDisabled
+            | Code::WanUnsupported
+            | Code::UnknownValue,
+        ) => LONGEST_FOR_PERSONS,
         _ => PENDING_LONGEST,
-    }
+    };
+    pending.pause(tunnel, reason, longest)
 }
 
 #[cfg(test)]

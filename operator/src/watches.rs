@@ -4,13 +4,14 @@
 //! kube's `Controller` has one back-off for all its watches, so one failing kind delays the watches
 //! of all other kinds (kube 5.0, controller/mod.rs). Here each kind has its own back-off. Errors of
 //! a watch are logged. If no watch gets an answer, [`crate::health`] reports that the operator is
-//! not ready.
+//! not ready. An object that cannot be decoded does not fail its watch ([`crate::undecoded`]).
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt};
+use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -21,6 +22,7 @@ use tracing::{debug, warn};
 
 use crate::caches::Feed;
 use crate::labels;
+use crate::undecoded;
 use crate::watch_clock::WatchClock;
 
 /// Length of one watch call, in seconds, and so the longest time until the operator detects a
@@ -43,7 +45,7 @@ impl<K> Watched for K where
 
 /// Watches the objects of `api`. Yields a reference to each object that is new or changed.
 pub fn objects<K: Watched>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, ObjectRef<K>> {
@@ -69,7 +71,7 @@ pub fn objects<K: Watched>(
 /// Watches children of type `K`. Yields a reference to the owner of each child that is new, changed
 /// or deleted.
 pub fn children<K: Watched, Owner>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, ObjectRef<Owner>>
@@ -85,7 +87,7 @@ where
 /// Watches all objects of `api`. For each object that is new, changed or deleted, yields a
 /// reference to its owner and to each object that `named_by` returns.
 pub fn named<K: Watched, Owner>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
@@ -110,7 +112,7 @@ where
 /// reference to each object that `named_by` returns. A change of a field that the cache drops is
 /// ignored.
 pub fn targets<K: Watched + PartialEq, Owner>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
@@ -150,7 +152,7 @@ fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
 /// Returns the events of a watch, after `feed` has applied each event. A failed watch restarts, and
 /// its error is logged here.
 fn events<K: Watched>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     config: watcher::Config,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
@@ -160,7 +162,7 @@ fn events<K: Watched>(
 
 /// Like [`events`], with the object from the cache before each event.
 fn changes<K: Watched>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     config: watcher::Config,
     mut feed: Feed<K>,
     clock: &Arc<WatchClock>,
@@ -170,13 +172,13 @@ fn changes<K: Watched>(
         .default_backoff()
         .filter_map(move |event| {
             let event = match event {
-                Ok(event) => {
+                Ok(event) => undecoded::event(event).map(|event| {
                     let old = match &event {
                         Event::Apply(object) => feed.known(object),
                         _ => None,
                     };
-                    Some((feed.take(event), old))
-                }
+                    (feed.take(event), old)
+                }),
                 Err(error) => {
                     warn!(kind = %K::kind(&()), %error, "a watch failed and restarts");
                     None

@@ -30,6 +30,7 @@ const LAYERS: [&[&str]; 6] = [
         "events",
         "grants",
         "leader",
+        "undecoded",
         "watch_clock",
         "watches",
     ],

@@ -313,6 +313,11 @@ impl FakeApi {
         self.lock().denied.insert(path.to_owned(), code);
     }
 
+    /// Ends [`Self::deny`] for this path.
+    pub fn permit(&self, path: &str) {
+        self.lock().denied.remove(path);
+    }
+
     /// Makes access reviews deny a right, such as `list nodes`.
     pub fn take_right(&self, right: &str) {
         self.lock().rights_missing.insert(right.to_owned());

@@ -129,7 +129,7 @@ pub(super) struct EventView {
 impl TunnelView {
     /// `events`: oldest first.
     pub(super) fn new(tunnel: &Tunnel, events: &[Event], context: Option<&str>) -> Self {
-        let status = tunnel.status.clone().unwrap_or_default();
+        let status = tunnel.status.clone().unwrap_or_default().known;
         let conditions = object::conditions(tunnel);
         let of_now = |condition| object::is_current(tunnel, condition);
         let gateways = [

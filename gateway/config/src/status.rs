@@ -203,6 +203,9 @@ pub enum CarrierTransport {
     Unix,
     /// The pipes of a command, or standard input and output.
     Pipes,
+    /// A value that this version does not support.
+    #[serde(other)]
+    Other,
 }
 
 impl fmt::Display for CarrierTransport {
@@ -214,6 +217,7 @@ impl fmt::Display for CarrierTransport {
             Self::Quic => "QUIC",
             Self::Unix => "Unix",
             Self::Pipes => "Pipes",
+            Self::Other => "Other",
         })
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::jiff::{Timestamp, ToSpan};
+use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use muxbench::runner::board::Board;
 use muxtunnel_bench_api::Path;
@@ -24,6 +25,7 @@ use crate::settings::Settings;
 use crate::testing::FakeApi;
 use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, settings};
 use crate::testing::watching::Watches;
+use crate::undecoded;
 
 const SPEC: &str = "
 tunnel: {carrier: {security: {mode: None}}}
@@ -33,6 +35,38 @@ tunings: [None, Wan]
 duration: 5s
 warmUp: 2s
 ";
+
+/// A benchmark of a newer version has not failed: that version can continue it.
+#[tokio::test]
+async fn a_benchmark_that_cannot_be_decoded_says_so_and_continues_later() {
+    let world = World::new(SPEC);
+    world.reconcile().await;
+    world.start_runner();
+    world.reconcile().await;
+    let path = format!("muxbenchmarks/{NAME}");
+    let known = world.cluster.get(&path).unwrap();
+    let mut newer = known.clone();
+    newer["spec"]["tool"] = json!("Abacus");
+    world.cluster.put(&path, newer);
+    world.cluster.take_writes();
+    for writes in [1, 0] {
+        world.reconcile().await;
+        assert_eq!(world.cluster.take_writes().len(), writes);
+        let said = world.verdict("Progressing").unwrap();
+        assert!(
+            said.contains("MT0430") && said.contains("spec.tool: "),
+            "{said}"
+        );
+        assert_eq!(world.status().job.as_deref(), Some("probe"));
+        assert_eq!(world.status().completion_time, None);
+    }
+    let mut again = world.cluster.get(&path).unwrap();
+    again["spec"] = known["spec"].clone();
+    world.cluster.put(&path, again);
+    world.bring_up(1);
+    world.reconcile().await;
+    assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
+}
 
 #[tokio::test]
 async fn environments_come_one_after_another_until_the_results_are_safe() {
@@ -462,7 +496,8 @@ impl World {
             now: self.now,
         };
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
-        let benchmark: MuxBenchmark = serde_json::from_value(object).unwrap();
+        let object: DeserializeGuard<MuxBenchmark> = serde_json::from_value(object).unwrap();
+        let benchmark = undecoded::decoded(object).unwrap();
         reconcile(Arc::new(benchmark), Arc::new(context))
             .await
             .unwrap()

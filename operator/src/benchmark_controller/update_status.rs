@@ -3,6 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_bench_api::result::Summary;
 use muxtunnel_codes::Code;
@@ -34,6 +35,8 @@ pub enum Outcome {
     Ended(Summary),
     /// The benchmark ended before all cells were measured.
     Failed(Code, String),
+    /// This version of the operator cannot decode the object. The text is the decoder's error.
+    Undecoded(String),
 }
 
 /// The status could not be written.
@@ -45,6 +48,9 @@ pub struct UpdateStatusError(#[from] kube::Error);
 #[must_use]
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
+    if let Outcome::Undecoded(reason) = outcome {
+        return undecoded(old, reason, benchmark.metadata.generation, now);
+    }
     let name = benchmark.name_any();
     let generation = benchmark.metadata.generation;
     let verdicts = verdicts(outcome);
@@ -60,7 +66,7 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
             let done = summary.ok + summary.failed + summary.refused;
             (None, Some(format!("{done}/{}", summary.cells)))
         }
-        Outcome::Failed(..) => (None, old.progress),
+        Outcome::Failed(..) | Outcome::Undecoded(_) => (None, old.progress),
     };
     MuxBenchmarkStatus {
         observed_generation: generation,
@@ -75,6 +81,24 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
             Outcome::Ended(summary) => Some(summary_of(summary)),
             _ => old.summary,
         },
+    }
+}
+
+/// The old status with the condition Progressing. The benchmark has not ended: another version of
+/// the operator can continue it.
+fn undecoded(
+    old: MuxBenchmarkStatus,
+    reason: &str,
+    generation: Option<i64>,
+    now: &Time,
+) -> MuxBenchmarkStatus {
+    let detail = format!("the object cannot be decoded: {reason}");
+    let verdict = Verdict::no(benchmark_condition::PROGRESSING, Code::UnknownValue, detail);
+    let new = conditions(&[verdict], &old.conditions, generation, now);
+    MuxBenchmarkStatus {
+        observed_generation: generation,
+        conditions: new,
+        ..old
     }
 }
 
@@ -107,6 +131,7 @@ fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
             ended(code, detail)
         }
         Outcome::Failed(code, detail) => ended(*code, detail.clone()),
+        Outcome::Undecoded(_) => Vec::new(),
     }
 }
 
@@ -164,7 +189,9 @@ pub async fn update_status(
         return Ok(status);
     }
     let namespace = benchmark.namespace().unwrap_or_default();
-    let api: Api<MuxBenchmark> = Api::namespaced(cluster.client.clone(), &namespace);
+    // The answer contains the spec, which this version perhaps cannot decode.
+    let api: Api<DeserializeGuard<MuxBenchmark>> =
+        Api::namespaced(cluster.client.clone(), &namespace);
     let patch = json!({
         "apiVersion": MuxBenchmark::api_version(&()),
         "kind": MuxBenchmark::kind(&()),
@@ -175,6 +202,8 @@ pub async fn update_status(
     let written = api
         .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))
         .await?;
-    cluster.caches.benchmarks.wrote(&written);
+    if let Ok(written) = &written.0 {
+        cluster.caches.benchmarks.wrote(written);
+    }
     Ok(status)
 }

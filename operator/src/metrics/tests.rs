@@ -65,6 +65,7 @@ fn seen(status: Status) -> Seen {
             node: None,
             made: None,
             has_sysctls: true,
+            started: true,
             ready: true,
             problem: None,
             wan: Wan::Absent,

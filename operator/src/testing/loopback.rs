@@ -2,6 +2,7 @@
 //! gateways in its pods.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Mutex;
 
 use axum::extract::{Path, State};
 use axum::routing::get;
@@ -13,6 +14,14 @@ use tokio::net::TcpListener;
 use super::FakeApi;
 use super::kubelet::Healthy;
 use crate::tunnel_controller::observe::Gateways;
+
+/// The addresses of the gateways that were asked.
+static ASKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The addresses of the gateways that were asked since the last call.
+pub(crate) fn take_asked() -> Vec<String> {
+    std::mem::take(&mut *ASKED.lock().unwrap())
+}
 
 /// Serves while the runtime lives. A gateway's status is at `/gateways/ADDRESS`.
 pub(crate) async fn listen(api: &FakeApi) -> SocketAddr {
@@ -30,6 +39,7 @@ async fn gateway(
     State(api): State<FakeApi>,
     Path(address): Path<String>,
 ) -> Result<Json<Status>, (StatusCode, String)> {
+    ASKED.lock().unwrap().push(address.clone());
     let status = Healthy(api).status(&address).await;
     status
         .map(Json)

@@ -2,12 +2,14 @@
 //! far the caches lag.
 
 use kube::ResourceExt;
+use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 
 use super::FakeApi;
 use crate::caches::{Caches, Feed, Feeds};
 use crate::labels;
+use crate::undecoded;
 use crate::watches::Watched;
 
 /// Caches that a test fills.
@@ -102,7 +104,10 @@ fn bring<K: Watched>(
     children_alone: bool,
     range: Option<(u64, u64)>,
 ) {
-    let read = |object: &Value| serde_json::from_value::<K>(object.clone()).unwrap();
+    let read = |object: &Value| {
+        let object = serde_json::from_value::<DeserializeGuard<K>>(object.clone());
+        undecoded::decoded(object.unwrap()).unwrap()
+    };
     let is_watched = |object: &K| !children_alone || labels::is_child(object.labels());
     let Some((after, until)) = range else {
         feed.take(Event::Init);

@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use muxtunnel_crds::MuxTunnel;
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{MuxTunnel, MuxTunnelSpec};
 
 use super::access::Access;
 use super::end::End;
@@ -38,6 +39,7 @@ use super::problem::Problem;
 use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
 use crate::caches::Endpoints;
+use crate::{grants, undecoded};
 
 /// Annotation. With the value `"true"`, the operator does not apply the spec. The operator still
 /// withdraws targets whose permission was revoked, and renews certificates.
@@ -78,14 +80,32 @@ pub struct Dereferenced {
     pub certificates: CertificateFacts,
 }
 
-/// Whether the tunnel is paused.
-pub(super) fn is_paused(tunnel: &MuxTunnel) -> bool {
+/// The spec that the operator applies, or why it applies none. Only this function decides it.
+pub(super) fn spec(tunnel: &MuxTunnel) -> Result<&MuxTunnelSpec, Hindrance> {
     let paused = tunnel.annotations().get(PAUSED);
-    paused.is_some_and(|paused| paused == "true")
+    if paused.is_some_and(|paused| paused == "true") {
+        return Err(Hindrance::Paused);
+    }
+    match undecoded::reason(tunnel) {
+        Some(reason) => Err(Hindrance::Undecoded(reason.to_owned())),
+        None => Ok(&tunnel.spec),
+    }
 }
 
-/// Reads the objects that `tunnel` names, each once, and the state of the tunnel. If the tunnel is
-/// paused, reads only the state of the tunnel.
+/// The tunnel of a placeholder, as far as this version can decode it. `None` if the tunnel no
+/// longer exists.
+///
+/// # Errors
+/// [`DereferenceError`].
+pub(super) async fn decodable(
+    access: &Access,
+    tunnel: &MuxTunnel,
+) -> Result<Option<MuxTunnel>, DereferenceError> {
+    Ok(undecoded::read(&access.cluster.client, tunnel).await?)
+}
+
+/// Reads the objects that `tunnel` names, each once, and the state of the tunnel. Without a spec to
+/// apply, reads only the state of the tunnel.
 pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder) -> Found {
     let mut named = Dereferenced {
         certificates: CertificateFacts::remembered(&access.certifier, tunnel),
@@ -105,14 +125,13 @@ async fn read(
     holder: &Holder,
     named: &mut Dereferenced,
 ) -> Result<(), Hindrance> {
-    let live = live::live(access, holder);
+    let (live, spec) = (live::live(access, holder), spec(tunnel));
     // Running gateways need certificates, even if other facts are not known.
-    let certificates = certificates::read(access, tunnel, holder, live.as_ref().ok(), named).await;
+    let asked = spec.as_ref().ok().copied();
+    let certificates = certificates::read(access, asked, holder, live.as_ref().ok(), named).await;
     named.live = live?;
     certificates?;
-    if is_paused(tunnel) {
-        return Err(Hindrance::Paused);
-    }
+    let spec = spec?;
     let (uid, now) = (&holder.owner.uid, named.certificates.now);
     named.refusals = access.rollouts.refusals(uid, now);
     if named.refusals.values().any(|refusal| refusal.rests) {
@@ -121,28 +140,38 @@ async fn read(
     named.api_server = access.api_server.addresses();
     let probes = probes::probes(&access.cluster, holder).await;
     named.probes = probes.map_err(DereferenceError::from)?;
-    Ok(services(access, tunnel, holder, named)?)
+    services(access, spec, holder, named)
 }
 
 fn services(
     Access {
         targets, grants, ..
     }: &Access,
-    tunnel: &MuxTunnel,
+    spec: &MuxTunnelSpec,
     Holder { namespace, .. }: &Holder,
     found: &mut Dereferenced,
-) -> Result<(), DereferenceError> {
-    let named = references(&tunnel.spec, namespace);
+) -> Result<(), Hindrance> {
+    let named = references(spec, namespace);
     for service in named.foreign {
-        if !grants.permit(namespace, &service)? {
-            found.forbidden.insert(service);
+        match grants.permit(namespace, &service) {
+            Ok(true) => {}
+            Ok(false) => {
+                found.forbidden.insert(service);
+            }
+            Err(error @ grants::NotKnown::Unlisted) => {
+                return Err(DereferenceError::from(error).into());
+            }
+            Err(grants::NotKnown::Undecoded) => {
+                return Err(Hindrance::Blocked(undecoded_grant(&service)));
+            }
         }
     }
     for named in named.services {
         if found.forbidden.contains(&named) {
             continue;
         }
-        if let Some(service) = targets.get(&named.namespace, &named.name)? {
+        let service = targets.get(&named.namespace, &named.name);
+        if let Some(service) = service.map_err(DereferenceError::from)? {
             if let Some(endpoints) = targets.endpoints(&named.namespace, &named.name) {
                 found.endpoints.insert(named.clone(), endpoints);
             }
@@ -150,4 +179,14 @@ fn services(
         }
     }
     Ok(())
+}
+
+fn undecoded_grant(ServiceName { namespace, name }: &ServiceName) -> Problem {
+    Problem {
+        code: Code::UnknownValue,
+        detail: format!(
+            "a grant in namespace {namespace} cannot be decoded, so the operator cannot determine whether the grant \
+             permits the Service {name}; the operator's log names the grant"
+        ),
+    }
 }

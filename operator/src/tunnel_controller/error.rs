@@ -43,7 +43,10 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Self::Apply(error) => error.code(),
-            Self::NotKnown(_) | Self::Dereference(_) | Self::Build(BuildError::Grants(_)) => {
+            Self::NotKnown(error) | Self::Dereference(DereferenceError::NotKnown(error)) => {
+                error.code()
+            }
+            Self::Dereference(DereferenceError::Grants(_)) | Self::Build(BuildError::Grants(_)) => {
                 Code::WatchUnanswered
             }
             _ => failure::code(self),
@@ -51,7 +54,7 @@ impl Coded for Error {
     }
 }
 
-/// The objects that the spec names are not known. The children stay unchanged.
+/// The objects that the tunnel depends on are not known. The children stay unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum DereferenceError {
     /// The grants of other namespaces are not known yet.
@@ -60,6 +63,9 @@ pub enum DereferenceError {
     /// The objects of a kind are not known yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
+    /// The tunnel cannot be decoded, and could not be read again.
+    #[error("cannot read the tunnel: {0}")]
+    Tunnel(#[from] kube::Error),
 }
 
 /// The bundle could not be read.

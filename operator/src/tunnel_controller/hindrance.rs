@@ -13,6 +13,8 @@ use crate::failure::{self, Coded};
 pub enum Hindrance {
     /// The annotation [`super::dereference::PAUSED`] is set.
     Paused,
+    /// This version of the operator cannot decode the object. The text is the decoder's error.
+    Undecoded(String),
     /// The spec is invalid. The sentence names the field.
     Invalid(String),
     /// The join bundle is missing or invalid.
@@ -31,6 +33,10 @@ impl Hindrance {
             Self::Paused => Problem {
                 code: Code::Paused,
                 detail: String::new(),
+            },
+            Self::Undecoded(reason) => Problem {
+                code: Code::UnknownValue,
+                detail: format!("the object cannot be decoded: {reason}"),
             },
             Self::Invalid(sentence) => Problem {
                 code: Code::InvalidSpec,

@@ -33,7 +33,7 @@ use super::sandbox;
 use super::validate::ValidatedTunnel;
 use crate::caches::{Cluster, NotKnown};
 use crate::metrics::tunnels::Gateway;
-use crate::pods::is_ready;
+use crate::pods::{is_ready, is_started};
 
 /// Time limit for one gateway's answer, including the connection setup.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -87,6 +87,8 @@ pub struct SeenPod {
     pub made: Option<i64>,
     /// Whether the pod has the requested sysctls.
     pub has_sysctls: bool,
+    /// Whether the node has created the pod's sandbox.
+    pub started: bool,
     /// Whether the pod's readiness probe passes.
     pub ready: bool,
     /// Why the pod does not run.
@@ -202,7 +204,8 @@ impl HttpGateways {
 }
 
 fn status_in(body: &[u8]) -> Result<Status, String> {
-    serde_json::from_slice(body)
+    let answer = &mut serde_json::Deserializer::from_slice(body);
+    serde_path_to_error::deserialize(answer)
         .map_err(|error| format!("the answer is not a valid status: {error}"))
 }
 
@@ -308,6 +311,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
+        started: is_started(pod),
         ready: is_ready(pod),
         problem: pod_problem(pod),
         wan: wan(pod),

@@ -4,8 +4,9 @@
 //! If another pod of the tunnel runs with the same sysctls, or if the pod of a Job ran with them,
 //! the node is at fault. The end's pods then avoid the node, and an annotation of the Deployment
 //! stores the node's name. Otherwise the spec may be at fault. A ReplicaSet would keep creating
-//! failed pods (kubernetes#72593). The end therefore returns to the template of its ready pods, or
-//! gets no pods if no pod is ready. The operator tries the spec again after a pause that grows. A
+//! failed pods (kubernetes#72593). The end therefore returns to the template of its ready pods. If no
+//! pod is ready, the end returns to the template of its running pods, such as entries without a
+//! carrier, or gets no pods if none runs. The operator tries the spec again after a pause that grows. A
 //! refusal deletes no object.
 //!
 //! This module stores the refusals in memory, and derives the [`Rollout`] of each end from them.
@@ -27,7 +28,7 @@ use super::problem::Problem;
 /// Annotation of a Deployment. The value contains the hash of the requests that its pods make to a
 /// node, and the names of the nodes that the pods avoid. These nodes refused the requests.
 pub const AVOIDED_NODES: &str = "muxtunnel.dev/avoided-nodes";
-/// Annotation of a Deployment without pods. Nodes refused its pods, and no earlier pod was ready.
+/// Annotation of a Deployment without pods. Nodes refused its pods, and no earlier pod was running.
 pub const STOPPED: &str = "muxtunnel.dev/stopped";
 
 /// Maximum number of nodes that an end avoids. The operator only reports further nodes.
@@ -68,7 +69,7 @@ pub struct Held {
 /// The state of an end while its spec is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fallback {
-    /// The template of the end's newest ReplicaSet with ready pods.
+    /// The template of the end's newest ReplicaSet with ready pods, or otherwise with running pods.
     Template(Box<PodTemplateSpec>),
     /// A Deployment without pods.
     Stopped,
@@ -94,7 +95,7 @@ pub struct Refusal {
 pub(super) struct Shown<'a> {
     /// The end's pods that a node refused, except pods on avoided nodes.
     pub(super) refused: Vec<RefusedPod<'a>>,
-    /// Whether at least one of the end's pods is ready with the end's sysctls.
+    /// Whether at least one of the end's pods runs with the end's sysctls.
     pub(super) runs: bool,
     /// Whether the nodes are at fault, not the spec.
     pub(super) is_node_at_fault: bool,

@@ -14,6 +14,8 @@ mod rollouts;
 mod running;
 mod scale;
 mod triggers;
+mod undecoded;
+mod waiting;
 
 use muxtunnel_crds::MuxTunnel;
 use serde_json::Value;

@@ -11,13 +11,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
 
-use super::dereference::is_paused;
-use super::references;
-use crate::caches::{self, Feed};
+use super::{dereference, references};
+use crate::caches::{self, Cache, Feed, Group};
 use crate::controller::api;
 use crate::grants::Grants;
 use crate::watch_clock::WatchClock;
@@ -83,7 +82,8 @@ pub(super) fn all(
     feeds: Feeds,
     clock: &Arc<WatchClock>,
 ) -> Vec<Triggers> {
-    let known = feeds.tunnels.cache().store();
+    let tunnels = feeds.tunnels.grouped(groups);
+    let known = tunnels.cache();
     let behind = known.clone();
     let named_by = move |service: &Service| tunnels_naming(&known, &service.name_any(), service);
     let reached_by = move |slice: &EndpointSlice| {
@@ -92,7 +92,7 @@ pub(super) fn all(
     };
     let slices = api(client, namespace);
     vec![
-        watches::objects(api(client, namespace), feeds.tunnels, clock),
+        watches::objects(api(client, namespace), tunnels, clock),
         watches::named(api(client, namespace), feeds.services, clock, named_by),
         watches::targets(slices, feeds.endpoint_slices, clock, reached_by),
         watches::children(api(client, namespace), feeds.deployments, clock),
@@ -108,48 +108,31 @@ pub(super) fn all(
 }
 
 /// The tunnels that a changed grant concerns.
-pub(super) fn granted(grants: &Grants, known: &Store<MuxTunnel>) -> Triggers {
-    let known = known.clone();
-    let concerned = move |()| stream::iter(tunnels_into_other_namespaces(&known));
+pub(super) fn granted(grants: &Grants, known: Cache<MuxTunnel>) -> Triggers {
+    let concerned = move |()| stream::iter(known.references_of(&Group::Granted));
     grants.changes().flat_map(concerned).boxed()
 }
 
 /// The tunnels with a forward to the Service `name` in the namespace of `object`.
 pub(super) fn tunnels_naming<K: Resource>(
-    known: &Store<MuxTunnel>,
+    known: &Cache<MuxTunnel>,
     name: &str,
     object: &K,
 ) -> Vec<ObjectRef<MuxTunnel>> {
-    let service = references::ServiceName {
-        namespace: object.namespace().unwrap_or_default(),
-        name: name.to_owned(),
-    };
-    references_to(known, |tunnel| {
-        let own = tunnel.namespace().unwrap_or_default();
-        references::references(&tunnel.spec, &own)
-            .services
-            .contains(&service)
-    })
+    let namespace = object.namespace().unwrap_or_default();
+    known.references_of(&Group::Service(namespace, name.to_owned()))
 }
 
-/// The tunnels that depend on grants.
-pub(super) fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
-    references_to(known, |tunnel| {
-        let own = tunnel.namespace().unwrap_or_default();
-        // The gateways of a paused tunnel may still have targets of an earlier spec, which this
-        // spec does not show.
-        let foreign = references::references(&tunnel.spec, &own).foreign;
-        is_paused(tunnel) || !foreign.is_empty()
-    })
-}
-
-fn references_to(
-    known: &Store<MuxTunnel>,
-    is_meant: impl Fn(&MuxTunnel) -> bool,
-) -> Vec<ObjectRef<MuxTunnel>> {
-    let tunnels = known.state().into_iter();
-    let meant = tunnels.filter(|tunnel| is_meant(tunnel));
-    meant
-        .map(|tunnel| ObjectRef::from_obj(tunnel.as_ref()))
+/// The Services that a tunnel names, and whether the tunnel depends on grants.
+pub(super) fn groups(tunnel: &MuxTunnel) -> Vec<Group> {
+    let own = tunnel.namespace().unwrap_or_default();
+    let named = references::references(&tunnel.spec, &own);
+    // If the operator does not apply the spec, the gateways may still have targets of an earlier
+    // spec, which this spec does not show.
+    let depends = dereference::spec(tunnel).is_err() || !named.foreign.is_empty();
+    let services = named.services.into_iter();
+    services
+        .map(|service| Group::Service(service.namespace, service.name))
+        .chain(depends.then_some(Group::Granted))
         .collect()
 }

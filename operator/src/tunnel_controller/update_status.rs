@@ -18,6 +18,7 @@ pub use telemetry::TelemetryClock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
@@ -71,7 +72,8 @@ pub async fn update_status(
         return Ok(new);
     }
     let namespace = tunnel.namespace().unwrap_or_default();
-    let api: Api<MuxTunnel> = Api::namespaced(cluster.client.clone(), &namespace);
+    // The answer contains the spec, which this version perhaps cannot decode.
+    let api: Api<DeserializeGuard<MuxTunnel>> = Api::namespaced(cluster.client.clone(), &namespace);
     let body = json!({
         "apiVersion": MuxTunnel::api_version(&()),
         "kind": MuxTunnel::kind(&()),
@@ -81,7 +83,9 @@ pub async fn update_status(
     let written = api
         .patch_status(&tunnel.name_any(), &params, &Patch::Apply(body))
         .await?;
-    cluster.caches.tunnels.wrote(&written);
+    if let Ok(written) = &written.0 {
+        cluster.caches.tunnels.wrote(written);
+    }
     Ok(new)
 }
 

@@ -61,6 +61,8 @@ pub fn deployment(
         ),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
+            // Nobody returns to an earlier agent.
+            revision_history_limit: Some(0),
             // If an old and a new pod of an agent ran at the same time, the runner could measure
             // the old pod.
             strategy: Some(DeploymentStrategy {

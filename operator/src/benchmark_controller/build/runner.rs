@@ -4,7 +4,8 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapVolumeSource, PodSpec, PodTemplateSpec, Secret, Volume, VolumeMount,
+    ConfigMap, ConfigMapVolumeSource, LocalObjectReference, PodSpec, PodTemplateSpec, Secret,
+    Volume, VolumeMount,
 };
 use kube::api::ObjectMeta;
 
@@ -94,6 +95,7 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
                 spec: Some(PodSpec {
                     restart_policy: Some("Never".to_owned()),
                     containers: vec![container],
+                    image_pull_secrets: pull_secrets(benchmark),
                     ..pod
                 }),
             },
@@ -101,6 +103,19 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
         }),
         status: None,
     }
+}
+
+/// The Secrets for images of both ends, because the runner belongs to no end.
+fn pull_secrets(benchmark: &ValidatedBenchmark) -> Option<Vec<LocalObjectReference>> {
+    let ends = [&benchmark.entry, &benchmark.exit].into_iter().flatten();
+    let templates = ends.filter_map(|end| end.template.as_ref());
+    let mut secrets = Vec::new();
+    for secret in templates.flat_map(|template| &template.image_pull_secrets) {
+        if !secrets.contains(secret) {
+            secrets.push(secret.clone());
+        }
+    }
+    (!secrets.is_empty()).then_some(secrets)
 }
 
 fn metadata(benchmark: &ValidatedBenchmark, name: String) -> ObjectMeta {

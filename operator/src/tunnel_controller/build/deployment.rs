@@ -33,6 +33,9 @@ use crate::tunnel_controller::validate::{
     UsersFile, ValidatedCertificates, ValidatedGateway, ValidatedTunnel,
 };
 
+/// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
+/// ReplicaSets with pods. The operator's cache contains all ReplicaSets.
+const REVISIONS: i32 = 2;
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
 /// User and group of the images. Nodes have no account with this ID.
@@ -87,6 +90,7 @@ pub(super) fn build(
         metadata: own_metadata,
         spec: Some(DeploymentSpec {
             replicas: replicas(tunnel, end, gateway),
+            revision_history_limit: Some(REVISIONS),
             selector: selector(own_labels),
             // The old pods serve until new pods are ready.
             strategy: Some(DeploymentStrategy {

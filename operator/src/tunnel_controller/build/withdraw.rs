@@ -84,7 +84,7 @@ fn lessened(live: &Live, own: &LiveConfig, namespace: &str) -> Result<Option<Con
     if named.is_empty() {
         return Ok(None);
     }
-    let withdrawn = live.withdrawn.as_ref().ok_or(NotKnown)?;
+    let withdrawn = live.withdrawn.as_ref().ok_or(NotKnown::Unlisted)?;
     let text = without(config, namespace, withdrawn).and_then(|less| less.to_yaml().ok());
     Ok(text.map(|text| ConfigMap {
         data: Some([(FILE.to_owned(), text)].into()),

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel};
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel, MuxTunnelSpec};
 
-use super::{Dereferenced, Joined, Live, is_paused, join};
+use super::{Dereferenced, Joined, Live, join};
 use crate::certificates::authority::Seed;
 use crate::certificates::cert_manager::Certificate;
 use crate::certificates::seed::SeedError;
@@ -81,20 +81,19 @@ impl CertificateFacts {
     }
 }
 
-/// Reads all facts. `live` is `None` if the children are not known.
+/// Reads all facts. `spec` is `None` if the operator applies no spec. `live` is `None` if the
+/// children are not known.
 pub(super) async fn read(
     access: &Access,
-    tunnel: &MuxTunnel,
+    spec: Option<&MuxTunnelSpec>,
     holder: &Holder,
     live: Option<&Live>,
     named: &mut Dereferenced,
 ) -> Result<(), Error> {
-    let is_paused = is_paused(tunnel);
-    let carrier = tunnel.spec.carrier.as_ref().filter(|_| !is_paused);
+    let carrier = spec.and_then(|spec| spec.carrier.as_ref());
     let from = carrier.and_then(|carrier| carrier.join_from.as_ref());
     let from = from.map(|from| from.secret_name.as_str());
-    let issuer = Issuer::of(&tunnel.spec);
-    let issuer = Some(issuer).filter(|_| !is_paused && from.is_none());
+    let issuer = spec.map(Issuer::of).filter(|_| from.is_none());
     let facts = &mut named.certificates;
     facts.running = running(&facts.known, holder, live);
     facts.waiting = live.map(waiting).unwrap_or_default();
@@ -102,7 +101,7 @@ pub(super) async fn read(
     let joined = joined.filter(|_| !facts.running.is_empty());
     if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
         match join::join(access, holder, &former.secret_name).await {
-            Err(error) if is_paused => return Err(error),
+            Err(error) if spec.is_none() => return Err(error),
             // The spec does not name this bundle, so a failed read does not stop the
             // reconciliation.
             former => facts.former = former.ok(),
@@ -111,7 +110,7 @@ pub(super) async fn read(
     let issues = issuer == Some(Issuer::Operator);
     if issues || !facts.running.is_empty() && joined.is_none() {
         match seed(&access.certifier).await {
-            Err(error) if issues || is_paused => return Err(error.into()),
+            Err(error) if issues || spec.is_none() => return Err(error.into()),
             seed => facts.seed = seed.unwrap_or_default(),
         }
     }
@@ -123,7 +122,7 @@ pub(super) async fn read(
         });
         named.join = Some(joined);
     }
-    for end in asked_of_cert_manager(tunnel, issuer, &facts.known) {
+    for end in asked_of_cert_manager(spec, issuer, &facts.known) {
         let found = certificate(access, holder, end).await?;
         facts.of_cert_manager.insert(end, found);
     }
@@ -184,22 +183,24 @@ fn waiting(live: &Live) -> BTreeMap<End, i64> {
 
 /// The ends whose Certificates are or were requested.
 fn asked_of_cert_manager(
-    tunnel: &MuxTunnel,
+    spec: Option<&MuxTunnelSpec>,
     issuer: Option<Issuer<'_>>,
     known: &CertificatesStatus,
 ) -> Vec<End> {
+    let Some(spec) = spec else {
+        return Vec::new();
+    };
     let ends = [End::Exit, End::Entry].into_iter();
     let was_issued = |record: &CertificateStatus| record.secret_name.ends_with(ISSUED_SUFFIX);
     match issuer {
         Some(Issuer::CertManager(_)) => {
-            let side = tunnel.spec.side;
+            let side = spec.side;
             ends.filter(|end| match end {
                 End::Exit => side.has_exit(),
                 _ => side.has_entry(),
             })
             .collect()
         }
-        _ if super::is_paused(tunnel) => Vec::new(),
         _ if ends
             .clone()
             .any(|end| known.of(end).is_some_and(was_issued)) =>

@@ -30,7 +30,8 @@ pub struct Live {
     /// The pods of the tunnel's gateways. `None` if the pods are not known.
     pub pods: Option<Vec<Arc<Pod>>>,
     /// The Services that the tunnel's ConfigMaps name, and whose namespaces do not permit the
-    /// tunnel to use them. `None` if the grants are not known yet.
+    /// tunnel to use them. `None` if the grants are not known yet. If a grant cannot be decoded, it
+    /// withdraws no Service, and no other grant's revocation waits for it.
     pub withdrawn: Option<BTreeSet<ServiceName>>,
 }
 
@@ -91,8 +92,10 @@ fn withdrawn(
     let configs = config_maps.values().filter_map(|live| live.config.as_ref());
     let mut withdrawn = BTreeSet::new();
     for service in configs.flat_map(|config| services_of_config(config, namespace)) {
-        if !grants.permit(namespace, &service)? {
-            withdrawn.insert(service);
+        match grants.permit(namespace, &service) {
+            Ok(false) => drop(withdrawn.insert(service)),
+            Ok(true) | Err(grants::NotKnown::Undecoded) => {}
+            Err(error @ grants::NotKnown::Unlisted) => return Err(error),
         }
     }
     Ok(withdrawn)

@@ -15,7 +15,8 @@ pub(super) fn learn(rollouts: &Rollouts, tunnel: &ValidatedTunnel, seen: &Seen, 
     if probe::verdict(tunnel) != probe::Verdict::Passed {
         return;
     }
-    let runs = |pod: &SeenPod| pod.ready && pod.has_sysctls;
+    // A node that runs a pod accepts the sysctls, even if the gateway is not ready.
+    let runs = |pod: &SeenPod| pod.started && pod.has_sysctls;
     let is_node_at_fault = seen.pods.iter().any(runs) || tunnel.is_probed;
     for (end, rollout) in &tunnel.rollouts {
         if rollout.held.is_some() {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use http::Method;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
@@ -174,7 +175,8 @@ impl Bench {
     /// The tunnel in the operator's cache.
     pub(super) fn known(&self) -> Arc<MuxTunnel> {
         let tunnels = &self.context.access.cluster.caches.tunnels;
-        tunnels.get("site", "office").unwrap().unwrap()
+        let office = ObjectRef::new("office").within("site");
+        tunnels.newest(tunnels.store().get(&office).unwrap())
     }
 
     /// Other controllers and the kubelets act, and the operator follows.

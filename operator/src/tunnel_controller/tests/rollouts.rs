@@ -45,6 +45,29 @@ fn refuse(bench: &Bench, end: &str, node: &str) {
     bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
 }
 
+/// A pod of the newest template that runs on `node` and is not ready, like an entry without a
+/// carrier.
+fn start(bench: &Bench, end: &str, node: &str) {
+    let deployment = deployment(bench, end);
+    let mut spec = deployment["spec"]["template"]["spec"].clone();
+    spec["nodeName"] = json!(node);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("started-{node}"), "creationTimestamp": date(MADE),
+            "labels": crate::labels::child("office", end),
+            "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
+        },
+        "spec": spec,
+        "status": {"phase": "Running", "containerStatuses": [{
+            "name": "gateway", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
+            "state": {"running": {}},
+        }]},
+    });
+    let path = format!("pods/started-{node}");
+    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+}
+
 fn deployment(bench: &Bench, end: &str) -> Value {
     let path = format!("deployments/office-{end}");
     bench.api.get(&path).unwrap_or_else(|| panic!("no {path}"))
@@ -178,4 +201,45 @@ async fn without_ready_pods_a_refused_end_has_none_until_it_is_tried_again() {
             assert_eq!(deployment(&bench, "exit")["spec"]["replicas"], replicas);
         }
     }
+}
+
+/// A tunnel's first entries have no carrier yet, so none of them is ready.
+#[tokio::test]
+async fn an_entry_without_a_carrier_shows_that_its_node_takes_the_sysctls() {
+    let (bench, _) = bench(&format!("{SMALLEST}entry: {{replicas: 2}}\n{WAN}"));
+    bench.reconcile().await.unwrap();
+    start(&bench, "entry", "node-a");
+    refuse(&bench, "entry", "node-b");
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+    }
+    let entry = deployment(&bench, "entry");
+    assert_eq!(entry["spec"]["replicas"], 2);
+    let avoided = &entry["metadata"]["annotations"]["muxtunnel.dev/avoided-nodes"];
+    assert!(avoided.as_str().unwrap().ends_with("node-b"), "{avoided}");
+    // The same is true for the other end, which has no pods.
+    assert_eq!(deployment(&bench, "exit")["spec"]["replicas"], 1);
+}
+
+/// The carriers are down while the spec changes.
+#[tokio::test]
+async fn without_ready_pods_an_end_goes_back_to_the_pods_that_run() {
+    let (bench, _) = bench(SMALLEST);
+    bench.reconcile().await.unwrap();
+    start(&bench, "entry", "node-a");
+    bench.reconcile().await.unwrap();
+    let before = deployment(&bench, "entry");
+    bench.edit(&format!("{SMALLEST}{WAN}"));
+    bench.reconcile().await.unwrap();
+    assert_ne!(
+        deployment(&bench, "entry")["spec"]["template"],
+        before["spec"]["template"]
+    );
+    refuse(&bench, "entry", "node-b");
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+    }
+    let entry = deployment(&bench, "entry");
+    assert_eq!(entry["spec"]["replicas"], 1);
+    assert_eq!(entry["spec"]["template"], before["spec"]["template"]);
 }

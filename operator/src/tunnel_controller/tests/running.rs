@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) controller: JoinHandle<()>,
     election: Option<JoinHandle<()>>,
     pub(super) leadership: Leadership,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
     pub(super) clock: Arc<WatchClock>,
 }
 

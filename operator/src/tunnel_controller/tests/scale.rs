@@ -1,6 +1,7 @@
-//! Tests the capacity of one operator. The controller runs alone in one process, and the API server
-//! runs in another process.
+//! Tests and measures the capacity of one operator. The controller runs alone in one process, and
+//! the API server runs in another process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -19,18 +20,19 @@ use crate::leader::Leadership;
 use crate::testing::{FakeApi, loopback};
 use crate::tunnel_controller::observe::Gateways;
 
-/// Tunnels, each with its own target Service.
+/// Tunnels of the test, each with its own target Service.
 const TUNNELS: usize = 200;
+/// Tunnels of the measurement.
+const MANY: usize = 1000;
 /// Foreign Services and Deployments that the watches also deliver.
 const OTHERS: usize = 1000;
 /// The operator's memory limit in the chart, in KiB.
 const MEMORY_MAX_KIB: u64 = 128 << 10;
 /// Time limit for the whole test, even if other tests run at the same time.
-const WITHIN: Duration = Duration::from_mins(10);
+const WITHIN: Duration = Duration::from_mins(20);
 /// Environment variable with the API server's address for the measured process.
 const SERVER: &str = "MUXTUNNEL_TEST_API_SERVER";
-const THIS: &str =
-    "tunnel_controller::tests::scale::two_hundred_tunnels_are_ready_within_the_operators_memory";
+const HERE: &str = "tunnel_controller::tests::scale";
 
 /// Queries the process with the fake API server.
 struct OverHttp(String);
@@ -70,7 +72,33 @@ fn memory_kib(process: &Child, figure: &str) -> u64 {
     number.unwrap().parse().unwrap()
 }
 
-fn put_objects(api: &FakeApi) {
+/// CPU time of a process in seconds, in the units of 10 ms of `/proc`.
+fn cpu_seconds(process: &Child) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let ticks = fields.split(' ').skip(11).take(2);
+    ticks
+        .map(|ticks| ticks.parse::<f64>().unwrap() / 100.0)
+        .sum()
+}
+
+/// The number of requests by verb, without Events. A list is a read without a name.
+fn counted(api: &FakeApi) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for request in api.take_requests() {
+        let verb = match request.method.as_str() {
+            "GET" if request.query.contains("watch=") => "watch",
+            "GET" if !request.path.contains('/') => "list",
+            method => method,
+        };
+        if !request.path.starts_with("events") {
+            *counts.entry(verb.to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn put_objects(api: &FakeApi, tunnels: usize) {
     let authorities = json!({"metadata": {"namespace": "operators"}});
     api.put("secrets/authorities@operators", authorities);
     for number in 0..OTHERS {
@@ -85,7 +113,7 @@ fn put_objects(api: &FakeApi) {
         });
         api.put(&format!("deployments/{name}"), deployment);
     }
-    for number in 0..TUNNELS {
+    for number in 0..tunnels {
         let (name, target) = (format!("t{number}"), format!("shop-{number}"));
         let mut service = shop_json();
         service["metadata"] = json!({"name": target});
@@ -97,33 +125,38 @@ fn put_objects(api: &FakeApi) {
     }
 }
 
-/// With `--nocapture` the test prints its duration and memory.
-#[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
+/// The operator in another process. `test`: the test that runs in both processes.
+async fn operator(api: &FakeApi, test: &str) -> Ended {
+    let server = format!("http://{}", loopback::listen(api).await);
+    let operator = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("{HERE}::{test}"), "--include-ignored"])
+        .env(SERVER, server)
+        .spawn();
+    Ended(operator.unwrap())
+}
+
+/// Runs the operator, if this is its process.
+async fn run_if_asked() {
     if let Ok(server) = std::env::var(SERVER) {
         let client = kube::Client::try_from(Config::new(server.parse().unwrap())).unwrap();
         let _process = Process::of(client, OverHttp(server), Leadership::always());
-        return std::future::pending().await;
+        std::future::pending().await
     }
-    let api = FakeApi::default();
-    put_objects(&api);
-    let server = format!("http://{}", loopback::listen(&api).await);
-    let begin = Instant::now();
-    let operator = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", THIS])
-        .env(SERVER, server)
-        .spawn();
-    let operator = Ended(operator.unwrap());
-    let all_ready = || (0..TUNNELS).all(|number| is_ready(&api, &format!("t{number}")));
-    while !all_ready() {
-        let waiting = (0..TUNNELS).find(|number| !is_ready(&api, &format!("t{number}")));
-        let tunnel = waiting.and_then(|number| api.get(&format!("muxtunnels/t{number}")));
+}
+
+/// Waits until all tunnels are ready.
+async fn all_ready(api: &FakeApi, tunnels: usize, begin: Instant) {
+    let waits = || (0..tunnels).find(|number| !is_ready(api, &format!("t{number}")));
+    while let Some(waiting) = waits() {
+        let tunnel = api.get(&format!("muxtunnels/t{waiting}"));
         assert!(begin.elapsed() < WITHIN, "{tunnel:#?}");
         api.run_pods();
         sleep(Duration::from_millis(200)).await;
     }
-    let ready = begin.elapsed();
-    // Waits until reconciliations in progress have ended and nothing more is written.
+}
+
+/// Waits until reconciliations in progress have ended and nothing more is written.
+async fn quiet(api: &FakeApi, begin: Instant) {
     let mut quiet = 0;
     while quiet < 3 {
         api.take_writes();
@@ -132,6 +165,20 @@ async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
         quiet = if writes.is_empty() { quiet + 1 } else { 0 };
         assert!(begin.elapsed() < WITHIN, "{writes:?}");
     }
+}
+
+/// With `--nocapture` the test prints its duration and memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
+    run_if_asked().await;
+    let api = FakeApi::default();
+    put_objects(&api, TUNNELS);
+    let begin = Instant::now();
+    let test = "two_hundred_tunnels_are_ready_within_the_operators_memory";
+    let operator = operator(&api, test).await;
+    all_ready(&api, TUNNELS, begin).await;
+    let ready = begin.elapsed();
+    quiet(&api, begin).await;
     let (now, peak) = (
         memory_kib(&operator.0, "VmRSS"),
         memory_kib(&operator.0, "VmHWM"),
@@ -144,4 +191,53 @@ async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
         peak >> 10
     );
     assert!(peak <= MEMORY_MAX_KIB, "{peak} KiB");
+}
+
+/// Prints the time, the requests and the memory of the start, of a list of all kinds, and of a
+/// change of each foreign Service.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: cargo test -p muxtunnel-operator --lib -- --ignored --nocapture a_thousand_tunnels"]
+async fn a_thousand_tunnels_are_measured() {
+    run_if_asked().await;
+    let api = FakeApi::default();
+    put_objects(&api, MANY);
+    let begin = Instant::now();
+    let operator = operator(&api, "a_thousand_tunnels_are_measured").await;
+    let report = |what: &str, since: Instant, cpu: f64| {
+        println!(
+            "{MANY} tunnels: {what}: {:.1} s, CPU {:.1} s, resident memory {} MiB, {} MiB at most; requests {:?}",
+            since.elapsed().as_secs_f64(),
+            cpu_seconds(&operator.0) - cpu,
+            memory_kib(&operator.0, "VmRSS") >> 10,
+            memory_kib(&operator.0, "VmHWM") >> 10,
+            counted(&api)
+        );
+    };
+    all_ready(&api, MANY, begin).await;
+    report("all ready", begin, 0.0);
+    quiet(&api, begin).await;
+
+    let (since, cpu) = (Instant::now(), cpu_seconds(&operator.0));
+    loopback::take_asked();
+    api.compact();
+    api.put("services/wakes-all-watches", shop_json());
+    let mut asked = BTreeSet::new();
+    while asked.len() < 2 * MANY {
+        asked.extend(loopback::take_asked());
+        assert!(since.elapsed() < WITHIN);
+        sleep(Duration::from_millis(20)).await;
+    }
+    report("all kinds listed and all tunnels reconciled", since, cpu);
+    quiet(&api, begin).await;
+
+    let (since, cpu) = (Instant::now(), cpu_seconds(&operator.0));
+    counted(&api);
+    for number in 0..OTHERS {
+        let path = format!("services/other-{number}");
+        let mut service = api.get(&path).unwrap();
+        service["spec"]["ports"][0]["port"] = json!(81);
+        api.put(&path, service);
+    }
+    sleep(Duration::from_secs(20)).await;
+    report("each foreign Service changed once, over 20 s", since, cpu);
 }

@@ -1,16 +1,25 @@
 //! Which tunnels a changed object concerns.
 
 use k8s_openapi::api::core::v1::Service;
-use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use muxtunnel_crds::MuxTunnel;
 use serde_json::json;
 
 use super::*;
-use crate::tunnel_controller::triggers::{tunnels_into_other_namespaces, tunnels_naming};
+use crate::caches::{Feed, Group};
+use crate::tunnel_controller::PAUSED;
+use crate::tunnel_controller::triggers::{groups, tunnels_naming};
 
-fn known_tunnels() -> Store<MuxTunnel> {
-    let (store, mut writer) = reflector::store();
+fn tunnel(name: &str, spec: &str) -> MuxTunnel {
+    let mut tunnel: MuxTunnel = serde_json::from_value(tunnel_json(spec)).unwrap();
+    tunnel.metadata.name = Some(name.to_owned());
+    tunnel
+}
+
+fn known_tunnels() -> Feed<MuxTunnel> {
+    let mut feed = Feed::default().grouped(groups);
     let by_address = FAR.replace(
         "{service: {name: shop, namespace: shops, port: http}}",
         "{address: {host: db, port: 80}}",
@@ -20,11 +29,9 @@ fn known_tunnels() -> Store<MuxTunnel> {
         ("near", SMALLEST),
         ("by-address", &by_address),
     ] {
-        let mut tunnel: MuxTunnel = serde_json::from_value(tunnel_json(spec)).unwrap();
-        tunnel.metadata.name = Some(name.to_owned());
-        writer.apply_watcher_event(&Event::Apply(tunnel));
+        feed.take(Event::Apply(tunnel(name, spec)));
     }
-    store
+    feed
 }
 
 fn names(references: Vec<ObjectRef<MuxTunnel>>) -> Vec<String> {
@@ -33,7 +40,8 @@ fn names(references: Vec<ObjectRef<MuxTunnel>>) -> Vec<String> {
 
 #[test]
 fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
-    let known = known_tunnels();
+    let feed = known_tunnels();
+    let known = feed.cache();
     let changed = |namespace: &str, name: &str| {
         let mut service = shop_json();
         service["metadata"]["namespace"] = json!(namespace);
@@ -50,8 +58,34 @@ fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
 
 #[test]
 fn a_changed_grant_is_a_matter_of_the_tunnels_that_leave_their_namespace() {
-    assert_eq!(
-        names(tunnels_into_other_namespaces(&known_tunnels())),
-        ["far"]
-    );
+    let mut feed = known_tunnels();
+    let concerned = |feed: &Feed<MuxTunnel>| names(feed.cache().references_of(&Group::Granted));
+    assert_eq!(concerned(&feed), ["far"]);
+    // The gateways of such a tunnel may have targets that its spec does not show.
+    let mut paused = tunnel("near", SMALLEST);
+    paused
+        .annotations_mut()
+        .insert(PAUSED.to_owned(), "true".to_owned());
+    feed.take(Event::Apply(paused));
+    assert_eq!(concerned(&feed), ["far", "near"]);
+}
+
+#[test]
+fn what_a_tunnel_named_before_concerns_it_no_more() {
+    let mut feed = known_tunnels();
+    let concerned = |feed: &Feed<MuxTunnel>, namespace: &str| {
+        let group = Group::Service(namespace.to_owned(), "shop".to_owned());
+        names(feed.cache().references_of(&group))
+    };
+    feed.take(Event::Apply(tunnel("far", SMALLEST)));
+    assert_eq!(concerned(&feed, "shops"), [""; 0]);
+    assert_eq!(concerned(&feed, "site"), ["far", "near"]);
+    feed.take(Event::Delete(tunnel("near", SMALLEST)));
+    assert_eq!(concerned(&feed, "site"), ["far"]);
+    // A new list replaces everything that was known.
+    feed.take(Event::Init);
+    feed.take(Event::InitApply(tunnel("new", FAR)));
+    feed.take(Event::InitDone);
+    assert_eq!(concerned(&feed, "site"), [""; 0]);
+    assert_eq!(concerned(&feed, "shops"), ["new"]);
 }

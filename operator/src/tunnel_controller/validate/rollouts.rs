@@ -9,7 +9,7 @@ use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
 use super::ValidatedTunnel;
-use crate::pods::is_ready;
+use crate::pods::{is_ready, is_started};
 use crate::tunnel_controller::config_file::{
     FILE, STATIC_HASH, hash_of_kept, kept_key, static_hash,
 };
@@ -103,12 +103,20 @@ fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
         let status = set.status.as_ref();
         status.and_then(|status| status.ready_replicas).unwrap_or(0) > 0
     };
+    // An entry without a carrier is not ready, but it runs, so the template suits the nodes.
+    let has_running_pods = |set: &ReplicaSet| {
+        let set: BTreeSet<_> = set.uid().into_iter().collect();
+        let mut pods = live.pods.iter().flatten();
+        pods.any(|pod| is_of(pod.as_ref(), &set) && is_started(pod))
+    };
     let good = live
         .replica_sets
         .iter()
         .filter(|set| is_of(set.as_ref(), &own))
-        .filter(|set| has_ready_pods(set))
-        .max_by_key(|set| revision(set))
+        .map(|set| (has_ready_pods(set), revision(set), set))
+        .filter(|(is_ready, _, set)| *is_ready || has_running_pods(set))
+        .max_by_key(|(is_ready, revision, _)| (*is_ready, *revision))
+        .map(|(_, _, set)| set)
         .and_then(|set| set.spec.as_ref()?.template.clone());
     good.map_or(Fallback::Stopped, |mut template| {
         let labels = template.metadata.as_mut();

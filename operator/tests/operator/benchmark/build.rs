@@ -340,3 +340,33 @@ fn the_resources_of_a_benchmark_are_those_of_its_runner_and_of_all_its_agents() 
     let container = "/spec/template/spec/containers/0/resources";
     assert_eq!(job.pointer(container), Some(&own));
 }
+
+#[test]
+fn the_runner_has_the_pull_secrets_of_both_ends() {
+    let ends = "
+  entry: {template: {imagePullSecrets: [{name: near}, {name: both}]}}
+  exit: {template: {imagePullSecrets: [{name: both}, {name: far}]}}
+";
+    let spec = SPEC.replace("\n  exit: {template: {nodeSelector: {zone: far}}}\n", ends);
+    let job = runner::job(&settings(), &validate(&benchmark(&spec)).unwrap());
+    let secrets = |job: k8s_openapi::api::batch::v1::Job| {
+        let pod = job.spec.unwrap().template.spec.unwrap();
+        serde_json::to_value(pod.image_pull_secrets).unwrap()
+    };
+    assert_eq!(
+        secrets(job),
+        json!([{"name": "near"}, {"name": "both"}, {"name": "far"}])
+    );
+    let job = runner::job(&settings(), &validate(&benchmark(SPEC)).unwrap());
+    assert_eq!(secrets(job), Value::Null);
+    let (objects, agents) = built(&spec, 0);
+    assert_eq!(
+        agents["probe-e1-tunnel-server"]["spec"]["imagePullSecrets"],
+        json!([{"name": "both"}, {"name": "far"}])
+    );
+    let mut histories = objects.agents.iter().map(|agent| {
+        let spec = agent.spec.as_ref().unwrap();
+        spec.revision_history_limit
+    });
+    assert!(histories.all(|history| history == Some(0)));
+}

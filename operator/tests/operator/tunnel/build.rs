@@ -811,3 +811,12 @@ exit: {template: {resources: {limits: {memory: 112Mi}}}}
     ));
     assert_eq!(config(&jmux, "office-entry").workers, None);
 }
+
+/// The operator's cache contains every ReplicaSet of every tunnel.
+#[test]
+fn few_old_replica_sets_are_kept() {
+    for deployment in built(SMALLEST).deployments {
+        let spec = deployment.spec.unwrap();
+        assert_eq!(spec.revision_history_limit, Some(2));
+    }
+}

@@ -98,6 +98,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
         node: Some("node-a".to_owned()),
         made: None,
         has_sysctls: true,
+        started: true,
         ready: true,
         problem: None,
         wan: if tunnel.wan.is_some() {
