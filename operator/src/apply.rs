@@ -2,13 +2,17 @@
 //!
 //! The module uses server-side apply with owner references. A child that matches its built form is
 //! not written, and a child that the spec no longer requests is deleted. The module never changes
-//! an object with the same name and another owner. When the owner is deleted, its owner references
-//! let the garbage collector delete the children, so there is no finalizer.
+//! an object with the same name and another owner, and adopts its own children that nobody owns
+//! ([`adopt`]). When the owner is deleted, its owner references let the garbage collector delete
+//! the children, so there is no finalizer.
 //!
 //! The [`crate::caches`] may be outdated. The operator therefore queries the API server before it
 //! deletes a child, and before it creates a child that the caches do not contain.
 
+mod adopt;
 mod compare;
+mod others;
+mod replace;
 mod replicas;
 mod settled;
 
@@ -28,11 +32,13 @@ use muxtunnel_gateway_config::config_hash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::caches::{Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::labels::MANAGER;
+pub use adopt::{Obstacle, Obstacles, adopt_unchanged, obstacles};
+pub(crate) use replace::is_immutable;
 pub(crate) use replicas::is_taken;
 pub use settled::Settled;
 
@@ -43,16 +49,9 @@ const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 /// Why children could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// An object with the required name has another owner.
-    #[error("{kind} {name} exists and belongs to {owner}")]
-    OwnedByOther {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// Owner of the object.
-        owner: String,
-    },
+    /// Objects with required names have another owner.
+    #[error("{0}")]
+    OwnedByOther(Obstacles),
     /// The change concerns an immutable field, and the operator does not replace the object.
     #[error(
         "{kind} {name} cannot be changed in place: delete {kind} {name} when an interruption is \
@@ -66,6 +65,33 @@ pub enum ApplyError {
         name: String,
         /// The API server's message.
         refusal: String,
+    },
+    /// The API server refused a change in words that it also uses for immutable fields, and the
+    /// operator keeps the object.
+    #[error(
+        "cannot apply {kind} {name}, and the operator does not delete it, because {why}: {source}"
+    )]
+    NotReplaced {
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+        /// Why the operator keeps the object.
+        why: NotReplaced,
+        /// The refusal of the change, or of the creation.
+        source: Box<kube::Error>,
+    },
+    /// The API server refused a change of an object in which other managers set fields.
+    #[error("cannot apply {kind} {name}, in which other field managers set {fields}: {source}")]
+    Shared {
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+        /// The fields, with their managers.
+        fields: String,
+        /// The client's error.
+        source: Box<kube::Error>,
     },
     /// The watch is outdated: the owner has changed since the operator read it.
     #[error(
@@ -109,14 +135,29 @@ pub enum ApplyError {
     },
 }
 
+/// Why the operator keeps an object whose change was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotReplaced {
+    /// All immutable fields already have the required values.
+    #[error("no immutable field differs")]
+    NoImmutableField,
+    /// The named field differs, but the API server refused the creation of the new object.
+    #[error("{0} differs, but the API server refused the new object in a dry run")]
+    CreationRefused(&'static str),
+}
+
 impl Coded for ApplyError {
     fn code(&self) -> Code {
         match self {
-            Self::OwnedByOther { .. } => Code::OwnedByOther,
+            Self::OwnedByOther(_) => Code::OwnedByOther,
             Self::Immutable { .. } => Code::ImmutableField,
             Self::Stale { .. } => Code::StaleRead,
             Self::NotKnown(error) => error.code(),
-            Self::Api { .. } | Self::Owner(_) | Self::Serialize { .. } => failure::code(self),
+            Self::NotReplaced { .. }
+            | Self::Shared { .. }
+            | Self::Api { .. }
+            | Self::Owner(_)
+            | Self::Serialize { .. } => failure::code(self),
         }
     }
 }
@@ -154,6 +195,8 @@ pub struct Children<'a> {
     /// Generation of the owner's spec from which the children were built. `None` if the spec is
     /// immutable.
     pub generation: Option<i64>,
+    /// Whether the owner adopts children that nobody owns.
+    pub adopts: bool,
 }
 
 /// The owner reference for children of `object`. The deletion of `object` does not wait for its
@@ -269,44 +312,40 @@ async fn apply_one<K: Cached + Child>(
             .await
             .map_err(|source| api_error::<K>("get", &name, source))?,
     };
-    if let Some(live) = &live {
-        if !is_owned(live, children.owner) {
-            return Err(ApplyError::OwnedByOther {
-                kind: K::kind(&()).into_owned(),
-                name,
-                owner: owner_text(live),
-            });
+    let mut applied = wanted.clone();
+    match &live {
+        Some(live) if is_owned(live, children.owner) => {
+            let state = to_value(live)?;
+            if compare::contains(&state, &wanted)
+                || cluster.settled.is_settled(live.uid(), &state, &wanted)
+            {
+                return Ok(live.clone());
+            }
+            if replicas::are_handed_over(&wanted) {
+                replicas::hand_over(&api, &name)
+                    .await
+                    .map_err(|source| api_error::<K>("hand over the replicas of", &name, source))?;
+            }
         }
-        let state = to_value(live)?;
-        if compare::contains(&state, &wanted)
-            || cluster.settled.is_settled(live.uid(), &state, &wanted)
-        {
-            return Ok(live.clone());
+        Some(live) => {
+            let orphan = match children.adopts {
+                true => adopt::orphan(&api, live, &child).await?,
+                false => None,
+            };
+            let orphan = orphan.ok_or_else(|| Obstacle::of(live))?;
+            info!(kind = %K::kind(&()), name, "adopting an object that nobody owns");
+            applied = adopt::onto(&wanted, &orphan)?;
         }
-        if replicas::are_handed_over(&wanted) {
-            replicas::hand_over(&api, &name)
-                .await
-                .map_err(|source| api_error::<K>("hand over the replicas of", &name, source))?;
-        }
+        None => {}
     }
     info!(kind = %K::kind(&()), name, "applying");
-    let written = match patch(&api, &name, &wanted).await {
+    let written = match patch(&api, &name, &applied).await {
         Ok(written) => written,
-        Err(kube::Error::Api(status)) if is_immutable(&status) => {
-            let Some(live) = live.filter(may_be_made_anew) else {
-                return Err(ApplyError::Immutable {
-                    kind: K::kind(&()).into_owned(),
-                    name,
-                    refusal: status.message.clone(),
-                });
-            };
-            warn!(kind = %K::kind(&()), name, refusal = status.message, "replacing an object with an immutable field");
-            delete(cluster, children, &live).await?;
-            patch(&api, &name, &wanted)
-                .await
-                .map_err(|source| api_error::<K>("apply", &name, source))?
+        Err(kube::Error::Api(status)) if is_immutable(&status) && live.is_some() => {
+            let refusal = kube::Error::Api(status);
+            replace::replace(cluster, children, (&api, &name), &wanted, refusal).await?
         }
-        Err(source) => return Err(api_error::<K>("apply", &name, source)),
+        Err(source) => return Err(refused(&api, &name, live.is_some(), source).await),
     };
     K::of(&cluster.caches).wrote(&written);
     cluster
@@ -320,24 +359,29 @@ async fn patch<K: Child>(api: &Api<K>, name: &str, wanted: &Value) -> Result<K, 
     api.patch(name, &params, &Patch::Apply(wanted)).await
 }
 
-/// Whether the API server refused to change an immutable field.
-pub(crate) fn is_immutable(status: &kube::core::Status) -> bool {
-    // The API server's message for a Service's clusterIP does not contain "immutable".
-    let words = ["immutable", "may not change once set"];
-    status.code == 422 && words.iter().any(|words| status.message.contains(words))
-}
-
-/// Whether an object may be deleted and created again without a visible change. This is not true
-/// for a Service that is reachable from outside the cluster, because the new Service would get
-/// another port or address.
-fn may_be_made_anew<K: Child>(live: &K) -> bool {
-    match &*K::kind(&()) {
-        "Deployment" => true,
-        "Service" => to_value(live).is_ok_and(|live| {
-            let type_ = live.pointer("/spec/type").and_then(Value::as_str);
-            matches!(type_, None | Some("ClusterIP"))
-        }),
-        _ => false,
+/// The error of a refused apply. If the object exists, the error names the fields that other
+/// managers set in its pods.
+async fn refused<K: Child>(
+    api: &Api<K>,
+    name: &str,
+    exists: bool,
+    source: kube::Error,
+) -> ApplyError {
+    let is_refused =
+        matches!(&source, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422));
+    // The caches drop managed fields. If this read fails, the refusal alone is known.
+    let live = match exists && is_refused {
+        true => api.get_opt(name).await.ok().flatten(),
+        false => None,
+    };
+    match live.and_then(|live| others::of_others(live.meta())) {
+        Some(fields) => ApplyError::Shared {
+            kind: K::kind(&()).into_owned(),
+            name: name.to_owned(),
+            fields,
+            source: Box::new(source),
+        },
+        None => api_error::<K>("apply", name, source),
     }
 }
 
@@ -396,17 +440,4 @@ fn stamped<K: Child>(child: &K) -> Result<Value, ApplyError> {
         .annotations_mut()
         .insert(APPLIED_HASH.to_owned(), hash);
     to_value(&child)
-}
-
-fn owner_text<K: Child>(object: &K) -> String {
-    object
-        .meta()
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|reference| reference.controller == Some(true))
-        .map_or_else(
-            || "no MuxTunnel or MuxBenchmark".to_owned(),
-            |reference| format!("{} {} ({})", reference.kind, reference.name, reference.uid),
-        )
 }

@@ -329,6 +329,17 @@ impl FakeApi {
         self.lock().webhooks.push(webhook);
     }
 
+    /// Adds an admission policy for a resource. `judge` gets the stored and the new object of each
+    /// write, and returns the status and the message of a refusal.
+    pub fn refuses(
+        &self,
+        resource: &str,
+        judge: impl Fn(Option<&Value>, &Value) -> Option<(u16, String)> + Send + 'static,
+    ) {
+        let policy = (resource.to_owned(), Box::new(judge) as refusal::Judge);
+        self.lock().policies.push(policy);
+    }
+
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap()
     }

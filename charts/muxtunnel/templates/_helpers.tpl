@@ -163,6 +163,22 @@ has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata
       o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxBenchmark']))
 {{- end }}
 
+{{/*
+CEL: the stored object is the operator's and belongs to nobody, for example after `kubectl delete --cascade=orphan`. The
+operator may adopt it: the new object has the same name of its owner and of its part of the owner.
+*/}}
+{{- define "muxtunnel.orphan" -}}
+(request.operation == 'UPDATE' &&
+      (!has(oldObject.metadata.ownerReferences) || oldObject.metadata.ownerReferences.size() == 0) &&
+      has(oldObject.metadata.labels) && has(object.metadata.labels)
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/managed-by" "app.kubernetes.io/instance" "app.kubernetes.io/component" }} &&
+      '{{ . }}' in oldObject.metadata.labels && '{{ . }}' in object.metadata.labels &&
+      oldObject.metadata.labels['{{ . }}'] == object.metadata.labels['{{ . }}']
+{{- end }} &&
+      oldObject.metadata.labels['app.kubernetes.io/name'] == 'muxtunnel' &&
+      oldObject.metadata.labels['app.kubernetes.io/managed-by'] == 'muxtunnel-operator')
+{{- end }}
+
 {{/* CEL: the Secret in the variable that is the argument has the type and the owner of an operator's Secret. */}}
 {{- define "muxtunnel.ownSecret" -}}
 has({{ . }}.type) && has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
@@ -175,23 +191,69 @@ has({{ . }}.type) && has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.o
 {{- define "muxtunnel.unprivileged" -}}
 has(c.securityContext) && has(c.securityContext.allowPrivilegeEscalation) &&
       !c.securityContext.allowPrivilegeEscalation &&
-      !(has(c.securityContext.privileged) && c.securityContext.privileged) &&
-      !has(c.securityContext.procMount) &&
-      (!has(c.securityContext.seccompProfile) || c.securityContext.seccompProfile.type == 'RuntimeDefault') &&
+      {{ include "muxtunnel.confined" . }} &&
       has(c.securityContext.capabilities) && has(c.securityContext.capabilities.drop) &&
-      'ALL' in c.securityContext.capabilities.drop && !has(c.env) && !has(c.envFrom) &&
+      'ALL' in c.securityContext.capabilities.drop
+{{- end }}
+
+{{/* CEL: container c has no privileges and no capabilities. */}}
+{{- define "muxtunnel.withoutRights" -}}
+{{ include "muxtunnel.unprivileged" . }} && !has(c.securityContext.capabilities.add) &&
+      (!has(c.securityContext.runAsUser) || c.securityContext.runAsUser != 0) &&
+      (!has(c.securityContext.runAsNonRoot) || c.securityContext.runAsNonRoot)
+{{- end }}
+
+{{/* CEL: init container c has no privileges, and only the capabilities of its program. */}}
+{{- define "muxtunnel.initRights" -}}
+{{ include "muxtunnel.unprivileged" . }} && (!has(c.securityContext.capabilities.add) ||
+      c.securityContext.capabilities.add.all(a, a == 'NET_ADMIN' || (c.name == 'network' && a == 'MKNOD')))
+{{- end }}
+
+{{/* CEL: the settings of container c, which has a securityContext, give it no access to its node. */}}
+{{- define "muxtunnel.confined" -}}
+!(has(c.securityContext.privileged) && c.securityContext.privileged) &&
+      !has(c.securityContext.procMount) && !has(c.securityContext.seLinuxOptions) &&
+      !has(c.securityContext.windowsOptions) &&
+      (!has(c.securityContext.appArmorProfile) || c.securityContext.appArmorProfile.type == 'RuntimeDefault') &&
+      (!has(c.securityContext.seccompProfile) || c.securityContext.seccompProfile.type == 'RuntimeDefault') &&
       (!has(c.ports) || c.ports.all(p, !has(p.hostPort)))
 {{- end }}
 
+{{/* CEL: container c, which is not the operator's, requests no privilege. */}}
+{{- define "muxtunnel.harmless" -}}
+(!has(c.ports) || c.ports.all(p, !has(p.hostPort))) && (!has(c.securityContext) || (
+      {{ include "muxtunnel.confined" . }} &&
+      !(has(c.securityContext.allowPrivilegeEscalation) && c.securityContext.allowPrivilegeEscalation) &&
+      (!has(c.securityContext.runAsUser) || c.securityContext.runAsUser != 0) &&
+      (!has(c.securityContext.runAsNonRoot) || c.securityContext.runAsNonRoot) &&
+      (!has(c.securityContext.capabilities) || !has(c.securityContext.capabilities.add))))
+{{- end }}
+
+{{/* CEL: the stored object, of which an update may keep settings of others, is a workload of the operator. */}}
+{{- define "muxtunnel.storedWorkload" -}}
+oldObject != null && has(oldObject.metadata.labels) &&
+      'app.kubernetes.io/managed-by' in oldObject.metadata.labels &&
+      oldObject.metadata.labels['app.kubernetes.io/managed-by'] == 'muxtunnel-operator' &&
+      {{ include "muxtunnel.owned" "oldObject" }}
+{{- end }}
+
 {{/*
-CEL: nothing but the command of container c starts a program in it, and the program is the image's own. A hook or a
-probe of the kind `exec` starts a program. A mount above a program, a library or a setting of the loader replaces the
-program. The argument is the list of permitted mount points, in the syntax of CEL.
+CEL: the stored workload has a container s with the name of container c that fulfils a condition. The arguments are the
+list of containers and the condition. An init container can have capabilities, so it keeps settings of others only with
+the capabilities that it already has with these settings.
 */}}
-{{- define "muxtunnel.ownProgram" -}}
-!has(c.lifecycle) && !has(c.workingDir) && !has(c.volumeDevices) &&
-      (!has(c.terminationMessagePath) || c.terminationMessagePath == '/dev/termination-log') &&
-      (!has(c.volumeMounts) || c.volumeMounts.all(m, m.mountPath in {{ . }}))
+{{- define "muxtunnel.kept" -}}
+{{- $list := printf "oldObject.spec.template.spec.%s" (index . 0) -}}
+(variables.stored && has({{ $list }}) && {{ $list }}.exists(s, s.name == c.name && {{ index . 1 }}
+{{- if eq (index . 0) "initContainers" }} &&
+      has(s.securityContext) == has(c.securityContext) &&
+      (!has(c.securityContext) || s.securityContext == c.securityContext)
+{{- end }}))
+{{- end }}
+
+{{/* CEL: container c lacks a field, or has it as stored. The arguments are the list of containers and the field. */}}
+{{- define "muxtunnel.keptField" -}}
+(!has(c.{{ index . 1 }}) || {{ include "muxtunnel.kept" (list (index . 0) (printf "has(s.%[1]s) && s.%[1]s == c.%[1]s" (index . 1))) }})
 {{- end }}
 
 {{/* CEL: the probe in the variable that is the argument is missing, or is an HTTP request to the pod itself. */}}
@@ -199,45 +261,172 @@ program. The argument is the list of permitted mount points, in the syntax of CE
 (!has({{ . }}) || (has({{ . }}.httpGet) && !has({{ . }}.exec) && !has({{ . }}.httpGet.host)))
 {{- end }}
 
-{{/* CEL: container c is one of the operator's containers, with its image, command, arguments, probes and mount points. */}}
+{{/* The names of the operator's containers, by list. */}}
+{{- define "muxtunnel.ownNames" -}}
+{{- if eq . "containers" }}['gateway', 'sysctl-probe', 'agent', 'runner']{{ else }}['wan', 'network']{{ end }}
+{{- end }}
+
+{{/* CEL: the name of container c is the name of one of the operator's containers in this list. */}}
+{{- define "muxtunnel.isOwn" -}}
+c.name in {{ include "muxtunnel.ownNames" . }}
+{{- end }}
+
+{{/*
+CEL: the image in the variable that is the argument is a tag or a digest of a repository of the value image or of
+admissionPolicy.permitted.images. The arguments are the root, the name of the image, and the variable. The whole text has
+to match: otherwise the repository HOST would also permit the image HOST:5000/OTHER.
+*/}}
+{{- define "muxtunnel.ofRepository" -}}
+{{- $root := index . 0 -}}
+{{- $image := index $root.Values.image (index . 1) -}}
+{{- $registry := default $image.registry $root.Values.global.imageRegistry -}}
+{{- $own := ternary (printf "%s/%s" $registry $image.repository) $image.repository (not (empty $registry)) -}}
+{{- $further := default list (index $root.Values.admissionPolicy.permitted.images (index . 1)) -}}
+{{ index . 2 }}.matches('^({{ concat (list $own) $further | join "|" | replace "." "[.]" }})(:[0-9A-Za-z_][-.0-9A-Za-z_]*)?(@[0-9a-z]+:[0-9a-f]+)?$')
+{{- end }}
+
+{{/*
+CEL: container c is not the operator's, requests no privilege, and is in the stored workload or in
+admissionPolicy.permitted.sidecars. The arguments are the root and the list of containers.
+*/}}
+{{- define "muxtunnel.sidecar" -}}
+(!(c.name in ['gateway', 'sysctl-probe', 'agent', 'runner', 'wan', 'network']) &&
+      {{ include "muxtunnel.harmless" . }} && (
+      {{- range (index . 0).Values.admissionPolicy.permitted.sidecars }}
+      (c.name == '{{ .name }}' && c.image.matches('^{{ .repository | replace "." "[.]" }}(:[0-9A-Za-z_][-.0-9A-Za-z_]*)?(@[0-9a-z]+:[0-9a-f]+)?$')) ||
+      {{- end }}
+      {{ include "muxtunnel.kept" (list (index . 1) "s == c") }}))
+{{- end }}
+
+{{/* CEL: container c has its image. The arguments are the root and the list of containers. */}}
+{{- define "muxtunnel.ownImage" -}}
+{{- $root := index . 0 -}}
+({{ if eq (index . 1) "containers" -}}
+(c.name in ['gateway', 'sysctl-probe'] && {{ include "muxtunnel.ofRepository" (list $root "gateway" "c.image") }}) ||
+      (c.name in ['agent', 'runner'] && {{ include "muxtunnel.ofRepository" (list $root "bench" "c.image") }})
+{{- else -}}
+(c.name == 'wan' && {{ include "muxtunnel.ofRepository" (list $root "netem" "c.image") }}) ||
+      (c.name == 'network' && {{ include "muxtunnel.ofRepository" (list $root "gateway" "c.image") }})
+{{- end }} ||
+      {{ include "muxtunnel.kept" (list (index . 1) "s.image == c.image") }})
+{{- end }}
+
+{{/* CEL: container c is one of the operator's containers, with its command, arguments and probes. */}}
 {{- define "muxtunnel.ownContainer" -}}
-{{- $gateway := include "muxtunnel.image" (list . "gateway") -}}
-{{- $bench := include "muxtunnel.image" (list . "bench") -}}
 {{ include "muxtunnel.ownProbe" "c.livenessProbe" }} && {{ include "muxtunnel.ownProbe" "c.readinessProbe" }} &&
-      !has(c.startupProbe) &&
-      ((c.name == 'gateway' && c.image == '{{ $gateway }}' &&
-      has(c.command) && c.command == ['/usr/local/bin/muxgate'] &&
-      has(c.args) && c.args == ['run', '--config', '/etc/muxgate/config.yaml'] &&
-      {{ include "muxtunnel.ownProgram" "['/etc/muxgate', '/etc/muxgate-keys', '/etc/muxgate-rendezvous', '/etc/muxgate-users', '/etc/muxgate-ssh', '/run/muxtunnel']" }}) ||
-      (c.name == 'sysctl-probe' && c.image == '{{ $gateway }}' &&
-      has(c.command) && c.command == ['/usr/local/bin/muxgate', '--version'] && !has(c.args) &&
-      {{ include "muxtunnel.ownProgram" "[]" }}) ||
-      (c.name == 'agent' && c.image == '{{ $bench }}' && !has(c.command) &&
-      has(c.args) && c.args == ['agent', '--token-file=/etc/muxbench/token'] &&
-      {{ include "muxtunnel.ownProgram" "['/etc/muxbench']" }}) ||
-      (c.name == 'runner' && c.image == '{{ $bench }}' && !has(c.command) &&
+      {{ include "muxtunnel.keptField" (list "containers" "startupProbe") }} && !has(c.volumeDevices) &&
+      ((c.name == 'gateway' && has(c.command) && c.command == ['/usr/local/bin/muxgate'] &&
+      has(c.args) && c.args == ['run', '--config', '/etc/muxgate/config.yaml']) ||
+      (c.name == 'sysctl-probe' &&
+      has(c.command) && c.command == ['/usr/local/bin/muxgate', '--version'] && !has(c.args)) ||
+      (c.name == 'agent' && !has(c.command) &&
+      has(c.args) && c.args == ['agent', '--token-file=/etc/muxbench/token']) ||
+      (c.name == 'runner' && !has(c.command) &&
       has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run',
       '--token-file=/etc/muxbench/token', '--termination-log=/dev/termination-log',
       '--operator-hash-file=/etc/muxbench-operator/sha256'] ||
-      a.matches('^--(connections|delays|tunings|paths|protocols|duration|warm-up|rounds|udp-rate)=[-0-9A-Za-z,.]*$')) &&
-      {{ include "muxtunnel.ownProgram" "['/etc/muxbench', '/etc/muxbench-operator']" }}))
+      a.matches('^--(connections|delays|tunings|paths|protocols|duration|warm-up|rounds|udp-rate)=[-0-9A-Za-z,.]*$'))))
 {{- end }}
 
 {{/* CEL: init container c is one of the operator's init containers, like muxtunnel.ownContainer. */}}
 {{- define "muxtunnel.ownInitContainer" -}}
-!has(c.livenessProbe) && !has(c.readinessProbe) &&
+!has(c.livenessProbe) && !has(c.readinessProbe) && !has(c.volumeDevices) &&
       ((c.name == 'wan' && has(c.command) && c.command == ['/usr/local/bin/muxwan'] &&
       has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run', '--delay', '--jitter',
       '--loss', '--rate', '--port', '--all', '--except-port', '--backend', 'auto', 'netem', 'nfqueue', '--report',
       '/run/muxwan/report.json'] || a.matches('^[0-9][0-9A-Za-z.%]*$')) &&
       (!has(c.startupProbe) || (has(c.startupProbe.exec) &&
-      c.startupProbe.exec.command == ['/usr/local/bin/muxwan', 'check', '--report', '/run/muxwan/report.json'])) &&
-      {{ include "muxtunnel.ownProgram" "['/run']" }}) ||
+      c.startupProbe.exec.command == ['/usr/local/bin/muxwan', 'check', '--report', '/run/muxwan/report.json']))) ||
       (c.name == 'network' && !has(c.startupProbe) && has(c.command) && c.command == ['/usr/local/bin/muxgate'] &&
       has(c.args) && c.args.size() > 1 && c.args[0] == 'tun' && c.args[1] == 'create' && c.args.all(a, a in ['tun',
       'create', '--device', 'mux0', '--device-node', '/run/muxtunnel/tun', '--owner', '--mtu', '--queues', '--address',
-      '--route', '--forward', '--masquerade', 'in', 'out'] || a.matches('^[0-9a-fA-F.:]+(/[0-9]+)?$')) &&
-      {{ include "muxtunnel.ownProgram" "['/run/muxtunnel']" }}))
+      '--route', '--forward', '--masquerade', 'in', 'out'] || a.matches('^[0-9a-fA-F.:]+(/[0-9]+)?$'))))
+{{- end }}
+
+{{/*
+CEL: nothing but the command of container c starts a program in it, and the program is the image's own, except for
+settings that the stored workload has. A hook starts a program. A mount above a program, a library or a setting of the
+loader replaces the program. The argument is the list of containers.
+*/}}
+{{- define "muxtunnel.ownProgram" -}}
+{{ include "muxtunnel.keptField" (list . "lifecycle") }} && {{ include "muxtunnel.keptField" (list . "workingDir") }} &&
+      ((!has(c.terminationMessagePath) || c.terminationMessagePath == '/dev/termination-log') ||
+      {{ include "muxtunnel.keptField" (list . "terminationMessagePath") }}) &&
+      (!has(c.volumeMounts) || c.volumeMounts.all(m,
+      {{- if eq . "containers" }}
+      (c.name == 'gateway' && m.mountPath in ['/etc/muxgate', '/etc/muxgate-keys', '/etc/muxgate-rendezvous',
+      '/etc/muxgate-users', '/etc/muxgate-ssh', '/run/muxtunnel']) ||
+      (c.name == 'agent' && m.mountPath == '/etc/muxbench') ||
+      (c.name == 'runner' && m.mountPath in ['/etc/muxbench', '/etc/muxbench-operator']) ||
+      {{- else }}
+      (c.name == 'wan' && m.mountPath == '/run') || (c.name == 'network' && m.mountPath == '/run/muxtunnel') ||
+      {{- end }}
+      {{ include "muxtunnel.kept" (list . "has(s.volumeMounts) && s.volumeMounts.exists(n, n == m)") }}))
+{{- end }}
+
+{{/*
+CEL: container c has only the environment variables of admissionPolicy.permitted.env and those that the stored workload
+has. The arguments are the root and the list of containers.
+*/}}
+{{- define "muxtunnel.ownEnvironment" -}}
+{{- $names := list }}
+{{- range (index . 0).Values.admissionPolicy.permitted.env }}{{ $names = append $names (printf "'%s'" .) }}{{ end -}}
+{{ include "muxtunnel.keptField" (list (index . 1) "envFrom") }} && (!has(c.env) || c.env.all(e, e.name in [{{ join ", " $names }}] ||
+      {{ include "muxtunnel.kept" (list (index . 1) "has(s.env) && s.env.exists(f, f == e)") }}))
+{{- end }}
+
+{{/*
+The rules for the containers of workloads, as JSON: the name of a variable of the policy, the list of containers, the
+condition that a container c fulfils, the text behind a container's name in the message, and the message. Except for the
+first rule of each list, the rules are only for the operator's own containers.
+*/}}
+{{- define "muxtunnel.containerRules" -}}
+{{- $own := "containers" -}}
+{{- $init := "initContainers" -}}
+{{- $ofOwn := printf "!(%s) || " (include "muxtunnel.isOwn" $own) -}}
+{{- $ofInit := printf "!(%s) || " (include "muxtunnel.isOwn" $init) -}}
+{{- $image := "must have the image of their program, an image of admissionPolicy.permitted.images, or the image of the stored object" -}}
+{{- $command := "must have a command, arguments and probes that the operator writes" -}}
+{{- $mounts := "may only have mount points that the operator writes, and mounts, hooks and folders that the stored object has" -}}
+{{- $env := "may only have the environment variables of admissionPolicy.permitted.env, and variables that the stored object has" -}}
+{{- list
+      (dict "name" "otherContainers" "list" $own "field" ""
+        "is" (printf "%s || %s" (include "muxtunnel.isOwn" $own) (include "muxtunnel.sidecar" (list . $own)))
+        "message" "the operator's workloads may only have the operator's containers, those of admissionPolicy.permitted.sidecars, and unprivileged containers that the stored object has")
+      (dict "name" "images" "list" $own "field" ".image"
+        "is" (printf "%s%s" $ofOwn (include "muxtunnel.ownImage" (list . $own)))
+        "message" (printf "containers of the operator's workloads %s" $image))
+      (dict "name" "commands" "list" $own "field" ""
+        "is" (printf "%s(%s)" $ofOwn (include "muxtunnel.ownContainer" .))
+        "message" (printf "containers of the operator's workloads %s" $command))
+      (dict "name" "mounts" "list" $own "field" ""
+        "is" (printf "%s(%s)" $ofOwn (include "muxtunnel.ownProgram" $own))
+        "message" (printf "containers of the operator's workloads %s" $mounts))
+      (dict "name" "environments" "list" $own "field" ".env"
+        "is" (printf "%s(%s)" $ofOwn (include "muxtunnel.ownEnvironment" (list . $own)))
+        "message" (printf "containers of the operator's workloads %s" $env))
+      (dict "name" "privileges" "list" $own "field" ".securityContext"
+        "is" (printf "%s(%s)" $ofOwn (include "muxtunnel.withoutRights" .))
+        "message" "containers of the operator's workloads must be unprivileged")
+      (dict "name" "otherInitContainers" "list" $init "field" ""
+        "is" (printf "(%t && c.name == 'wan') || (%t && c.name == 'network') || %s" .Values.wanEmulation.enabled .Values.network.enabled (include "muxtunnel.sidecar" (list . $init)))
+        "message" "init containers of the operator's workloads may only emulate a WAN (wanEmulation.enabled), create the interface for IP packets (network.enabled), be in admissionPolicy.permitted.sidecars, or be unprivileged containers that the stored object has")
+      (dict "name" "initImages" "list" $init "field" ".image"
+        "is" (printf "%s%s" $ofInit (include "muxtunnel.ownImage" (list . $init)))
+        "message" (printf "init containers of the operator's workloads %s" $image))
+      (dict "name" "initCommands" "list" $init "field" ""
+        "is" (printf "%s(%s)" $ofInit (include "muxtunnel.ownInitContainer" .))
+        "message" (printf "init containers of the operator's workloads %s" $command))
+      (dict "name" "initMounts" "list" $init "field" ""
+        "is" (printf "%s(%s)" $ofInit (include "muxtunnel.ownProgram" $init))
+        "message" (printf "init containers of the operator's workloads %s" $mounts))
+      (dict "name" "initEnvironments" "list" $init "field" ".env"
+        "is" (printf "%s(%s)" $ofInit (include "muxtunnel.ownEnvironment" (list . $init)))
+        "message" (printf "init containers of the operator's workloads %s" $env))
+      (dict "name" "initPrivileges" "list" $init "field" ".securityContext"
+        "is" (printf "%s(%s)" $ofInit (include "muxtunnel.initRights" .))
+        "message" "init containers may only have the capability NET_ADMIN, and MKNOD if they create the interface for IP packets")
+    | toJson }}
 {{- end }}
 
 {{/* CEL: the label with the key `key` of a pod is the operator's, the Job controller's, or in podMetadata.labels. */}}

@@ -5,22 +5,25 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
+use muxtunnel_crds::MuxTunnel;
 
 use super::build::EnvironmentObjects;
 use super::names::{ENVIRONMENT_COMPONENTS, RESULTS, RUNNER};
 use super::validate::ValidatedBenchmark;
-use crate::apply::{ApplyError, Child, Children, apply as apply_kind, is_owned};
+use crate::apply::{
+    ApplyError, Child, Children, Obstacle, Obstacles, apply as apply_kind, is_owned, obstacles,
+};
 use crate::caches::{Cached, Cluster};
 
 /// The stored objects of an environment.
 #[derive(Debug, Default)]
 pub struct AppliedEnvironment {
     /// The tunnels, with their status.
-    pub tunnels: Vec<muxtunnel_crds::MuxTunnel>,
+    pub tunnels: Vec<MuxTunnel>,
     /// The Deployments of the agents, with their status.
     pub agents: Vec<Deployment>,
     /// When the first object of the environment was created.
@@ -37,9 +40,15 @@ pub async fn environment(
     built: EnvironmentObjects,
 ) -> Result<AppliedEnvironment, ApplyError> {
     let children = children(benchmark, &ENVIRONMENT_COMPONENTS);
-    let services = apply_kind(cluster, children, built.services).await?;
-    let agents = apply_kind(cluster, children, built.agents).await?;
-    let tunnels = apply_kind(cluster, children, built.tunnels).await?;
+    let (services, agents, tunnels) = match in_order(cluster, children, &built).await {
+        Err(ApplyError::OwnedByOther(first)) => {
+            // If the other obstacles cannot be read, the first one is known.
+            let all = all_obstacles(cluster, children, &built).await.ok();
+            let all = all.filter(|all| !all.0.is_empty()).unwrap_or(first);
+            return Err(ApplyError::OwnedByOther(all));
+        }
+        applied => applied?,
+    };
     let created = created(&services)
         .chain(created(&agents))
         .chain(created(&tunnels))
@@ -51,7 +60,34 @@ pub async fn environment(
     })
 }
 
-/// The children have no generation, because the spec is immutable.
+type Stored = (Vec<Service>, Vec<Deployment>, Vec<MuxTunnel>);
+
+async fn in_order(
+    cluster: &Cluster,
+    children: Children<'_>,
+    built: &EnvironmentObjects,
+) -> Result<Stored, ApplyError> {
+    let services = apply_kind(cluster, children, built.services.clone()).await?;
+    let agents = apply_kind(cluster, children, built.agents.clone()).await?;
+    let tunnels = apply_kind(cluster, children, built.tunnels.clone()).await?;
+    Ok((services, agents, tunnels))
+}
+
+/// All obstacles for `built`, so that a user can remove them at once.
+async fn all_obstacles(
+    cluster: &Cluster,
+    children: Children<'_>,
+    built: &EnvironmentObjects,
+) -> Result<Obstacles, ApplyError> {
+    let mut all = obstacles(cluster, children, &built.services).await?;
+    all.extend(obstacles(cluster, children, &built.agents).await?);
+    all.extend(obstacles(cluster, children, &built.tunnels).await?);
+    Ok(Obstacles(all))
+}
+
+/// The children have no generation, because the spec is immutable. Results stay with nobody if
+/// their benchmark is deleted without them: another benchmark of the same name must not overwrite
+/// them.
 fn children<'a>(benchmark: &'a ValidatedBenchmark, components: &'a [&'a str]) -> Children<'a> {
     Children {
         namespace: &benchmark.namespace,
@@ -59,6 +95,7 @@ fn children<'a>(benchmark: &'a ValidatedBenchmark, components: &'a [&'a str]) ->
         components,
         owner: &benchmark.owner,
         generation: None,
+        adopts: !components.contains(&RESULTS),
     }
 }
 
@@ -97,12 +134,7 @@ pub async fn runner(
     if is_owned(&there, &benchmark.owner) {
         return Ok(());
     }
-    let owner = "another owner".to_owned();
-    Err(ApplyError::OwnedByOther {
-        kind: "Job".to_owned(),
-        name,
-        owner,
-    })
+    Err(Obstacle::of(&there).into())
 }
 
 /// Creates an object. Returns `None` if an object with this name exists.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
+use muxtunnel_codes::Code;
 
 use super::build::{Built, Certified, Kept, Resources, bare};
 use super::certifier::Certifier;
@@ -27,7 +28,7 @@ use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::problem::Problem;
 use super::validate::ValidatedTunnel;
-use crate::apply::{ApplyError, apply as apply_kind, is_owned};
+use crate::apply::{ApplyError, Obstacles, apply as apply_kind, is_owned, obstacles};
 use crate::caches::{Cache, Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::grants;
@@ -70,6 +71,7 @@ pub async fn apply(
         (Ok((tunnel, resources)), Ok(())) => {
             let resources = (resources, issued.taken());
             let applied = children(cluster, (holder, &tunnel), failures, resources).await;
+            let applied = applied.map_err(|hindrance| also_taken(hindrance, issued.taken_text()));
             applied.map(|applied| (tunnel, applied))
         }
     };
@@ -99,14 +101,21 @@ async fn children(
     failures: u32,
     (built, taken): (Resources, &BTreeSet<End>),
 ) -> Result<Applied, Hindrance> {
-    match apply_in_order(cluster, (holder, tunnel), (built, taken)).await {
+    match apply_in_order(cluster, (holder, tunnel), (&built, taken)).await {
         Ok(applied) => Ok(applied),
-        Err(error @ (ApplyError::OwnedByOther { .. } | ApplyError::Immutable { .. })) => {
+        Err(ApplyError::OwnedByOther(first)) => {
+            // If the other obstacles cannot be read, the first one is known.
+            let all = all_obstacles(cluster, holder, &built).await.ok();
+            let all = all.filter(|all| !all.0.is_empty()).unwrap_or(first);
             Err(Hindrance::Blocked(Problem {
-                code: error.code(),
-                detail: error.to_string(),
+                code: Code::OwnedByOther,
+                detail: all.to_string(),
             }))
         }
+        Err(error @ ApplyError::Immutable { .. }) => Err(Hindrance::Blocked(Problem {
+            code: error.code(),
+            detail: error.to_string(),
+        })),
         Err(error) if failure::is_reported(&error, failures) => {
             let refusal = Problem {
                 code: error.code(),
@@ -115,6 +124,18 @@ async fn children(
             Ok(as_it_is(cluster, tunnel, refusal)?)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Adds the Secrets that have another owner to the obstacles, so that a user can remove all at
+/// once.
+fn also_taken(hindrance: Hindrance, taken: Option<&str>) -> Hindrance {
+    match (hindrance, taken) {
+        (Hindrance::Blocked(mut problem), Some(taken)) if problem.code == Code::OwnedByOther => {
+            problem.detail = format!("{}; {taken}", problem.detail);
+            Hindrance::Blocked(problem)
+        }
+        (other, _) => other,
     }
 }
 
@@ -163,22 +184,22 @@ fn as_it_is(
 async fn apply_in_order(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),
-    (built, taken): (Resources, &BTreeSet<End>),
+    (built, taken): (&Resources, &BTreeSet<End>),
 ) -> Result<Applied, ApplyError> {
     let components = End::ALL.map(End::component);
     let children = holder.children(&components);
-    apply_kind(cluster, children, built.service_accounts).await?;
-    apply_kind(cluster, children, built.network_policies).await?;
-    let config_maps = apply_kind(cluster, children, built.config_maps).await?;
-    let services = apply_kind(cluster, children, built.services).await?;
-    probes::apply(cluster, tunnel, built.probe_jobs).await?;
+    apply_kind(cluster, children, built.service_accounts.clone()).await?;
+    apply_kind(cluster, children, built.network_policies.clone()).await?;
+    let config_maps = apply_kind(cluster, children, built.config_maps.clone()).await?;
+    let services = apply_kind(cluster, children, built.services.clone()).await?;
+    probes::apply(cluster, tunnel, &built.probe_jobs).await?;
     let deployments = if built.is_held {
         own(&cluster.caches.deployments, tunnel)?
     } else {
-        let deployments =
-            deployments(cluster, (holder, tunnel), (built.deployments, taken)).await?;
-        apply_kind(cluster, children, built.pod_disruption_budgets).await?;
-        apply_kind(cluster, children, built.autoscalers).await?;
+        let wanted = built.deployments.clone();
+        let deployments = deployments(cluster, (holder, tunnel), (wanted, taken)).await?;
+        apply_kind(cluster, children, built.pod_disruption_budgets.clone()).await?;
+        apply_kind(cluster, children, built.autoscalers.clone()).await?;
         deployments
     };
     Ok(Applied {
@@ -187,6 +208,25 @@ async fn apply_in_order(
         deployments,
         refusal: None,
     })
+}
+
+/// All obstacles for `built`, so that a user can remove them at once.
+async fn all_obstacles(
+    cluster: &Cluster,
+    holder: &Holder,
+    built: &Resources,
+) -> Result<Obstacles, ApplyError> {
+    let components = End::ALL.map(End::component);
+    let children = holder.children(&components);
+    let mut all = obstacles(cluster, children, &built.service_accounts).await?;
+    all.extend(obstacles(cluster, children, &built.network_policies).await?);
+    all.extend(obstacles(cluster, children, &built.config_maps).await?);
+    all.extend(obstacles(cluster, children, &built.services).await?);
+    all.extend(obstacles(cluster, children, &built.probe_jobs).await?);
+    all.extend(obstacles(cluster, children, &built.deployments).await?);
+    all.extend(obstacles(cluster, children, &built.pod_disruption_budgets).await?);
+    all.extend(obstacles(cluster, children, &built.autoscalers).await?);
+    Ok(Obstacles(all))
 }
 
 /// Applies the Deployments. The Deployments of the ends in `taken` stay unchanged.

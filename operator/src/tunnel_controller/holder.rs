@@ -43,6 +43,7 @@ impl Holder {
             components,
             owner: &self.owner,
             generation: self.generation,
+            adopts: true,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! private items. All other tests are in `tests/operator/tunnel`. The fixture is called `office`,
 //! not `muxtunnel`. So a test fails if a label has the product's name instead of the object's name.
 
+mod adoption;
 mod certify;
 mod drift;
 mod faults;

@@ -3,6 +3,9 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+/// Returns status and message of the refusal of a write, for the stored and the new object.
+pub(super) type Judge = Box<dyn Fn(Option<&Value>, &Value) -> Option<(u16, String)> + Send>;
+
 pub(super) fn conflict(conflicts: &[String]) -> (StatusCode, Value) {
     let (code, mut status) = refused(409, "Conflict", &conflicts.join(", "));
     let causes = conflicts

@@ -80,3 +80,11 @@ fn decode(text: &str) -> String {
     }
     String::from_utf8(bytes).unwrap()
 }
+
+/// A parameter of a query.
+pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+}

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::key::{is_at_or_below, is_in, key, name_in};
 use super::managers::Managers;
-use super::refusal::{conflict, denied, refused};
+use super::refusal::{Judge, conflict, denied, refused};
 use super::{Failure, Recorded, Trouble, kinds, selector};
 
 /// The resource for reviews of a client's rights.
@@ -33,6 +33,10 @@ pub(super) struct World {
     pub(super) rights_missing: BTreeSet<String>,
     /// Webhooks: the resource, the JSON pointer of a field, and the value that each write sets.
     pub(super) webhooks: Vec<(String, String, Value)>,
+    /// Admission policies: the resource, and the judge of each write.
+    pub(super) policies: Vec<(String, Judge)>,
+    /// Whether the current request is a dry run, which stores nothing.
+    pub(super) is_dry_run: bool,
     /// Whether the server does not answer.
     pub(super) away: bool,
     /// The status that every new request gets. Watches that are open stay open.
@@ -172,6 +176,7 @@ impl World {
     }
 
     fn write(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        self.is_dry_run = request.query.split('&').any(|pair| pair == "dryRun=All");
         match request.method {
             Method::PATCH => self.patch(request),
             Method::DELETE => self.delete(request),
@@ -183,11 +188,13 @@ impl World {
                 if self.objects.contains_key(&path) {
                     return refused(409, "AlreadyExists", "exists");
                 }
+                let manager = selector::parameter(&request.query, "fieldManager");
+                let manager = manager.unwrap_or_else(|| "creator".to_owned());
                 let mut stored = self.born(request, &path);
                 stored.object = merged_metadata(&request.body, &stored.object);
                 stored
                     .managers
-                    .updated("creator", "", &Value::Null, &request.body);
+                    .updated(&manager, "", &Value::Null, &request.body);
                 self.finish(&path, None, stored)
             }
             _ => refused(405, "MethodNotAllowed", "method not allowed"),
@@ -281,15 +288,8 @@ impl World {
     }
 
     fn apply(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        let parameter = |name: &str| {
-            let pairs = request.query.split('&');
-            pairs
-                .filter_map(|pair| pair.split_once('='))
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value.to_owned())
-        };
-        let manager = parameter("fieldManager").unwrap();
-        let force = parameter("force").as_deref() == Some("true");
+        let manager = selector::parameter(&request.query, "fieldManager").unwrap();
+        let force = selector::parameter(&request.query, "force").as_deref() == Some("true");
         let (path, subresource) = match request.path.strip_suffix("/status") {
             Some(path) => (path, "status"),
             None => (request.path.as_str(), ""),
@@ -325,6 +325,14 @@ impl World {
             return refused(400, "BadRequest", &refusal);
         }
         kinds::complete(path, &mut new.object);
+        let stored = old.as_ref().map(|old| &old.object);
+        for (resource, judge) in &self.policies {
+            if path.starts_with(&format!("{resource}/"))
+                && let Some((code, message)) = judge(stored, &new.object)
+            {
+                return refused(code, "Invalid", &message);
+            }
+        }
         if let Some(old) = old {
             if let Some(refusal) = kinds::refusal(path, &old.object, &new.object) {
                 return refused(422, "Invalid", &refusal);
@@ -336,6 +344,9 @@ impl World {
             if new == old {
                 return (StatusCode::OK, old.shown());
             }
+        }
+        if self.is_dry_run {
+            return (StatusCode::OK, new.shown());
         }
         self.store(path, new);
         (StatusCode::OK, self.objects[path].shown())

@@ -9,8 +9,9 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tracing::info;
 
-use crate::apply::{ApplyError, is_other, is_owned};
+use crate::apply::{ApplyError, Obstacle, adopt_unchanged, is_other, is_owned};
 use crate::caches::{Cache, Cluster};
+use crate::labels::MANAGER;
 use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
@@ -22,7 +23,7 @@ use crate::tunnel_controller::validate::ValidatedTunnel;
 pub(super) async fn apply(
     cluster: &Cluster,
     tunnel: &ValidatedTunnel,
-    built: Vec<Job>,
+    built: &[Job],
 ) -> Result<(), ApplyError> {
     let jobs = Jobs {
         api: Api::namespaced(cluster.client.clone(), &tunnel.namespace),
@@ -51,7 +52,7 @@ pub(super) async fn apply(
     }
     for job in built {
         if !tunnel.probes.iter().any(|seen| seen.name == job.name_any()) {
-            jobs.create(&job).await?;
+            jobs.create(job).await?;
         }
     }
     Ok(())
@@ -68,7 +69,11 @@ impl Jobs<'_> {
     async fn create(&self, job: &Job) -> Result<(), ApplyError> {
         let name = job.name_any();
         info!(kind = "Job", name, "creating a Job that tests sysctls");
-        match self.api.create(&PostParams::default(), job).await {
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match self.api.create(&params, job).await {
             Ok(created) => {
                 self.known.wrote(&created);
                 return Ok(());
@@ -77,20 +82,20 @@ impl Jobs<'_> {
             Err(source) => return Err(failed("create", &name, source)),
         }
         // A Job with this name exists. It is the tunnel's Job, created by a request whose answer
-        // was lost, an earlier Job that is being deleted, or the Job of another owner.
+        // was lost, an earlier Job that is being deleted, a Job that nobody owns, or the Job of
+        // another owner.
         let found = self.api.get_opt(&name).await;
-        match found.map_err(|source| failed("get", &name, source))? {
-            Some(found) if !is_owned(&found, &self.tunnel.owner) => Err(ApplyError::OwnedByOther {
-                kind: "Job".to_owned(),
-                name,
-                owner: "another owner".to_owned(),
-            }),
-            Some(found) => {
-                self.known.wrote(&found);
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(found) = found.map_err(|source| failed("get", &name, source))? else {
+            return Ok(());
+        };
+        if is_owned(&found, &self.tunnel.owner) {
+            self.known.wrote(&found);
+            return Ok(());
         }
+        let adopted = adopt_unchanged(&self.api, &found, job).await?;
+        self.known
+            .wrote(&adopted.ok_or_else(|| Obstacle::of(&found))?);
+        Ok(())
     }
 
     /// Stores a refusal in the Job, and suspends the Job. A suspended Job has no pod, so the

@@ -1,7 +1,7 @@
 //! Writes the Secrets of due certificates. This module requires a client.
 //!
 //! The module uses server-side apply without force. So the API server refuses to change another
-//! owner's Secret.
+//! owner's Secret, and a Secret of the operator that nobody owns gets the tunnel as its owner.
 
 use std::collections::BTreeSet;
 
@@ -53,8 +53,25 @@ impl Issued {
         }
     }
 
+    /// Records a problem. The status has the first problem, and all Secrets that have another owner.
     pub(super) fn problem(&mut self, problem: Problem) {
-        self.told.problem.get_or_insert(problem);
+        match &mut self.told.problem {
+            Some(first)
+                if first.code == problem.code && first.code == Code::CertificateSecretTaken =>
+            {
+                first.detail.push_str("; ");
+                first.detail.push_str(&problem.detail);
+            }
+            Some(_) => {}
+            none => *none = Some(problem),
+        }
+    }
+
+    /// The Secrets that have another owner, as a text.
+    pub(super) fn taken_text(&self) -> Option<&str> {
+        let problem = self.told.problem.as_ref();
+        let taken = problem.filter(|problem| problem.code == Code::CertificateSecretTaken);
+        taken.map(|problem| problem.detail.as_str())
     }
 
     const fn known(&self) -> &CertificatesStatus {
@@ -155,15 +172,19 @@ pub(in crate::tunnel_controller) async fn apply_secret(
     let how = PatchParams::apply(MANAGER);
     match api.patch(&name, &how, &Patch::Apply(secret)).await {
         Ok(_) => Ok(Ok(())),
-        // Another manager owns the differing field, or the type differs, which is immutable.
-        Err(kube::Error::Api(status)) if is_taken(&status) || is_immutable(&status) => {
-            Ok(Err(Problem {
-                code: Code::CertificateSecretTaken,
-                detail: format!(
-                    "Secret {name} exists and has another owner: delete the Secret, or create the tunnel with another name"
-                ),
-            }))
-        }
+        // Another manager owns the differing field.
+        Err(kube::Error::Api(status)) if is_taken(&status) => Ok(Err(Problem {
+            code: Code::CertificateSecretTaken,
+            detail: format!("Secret {name} exists and has another owner"),
+        })),
+        // The type differs, which is immutable, or a policy refuses the write in the same words.
+        Err(kube::Error::Api(status)) if is_immutable(&status) => Ok(Err(Problem {
+            code: Code::CertificateSecretTaken,
+            detail: format!(
+                "Secret {name} cannot be changed ({}); if the Secret has the type that the message names, another owner created it",
+                status.message
+            ),
+        })),
         Err(source) => {
             let error = CertifyError::Apply {
                 name,

@@ -224,7 +224,7 @@ async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() 
     };
     let be_in_the_way = |bench: &Bench| {
         let mut account = bench.api.get("serviceaccounts/office-exit").unwrap();
-        account["metadata"]["ownerReferences"] = json!([]);
+        account["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "uid-theirs"}]);
         bench.api.put("serviceaccounts/office-exit", account);
     };
     type Change<'a> = &'a dyn Fn(&Bench);

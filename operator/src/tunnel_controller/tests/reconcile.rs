@@ -555,7 +555,7 @@ async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
         }),
         ("OwnedByOther", |bench| {
             let mut account = bench.api.get("serviceaccounts/office-exit").unwrap();
-            account["metadata"]["ownerReferences"] = json!([]);
+            account["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "uid-theirs"}]);
             bench.api.put("serviceaccounts/office-exit", account);
         }),
     ];

@@ -1,8 +1,11 @@
-//! The expressions of the policies in the form that the evaluator uses. The evaluator escapes all
-//! keys as Kubernetes escapes names of fields. Kubernetes does not escape keys of labels and
-//! annotations.
+//! The expressions of the policies in the form that the evaluator uses. The evaluator has no
+//! variables, and escapes all keys as Kubernetes escapes names of fields. Kubernetes does not escape
+//! keys of labels and annotations.
 
-use kube_cel::VapExpression;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
+use kube_cel::{CompiledVapExpression, VapError, VapEvaluator, VapExpression};
 use serde_json::Value;
 
 use super::APPLIED_HASH;
@@ -10,11 +13,53 @@ use super::APPLIED_HASH;
 /// The operations that compare the variable `key` with a text.
 const OF_KEYS: [&str; 3] = ["key == '", "key.startsWith('", "key.contains('"];
 
-pub(super) fn expression(validation: &Value) -> VapExpression {
-    let mut text = validation["expression"].as_str().unwrap().to_owned();
+type Compiled = &'static [Result<CompiledVapExpression, VapError>];
+
+/// The compiled validations or conditions (`field`) of the policy with this spec. All tests share
+/// them, because the compilation takes longer than a test.
+pub(super) fn compiled(evaluator: &VapEvaluator, spec: &Value, field: &str) -> Compiled {
+    static KNOWN: LazyLock<Mutex<HashMap<String, Compiled>>> = LazyLock::new(Mutex::default);
+    let list = &spec[field];
+    let key = format!("{}{list}", spec["variables"]);
+    *KNOWN.lock().unwrap().entry(key).or_insert_with(|| {
+        let list = list.as_array().unwrap().iter();
+        let expressions: Vec<_> = list.map(|one| expression(spec, one)).collect();
+        Vec::leak(evaluator.compile_expressions(&expressions))
+    })
+}
+
+/// A validation or a condition of the policy with this spec.
+fn expression(spec: &Value, validation: &Value) -> VapExpression {
+    let text = |field: &str| validation[field].as_str();
+    let complete = |text: &str| with_escaped_keys(&with_variables(spec, text));
+    VapExpression {
+        expression: complete(text("expression").unwrap()),
+        message: text("message").map(str::to_owned),
+        message_expression: text("messageExpression").map(complete),
+    }
+}
+
+/// `expression` with the expressions of the variables in their places. A variable uses only
+/// variables before it.
+fn with_variables(spec: &Value, expression: &str) -> String {
+    let mut text = expression.to_owned();
+    let variables = spec["variables"].as_array();
+    for variable in variables.into_iter().flatten().rev() {
+        let [name, expression] =
+            ["name", "expression"].map(|field| variable[field].as_str().unwrap());
+        text = text.replace(&format!("variables.{name}"), &format!("({expression})"));
+    }
+    assert!(!text.contains("variables."), "{text}");
+    text
+}
+
+fn with_escaped_keys(expression: &str) -> String {
+    let mut text = expression.to_owned();
     for key in [
         "app.kubernetes.io/managed-by",
         "app.kubernetes.io/instance",
+        "app.kubernetes.io/name",
+        "app.kubernetes.io/component",
         APPLIED_HASH,
     ] {
         text = text.replace(&format!("'{key}'"), &format!("'{}'", escaped(key)));
@@ -22,11 +67,7 @@ pub(super) fn expression(validation: &Value) -> VapExpression {
     for operation in OF_KEYS {
         text = with_escaped_texts(&text, operation);
     }
-    VapExpression {
-        expression: text,
-        message: validation["message"].as_str().map(str::to_owned),
-        message_expression: None,
-    }
+    text
 }
 
 /// `expression` with the texts behind `operation` as the evaluator escapes keys.
