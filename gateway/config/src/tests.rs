@@ -1042,3 +1042,12 @@ fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
         assert!(said(&error).starts_with(message), "{error}");
     }
 }
+
+/// A newer gateway may use a transport that this version does not know.
+#[test]
+fn a_transport_of_a_newer_gateway_hides_no_other_figure() {
+    use crate::status::CarrierTransport;
+    let transports: Vec<CarrierTransport> = serde_json::from_str(r#"["KCP", "Pigeon"]"#).unwrap();
+    assert_eq!(transports, [CarrierTransport::Kcp, CarrierTransport::Other]);
+    assert_eq!(transports[1].to_string(), "Other");
+}
