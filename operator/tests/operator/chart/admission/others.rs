@@ -255,7 +255,7 @@ fn settings_of_a_foreign_workload_are_not_kept() {
     }
 }
 
-/// Whoever may write a workload without capabilities cannot make the operator's update add a
+/// An account that may write a workload without capabilities cannot make the operator's update add a
 /// capability to settings of others.
 #[test]
 fn an_init_container_with_settings_of_others_gets_no_capability() {
