@@ -6,7 +6,7 @@ use muxtunnel_operator::tunnel_controller::pods::pod_problem;
 
 use super::*;
 
-/// A cause, and the condition `Ready` that it leads to.
+/// A cause, and the condition `Ready` that follows from it.
 struct Row {
     name: &'static str,
     spec: &'static str,
