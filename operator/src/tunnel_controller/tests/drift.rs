@@ -128,7 +128,9 @@ async fn a_refusal_in_the_words_of_an_immutable_field_deletes_nothing() {
         refuse_changes(&bench, resource);
         let mut object = bench.api.get(&path).unwrap();
         match resource {
-            "deployments" => object["spec"]["replicas"] = json!(7),
+            "deployments" => {
+                object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1)
+            }
             _ => object["spec"]["ports"][0]["port"] = json!(1),
         }
         bench.api.put(&path, object);
@@ -180,7 +182,7 @@ async fn a_refused_change_names_the_fields_of_other_managers() {
     let bench = Bench::new(SMALLEST);
     bench.run().await;
     let mut deployment = bench.api.get(EXIT).unwrap();
-    deployment["spec"]["replicas"] = json!(7);
+    deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1);
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
     container["securityContext"]["seLinuxOptions"] = json!({"type": "spc_t"});
     bench.api.put(EXIT, deployment);

@@ -74,7 +74,8 @@ async fn an_object_of_another_owner_that_goes_is_noticed_within_a_minute() {
     );
     let (after, reads) = ended(&api, (path, "OwnedByOther"), || api.remove(path)).await;
     assert!(after < Duration::from_mins(1), "{after:?}");
-    assert!((60..=200).contains(&reads), "{reads} reads in an hour");
+    // A retry reads the object to adopt it, and to name all obstacles.
+    assert!((60..=400).contains(&reads), "{reads} reads in an hour");
 }
 
 #[tokio::test(start_paused = true)]
