@@ -129,7 +129,7 @@ async fn a_refusal_in_the_words_of_an_immutable_field_deletes_nothing() {
         let mut object = bench.api.get(&path).unwrap();
         match resource {
             "deployments" => {
-                object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1)
+                object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1);
             }
             _ => object["spec"]["ports"][0]["port"] = json!(1),
         }

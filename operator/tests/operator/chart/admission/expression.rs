@@ -2,7 +2,7 @@
 //! variables, and escapes all keys as Kubernetes escapes names of fields. Kubernetes does not escape
 //! keys of labels and annotations.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
 
 use kube_cel::{CompiledVapExpression, VapError, VapEvaluator, VapExpression};
@@ -18,10 +18,10 @@ type Compiled = &'static [Result<CompiledVapExpression, VapError>];
 /// The compiled validations or conditions (`field`) of the policy with this spec. All tests share
 /// them, because the compilation takes longer than a test.
 pub(super) fn compiled(evaluator: &VapEvaluator, spec: &Value, field: &str) -> Compiled {
-    static KNOWN: LazyLock<Mutex<HashMap<String, Compiled>>> = LazyLock::new(Mutex::default);
+    static KNOWN: LazyLock<Mutex<BTreeMap<String, Compiled>>> = LazyLock::new(Mutex::default);
     let list = &spec[field];
     let key = format!("{}{list}", spec["variables"]);
-    *KNOWN.lock().unwrap().entry(key).or_insert_with(|| {
+    KNOWN.lock().unwrap().entry(key).or_insert_with(|| {
         let list = list.as_array().unwrap().iter();
         let expressions: Vec<_> = list.map(|one| expression(spec, one)).collect();
         Vec::leak(evaluator.compile_expressions(&expressions))

@@ -179,7 +179,7 @@ const CAUSES: &[Row] = &[
             refused_pods_of_entry(
                 case,
                 "pods \"office-entry-a\" is forbidden: exceeded quota: q",
-            )
+            );
         },
         reason: "PodsRefused",
         words: &[
@@ -307,7 +307,7 @@ const CAUSES: &[Row] = &[
             entry_pod(
                 case,
                 json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}),
-            )
+            );
         },
         reason: "GatewaysNotReady",
         words: &[
