@@ -140,7 +140,7 @@ async fn run_if_asked() {
     if let Ok(server) = std::env::var(SERVER) {
         let client = kube::Client::try_from(Config::new(server.parse().unwrap())).unwrap();
         let _process = Process::of(client, OverHttp(server), Leadership::always());
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
 }
 
