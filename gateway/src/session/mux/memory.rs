@@ -39,6 +39,8 @@ pub(crate) struct Memory {
     takes_carriers: Cell<bool>,
     /// Whether the peer answers.
     pub(crate) answers: Cell<bool>,
+    /// Whether the peer owes the answer to a request.
+    pub(crate) owes: Cell<bool>,
     /// Number of requests for an answer.
     pub(crate) asked: Cell<u32>,
 }
@@ -69,6 +71,7 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
         carriers: RefCell::default(),
         takes_carriers: Cell::new(false),
         answers: Cell::new(true),
+        owes: Cell::new(false),
         asked: Cell::new(0),
     })
 }
@@ -280,6 +283,10 @@ impl Mux for Rc<Memory> {
 
     fn ask(&self) {
         self.asked.set(self.asked.get() + 1);
+    }
+
+    fn owes_an_answer(&self) -> bool {
+        self.owes.get()
     }
 
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {

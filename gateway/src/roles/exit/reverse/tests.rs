@@ -116,6 +116,12 @@ async fn a_session_that_does_not_answer_takes_no_connection_while_another_one_an
         assert_eq!(dead.asked.get(), 0);
         assert_eq!(quick.asks_to_listen(&address).1, Ok(address.clone()));
         assert_eq!((dead.asked.get(), quick.asked.get()), (1, 0));
+        // It has not answered this request yet.
+        dead.owes.set(true);
+        for _ in 0..5 {
+            assert_eq!(greeting(&address).await, "quick listen://1");
+        }
+        dead.owes.set(false);
         dead.answers.set(false);
         for _ in 0..5 {
             assert_eq!(greeting(&address).await, "quick listen://1");
