@@ -25,8 +25,6 @@ use common::namespace::Namespace;
 use common::*;
 use ends::{Ends, MIB, assert_exact, carrier_address};
 
-const HERE: &str = "10.211.0.1";
-const ENTRY: &str = "10.211.0.2";
 /// Hang bound for a change of the transport, which takes one observation of the losses and one
 /// trial. A busy machine takes longer, because the test's traffic shares the processors.
 const SWITCHED_WITHIN: Duration = Duration::from_secs(240);
@@ -273,12 +271,14 @@ struct Elsewhere {
 impl Elsewhere {
     /// `rules`: iptables rules in the namespace. PORT is replaced with the exit's port.
     fn new(rules: &[&str]) -> Self {
-        let network = |address| format!("{address}/24");
-        let namespace = Namespace::new(&[&network(HERE)], &[&network(ENTRY)]);
-        let listener = TcpListener::bind((HERE, 0)).unwrap();
+        let network = free_network();
+        let [here, there]: [&'static str; 2] =
+            [1, 2].map(|end| &*format!("{network}.{end}").leak());
+        let namespace = Namespace::new(&[&format!("{here}/24")], &[&format!("{there}/24")]);
+        let listener = TcpListener::bind((here, 0)).unwrap();
         let target = listener.local_addr().unwrap();
         let (carrier, forward) = (free_port(), free_port());
-        let (listen, to) = (at(HERE, carrier), format!("{ENTRY}:{forward}:{target}"));
+        let (listen, to) = (at(here, carrier), format!("{there}:{forward}:{target}"));
         let allow = target.to_string();
         let exit = Gate::with_flags(&[
             "exit",
@@ -296,7 +296,7 @@ impl Elsewhere {
         }
         let entry = Gate::within(
             &namespace,
-            ENTRY,
+            there,
             &[
                 "entry",
                 "--transport",
@@ -314,7 +314,7 @@ impl Elsewhere {
             exit,
             namespace,
             listener,
-            forward: at(ENTRY, forward).parse().unwrap(),
+            forward: at(there, forward).parse().unwrap(),
             carrier,
         }
     }

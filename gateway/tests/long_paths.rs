@@ -187,15 +187,14 @@ fn assert_stays(what: &str, mut tcp: TcpStream, entry: &Gate) {
 }
 
 /// Runs `test` for each kind at the same time.
-fn for_each(kinds: &[Kind], test: impl Fn(usize, Kind) + Sync) {
+fn for_each(kinds: &[Kind], test: impl Fn(Kind) + Sync) {
     thread::scope(|scope| {
         let tests: Vec<_> = kinds
             .iter()
-            .enumerate()
-            .map(|(number, kind)| {
+            .map(|kind| {
                 scope.spawn({
                     let test = &test;
-                    move || test(number, *kind)
+                    move || test(*kind)
                 })
             })
             .collect();
@@ -212,9 +211,10 @@ struct Host {
 }
 
 impl Host {
-    fn new(number: usize) -> Self {
-        let admin: &'static str = format!("10.233.{number}.2").leak();
-        let outside = format!("10.233.{number}.1/24");
+    fn new() -> Self {
+        let network = free_network();
+        let admin = format!("{network}.2").leak();
+        let outside = format!("{network}.1/24");
         Self {
             namespace: Namespace::new(&[&outside], &[&format!("{admin}/24")]),
             admin,
@@ -225,9 +225,9 @@ impl Host {
 #[test]
 fn each_protocol_connects_over_a_round_trip_of_six_seconds_and_stays_connected() {
     let kinds = [&OVER_TCP[..], &OVER_UDP].concat();
-    for_each(&kinds, |number, kind| {
+    for_each(&kinds, |kind| {
         let what = format!("{kind:?}");
-        let [entry_host, exit_host] = [2 * number, 2 * number + 1].map(Host::new);
+        let [entry_host, exit_host] = [Host::new(), Host::new()];
         let _link = SlowLink::new(
             [
                 (&entry_host.namespace, "10.79.0.1/24"),
@@ -290,7 +290,7 @@ impl Between {
 
 #[test]
 fn each_protocol_connects_through_a_device_that_hides_the_round_trip() {
-    for_each(&OVER_TCP, |_, kind| {
+    for_each(&OVER_TCP, |kind| {
         let manners = Manners {
             delay: ONE_WAY,
             ..Manners::default()
@@ -309,7 +309,7 @@ const LATE: [&str; 2] = ["--liveness-seconds", "300"];
 
 #[test]
 fn a_silent_carrier_stays_where_a_device_cuts_silent_connections() {
-    for_each(&OVER_TCP, |_, kind| {
+    for_each(&OVER_TCP, |kind| {
         let manners = Manners {
             cuts_silent_after: Some(Duration::from_secs(9)),
             ..Manners::default()
@@ -342,7 +342,7 @@ fn until_noticed(between: &Between, what: &str) {
 
 #[test]
 fn an_exit_that_vanished_behind_a_proxy_is_noticed_in_silence() {
-    for_each(&OVER_TCP, |_, kind| {
+    for_each(&OVER_TCP, |kind| {
         let between = Between::new(kind, Manners::default(), &SOON);
         let what = format!("{kind:?}");
         let mut tcp = between.first_stream(&what);
@@ -357,7 +357,7 @@ fn an_exit_that_vanished_behind_a_proxy_is_noticed_in_silence() {
 
 #[test]
 fn an_open_without_an_answer_is_a_reason_to_probe() {
-    for_each(&OVER_TCP, |_, kind| {
+    for_each(&OVER_TCP, |kind| {
         let between = Between::new(kind, Manners::default(), &LATE);
         let what = format!("{kind:?}");
         let first = between.first_stream(&what);

@@ -19,7 +19,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -62,11 +61,10 @@ struct Host {
 impl Host {
     /// `queues`: the number of queues that the interface is created for.
     fn new(addresses: [&str; 2], queues: &str) -> Self {
-        // Concurrent tests share the outer namespace, so each link has its own subnet.
-        static MADE: AtomicU8 = AtomicU8::new(0);
-        let number = MADE.fetch_add(1, Relaxed);
-        let admin = format!("10.231.{number}.2").leak();
-        let outside = format!("10.231.{number}.1/24");
+        // Concurrent tests share the outer namespace, so each link has its own network.
+        let network = free_network();
+        let admin = format!("{network}.2").leak();
+        let outside = format!("{network}.1/24");
         let namespace = Namespace::new(&[&outside], &[&format!("{admin}/24")]);
         let [v4, v6] = addresses;
         let host = Self {
@@ -747,17 +745,20 @@ fn a_carrier_that_is_routed_into_its_own_interface_is_named() {
 fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
     let hosts = Hosts::new();
     let _exit = hosts.exit(&NETWORKS);
-    let namespace = Namespace::new(&["10.232.0.1/24"], &["10.232.0.2/24"]);
+    let network = free_network();
+    let admin = format!("{network}.2").leak();
+    let outside = format!("{network}.1/24");
+    let namespace = Namespace::new(&[&outside], &[&format!("{admin}/24")]);
     let carrier = hosts.carrier();
     let args = [
         &["entry", "--security", "none", "--connect", &carrier][..],
         &["--device", "laptop0", "--device-address", "10.72.0.1/32"],
         &NETWORKS,
     ];
-    let entry = Gate::within(&namespace, "10.232.0.2", &args.concat()).until_ready();
+    let entry = Gate::within(&namespace, admin, &args.concat()).until_ready();
     let laptop = Host {
         namespace,
-        admin: "10.232.0.2",
+        admin,
         networks: Default::default(),
     };
     ping(&laptop, EXIT);

@@ -18,7 +18,7 @@ mod common;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use authority::{Authority, Files};
@@ -70,11 +70,10 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        // Concurrent tests share the outer namespace, so each link has its own subnet.
-        static MADE: AtomicU8 = AtomicU8::new(0);
-        let number = MADE.fetch_add(1, Relaxed);
-        let admin = format!("10.234.{number}.2").leak();
-        let outside = format!("10.234.{number}.1/24");
+        // Concurrent tests share the outer namespace, so each link has its own network.
+        let network = free_network();
+        let admin = format!("{network}.2").leak();
+        let outside = format!("{network}.1/24");
         Self {
             namespace: Namespace::new(&[&outside], &[&format!("{admin}/24")]),
             admin,

@@ -422,8 +422,14 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget(protocol: &str) {
     let grown = status["process"]["maxRssBytes"].as_u64().unwrap() - before;
     assert!(sent > 64 * MIB, "the targets were not flooded");
     assert!(status["carriers"][0]["receiveBudgetUsed"].as_u64().unwrap() <= 16 << 20);
+    // QUIC packets that arrive late or twice take up to 2.5 times the memory of their payload, and
+    // local ends may hold 8 MiB in addition (docs/limits.md).
+    let most = match protocol {
+        "QUIC" | "HTTP3" => 40 + 8 + 8,
+        _ => 16 + 8,
+    };
     assert!(
-        grown <= (16 + 8) * MIB as u64,
+        grown <= most * MIB as u64,
         "the exit grew by {grown} bytes on a budget of 16 MiB"
     );
     assert!(entry.status()["streams"]["open"] == 40 && stalled.len() == 40);
