@@ -36,18 +36,11 @@ pub(super) async fn connect(
     tcp.write_all(request.as_bytes()).await?;
     // Informational responses precede the response (RFC 9110, section 15.2).
     for _ in 0..INFORMATIONAL_MAX {
-        let head = head(tcp).await?;
-        if !is_informational(&head) {
-            return judge(&head);
+        if is_granted(&head(tcp).await?)? {
+            return Ok(());
         }
     }
     Err(invalid("the proxy sends only informational responses"))
-}
-
-/// Whether a head is of a 1xx other than 101.
-fn is_informational(head: &[u8]) -> bool {
-    let code = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-    matches!(code.get(..3), Some([b'1', _, _])) && !code.starts_with(b"101")
 }
 
 /// Reads the head of the response and no byte after the head, since the next bytes come from the
@@ -74,7 +67,9 @@ async fn head(tcp: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-fn judge(head: &[u8]) -> Result<()> {
+/// Whether the response with this head grants the request. `false`: the response is informational,
+/// and another one follows.
+fn is_granted(head: &[u8]) -> Result<bool> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut answer = httparse::Response::new(&mut fields);
     let parsed = answer.parse(head);
@@ -90,7 +85,9 @@ fn judge(head: &[u8]) -> Result<()> {
         .take(REASON_MAX)
         .collect();
     match status {
-        200..=299 => Ok(()),
+        // 101 switches the protocol, so no other response follows.
+        100 | 102..=199 => Ok(false),
+        200..=299 => Ok(true),
         407 => Err(refused(format!(
             "the proxy requires valid credentials: {status} {reason}. Set USER:PASSWORD in the proxy's URL"
         ))),
@@ -162,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_told_with_its_status_and_reason_and_never_the_password() {
         let long = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &[b'a'; 9 << 10]].concat();
-        let cases: [(&[u8], &str); 6] = [
+        let cases: [(&[u8], &str); 7] = [
             (
                 b"HTTP/1.1 403 Filtered\r\nContent-Length: 0\r\n\r\n",
                 "the proxy returned 403 Filtered",
@@ -177,6 +174,10 @@ mod tests {
             ),
             (
                 b"HTTP/1.1 200 OK\r\n\nA: b\r\n\r\n",
+                "the proxy's response is not HTTP",
+            ),
+            (
+                b"HTTP/1.\x0f 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
                 "the proxy's response is not HTTP",
             ),
             (
