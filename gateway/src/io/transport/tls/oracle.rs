@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 
+use futures::FutureExt;
 use futures::executor::block_on;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
@@ -174,6 +176,23 @@ async fn shake<H: handshake::Hands>(end: &End, hands: H) -> Result<handshake::Ma
     made
 }
 
+/// Runs the handshake of `ends` to its end. If a changed length makes both ends wait for bytes, the
+/// connection ends, as it does at the time limit of handshakes.
+fn until_ended<T>(both: impl Future<Output = T>, ends: [&End; 2]) -> T {
+    let mut both = pin!(both);
+    let mut before = None;
+    loop {
+        if let Some(made) = both.as_mut().now_or_never() {
+            return made;
+        }
+        let done = ends.map(|end| (*end.read.borrow(), end.to.borrow().written));
+        if before == Some(done) {
+            ends.iter().for_each(|end| end.shut());
+        }
+        before = Some(done);
+    }
+}
+
 /// A handshake between honest ends over a path that changes bytes, or a peer that sends only the
 /// input. The first byte selects the case and the length of the pieces that a read returns.
 ///
@@ -206,7 +225,7 @@ pub(crate) fn handshakes(input: &[u8]) {
             }
             drop((up, down));
             let both = async { futures::join!(shake(&near, dials), shake(&far, accepts)) };
-            let made = block_on(both);
+            let made = until_ended(both, [&near, &far]);
             let has_changed = near.to.borrow().has_changed || far.to.borrow().has_changed;
             judge(made, has_changed);
         }
