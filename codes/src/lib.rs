@@ -97,7 +97,7 @@ codes! {
     // 03xx: the operator's conditions.
     Reconciled = 301, "All objects match the spec.", "No action is needed.";
     GatewaysNotReady = 302, "Not all gateway pods are ready.", "If the message names a pod, run `kubectl describe` on the pod. Otherwise run `kubectl describe` on the tunnel's Deployments, because a quota or an admission policy may reject their pods.";
-    ConfigPending = 303, "Not all gateways run the newest configuration yet.", "Wait. The kubelet updates the ConfigMap in running pods within about 90 seconds. If the message contains an error, a gateway does not apply the whole newest configuration: correct the cause that the error names.";
+    ConfigPending = 303, "Not all gateways run the newest configuration yet.", "Wait. The kubelet updates the ConfigMap in running pods within a few seconds, or within about 90 seconds if the chart's `admissionPolicy.enabled` is false. If the message contains an error, a gateway does not apply the whole newest configuration: correct the cause that the error names.";
     CarrierUp = 304, "Every entry gateway has a carrier to the exit. On side Exit: every exit gateway has a carrier.", "No action is needed.";
     GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Check whether a NetworkPolicy blocks connections from the operator to TCP port 64001 of the gateway pods.";
     SysctlsApplied = 306, "The requested sysctls are in force in all gateways.", "No action is needed.";

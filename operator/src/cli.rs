@@ -60,6 +60,11 @@ pub struct RunArgs {
     #[arg(long, env = "NETWORK", default_value_t = false,
           action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub network: bool,
+    /// Refresh the volumes of gateways as soon as their configuration changes, by an annotation that
+    /// the operator patches through pods/status. Without this flag, a change takes up to 90 s.
+    #[arg(long, env = "REFRESH_VOLUMES", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub refresh_volumes: bool,
     /// Key of a label that a MuxTunnel may set on its pods: NAME or PREFIX/NAME; repeatable.
     /// Default: no keys.
     #[arg(

@@ -9,6 +9,8 @@ use muxtunnel_contract::labels::{MANAGED_BY, NAME};
 pub const RUNNER: &str = "runner";
 /// Field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "muxtunnel-operator";
+/// The annotation of a gateway's pod that makes the kubelet refresh the pod's volumes.
+pub const REFRESH: &str = "muxtunnel.dev/refresh";
 
 const PRODUCT: &str = "muxtunnel";
 

@@ -111,6 +111,7 @@ fn settings(args: RunArgs) -> Settings {
         bench_image: args.bench_image,
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
+        refresh_volumes: args.refresh_volumes,
         network: args.network,
         permitted_labels: args.permitted_labels,
         permitted_annotations: args.permitted_annotations,

@@ -20,6 +20,9 @@ pub struct Settings {
     /// Whether a tunnel may carry IP packets. The init containers for this purpose need NET_ADMIN
     /// and MKNOD.
     pub network: bool,
+    /// Whether the operator may patch the annotation [`REFRESH`](crate::labels::REFRESH) of the
+    /// gateways' pods.
+    pub refresh_volumes: bool,
     /// The keys of labels that a tunnel may set on its pods.
     pub permitted_labels: Vec<LabelKey>,
     /// The keys of annotations that a tunnel may set on its pods.

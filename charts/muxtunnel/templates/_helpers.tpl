@@ -120,6 +120,12 @@ the permission to patch discloses the Secret. `watchNamespaces` limits this perm
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+{{- if .Values.admissionPolicy.enabled }}
+# An annotation makes the kubelet refresh a pod's volumes at once. The admission policy permits only this annotation.
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
+{{- end }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create, patch]

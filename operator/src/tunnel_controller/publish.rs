@@ -1,6 +1,7 @@
 //! Step 6: publishes results other than the status. This module requires a client. The results are:
 //! - the metrics
 //! - the nodes that refuse pods ([`rollouts`])
+//! - the annotation of pods that run an older configuration ([`refresh`])
 //! - the join bundle, with the address at which remote entries dial the exits ([`join`])
 //! - the next bundle from a remote exit ([`offer`])
 //!
@@ -9,6 +10,7 @@
 
 mod join;
 mod offer;
+mod refresh;
 mod rollouts;
 
 pub use join::address;
@@ -46,6 +48,10 @@ pub async fn publish(
     observed: Result<Observed, Hindrance>,
     mut certified: Certified,
 ) -> Outcome {
+    if access.settings.refresh_volumes {
+        let (client, now) = (&access.cluster.client, named.certificates.now);
+        refresh::refresh(client, &named.live, observed.as_ref().ok(), now).await;
+    }
     let (tunnel, applied, seen) = match observed {
         Ok((tunnel, applied, Some(seen))) => (tunnel, applied, seen),
         Ok((_, _, None)) => return Outcome::Awaited,

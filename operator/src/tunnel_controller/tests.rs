@@ -10,6 +10,7 @@ mod handover;
 mod interruptions;
 mod probe;
 mod reconcile;
+mod refresh;
 mod replicas;
 mod rollouts;
 mod running;

@@ -269,7 +269,8 @@ impl World {
     }
 
     fn merge(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        let Some(old) = self.objects.get(&request.path).cloned() else {
+        let (path, subresource) = subresource_of(&request.path);
+        let Some(old) = self.objects.get(path).cloned() else {
             return refused(404, "NotFound", "not found");
         };
         let wanted = &request.body["metadata"]["uid"];
@@ -282,18 +283,18 @@ impl World {
         let mut new = old.clone();
         merge_patch(&mut new.object, &request.body);
         new.object = merged_metadata(&new.object, &old.object);
+        if subresource == "status" {
+            new.object["spec"] = old.object["spec"].clone();
+        }
         new.managers
-            .updated("patcher", "", &old.object, &new.object);
-        self.finish(&request.path, Some(old), new)
+            .updated("patcher", subresource, &old.object, &new.object);
+        self.finish(path, Some(old), new)
     }
 
     fn apply(&mut self, request: &Recorded) -> (StatusCode, Value) {
         let manager = selector::parameter(&request.query, "fieldManager").unwrap();
         let force = selector::parameter(&request.query, "force").as_deref() == Some("true");
-        let (path, subresource) = match request.path.strip_suffix("/status") {
-            Some(path) => (path, "status"),
-            None => (request.path.as_str(), ""),
-        };
+        let (path, subresource) = subresource_of(&request.path);
         let old = self.objects.get(path).cloned();
         if old.is_none() && subresource == "status" {
             return refused(404, "NotFound", "not found");
@@ -446,6 +447,14 @@ fn version() -> Value {
         info[field] = json!("");
     }
     info
+}
+
+/// The path of an object, and the subresource of a request.
+fn subresource_of(path: &str) -> (&str, &'static str) {
+    match path.strip_suffix("/status") {
+        Some(path) => (path, "status"),
+        None => (path, ""),
+    }
 }
 
 /// The refusal of a write if its resource version differs from the version of `old`.

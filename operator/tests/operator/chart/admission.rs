@@ -49,6 +49,8 @@ struct Asked<'a> {
     object: Option<&'a Value>,
     old: Option<&'a Value>,
     username: &'a str,
+    /// With the slash.
+    subresource: &'a str,
 }
 
 const OPERATOR: &str = "system:serviceaccount:mux:account";
@@ -60,6 +62,7 @@ fn created(object: &Value) -> Asked<'_> {
         object: Some(object),
         old: None,
         username: OPERATOR,
+        subresource: "",
     }
 }
 
@@ -69,6 +72,7 @@ fn updated<'a>(old: &'a Value, object: &'a Value) -> Asked<'a> {
         object: Some(object),
         old: Some(old),
         username: OPERATOR,
+        subresource: "",
     }
 }
 
@@ -78,6 +82,7 @@ fn deleted(old: &Value) -> Asked<'_> {
         object: None,
         old: Some(old),
         username: OPERATOR,
+        subresource: "",
     }
 }
 
@@ -103,7 +108,7 @@ fn holds(list: &Value, wanted: &str) -> bool {
 /// The messages of the validations that refuse the request.
 fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
     let object = asked.object.or(asked.old).unwrap();
-    let resource = resource(object);
+    let mut resource = resource(object);
     let request = AdmissionRequest {
         operation: asked.operation.to_owned(),
         username: asked.username.to_owned(),
@@ -112,6 +117,7 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
         resource: resource.clone(),
         ..AdmissionRequest::default()
     };
+    resource.resource += asked.subresource;
     let mut evaluator = VapEvaluator::builder().request(request);
     if let Some(object) = asked.object {
         evaluator = evaluator.object(object.clone());
@@ -460,6 +466,78 @@ fn accounts_get_no_annotations_of_the_operator() {
         refusals(&policies, &updated(&annotated, &annotated)),
         BTreeSet::new()
     );
+}
+
+/// The operator may set one annotation of its own pods, and nothing else.
+#[test]
+fn of_a_pod_the_operator_changes_the_annotation_that_refreshes_it_alone() {
+    let policies = policies("all-values");
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "office-entry-0", "namespace": "site", "annotations": {"a": "b"},
+            "labels": {"app.kubernetes.io/managed-by": "muxtunnel-operator"},
+        },
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
+    });
+    let refused = |old: &Value, new: &Value| {
+        let asked = Asked {
+            subresource: "/status",
+            ..updated(old, new)
+        };
+        !refusals(&policies, &asked).is_empty()
+    };
+    let marked = |mark: &str| {
+        with(
+            &pod,
+            "/metadata/annotations/muxtunnel.dev~1refresh",
+            json!(mark),
+        )
+    };
+    assert!(!refused(&pod, &pod));
+    assert!(!refused(&pod, &marked("0a1f-1900000000")));
+    assert!(!refused(
+        &marked("0a1f-1900000000"),
+        &marked("0a1f-1900000001")
+    ));
+    let bare = with(&pod, "/metadata/annotations", Value::Null);
+    let bare_marked = with(
+        &bare,
+        "/metadata/annotations",
+        json!({"muxtunnel.dev/refresh": "0-1"}),
+    );
+    assert!(!refused(&bare, &bare_marked));
+    for (pointer, value) in [
+        (
+            "/metadata/annotations/muxtunnel.dev~1refresh",
+            json!("a word"),
+        ),
+        (
+            "/metadata/annotations/sidecar.istio.io~1inject",
+            json!("true"),
+        ),
+        ("/metadata/annotations/a", json!("c")),
+        ("/metadata/annotations", json!({})),
+        ("/metadata/labels/app", json!("web")),
+        ("/metadata/labels/app.kubernetes.io~1managed-by", json!("x")),
+        ("/metadata/finalizers", json!(["a/b"])),
+        ("/status/podIP", json!("10.0.0.2")),
+        ("/status/phase", json!("Failed")),
+        ("/status", Value::Null),
+    ] {
+        assert!(refused(&pod, &with(&pod, pointer, value)), "{pointer}");
+    }
+    let foreign = with(
+        &pod,
+        "/metadata/labels/app.kubernetes.io~1managed-by",
+        json!("helm"),
+    );
+    let marked = with(
+        &foreign,
+        "/metadata/annotations/muxtunnel.dev~1refresh",
+        json!("0-1"),
+    );
+    assert!(refused(&foreign, &marked));
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn with_escaped_keys(expression: &str) -> String {
         "app.kubernetes.io/name",
         "app.kubernetes.io/component",
         APPLIED_HASH,
+        "muxtunnel.dev/refresh",
     ] {
         text = text.replace(&format!("'{key}'"), &format!("'{}'", escaped(key)));
     }
