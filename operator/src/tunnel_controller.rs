@@ -15,6 +15,7 @@ mod cert_manager;
 pub mod certifier;
 mod config_file;
 pub mod dereference;
+mod document;
 pub mod end;
 pub mod error;
 pub mod hindrance;

@@ -63,6 +63,7 @@ fn seen(status: Status) -> Seen {
             end: End::Entry,
             name: "office-entry-x".to_owned(),
             node: None,
+            config: None,
             made: None,
             has_sysctls: true,
             started: true,

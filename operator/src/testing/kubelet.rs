@@ -32,6 +32,9 @@ impl Gateways for Healthy {
         let path = format!("configmaps/{}-{component}", label(labels::INSTANCE));
         let config_map = self.0.get(&path).ok_or("no such ConfigMap")?;
         let config_map: ConfigMap = serde_json::from_value(config_map).unwrap();
+        let volume = pod["spec"]["volumes"].as_array().unwrap().iter();
+        let mut items = volume.filter_map(|volume| volume["configMap"]["items"][0]["key"].as_str());
+        let key = items.next().unwrap_or("config.yaml");
         let sysctls = pod["spec"]["securityContext"]["sysctls"].as_array();
         let sysctls: BTreeMap<_, _> = sysctls
             .into_iter()
@@ -52,7 +55,7 @@ impl Gateways for Healthy {
         });
         let mut status = json!({
             "version": "1", "role": if component == "entry" { "Entry" } else { "Exit" },
-            "protocol": "Native", "configHash": expected_hash(&config_map), "ready": true, "files": [],
+            "protocol": "Native", "configHash": expected_hash(&config_map, key), "ready": true, "files": [],
             "draining": false, "sysctls": sysctls, "carriers": [carrier],
             "streams": {
                 "open": 0, "opened": 0, "bytesSent": 0, "bytesReceived": 0, "closed": {},

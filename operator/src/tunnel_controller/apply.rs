@@ -19,6 +19,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
+use tracing::warn;
 
 use super::build::{Built, Certified, Kept, Resources, bare};
 use super::certifier::Certifier;
@@ -191,6 +192,12 @@ async fn apply_in_order(
     apply_kind(cluster, children, built.service_accounts.clone()).await?;
     apply_kind(cluster, children, built.network_policies.clone()).await?;
     let config_maps = apply_kind(cluster, children, built.config_maps.clone()).await?;
+    for dropped in &built.dropped {
+        warn!(
+            "the configuration {dropped} is removed, because newer ones need its place; its pods keep their present \
+             configuration until they end, and get no further denials"
+        );
+    }
     let services = apply_kind(cluster, children, built.services.clone()).await?;
     probes::apply(cluster, tunnel, &built.probe_jobs).await?;
     let deployments = if built.is_held {

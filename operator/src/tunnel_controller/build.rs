@@ -17,6 +17,7 @@ pub mod network_policy;
 mod pod_disruption_budget;
 pub mod probe;
 pub mod quantity;
+pub mod reduce;
 pub mod service;
 pub mod service_account;
 mod sizing;
@@ -36,7 +37,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
 use muxtunnel_crds::MuxTunnel;
 
-use super::dereference::{Dereferenced, Live};
+use super::dereference::Dereferenced;
 use super::end::End;
 pub use super::error::BuildError;
 use super::error::CertifyError;
@@ -54,6 +55,9 @@ pub struct Resources {
     pub service_accounts: Vec<ServiceAccount>,
     /// One object per end.
     pub config_maps: Vec<ConfigMap>,
+    /// Descriptions of configurations that pods may still mount, and for which a ConfigMap has no
+    /// room.
+    pub dropped: Vec<String>,
     /// One Service per end that has ports for clients or carriers, one for the ports that exits
     /// listen on, and one for users of ssh. Exits that entries of this tunnel dial also have a
     /// headless Service.
@@ -94,7 +98,7 @@ pub fn build_all(
     settings: &Settings,
 ) -> Built {
     let children = plan.and_then(|valid| {
-        let resources = children(&valid, &named.live, settings)?;
+        let resources = build(&valid, settings)?;
         Ok((valid, resources))
     });
     let certificates = match &children {
@@ -115,21 +119,12 @@ pub fn build_all(
     }
 }
 
-/// Renders the children of a tunnel without existing children.
+/// Renders the children of a tunnel.
 ///
 /// # Errors
 /// [`BuildError`] if the gateway's check rejects a configuration that validation accepted. This
 /// error is a bug of the operator, not a fault of the object.
 pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources, BuildError> {
-    children(tunnel, &Live::default(), settings)
-}
-
-/// Renders the children of a tunnel with the existing objects `live`.
-fn children(
-    tunnel: &ValidatedTunnel,
-    live: &Live,
-    settings: &Settings,
-) -> Result<Resources, BuildError> {
     let mut resources = Resources {
         probe_jobs: probe::jobs(tunnel, settings),
         is_held: probe::verdict(tunnel) != probe::Verdict::Passed,
@@ -144,12 +139,9 @@ fn children(
         resources
             .service_accounts
             .push(service_account::build(tunnel, end));
-        let config_map = config_map::build(tunnel, end, &config)?;
-        let held = match resources.is_held {
-            true => withdraw::held(live, end, &config_map, &tunnel.namespace)?,
-            false => None,
-        };
-        resources.config_maps.push(held.unwrap_or(config_map));
+        let (config_map, dropped) = config_map::build(tunnel, end, &config, settings)?;
+        resources.config_maps.push(config_map);
+        resources.dropped.extend(dropped);
         resources
             .services
             .extend(service::build(tunnel, end, gateway));

@@ -1,37 +1,55 @@
-//! The file with a gateway's configuration in a ConfigMap. Pure.
+//! The files with the configurations of gateways in a ConfigMap. Pure.
+//!
+//! The ConfigMap of an end has one document for each form of the configuration that its pods mount.
+//! The form consists of the gateway's image, which decides which fields the gateway knows, and of
+//! the fields that need a restart. A pod's template names the key of its document, so a pod that
+//! restarts during a roll-out starts with a configuration for its own image and its own volumes.
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::PodSpec;
 use muxtunnel_gateway_config::{Config, ConfigError, config_hash};
 
-/// Key of the ConfigMap, and name of the mounted file.
+/// Name of the mounted file. Also the key of the document that a volume without keys mounts.
 pub(super) const FILE: &str = "config.yaml";
-/// Annotation of pods with [`static_hash`]. A change of the hash causes a roll-out. The hash does
-/// not cover forwards.
-pub(super) const STATIC_HASH: &str = "muxtunnel.dev/static-config-hash";
+/// Number of digits of the hash of an image in a key.
+const IMAGE_DIGITS: usize = 8;
 
-/// The configuration in a ConfigMap. `None` if the configuration is missing or invalid.
-pub(super) fn config_in(config_map: &ConfigMap) -> Option<Config> {
-    let text = config_map.data.as_ref()?.get(FILE)?;
-    Config::from_yaml(text).ok()
-}
-
-/// The hash of the fields that a running gateway cannot reload.
+/// The key of the document `config` for gateways with the image `image`. A change of the key causes
+/// a roll-out. The key does not depend on the fields that a running gateway reloads.
 ///
 /// # Errors
 /// [`ConfigError`]: the configuration cannot be serialized.
-pub(super) fn static_hash(config: &Config) -> Result<String, ConfigError> {
-    Ok(config_hash(&config.static_part().to_yaml()?))
+pub(super) fn key(image: &str, config: &Config) -> Result<String, ConfigError> {
+    let hash = config_hash(&config.static_part().to_yaml()?);
+    Ok(format!("{}-{hash}.yaml", hash_of_image(image)))
 }
 
-/// The key of a ConfigMap for a kept configuration with this static hash. An end may return to an
-/// earlier template, whose pods start with this configuration.
-#[must_use]
-pub(super) fn kept_key(hash: &str) -> String {
-    format!("static-{hash}.yaml")
+/// Whether the document `key` is for gateways with the image `image`.
+pub(super) fn is_for_image(key: &str, image: &str) -> bool {
+    let rest = key.strip_prefix(&hash_of_image(image));
+    rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// The hash in a key of [`kept_key`].
-#[must_use]
-pub(super) fn hash_of_kept(key: &str) -> Option<&str> {
-    key.strip_prefix("static-")?.strip_suffix(".yaml")
+/// Whether `key` is the key of a document.
+pub(super) fn is_key(key: &str) -> bool {
+    let is_hash = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let own = key.strip_suffix(".yaml").and_then(|key| key.split_once('-'));
+    key == FILE || own.is_some_and(|(image, hash)| is_hash(image) && is_hash(hash))
+}
+
+fn hash_of_image(image: &str) -> String {
+    let mut hash = config_hash(image);
+    hash.truncate(IMAGE_DIGITS);
+    hash
+}
+
+/// The key of the ConfigMap `name` that a pod mounts.
+pub(super) fn mounted_key<'a>(pod: &'a PodSpec, name: &str) -> Option<&'a str> {
+    let volumes = pod.volumes.iter().flatten();
+    let mut sources = volumes.filter_map(|volume| volume.config_map.as_ref());
+    let source = sources.find(|source| source.name == name)?;
+    let item = source.items.iter().flatten().find(|item| item.path == FILE);
+    match (&source.items, item) {
+        (None, _) => Some(FILE),
+        (Some(_), item) => item.map(|item| item.key.as_str()),
+    }
 }

@@ -134,9 +134,12 @@ async fn read(
     let spec = spec?;
     let (uid, now) = (&holder.owner.uid, named.certificates.now);
     named.refusals = access.rollouts.refusals(uid, now);
-    if named.refusals.values().any(|refusal| refusal.rests) {
-        named.live.replica_sets = live::replica_sets(access, holder)?;
-    }
+    let replica_sets = live::replica_sets(access, holder);
+    named.live.replica_sets = match named.refusals.values().any(|refusal| refusal.rests) {
+        // An end returns to the template of a ReplicaSet.
+        true => Some(replica_sets?),
+        false => replica_sets.ok(),
+    };
     named.api_server = access.api_server.addresses();
     let probes = probes::probes(&access.cluster, holder).await;
     named.probes = probes.map_err(DereferenceError::from)?;

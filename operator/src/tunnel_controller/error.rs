@@ -46,9 +46,7 @@ impl Coded for Error {
             Self::NotKnown(error) | Self::Dereference(DereferenceError::NotKnown(error)) => {
                 error.code()
             }
-            Self::Dereference(DereferenceError::Grants(_)) | Self::Build(BuildError::Grants(_)) => {
-                Code::WatchUnanswered
-            }
+            Self::Dereference(DereferenceError::Grants(_)) => Code::WatchUnanswered,
             _ => failure::code(self),
         }
     }
@@ -114,9 +112,6 @@ pub enum BuildError {
         /// The gateway's error.
         source: ConfigError,
     },
-    /// The configuration of running gateways depends on grants that are not known.
-    #[error(transparent)]
-    Grants(#[from] grants::NotKnown),
 }
 
 /// The status could not be written.

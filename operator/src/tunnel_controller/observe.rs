@@ -25,6 +25,7 @@ pub use prober::Prober;
 
 use super::apply::Applied;
 use super::build::wan_container_name;
+use super::config_file::mounted_key;
 use super::end::End;
 use super::hindrance::Hindrance;
 use super::pods::{end_of, own_pods, pod_problem};
@@ -83,6 +84,8 @@ pub struct SeenPod {
     pub name: String,
     /// Node of the pod, if it is scheduled.
     pub node: Option<String>,
+    /// The key of the pod's configuration in the end's ConfigMap.
+    pub config: Option<String>,
     /// When the pod was created, in seconds since 1970.
     pub made: Option<i64>,
     /// Whether the pod has the requested sysctls.
@@ -309,6 +312,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         end,
         name: pod.name_any(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        config: mounted_key(pod.spec.as_ref()?, &end.child_name(tunnel)).map(str::to_owned),
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
         started: is_started(pod),

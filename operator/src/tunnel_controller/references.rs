@@ -15,8 +15,9 @@ use muxtunnel_crds::{
     AddressTarget, Carrier, Forward, ForwardDirection, MuxTunnelSpec, Policy, PolicyRule,
     ServiceTarget, Side, Target,
 };
-use muxtunnel_gateway_config as config;
+use serde_yaml::Value;
 
+use super::document;
 pub use crate::service_name::ServiceName;
 
 /// Longest DNS name, without a dot at its end.
@@ -262,40 +263,10 @@ pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     before_svc.chain(all).collect()
 }
 
-/// The Services that a configuration names in other namespaces.
-pub(super) fn services_of_config(
-    config: &config::Config,
-    namespace: &str,
-) -> BTreeSet<ServiceName> {
-    let targets = config
-        .forwards
-        .iter()
-        .filter_map(|forward| host_of_target(forward.target.as_ref()?))
-        .map(str::to_owned);
-    let allowed = config
-        .policy
-        .allow
-        .iter()
-        .filter_map(|rule| host_of_rule(&rule.host));
-    let hosts = targets.chain(allowed);
-    hosts.flat_map(|host| foreign(&host, namespace)).collect()
-}
-
-/// The host of a configuration's target.
-pub(super) fn host_of_target(target: &config::Target) -> Option<&str> {
-    match target {
-        config::Target::Tcp { host, .. } => Some(host),
-        config::Target::Unix(_) => None,
-    }
-}
-
-/// The host name, or the pattern of host names, in a rule of a configuration.
-pub(super) fn host_of_rule(host: &config::HostPattern) -> Option<String> {
-    match host {
-        config::HostPattern::Name(name) => Some(name.clone()),
-        config::HostPattern::Below(domain) => Some(format!("*.{domain}")),
-        _ => None,
-    }
+/// The Services that the document of a configuration names in other namespaces.
+pub(super) fn services_of_document(document: &Value, namespace: &str) -> BTreeSet<ServiceName> {
+    let hosts = document::hosts(document);
+    hosts.flat_map(|host| foreign(host, namespace)).collect()
 }
 
 /// The Services that `host` may name in other namespaces.

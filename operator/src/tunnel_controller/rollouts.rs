@@ -48,9 +48,9 @@ pub struct Rollout {
     pub asked: String,
     /// The nodes that the end's pods avoid.
     pub avoided: BTreeSet<String>,
-    /// The configurations that the end's ready gateways started with, as YAML. The key is the hash
-    /// of the fields that need a restart.
-    pub kept: BTreeMap<String, String>,
+    /// The keys and texts of the configurations that the end's pods mount, or may still mount. The
+    /// most needed configuration is first.
+    pub kept: Vec<(String, String)>,
     /// The refusal, if the spec is not applied to the end for now.
     pub held: Option<Held>,
     /// Whether the end's Deployment has no pods, because nodes refused them.

@@ -15,6 +15,7 @@ mod replicas;
 mod rollouts;
 mod running;
 mod scale;
+mod skew;
 mod triggers;
 mod undecoded;
 mod waiting;
@@ -22,6 +23,16 @@ mod waiting;
 use muxtunnel_crds::MuxTunnel;
 use serde_json::Value;
 
+use crate::testing::FakeApi;
 use crate::testing::tunnel::{
     DIRECT, FAR, MANAGED, NET_A, SMALLEST, settings, shop_json, tuned, tunnel_json,
 };
+
+/// The configuration with which new pods of the fixture's end start.
+fn document(api: &FakeApi, end: &str) -> String {
+    let deployment = api.get(&format!("deployments/office-{end}")).unwrap();
+    let volume = &deployment["spec"]["template"]["spec"]["volumes"][0];
+    let key = volume["configMap"]["items"][0]["key"].as_str().unwrap();
+    let config_map = api.get(&format!("configmaps/office-{end}")).unwrap();
+    config_map["data"][key].as_str().unwrap().to_owned()
+}

@@ -1,4 +1,5 @@
-//! The configuration of a gateway, and the ConfigMap with it.
+//! The configuration of a gateway, and the ConfigMap with this configuration and with those of
+//! earlier pods.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -8,17 +9,17 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward,
+    ADMIN_PORT, Auth, CARRIER_PORT, Config, ConfigError, CongestionControl, Direction, Drain, Forward,
     LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy,
     Ports, Priority, ProxyProtocol, Role, Rule, Security, SshAlgorithms, SshListener, Target,
     Transport, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
-use super::{BuildError, End, metadata, network};
+use super::{BuildError, End, metadata, network, reduce};
 use crate::protocol::configured;
-use crate::tunnel_controller::config_file::{self, FILE, STATIC_HASH, kept_key};
-use crate::tunnel_controller::rollouts::{Fallback, Rollout};
+use crate::settings::Settings;
+use crate::tunnel_controller::config_file;
 use crate::tunnel_controller::validate::{
     ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedSsh,
     ValidatedTunnel,
@@ -32,6 +33,13 @@ pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
 /// Mount point of the files for ssh.
 pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
+
+/// Maximum number of earlier configurations in a ConfigMap. Several roll-outs at the same time need
+/// several configurations.
+const KEPT_MAX: usize = 4;
+/// Maximum size of all configurations in a ConfigMap, in bytes. The API server accepts 1 MiB for the
+/// whole object.
+const BYTES_MAX: usize = 900 << 10;
 
 /// The configuration of an end's gateways, checked by the gateway's own rules.
 pub(super) fn config(
@@ -292,61 +300,62 @@ fn policy(tunnel: &ValidatedTunnel) -> Policy {
     policy
 }
 
-/// The hash of the fields that a running gateway cannot reload.
-pub(super) fn static_hash(config: &Config, end: End) -> Result<String, BuildError> {
-    config_file::static_hash(config).map_err(|source| BuildError::Config {
+fn rendered<T>(text: Result<T, ConfigError>, end: End) -> Result<T, BuildError> {
+    text.map_err(|source| BuildError::Config {
         component: end.component(),
         source,
     })
 }
 
-fn text(config: &Config, end: End) -> Result<String, BuildError> {
-    config.to_yaml().map_err(|source| BuildError::Config {
-        component: end.component(),
-        source,
-    })
+/// The key of the document `config` of an end.
+pub(super) fn key(config: &Config, end: End, settings: &Settings) -> Result<String, BuildError> {
+    rendered(config_file::key(&settings.gateway_image, config), end)
 }
 
-/// Renders `config`. If the end returns to an earlier template, the static part of the
-/// configuration comes from that template. The ConfigMap keeps the static parts that ready gateways
-/// started with.
+/// Renders `config`, and the earlier configurations that pods mount, each without what `config` does
+/// not permit. Also returns descriptions of the earlier configurations for which there is no room.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,
     config: &Config,
-) -> Result<ConfigMap, BuildError> {
-    let rollout = tunnel.rollout(end);
-    let earlier = rollout.and_then(|rollout| earlier(rollout, config));
-    let text = text(earlier.as_ref().unwrap_or(config), end)?;
-    let own = static_hash(earlier.as_ref().unwrap_or(config), end)?;
-    let kept = rollout.into_iter().flat_map(|rollout| &rollout.kept);
-    let mut data: BTreeMap<_, _> = kept
-        .filter(|(hash, _)| **hash != own)
-        .map(|(hash, text)| (kept_key(hash), text.clone()))
-        .collect();
-    data.insert(FILE.to_owned(), text);
-    Ok(ConfigMap {
+    settings: &Settings,
+) -> Result<(ConfigMap, Vec<String>), BuildError> {
+    let (own, text) = (key(config, end, settings)?, rendered(config.to_yaml(), end)?);
+    let mut bytes = text.len();
+    let mut data = BTreeMap::from([(own.clone(), text)]);
+    let mut dropped = Vec::new();
+    let kept = tunnel.rollout(end).into_iter();
+    let kept = kept.flat_map(|rollout| &rollout.kept);
+    for (key, text) in kept.filter(|(key, _)| *key != own) {
+        let is_for_image = config_file::is_for_image(key, &settings.gateway_image);
+        let earlier = earlier(text, config).filter(|_| is_for_image);
+        let text = earlier.unwrap_or_else(|| reduce::reduced(text, config));
+        if data.len() <= KEPT_MAX && bytes + text.len() <= BYTES_MAX {
+            bytes += text.len();
+            data.insert(key.clone(), text);
+        } else {
+            dropped.push(format!("{key} of ConfigMap {}", end.child_name(tunnel)));
+        }
+    }
+    let config_map = ConfigMap {
         metadata: metadata(tunnel, end),
         data: Some(data),
         ..ConfigMap::default()
-    })
-}
-
-/// The configuration for the template to which an end returns. `None` if pods of the template start
-/// with `config`, or if no valid configuration is stored for the template.
-fn earlier(rollout: &Rollout, config: &Config) -> Option<Config> {
-    let Fallback::Template(template) = &rollout.held.as_ref()?.fallback else {
-        return None;
     };
-    let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
-    let kept = rollout.kept.get(annotations.get(STATIC_HASH)?)?;
-    let earlier = Config::from_yaml(kept).ok()?.reloaded(config);
-    earlier.check().is_ok().then_some(earlier)
+    Ok((config_map, dropped))
 }
 
-/// The `configHash` that gateways report when they run the configuration in `config_map`.
+/// The earlier configuration `text` with the fields of `config` that a running gateway reloads.
+/// `None` if this version cannot read the earlier configuration, or if a gateway refuses the result.
+fn earlier(text: &str, config: &Config) -> Option<String> {
+    let earlier = Config::from_yaml(text).ok()?.reloaded(config);
+    earlier.check().ok()?;
+    earlier.to_yaml().ok()
+}
+
+/// The `configHash` that gateways report when they run the document `key` of `config_map`.
 #[must_use]
-pub fn expected_hash(config_map: &ConfigMap) -> Option<String> {
-    let text = config_map.data.as_ref()?.get(FILE)?;
+pub fn expected_hash(config_map: &ConfigMap, key: &str) -> Option<String> {
+    let text = config_map.data.as_ref()?.get(key)?;
     Some(config_hash(text))
 }

@@ -27,7 +27,7 @@ use crate::labels;
 use crate::muxbench;
 use crate::pods;
 use crate::settings::Settings;
-use crate::tunnel_controller::config_file::{FILE, STATIC_HASH};
+use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{
     UsersFile, ValidatedCertificates, ValidatedGateway, ValidatedTunnel,
@@ -67,11 +67,8 @@ pub(super) fn build(
 ) -> Result<Deployment, BuildError> {
     let own_labels = labels::child(&tunnel.name, end.component());
     let template = &gateway.template;
+    let key = config_map::key(config, end, settings)?;
     let mut annotations = template.annotations.clone();
-    annotations.insert(
-        STATIC_HASH.to_owned(),
-        config_map::static_hash(config, end)?,
-    );
     if let ValidatedCertificates::Managed(_, subject) = &tunnel.certificates
         && end == End::Exit
         && subject.generation > 0
@@ -103,10 +100,10 @@ pub(super) fn build(
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(pod_labels),
-                    annotations: Some(annotations),
+                    annotations: (!annotations.is_empty()).then_some(annotations),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(tunnel, end, gateway, settings)),
+                spec: Some(pod(tunnel, end, gateway, (settings, key))),
             },
             ..DeploymentSpec::default()
         }),
@@ -179,10 +176,11 @@ fn pod(
     tunnel: &ValidatedTunnel,
     end: End,
     gateway: &ValidatedGateway,
-    settings: &Settings,
+    (settings, key): (&Settings, String),
 ) -> PodSpec {
     let own_labels = labels::child(&tunnel.name, end.component());
-    let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted(tunnel, end, gateway).into_iter().unzip();
+    let mounted = mounted(tunnel, end, gateway, key);
+    let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
     let reads_secrets = !end.secrets(tunnel).is_empty();
     volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
     let token = tunnel.benchmark.as_ref();
@@ -293,16 +291,23 @@ fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
     }
 }
 
-/// The volumes of the gateway's container, with their mount points.
+/// The volumes of the gateway's container, with their mount points. `key` is the key of the gateway's
+/// configuration in the end's ConfigMap.
 fn mounted(
     tunnel: &ValidatedTunnel,
     end: End,
     gateway: &ValidatedGateway,
+    key: String,
 ) -> Vec<(Volume, VolumeMount)> {
     let config = Volume {
         name: CONFIG_VOLUME.to_owned(),
         config_map: Some(ConfigMapVolumeSource {
             name: end.child_name(tunnel),
+            items: Some(vec![KeyToPath {
+                key,
+                path: FILE.to_owned(),
+                mode: None,
+            }]),
             ..ConfigMapVolumeSource::default()
         }),
         ..Volume::default()

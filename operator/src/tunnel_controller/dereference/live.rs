@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use muxtunnel_gateway_config::Config;
+use serde_yaml::Value;
 
 use crate::apply::is_owned;
 use crate::caches::{Cache, Cached, NotKnown};
 use crate::grants::{self, Grants};
 use crate::tunnel_controller::access::Access;
-use crate::tunnel_controller::config_file::config_in;
+use crate::tunnel_controller::config_file::is_key;
+use crate::tunnel_controller::document::parsed;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::pods::own_pods;
-use crate::tunnel_controller::references::{ServiceName, services_of_config};
+use crate::tunnel_controller::references::{ServiceName, services_of_document};
 
 /// The existing children of a tunnel that the build depends on.
 #[derive(Debug, Default)]
@@ -24,9 +25,8 @@ pub struct Live {
     pub deployments: BTreeMap<End, Arc<Deployment>>,
     /// The tunnel's own ConfigMaps.
     pub config_maps: BTreeMap<End, LiveConfig>,
-    /// The ReplicaSets of the tunnel's Deployments. Empty unless an end returns to the template of
-    /// such a ReplicaSet.
-    pub replica_sets: Vec<Arc<ReplicaSet>>,
+    /// The ReplicaSets of the tunnel's Deployments. `None` if they are not known.
+    pub replica_sets: Option<Vec<Arc<ReplicaSet>>>,
     /// The pods of the tunnel's gateways. `None` if the pods are not known.
     pub pods: Option<Vec<Arc<Pod>>>,
     /// The Services that the tunnel's ConfigMaps name, and whose namespaces do not permit the
@@ -40,8 +40,9 @@ pub struct Live {
 pub struct LiveConfig {
     /// The object.
     pub config_map: Arc<ConfigMap>,
-    /// The parsed configuration. `None` if gateways reject the configuration.
-    pub config: Option<Config>,
+    /// The configurations of the gateways that mount the ConfigMap, by key. A text that is not YAML
+    /// is missing, because no gateway can read it.
+    pub documents: BTreeMap<String, Value>,
 }
 
 pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
@@ -49,8 +50,12 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
     let config_maps: BTreeMap<_, _> = own(&caches.config_maps, holder)?
         .into_iter()
         .map(|(end, config_map)| {
-            let config = config_in(&config_map);
-            (end, LiveConfig { config_map, config })
+            let documents = documents(&config_map);
+            let own = LiveConfig {
+                config_map,
+                documents,
+            };
+            (end, own)
         })
         .collect();
     let (namespace, name) = (&*holder.namespace, &*holder.name);
@@ -58,7 +63,7 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
         deployments: own(&caches.deployments, holder)?,
         withdrawn: withdrawn(&config_maps, &access.grants, namespace).ok(),
         config_maps,
-        replica_sets: Vec::new(),
+        replica_sets: None,
         // Children that do not depend on the pods are applied even if the pods are not known.
         pods: own_pods(&access.cluster, (namespace, name), &holder.owner).ok(),
     })
@@ -84,14 +89,24 @@ fn own<K: Cached>(known: &Cache<K>, holder: &Holder) -> Result<BTreeMap<End, Arc
     Ok(found)
 }
 
+fn documents(config_map: &ConfigMap) -> BTreeMap<String, Value> {
+    let texts = config_map.data.iter().flatten();
+    let texts = texts.filter(|(key, _)| is_key(key));
+    texts
+        .filter_map(|(key, text)| Some((key.clone(), parsed(text)?)))
+        .collect()
+}
+
 fn withdrawn(
     config_maps: &BTreeMap<End, LiveConfig>,
     grants: &Grants,
     namespace: &str,
 ) -> Result<BTreeSet<ServiceName>, grants::NotKnown> {
-    let configs = config_maps.values().filter_map(|live| live.config.as_ref());
+    let documents = config_maps.values().flat_map(|live| live.documents.values());
+    let named = |document| services_of_document(document, namespace);
+    let named: BTreeSet<_> = documents.flat_map(named).collect();
     let mut withdrawn = BTreeSet::new();
-    for service in configs.flat_map(|config| services_of_config(config, namespace)) {
+    for service in named {
         match grants.permit(namespace, &service) {
             Ok(false) => drop(withdrawn.insert(service)),
             Ok(true) | Err(grants::NotKnown::Undecoded) => {}

@@ -527,9 +527,7 @@ async fn the_pods_mount_what_is_issued_and_take_the_other_side_of_their_own_tunn
             .filter_map(|volume| volume["secret"]["secretName"].as_str())
             .collect();
         assert_eq!(secrets, [format!("office-{end}-tls")]);
-        let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
-        let config: Value =
-            serde_yaml::from_str(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap();
+        let config: Value = serde_yaml::from_str(&document(&bench.api, end)).unwrap();
         assert_eq!(config["security"]["mode"], "MutualTls");
         assert_eq!(config["security"]["peers"], json!([peer]));
     }
@@ -575,9 +573,7 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
     assert!(entry.writes().await.is_empty());
     assert_eq!(entry.condition("CertificatesValid")["status"], "True");
     assert_eq!(entry.certificate("entry")["identity"], ENTRY);
-    let config_map = entry.api.get("configmaps/office-entry").unwrap();
-    let config: Value =
-        serde_yaml::from_str(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap();
+    let config: Value = serde_yaml::from_str(&document(&entry.api, "entry")).unwrap();
     assert_eq!(config["connect"], "office-exit.site.svc:64000");
     assert_eq!(config["security"]["peers"], json!([EXIT]));
 
@@ -620,9 +616,8 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
 
 /// Copies the exit's offer to the entry's operator, as the tunnel between both clusters does.
 fn carry_offer(exit: &Bench, entry: &Bench) {
-    let config_map = exit.api.get("configmaps/office-exit").unwrap();
-    let config = config_map["data"]["config.yaml"].as_str().unwrap();
-    let config: Value = serde_yaml::from_str(config).unwrap();
+    let config = document(&exit.api, "exit");
+    let config: Value = serde_yaml::from_str(&config).unwrap();
     entry.api.put(OFFER, json!({"offer": config["offer"]}));
 }
 
@@ -1066,13 +1061,7 @@ async fn an_exit_that_is_met_at_a_rendezvous_publishes_who_it_is_and_not_where()
     entry.api.put("secrets/far", bundle);
     entry.reconcile().await.unwrap();
     assert_eq!(entry.condition("CertificatesValid")["status"], "True");
-    let config_map = entry.api.get("configmaps/office-entry").unwrap();
-    assert!(
-        config_map["data"]["config.yaml"]
-            .as_str()
-            .unwrap()
-            .contains("connect: meet.example.com:64000")
-    );
+    assert!(document(&entry.api, "entry").contains("connect: meet.example.com:64000"));
 }
 
 #[tokio::test]
@@ -1083,13 +1072,7 @@ async fn an_entrys_own_address_counts_before_the_bundles() {
     ));
     entry.api.put("secrets/far", bundle);
     entry.reconcile().await.unwrap();
-    let config_map = entry.api.get("configmaps/office-entry").unwrap();
-    assert!(
-        config_map["data"]["config.yaml"]
-            .as_str()
-            .unwrap()
-            .contains("connect: exit.example.com:443")
-    );
+    assert!(document(&entry.api, "entry").contains("connect: exit.example.com:443"));
 }
 
 const ISSUER: &str = "carrier: {protocol: Jmux, security: {issuerRef: {name: ca}}}";

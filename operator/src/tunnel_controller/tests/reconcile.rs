@@ -455,9 +455,8 @@ fn far(grants: Grants) -> Bench {
 }
 
 fn exits_policy(bench: &Bench) -> String {
-    let config_map = bench.api.get("configmaps/office-exit").unwrap();
-    let text = config_map["data"]["config.yaml"].as_str().unwrap();
-    let config = muxtunnel_gateway_config::Config::from_yaml(text).unwrap();
+    let text = document(&bench.api, "exit");
+    let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
     let allow: Vec<_> = config
         .policy
         .allow

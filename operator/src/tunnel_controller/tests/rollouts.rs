@@ -74,8 +74,7 @@ fn deployment(bench: &Bench, end: &str) -> Value {
 }
 
 fn config(bench: &Bench, end: &str) -> Config {
-    let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
-    Config::from_yaml(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap()
+    Config::from_yaml(&document(&bench.api, end)).unwrap()
 }
 
 fn message(bench: &Bench, type_: &str) -> String {

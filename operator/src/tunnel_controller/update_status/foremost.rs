@@ -277,9 +277,7 @@ pub(super) fn no_carrier(pod: &SeenPod, status: &Status) -> String {
 /// The first gateway that does not answer, reports a fault, or runs an older configuration.
 fn behind(facts: Facts<'_>) -> Option<Problem> {
     let config_maps = facts.applied.config_maps.iter();
-    let expected: BTreeMap<String, Option<String>> = config_maps
-        .map(|config_map| (config_map.name_any(), expected_hash(config_map)))
-        .collect();
+    let config_maps: BTreeMap<_, _> = config_maps.map(|one| (one.name_any(), one)).collect();
     facts.seen.pods.iter().find_map(|pod| {
         if let Some(problem) = unreachable(pod) {
             return Some(problem);
@@ -288,8 +286,9 @@ fn behind(facts: Facts<'_>) -> Option<Problem> {
         if let Some(problem) = faulty((pod, status)) {
             return Some(problem);
         }
-        let hash = expected.get(&pod.end.child_name(facts.tunnel));
-        let is_newest = hash.and_then(Option::as_ref) == Some(&status.config_hash);
+        let config_map = config_maps.get(&pod.end.child_name(facts.tunnel));
+        let hash = config_map.and_then(|own| expected_hash(own, pod.config.as_deref()?));
+        let is_newest = hash.as_ref() == Some(&status.config_hash);
         (!is_newest).then(|| Problem {
             code: Code::ConfigPending,
             detail: format!("pod {} runs an older configuration", pod.name),

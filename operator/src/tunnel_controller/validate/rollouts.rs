@@ -3,26 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::PodSpec;
 use kube::ResourceExt;
 use muxtunnel_crds::PodTemplate;
 use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
 use super::ValidatedTunnel;
-use crate::pods::{is_ready, is_started};
-use crate::tunnel_controller::config_file::{
-    FILE, STATIC_HASH, hash_of_kept, kept_key, static_hash,
-};
-use crate::tunnel_controller::dereference::{Dereferenced, Live, LiveConfig};
+use crate::pods::is_started;
+use crate::tunnel_controller::config_file::{is_key, mounted_key};
+use crate::tunnel_controller::dereference::{Dereferenced, Live};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::pods::{end_of, is_of};
 use crate::tunnel_controller::rollouts::{
     AVOIDED_NODES, Fallback, Held, NODES_AVOIDED_MAX, Rollout, STOPPED,
 };
 
-/// Maximum number of configurations that a ConfigMap stores in addition to its current
-/// configuration. Several roll-outs at the same time need several configurations.
-const KEPT_MAX: usize = 4;
 /// Label that the Deployment controller adds to a ReplicaSet's template.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Annotation of a ReplicaSet with an increasing number.
@@ -95,10 +91,6 @@ fn avoided(live: &Deployment, asked: &str) -> BTreeSet<String> {
 /// The state of an end with the Deployment `deployment` while its spec is refused.
 fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
     let own: BTreeSet<_> = deployment.uid().into_iter().collect();
-    let revision = |set: &ReplicaSet| {
-        let text = set.annotations().get(REVISION);
-        text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
-    };
     let has_ready_pods = |set: &ReplicaSet| {
         let status = set.status.as_ref();
         status.and_then(|status| status.ready_replicas).unwrap_or(0) > 0
@@ -112,6 +104,7 @@ fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
     let good = live
         .replica_sets
         .iter()
+        .flatten()
         .filter(|set| is_of(set.as_ref(), &own))
         .map(|set| (has_ready_pods(set), revision(set), set))
         .filter(|(is_ready, _, set)| *is_ready || has_running_pods(set))
@@ -127,41 +120,87 @@ fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
     })
 }
 
-/// The configurations that ready gateways of `end` started with, if the end's ConfigMap still
-/// contains them. If the pods are not known, keeps all configurations.
-fn kept(live: &Live, end: End) -> BTreeMap<String, String> {
-    let Some(config) = live.config_maps.get(&end) else {
-        return BTreeMap::new();
+/// The configurations that pods of `end` mount or may still mount, from the end's ConfigMap. The
+/// order is: the configuration of the Deployment's template, those of ReplicaSets with pods, and
+/// those of pods that end, the newest first. If the pods are not known, the others are last.
+fn kept(live: &Live, end: End) -> Vec<(String, String)> {
+    let Some(own) = live.config_maps.get(&end) else {
+        return Vec::new();
     };
-    let used: BTreeSet<_> = match &live.pods {
-        Some(pods) => pods
-            .iter()
-            .filter(|pod| is_ready(pod) && end_of(pod) == Some(end))
-            .filter_map(|pod| pod.annotations().get(STATIC_HASH).cloned())
-            .collect(),
-        None => static_hashes(config),
+    let name = own.config_map.name_any();
+    let mut needs = BTreeMap::new();
+    let mut need = |pod: Option<&PodSpec>, need: (Need, u64)| {
+        if let Some(key) = pod.and_then(|pod| mounted_key(pod, &name)) {
+            let known = needs.entry(key.to_owned()).or_insert(need);
+            *known = need.max(*known);
+        }
     };
-    let texts = used.into_iter().take(KEPT_MAX).filter_map(|hash| {
-        let text = text_of(config, &hash)?;
-        Some((hash, text))
-    });
-    texts.collect()
-}
-
-/// The hashes of all static parts in a ConfigMap.
-fn static_hashes(live: &LiveConfig) -> BTreeSet<String> {
-    let data = live.config_map.data.iter().flatten();
-    let kept = data.filter_map(|(key, _)| hash_of_kept(key));
-    let current = || static_hash(live.config.as_ref()?).ok();
-    kept.map(str::to_owned).chain(current()).collect()
-}
-
-/// The configuration in a ConfigMap whose static part has the hash `hash`.
-fn text_of(live: &LiveConfig, hash: &str) -> Option<String> {
-    let data = live.config_map.data.as_ref()?;
-    if let Some(text) = data.get(&kept_key(hash)) {
-        return Some(text.clone());
+    let deployment = live.deployments.get(&end);
+    let template = deployment.and_then(|one| one.spec.as_ref()?.template.spec.as_ref());
+    need(template, (Need::Template, 0));
+    let uid: BTreeSet<_> = deployment.and_then(|one| one.uid()).into_iter().collect();
+    let sets = live.replica_sets.iter().flatten();
+    let sets: Vec<_> = sets.filter(|set| is_of(set.as_ref(), &uid)).collect();
+    for set in sets.iter().filter(|set| has_replicas(set)) {
+        let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+        let pod = template.and_then(|template| template.spec.as_ref());
+        need(pod, (Need::Pods, revision(set)));
     }
-    let is_it = static_hash(live.config.as_ref()?).ok()? == hash;
-    is_it.then(|| data.get(FILE).cloned())?
+    let pods = live.pods.iter().flatten();
+    for pod in pods.filter(|pod| end_of(pod) == Some(end)) {
+        let set = sets.iter().find(|set| {
+            let uid: BTreeSet<_> = set.uid().into_iter().collect();
+            is_of(pod.as_ref(), &uid)
+        });
+        let why = match pod.metadata.deletion_timestamp {
+            Some(_) => Need::Ending,
+            None => Need::Pods,
+        };
+        need(pod.spec.as_ref(), (why, set.map_or(0, |set| revision(set))));
+    }
+    let texts: BTreeMap<_, _> = own.config_map.data.iter().flatten().collect();
+    let are_known = live.pods.is_some() && live.replica_sets.is_some();
+    if !(are_known && deployment.is_some_and(|deployment| is_observed(deployment))) {
+        for key in texts.keys().filter(|key| is_key(key)) {
+            needs.entry((*key).clone()).or_insert((Need::Unknown, 0));
+        }
+    }
+    let mut needs: Vec<_> = needs.into_iter().collect();
+    needs.sort_by(|(_, need), (_, other)| other.cmp(need));
+    let kept = needs.into_iter().filter_map(|(key, _)| {
+        let text = (*texts.get(&key)?).clone();
+        Some((key, text))
+    });
+    kept.collect()
+}
+
+/// Why an end needs a configuration, the weakest reason first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    /// The pods are not known.
+    Unknown,
+    /// The pods that mount the configuration are being deleted.
+    Ending,
+    /// Pods mount the configuration, or a ReplicaSet creates such pods.
+    Pods,
+    /// The Deployment's template mounts the configuration.
+    Template,
+}
+
+fn revision(set: &ReplicaSet) -> u64 {
+    let text = set.annotations().get(REVISION);
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the ReplicaSet may create pods.
+fn has_replicas(set: &ReplicaSet) -> bool {
+    let spec = set.spec.as_ref();
+    spec.and_then(|spec| spec.replicas) != Some(0)
+}
+
+/// Whether the Deployment's controller has seen the newest template, so that a ReplicaSet exists
+/// for each earlier template with pods.
+fn is_observed(deployment: &Deployment) -> bool {
+    let status = deployment.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
 }

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::*;
 
 pub(super) fn config(resources: &Resources, name: &str) -> Config {
-    let text = child(&resources.config_maps, name)["data"]["config.yaml"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    Config::from_yaml(&text).unwrap()
+    let config_map = child(&resources.config_maps, name);
+    let mut texts = config_map["data"].as_object().unwrap().values();
+    let text = texts.next().unwrap().as_str().unwrap();
+    assert_eq!(texts.next(), None);
+    Config::from_yaml(text).unwrap()
 }
 
 pub(super) fn pod(resources: &Resources, name: &str) -> Value {
@@ -305,6 +305,12 @@ fn the_configuration_is_mounted_as_a_folder() {
     let mount = &spec["containers"][0]["volumeMounts"][0];
     assert_eq!(mount["mountPath"], "/etc/muxgate");
     assert!(mount["subPath"].is_null());
+    let items = &spec["volumes"][0]["configMap"]["items"];
+    assert_eq!(items.as_array().unwrap().len(), 1);
+    assert_eq!(items[0]["path"], "config.yaml");
+    let config_map = child(&built(SMALLEST).config_maps, "office-entry");
+    let key = items[0]["key"].as_str().unwrap();
+    assert!(config_map["data"][key].is_string(), "{key}");
     assert_eq!(
         spec["containers"][0]["args"],
         json!(["run", "--config", "/etc/muxgate/config.yaml"])
@@ -315,8 +321,9 @@ fn the_configuration_is_mounted_as_a_folder() {
 fn the_expected_hash_is_that_of_the_files_bytes() {
     let resources = built(SMALLEST);
     let config_map = &resources.config_maps[0];
-    let text = &config_map.data.as_ref().unwrap()["config.yaml"];
-    assert_eq!(expected_hash(config_map), Some(config_hash(text)));
+    let (key, text) = config_map.data.iter().flatten().next().unwrap();
+    assert_eq!(expected_hash(config_map, key), Some(config_hash(text)));
+    assert_eq!(expected_hash(config_map, "config.yaml"), None);
 }
 
 #[test]

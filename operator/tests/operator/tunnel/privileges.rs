@@ -241,6 +241,15 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
                         .contains(&kind.as_str())
                 };
                 assert!(kinds.all(known), "{name}: {volume}");
+                if let Some(source) = volume.get("configMap") {
+                    assert_eq!(source["name"], json!(deployment), "{name}");
+                    let key = source["items"][0]["key"].as_str().unwrap();
+                    let is_hash = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+                    let hashes = key.strip_suffix(".yaml").unwrap();
+                    assert!(hashes.bytes().all(is_hash), "{name}: {key}");
+                    let items = json!([{"key": key, "path": "config.yaml"}]);
+                    assert_eq!(source["items"], items, "{name}");
+                }
                 // The token of a service account is projected, too.
                 for source in volume["projected"]["sources"]
                     .as_array()
@@ -347,7 +356,7 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
         "sidecar.istio.io/proxyImage",
         "k8s.v1.cni.cncf.io/networks",
         "azure.workload.identity/use",
-        "muxtunnel.dev/static-config-hash",
+        "muxtunnel.dev/join-generation",
         "app.kubernetes.io/instance",
         "not-prometheus.io/scrape",
     ];

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use muxtunnel_gateway_config::Config;
 use muxtunnel_gateway_config::status::Status;
 use muxtunnel_operator::tunnel_controller::build::config_map::expected_hash;
+use muxtunnel_operator::tunnel_controller::build::reduce::reduced;
 
 use super::*;
 
@@ -63,13 +64,11 @@ fn specs() -> Vec<(&'static str, String)> {
 fn files(spec: &str) -> Vec<(String, String)> {
     let resources = built(spec);
     let texts = resources.config_maps.iter().map(|config_map| {
-        assert!(expected_hash(config_map).is_some());
+        let (key, text) = config_map.data.iter().flatten().next().unwrap();
+        assert!(expected_hash(config_map, key).is_some());
         let name = config_map.metadata.name.clone().unwrap();
         let end = name.strip_prefix("office-").unwrap().to_owned();
-        (
-            end,
-            config_map.data.as_ref().unwrap()["config.yaml"].clone(),
-        )
+        (end, text.clone())
     });
     texts.collect()
 }
@@ -165,6 +164,25 @@ fn a_gateway_of_an_earlier_version_knows_the_fields_of_the_operators_files() {
                     unknown, [""; 0],
                     "{suffix}: a gateway of {version} refuses the file"
                 );
+            }
+        }
+    }
+}
+
+/// During an upgrade, pods of the earlier version lose no permission that the spec still has.
+#[test]
+fn the_reduced_file_of_an_earlier_operator_is_the_file() {
+    let recorded = recorded("yaml");
+    for (name, spec) in specs() {
+        for (end, text) in files(&spec) {
+            let present = Config::from_yaml(&text).unwrap();
+            let suffix = format!("{name}-{end}.yaml");
+            let same = recorded.iter().filter(|(_, path)| path.ends_with(&suffix));
+            let same: Vec<_> = same.collect();
+            assert!(!same.is_empty(), "{suffix}");
+            for (version, path) in same {
+                let text = std::fs::read_to_string(path).unwrap();
+                assert_eq!(reduced(&text, &present), text, "{suffix} of {version}");
             }
         }
     }

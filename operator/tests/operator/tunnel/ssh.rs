@@ -200,7 +200,7 @@ fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_u
 fn a_changed_port_or_file_is_for_new_pods_and_the_secrets_content_is_not() {
     let hash = |spec: &str| {
         let pod = pod(&built(spec), "office-exit");
-        pod["metadata"]["annotations"]["muxtunnel.dev/static-config-hash"].clone()
+        pod["spec"]["volumes"][0]["configMap"]["items"][0]["key"].clone()
     };
     let static_part = |spec: &str| -> Config { config(&built(spec), "office-exit").static_part() };
     for other in [

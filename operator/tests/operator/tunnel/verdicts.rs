@@ -60,17 +60,18 @@ fn case(spec: &str) -> Case {
             ..DeploymentStatus::default()
         });
     }
-    let hash = |end: End| {
+    let config = |end: End| {
         let name = end.child_name(&tunnel);
         let config_map = built
             .config_maps
             .iter()
             .find(|config_map| config_map.metadata.name.as_ref() == Some(&name));
-        config_map.and_then(expected_hash)
+        let key = config_map?.data.iter().flatten().next()?.0;
+        Some((key.clone(), expected_hash(config_map?, key)?))
     };
     let pods = End::ALL
         .into_iter()
-        .filter_map(|end| Some(pod(end, &hash(end)?, &tunnel)))
+        .filter_map(|end| Some(pod(end, config(end)?, &tunnel)))
         .collect();
     Case {
         applied: Applied {
@@ -91,11 +92,12 @@ fn case(spec: &str) -> Case {
 /// The time of all observations, in seconds since 1970.
 const NOW: i64 = 1_900_000_000;
 
-fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
+fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> SeenPod {
     SeenPod {
         end,
         name: format!("office-{}-0", end.component()),
         node: Some("node-a".to_owned()),
+        config: Some(key),
         made: None,
         has_sysctls: true,
         started: true,
@@ -114,7 +116,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
                 End::Rendezvous => Role::Rendezvous,
             },
             protocol: Protocol::Jmux,
-            config_hash: hash.to_owned(),
+            config_hash: hash,
             config_error: None,
             certificate: None,
             files: Some(Vec::new()),
@@ -166,6 +168,13 @@ fn carrier(rtt: f64) -> Carrier {
 }
 
 impl Case {
+    /// Another pod of the end with the same configuration.
+    fn another(&mut self, end: End) -> SeenPod {
+        let hash = self.status(end).config_hash.clone();
+        let key = self.pod(end).config.clone().unwrap();
+        pod(end, (key, hash), &self.tunnel)
+    }
+
     fn pod(&mut self, end: End) -> &mut SeenPod {
         self.seen
             .pods
@@ -335,8 +344,7 @@ fn gateways_without_open_files_for_streams_are_not_available() {
         let detail = "of the limit 1024 (RLIMIT_NOFILE)";
         case.expect("Available", Some(false), Code::OpenFilesExhausted, detail);
         // Another gateway of the same end still takes connections.
-        let hash = case.status(end).config_hash.clone();
-        let mut other = pod(end, &hash, &case.tunnel);
+        let mut other = case.another(end);
         let answer = other.answer.as_mut().unwrap().as_mut().unwrap();
         answer.process.open_files = files(10);
         case.seen.pods.push(other);

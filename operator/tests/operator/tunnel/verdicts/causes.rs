@@ -569,8 +569,7 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     // One of two gateways reaches the target.
     let mut two = case(SMALLEST);
     dialled(&mut two, End::Entry, "web", (0, 50));
-    let hash = two.status(End::Entry).config_hash.clone();
-    let mut other = pod(End::Entry, &hash, &two.tunnel);
+    let mut other = two.another(End::Entry);
     let mut forward = forward("web");
     forward.dials = Some(Dials {
         connected: 3,
