@@ -50,7 +50,8 @@ pub async fn publish(
 ) -> Outcome {
     if access.settings.refresh_volumes {
         let (client, now) = (&access.cluster.client, named.certificates.now);
-        refresh::refresh(client, &named.live, observed.as_ref().ok(), now).await;
+        let known = (&*holder.name, &named.live);
+        refresh::refresh(client, known, observed.as_ref().ok(), now).await;
     }
     let (tunnel, applied, seen) = match observed {
         Ok((tunnel, applied, Some(seen))) => (tunnel, applied, seen),

@@ -16,8 +16,8 @@ use tracing::debug;
 
 use crate::labels::REFRESH;
 use crate::tunnel_controller::build::config_map::expected_hash;
+use crate::tunnel_controller::config_file::mounted_key;
 use crate::tunnel_controller::dereference::Live;
-use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Observed;
 use crate::tunnel_controller::pods::end_of;
 
@@ -26,31 +26,35 @@ const CONCURRENCY: usize = 8;
 
 /// Patches the annotation of each pod that does not run the configuration in its ConfigMap. With a
 /// hindrance, gateways are not `observed`. `now`: seconds since 1970.
-pub(super) async fn refresh(client: &Client, live: &Live, observed: Option<&Observed>, now: i64) {
-    let (mut expected, mut reported) = (BTreeMap::new(), BTreeMap::new());
-    for (end, known) in &live.config_maps {
-        expected.insert(*end, expected_hash(&known.config_map));
+pub(super) async fn refresh(
+    client: &Client,
+    (name, live): (&str, &Live),
+    observed: Option<&Observed>,
+    now: i64,
+) {
+    let (mut config_maps, mut reported) = (BTreeMap::new(), BTreeMap::new());
+    for known in live.config_maps.values() {
+        config_maps.insert(known.config_map.name_any(), &*known.config_map);
     }
-    if let Some((tunnel, applied, seen)) = observed {
-        for config_map in &applied.config_maps {
-            let is_its = |end: &End| config_map.name_any() == end.child_name(tunnel);
-            let end = End::ALL.into_iter().find(is_its);
-            expected.extend(end.map(|end| (end, expected_hash(config_map))));
-        }
+    if let Some((_, applied, seen)) = observed {
+        let applied = applied.config_maps.iter();
+        config_maps.extend(applied.map(|config_map| (config_map.name_any(), config_map)));
         for pod in seen.iter().flat_map(|seen| &seen.pods) {
             let status = pod.answer.as_ref().map(Result::as_ref);
             reported.extend(status.map(|status| (&*pod.name, status.ok())));
         }
     }
     let behind = live.pods.iter().flatten().filter_map(|pod| {
-        let hash = expected.get(&end_of(pod)?)?.as_ref()?;
+        let config_map = config_maps.get(&end_of(pod)?.child_of(name))?;
+        let key = mounted_key(pod.spec.as_ref()?, &config_map.name_any())?;
+        let hash = expected_hash(config_map, key)?;
         let status = match observed {
             // A gateway that does not run reads its configuration when it starts.
             Some(_) => *reported.get(&*pod.name_any())?,
             None => None,
         };
         let reported = status.map(|status| &*status.config_hash);
-        let mark = mark(pod, hash, reported, now)?;
+        let mark = mark(pod, &hash, reported, now)?;
         Some(patch(client, pod, mark))
     });
     let patches: Vec<_> = behind.collect();
