@@ -27,7 +27,6 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use futures::stream;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::{Action, Config};
 use kube::{Resource, ResourceExt};
@@ -39,7 +38,8 @@ use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
 use crate::backoff::Backoffs;
-use crate::caches::{Cache, Cluster, Feed, NotKnown};
+use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
@@ -75,21 +75,27 @@ pub struct Context<R = HttpRunner> {
     runner: R,
     key: OperatorKey,
     backoffs: Backoffs,
-    now: fn() -> Timestamp,
+    clock: Clock,
 }
 
 impl Context {
-    /// Creates the context of one controller.
+    /// Creates the context of one controller. Requests to runners need the `leadership`.
     #[must_use]
-    pub fn new(cluster: Cluster, settings: Arc<Settings>, events: Events) -> Self {
+    pub fn new(
+        cluster: Cluster,
+        settings: Arc<Settings>,
+        events: Events,
+        leadership: Leadership,
+        clock: Clock,
+    ) -> Self {
         Self {
             cluster,
             settings,
             events,
-            runner: HttpRunner::default(),
+            runner: HttpRunner::new(leadership),
             key: OperatorKey::random(),
             backoffs: Backoffs::default(),
-            now: Timestamp::now,
+            clock,
         }
     }
 }
@@ -128,19 +134,18 @@ impl Coded for Error {
 
 /// Runs the controller for `namespace`, or for all namespaces, until the process ends.
 pub async fn run(
-    mut context: Context,
+    context: Context,
     namespace: Option<String>,
     feed: Feed<MuxBenchmark>,
     leadership: Leadership,
     metrics: Metrics,
-    clock: Arc<WatchClock>,
+    watched: Arc<WatchClock>,
 ) {
-    context.runner.gated(leadership.clone());
     let store = feed.cache().store();
     // The operator polls the runner every two seconds, so a watch of the runner's Job would bring
     // no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
-    let benchmarks = watches::objects(benchmarks, feed, &clock);
+    let benchmarks = watches::objects(benchmarks, feed, &watched);
     let triggers = stream::select(benchmarks, leadership.requeues(&store));
     let config = Config::default()
         .debounce(DEBOUNCE)
@@ -160,8 +165,8 @@ impl<R: RunnerApi + 'static> Reconciler for Context<R> {
     type Object = MuxBenchmark;
     type Error = Error;
 
-    fn cluster(&self) -> &Cluster {
-        &self.cluster
+    fn caches(&self) -> &Caches {
+        &self.cluster.caches
     }
 
     fn cache(&self) -> &Cache<MuxBenchmark> {
@@ -208,13 +213,14 @@ async fn reconcile_in_span<R: RunnerApi>(
     }
     let decodable;
     if undecoded::reason(benchmark).is_some() {
-        let found = undecoded::read(&context.cluster.client, benchmark).await?;
+        let found = undecoded::read(&context.cluster.reader(), benchmark).await?;
         let Some(found) = found.filter(|found| found.meta().uid == benchmark.meta().uid) else {
             return Ok(Action::await_change());
         };
         decodable = found;
         benchmark = &decodable;
     }
+    let now = context.clock.now();
     let outcome = match (
         undecoded::reason(benchmark),
         is_over(benchmark.status.as_ref()),
@@ -226,15 +232,12 @@ async fn reconcile_in_span<R: RunnerApi>(
                 context.clear(&valid).await?;
                 return Ok(Action::await_change());
             }
-            Ok(valid) => context.step(benchmark, &valid).await?,
+            Ok(valid) => context.step(benchmark, &valid, now).await?,
             Err(_) if is_over => return Ok(Action::await_change()),
             Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
         },
     };
-    // Rounds the time, because the API server stores whole seconds and a finer time would differ
-    // from the stored time.
-    let now = (context.now)();
-    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let now = now.whole_second();
     let status = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await?;
     let old = benchmark
         .status
@@ -260,13 +263,17 @@ impl<R: RunnerApi> Context<R> {
         &self,
         benchmark: &MuxBenchmark,
         valid: &ValidatedBenchmark,
+        now: Now,
     ) -> Result<Outcome, Error> {
         let seen = dereference::dereference(&self.cluster.caches, valid)?;
         match next_step(benchmark.status.as_ref(), seen.job.as_ref(), seen.runner()) {
             Step::Start => self.start(valid).await,
-            Step::NoPod => Ok(waiting(dereference::why_no_pod(&self.cluster, &seen).await)),
+            Step::NoPod => {
+                let reader = self.cluster.reader();
+                Ok(waiting(dereference::why_no_pod(&reader, &seen).await))
+            }
             Step::Wait(detail) => Ok(waiting(detail)),
-            Step::Ask(host) => self.ask(valid, &seen, &host).await,
+            Step::Ask(host) => self.ask(valid, &seen, &host, now).await,
             Step::Ended(last_words) => self.conclude(valid, &seen, last_words).await,
             Step::Gone => self.conclude(valid, &seen, None).await,
         }
@@ -296,6 +303,7 @@ impl<R: RunnerApi> Context<R> {
         valid: &ValidatedBenchmark,
         seen: &dereference::Seen,
         host: &str,
+        now: Now,
     ) -> Result<Outcome, Error> {
         // The hash changes only with a restart of the operator, so this call rarely writes.
         apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
@@ -339,7 +347,7 @@ impl<R: RunnerApi> Context<R> {
                 "measuring".to_owned(),
             ));
         }
-        let detail = match self.prepare(valid, environment, seen).await? {
+        let detail = match self.prepare(valid, environment, seen, now).await? {
             Ok(offer) => {
                 info!(
                     environment = names::environment(current),
@@ -361,6 +369,7 @@ impl<R: RunnerApi> Context<R> {
         valid: &ValidatedBenchmark,
         environment: &Environment,
         seen: &dereference::Seen,
+        now: Now,
     ) -> Result<Result<Offer, String>, Error> {
         if let Some(refusal) = readiness::refusal_beforehand(&self.settings, environment) {
             self.clear(valid).await?;
@@ -392,7 +401,7 @@ impl<R: RunnerApi> Context<R> {
         Ok(match readiness::judge(valid, environment, &seen) {
             Readiness::Ready(addresses) => Ok(Offer::Ready(addresses)),
             Readiness::Never(why) => Ok(Offer::Unavailable(why)),
-            Readiness::Pending(why) if self.is_late(applied.created) => {
+            Readiness::Pending(why) if is_late(applied.created, now) => {
                 let reason = format!(
                     "not ready within {ENVIRONMENT_DEADLINE_SECONDS} s: {}",
                     why.reason
@@ -400,12 +409,6 @@ impl<R: RunnerApi> Context<R> {
                 Ok(Offer::Unavailable(Unavailable { reason, ..why }))
             }
             Readiness::Pending(why) => Err(why.reason),
-        })
-    }
-
-    fn is_late(&self, created: Option<Timestamp>) -> bool {
-        created.is_some_and(|created| {
-            (self.now)().as_second() - created.as_second() > ENVIRONMENT_DEADLINE_SECONDS
         })
     }
 
@@ -462,6 +465,11 @@ impl<R: RunnerApi> Context<R> {
         }
         Ok(())
     }
+}
+
+fn is_late(created: Option<Timestamp>, now: Now) -> bool {
+    created
+        .is_some_and(|created| now.seconds() - created.as_second() > ENVIRONMENT_DEADLINE_SECONDS)
 }
 
 fn unavailable(reason: String) -> Offer {

@@ -3,13 +3,14 @@
 //! A watch delivers changes with a delay. The cache therefore keeps the API server's answer to each
 //! own write until the watch delivers the same or a newer version. As a result, the operator
 //! repeats no write, and deletes no child that it has just created. Bounds: one entry per object
-//! that the operator wrote in the last minute, at most [`OWN_WRITES_MAX`] per kind.
+//! that the operator wrote in the last minute, at most [`own::OWN_WRITES_MAX`] per kind.
 
 mod groups;
+mod own;
 mod slim;
 mod targets;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,18 +35,15 @@ use tokio::time::{Instant, timeout_at};
 use crate::apply::Settled;
 use crate::failure::Coded;
 use crate::labels;
+use crate::reader::Reader;
 use crate::undecoded;
 use crate::watches::Watched;
 use groups::Groups;
 pub(crate) use groups::{Group, service_of};
+use own::{OwnWrites, newest};
 use slim::slim;
 pub use targets::{Endpoints, Targets};
 
-/// Maximum number of own writes of a kind. A further write drops the oldest write, which costs at
-/// most one request.
-const OWN_WRITES_MAX: usize = 4096;
-/// Longest time that an own write is kept. A watch restarts earlier, after 50 s.
-const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
 /// How long reconciliations wait for the first lists of all kinds, from the first reconciliation. A
 /// list that the API server does not answer must not delay the other kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(5);
@@ -80,7 +78,8 @@ impl Coded for NotKnown {
     }
 }
 
-/// A controller's access to the API server.
+/// The access to the API server of the steps that write. Other steps receive the caches alone, and
+/// the first step also a [`Reader`].
 #[derive(Clone)]
 pub struct Cluster {
     /// For writes, and for reads before irreversible writes.
@@ -89,6 +88,14 @@ pub struct Cluster {
     pub caches: Caches,
     /// Applied children that the API server stored differently.
     pub settled: Settled,
+}
+
+impl Cluster {
+    /// Reads of objects that no watch covers.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.client.clone())
+    }
 }
 
 /// Namespace and name.
@@ -110,7 +117,7 @@ fn reference<K: Watched>((namespace, name): &Key) -> ObjectRef<K> {
 pub struct Cache<K: Watched> {
     watched: Store<K>,
     groups: Arc<Mutex<Groups>>,
-    own: Arc<Mutex<BTreeMap<Key, OwnWrite<K>>>>,
+    own: Arc<Mutex<OwnWrites<K>>>,
 }
 
 impl<K: Watched> Clone for Cache<K> {
@@ -121,13 +128,6 @@ impl<K: Watched> Clone for Cache<K> {
             own: self.own.clone(),
         }
     }
-}
-
-struct OwnWrite<K> {
-    /// `None` if the operator deleted the object.
-    object: Option<Arc<K>>,
-    uid: Option<String>,
-    at: Instant,
 }
 
 impl<K: Watched> Cache<K> {
@@ -153,31 +153,21 @@ impl<K: Watched> Cache<K> {
         instance: &str,
         components: &[&str],
     ) -> Result<Vec<Arc<K>>, NotKnown> {
-        let is_child = |object: &K| {
+        self.known()?;
+        let is_child = |object: &Arc<K>| {
             object.meta().namespace.as_deref() == Some(namespace)
                 && labels::is_child_of(object.labels(), instance, components)
         };
         let group = Group::Children(namespace.to_owned(), instance.to_owned());
-        let children = self.group(&group)?.into_iter();
-        let mut found: BTreeMap<Key, Arc<K>> = children
-            .filter(|object| is_child(object))
-            .map(|object| (key(object.as_ref()), object))
-            .collect();
-        for (key, own) in self.lock().iter() {
-            let of_interest = found.contains_key(key)
-                || own.object.as_ref().is_some_and(|object| is_child(object));
-            if !of_interest {
-                continue;
-            }
-            match newest(self.watched.get(&reference(key)), Some(own)) {
-                Some(object) if is_child(&object) => found.insert(key.clone(), object),
-                _ => found.remove(key),
-            };
-        }
-        let found: Result<Vec<_>, _> = found.into_values().map(decoded).collect();
-        let mut found = found?;
-        found.sort_by_key(|object| object.name_any());
-        Ok(found)
+        let watched = groups::of(&self.groups.lock(), &group).cloned().collect();
+        let mut keys: BTreeSet<Key> = watched;
+        let own = self.lock();
+        keys.extend(own.of(&group).cloned());
+        let children = keys.iter().filter_map(|key| {
+            let watched = self.watched.get(&reference(key));
+            newest(watched, own.get(key)).filter(is_child)
+        });
+        children.map(decoded).collect()
     }
 
     /// The objects of a group that the watch has delivered.
@@ -218,16 +208,7 @@ impl<K: Watched> Cache<K> {
     }
 
     fn keep(&self, key: Key, object: Option<Arc<K>>, uid: Option<String>) {
-        let at = Instant::now();
-        let mut own = self.lock();
-        own.retain(|_, own| at.duration_since(own.at) < OWN_WRITE_AGE_MAX);
-        if own.len() >= OWN_WRITES_MAX {
-            let oldest = own.iter().min_by_key(|(_, own)| own.at);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                own.remove(&oldest);
-            }
-        }
-        own.insert(key, OwnWrite { object, uid, at });
+        self.lock().keep(key, object, uid);
     }
 
     /// References to all objects that the watch has delivered.
@@ -262,7 +243,7 @@ impl<K: Watched> Cache<K> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, OwnWrite<K>>> {
+    fn lock(&self) -> MutexGuard<'_, OwnWrites<K>> {
         self.own.lock()
     }
 }
@@ -277,31 +258,6 @@ fn decoded<K: Watched>(object: Arc<K>) -> Result<Arc<K>, NotKnown> {
         }),
         None => Ok(object),
     }
-}
-
-/// Returns the newer object. Newer objects have higher resource versions.
-fn newest<K: Watched>(watched: Option<Arc<K>>, own: Option<&OwnWrite<K>>) -> Option<Arc<K>> {
-    let Some(own) = own.filter(|own| own.at.elapsed() < OWN_WRITE_AGE_MAX) else {
-        return watched;
-    };
-    match (&own.object, watched) {
-        (Some(own), Some(watched)) if version(watched.as_ref()) >= version(own.as_ref()) => {
-            Some(watched)
-        }
-        (Some(own), _) => Some(own.clone()),
-        // The operator has deleted the object. The watched object is either a new object with the
-        // same name, or the deleted object that a finalizer still keeps.
-        (None, Some(watched)) => {
-            let is_other = watched.uid() != own.uid;
-            (is_other || watched.meta().deletion_timestamp.is_some()).then_some(watched)
-        }
-        (None, None) => None,
-    }
-}
-
-fn version<K: Resource>(object: &K) -> u64 {
-    let version = object.meta().resource_version.as_deref();
-    version.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 impl<K: Watched> fmt::Debug for Cache<K> {
@@ -369,23 +325,9 @@ impl<K: Watched> Feed<K> {
         match &event {
             Event::Init => self.list_begun = Instant::now(),
             // The list was requested after the dropped writes, so it contains these writes.
-            Event::InitDone => own.retain(|_, own| own.at >= self.list_begun),
-            Event::Apply(object) => {
-                let key = key(object);
-                let is_old = |own: &OwnWrite<K>| match &own.object {
-                    Some(own) => version(object) >= version(own.as_ref()),
-                    None => object.uid() != own.uid,
-                };
-                if own.get(&key).is_some_and(is_old) {
-                    own.remove(&key);
-                }
-            }
-            Event::Delete(object) => {
-                let key = key(object);
-                if own.get(&key).is_some_and(|own| own.uid == object.uid()) {
-                    own.remove(&key);
-                }
-            }
+            Event::InitDone => own.drop_before(self.list_begun),
+            Event::Apply(object) => own.delivered(&key(object), object),
+            Event::Delete(object) => own.gone(&key(object), object),
             Event::InitApply(_) => {}
         }
         drop(own);

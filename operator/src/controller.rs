@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource};
 use tracing::warn;
 
 use crate::backoff::Backoffs;
-use crate::caches::{Cache, Cluster};
+use crate::caches::{Cache, Caches};
 use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
@@ -31,7 +31,7 @@ pub(crate) trait Reconciler: 'static {
     type Error: Coded + std::error::Error + Send + Sync + 'static;
 
     /// The caches of the cluster.
-    fn cluster(&self) -> &Cluster;
+    fn caches(&self) -> &Caches;
 
     /// The cache of the objects.
     fn cache(&self) -> &Cache<Self::Object>;
@@ -101,7 +101,7 @@ async fn reconcile_newest<R: Reconciler>(
     reconciler: Arc<R>,
     metrics: Metrics,
 ) -> Result<Action, R::Error> {
-    reconciler.cluster().caches.first_lists().await;
+    reconciler.caches().first_lists().await;
     let object = reconciler.cache().newest(object);
     let kind = R::Object::kind(&());
     let ended = metrics

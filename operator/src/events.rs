@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tracing::{debug, warn};
 
+use crate::clock::Clock;
 use crate::labels::MANAGER;
 use series::{Key, Step, Table};
 
@@ -32,15 +33,16 @@ const NOTE_LENGTH_MAX: usize = 1000;
 #[derive(Clone)]
 pub struct Events {
     client: Client,
+    clock: Clock,
     /// The name of the operator's pod.
     instance: Arc<str>,
     table: Arc<Mutex<Table>>,
 }
 
 impl Events {
-    /// Publishes Events through `client`.
+    /// Publishes Events through `client`, with the times of `clock`.
     #[must_use]
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, clock: Clock) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let instance = if host.trim().is_empty() {
             MANAGER
@@ -49,6 +51,7 @@ impl Events {
         };
         Self {
             client,
+            clock,
             instance: instance.into(),
             table: Arc::default(),
         }
@@ -74,7 +77,7 @@ impl Events {
         condition: &Condition,
         object: &ObjectReference,
     ) -> Result<(), kube::Error> {
-        let now = Timestamp::now();
+        let now = self.clock.now().time;
         let key = Key {
             object: object.uid.clone().unwrap_or_default(),
             action: action(condition),
@@ -243,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn what_repeats_is_one_event_with_a_count_and_is_not_written_each_time() {
         let api = FakeApi::default();
-        let events = Events::new(api.client());
+        let events = Events::new(api.client(), Clock::system());
         let object = ObjectReference {
             name: Some("office".to_owned()),
             namespace: Some("site".to_owned()),
@@ -279,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn an_event_that_was_removed_is_made_again() {
         let api = FakeApi::default();
-        let events = Events::new(api.client());
+        let events = Events::new(api.client(), Clock::system());
         let object = ObjectReference::default();
         let lost = state(&[Verdict::no("Ready", Code::GatewaysNotReady, "one")]);
         events.publish_transitions(&object, &[], &lost).await;

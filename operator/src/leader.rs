@@ -32,7 +32,6 @@ use futures::stream::{self, BoxStream, StreamExt};
 use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::runtime::controller::Action;
@@ -43,6 +42,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tower::{BoxError, Layer, Service};
 use tracing::{info, warn};
 
+use crate::clock::Clock;
 use crate::failure::NotLeader;
 
 /// A Lease expires this many seconds after its last renewal.
@@ -169,6 +169,7 @@ impl Leadership {
 
 /// A candidate for the Lease.
 pub struct Elector {
+    clock: Clock,
     api: Api<Lease>,
     name: String,
     identity: String,
@@ -180,8 +181,15 @@ pub struct Elector {
 impl Elector {
     /// A candidate for the Lease `name` in `namespace`. `client` must not have a [`WriteGate`].
     #[must_use]
-    pub fn new(client: Client, namespace: &str, name: String, identity: String) -> Self {
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: String,
+        identity: String,
+        clock: Clock,
+    ) -> Self {
         Self {
+            clock,
             api: Api::namespaced(client, namespace),
             name,
             identity,
@@ -264,7 +272,7 @@ impl Elector {
         let is_ours = holder == self.identity;
         let spec = if is_ours {
             LeaseSpec {
-                renew_time: Some(now()),
+                renew_time: Some(self.now()),
                 ..spec
             }
         } else if holder.is_empty() || self.has_expired(&lease, &spec, begin) {
@@ -310,11 +318,16 @@ impl Elector {
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE_SECONDS),
-            acquire_time: Some(now()),
-            renew_time: Some(now()),
+            acquire_time: Some(self.now()),
+            renew_time: Some(self.now()),
             lease_transitions: Some(old.lease_transitions.unwrap_or(0).saturating_add(1)),
             ..old.clone()
         }
+    }
+
+    /// The time for readers of the Lease. No operator depends on it.
+    fn now(&self) -> MicroTime {
+        MicroTime(self.clock.now().time)
     }
 
     /// Stops writing, and releases the Lease when no request of this process can be in progress.
@@ -339,7 +352,7 @@ impl Elector {
             return Ok(());
         }
         spec.holder_identity = Some(String::new());
-        spec.renew_time = Some(now());
+        spec.renew_time = Some(self.now());
         self.api
             .replace(&self.name, &PostParams::default(), &lease)
             .await?;
@@ -354,10 +367,6 @@ fn won(answer: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn now() -> MicroTime {
-    MicroTime(Timestamp::now())
 }
 
 /// Layer of the client that passes only GET requests while the Lease is not held.

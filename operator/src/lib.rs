@@ -1,12 +1,12 @@
 //! The operator: reconciles `MuxTunnel` and `MuxBenchmark` objects.
 //!
 //! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
-//! -> observe -> publish -> update_status. Validate and build are pure. Only the other steps get a
-//! client. This level contains the shared modules of the controllers: [`api_server`], [`apply`],
-//! [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`], [`failure`], [`grants`],
-//! [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`observer`], [`pods`],
-//! [`quantity`], [`settings`], [`undecoded`]. Start reading at [`tunnel_controller`], then
-//! [`benchmark_controller`].
+//! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write
+//! get a client. This level contains the shared modules of the controllers: [`api_server`],
+//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`clock`], [`conditions`], [`events`],
+//! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`],
+//! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`]. Start reading at
+//! [`tunnel_controller`], then [`benchmark_controller`].
 
 // The crate's name in tests outside of the crate. The crate's own tests share some of their files.
 #[cfg(test)]
@@ -19,6 +19,7 @@ pub mod benchmark_controller;
 pub mod caches;
 pub mod certificates;
 pub mod cli;
+pub mod clock;
 pub mod conditions;
 mod controller;
 pub mod events;
@@ -33,6 +34,7 @@ pub mod observer;
 pub mod pods;
 pub mod protocol;
 pub mod quantity;
+pub mod reader;
 pub mod service_name;
 pub mod settings;
 #[cfg(test)]

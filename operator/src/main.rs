@@ -13,6 +13,7 @@ use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
 use muxtunnel_operator::cli::{Cli, Command, RunArgs};
+use muxtunnel_operator::clock::Clock;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, Progress};
@@ -20,6 +21,7 @@ use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
 use muxtunnel_operator::observer::ObserverLayer;
 use muxtunnel_operator::settings::{AdminPeers, Settings};
+use muxtunnel_operator::tunnel_controller::Parts;
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
 use muxtunnel_operator::watch_clock::WatchClock;
 use muxtunnel_operator::watches::WATCH_SECONDS;
@@ -51,25 +53,27 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         .await
         .context("cannot find the API server: run the operator in a pod, or set KUBECONFIG")?;
     let config = asking_once(config);
-    let mut elector = elector(&args, config.clone())?;
-    let (leadership, clock) = (elector.leadership(), Arc::new(WatchClock::default()));
-    let metrics = Metrics::new(leadership.clone(), clock.clone());
-    let client = client(config, &leadership, &clock, &metrics)?;
+    let clock = Clock::system();
+    let mut elector = elector(&args, config.clone(), clock.clone())?;
+    let (leadership, watched) = (elector.leadership(), Arc::new(WatchClock::default()));
+    let metrics = Metrics::new(leadership.clone(), watched.clone());
+    let client = client(config, &leadership, &watched, &metrics)?;
     let (scopes, health_listen) = (scopes(args.watch_namespaces.clone()), args.health_listen);
     let settings = Arc::new(settings(args));
     let api_server = ApiServer::default();
     api_server.first_refresh(&client).await;
-    let (grants, watch_grants) = Grants::watch(&client, &scopes, &clock);
+    let (grants, watch_grants) = Grants::watch(&client, &scopes, &watched);
     let follow_api_server = api_server.clone().follow(client.clone());
     let operator = Operator {
-        events: Events::new(client.clone()),
+        events: Events::new(client.clone(), clock.clone()),
         client,
         settings,
         grants,
         api_server,
         leadership,
         metrics: metrics.clone(),
-        clock: clock.clone(),
+        watched: watched.clone(),
+        clock,
     };
     let mut controllers = operator.controllers(scopes);
     controllers.push(watch_grants.boxed_local());
@@ -81,7 +85,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     // block their thread.
     let health = tokio::spawn(health::serve(
         health_listen,
-        clock,
+        watched,
         progress.clone(),
         metrics,
     ));
@@ -138,7 +142,8 @@ struct Operator {
     api_server: ApiServer,
     leadership: Leadership,
     metrics: Metrics,
-    clock: Arc<WatchClock>,
+    watched: Arc<WatchClock>,
+    clock: Clock,
 }
 
 impl Operator {
@@ -168,17 +173,25 @@ impl Operator {
             caches: feeds.caches(),
             settled: Settled::default(),
         };
-        let tunnels = tunnel_controller::Context::new(
-            (cluster.clone(), targets),
+        let tunnels = tunnel_controller::Context::new(Parts {
+            cluster: cluster.clone(),
+            targets,
+            settings: self.settings.clone(),
+            events: self.events.clone(),
+            grants: self.grants.clone(),
+            api_server: self.api_server.clone(),
+            gateways: HttpGateways::default(),
+            figures: self.metrics.tunnels.clone(),
+            watches: self.watched.clone(),
+            clock: self.clock.clone(),
+        });
+        let benchmarks = benchmark_controller::Context::new(
+            cluster,
             self.settings.clone(),
             self.events.clone(),
-            self.grants.clone(),
-            self.api_server.clone(),
-            HttpGateways::default(),
-            self.metrics.tunnels.clone(),
+            self.leadership.clone(),
+            self.clock.clone(),
         );
-        let benchmarks =
-            benchmark_controller::Context::new(cluster, self.settings.clone(), self.events.clone());
         let (of_tunnels, of_benchmarks) = tunnel_controller::Feeds::split(feeds);
         let tunnels = tunnel_controller::run(
             tunnels,
@@ -186,7 +199,6 @@ impl Operator {
             of_tunnels,
             self.leadership.clone(),
             self.metrics.clone(),
-            self.clock.clone(),
         );
         let benchmarks = benchmark_controller::run(
             benchmarks,
@@ -194,7 +206,7 @@ impl Operator {
             of_benchmarks,
             self.leadership.clone(),
             self.metrics.clone(),
-            self.clock.clone(),
+            self.watched.clone(),
         );
         [tunnels.boxed_local(), benchmarks.boxed_local()]
     }
@@ -226,23 +238,23 @@ const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// A candidate for the Lease with the identity of this process. The candidate has a separate
 /// client, because the other client cannot write without the Lease.
-fn elector(args: &RunArgs, config: kube::Config) -> anyhow::Result<Elector> {
+fn elector(args: &RunArgs, config: kube::Config, clock: Clock) -> anyhow::Result<Elector> {
     let client = Client::try_from(config).context("cannot use the API server's address")?;
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
     let identity = format!("{host}_{:016x}", rand::random::<u64>());
     let (namespace, name) = (&args.namespace, args.lease_name.clone());
-    Ok(Elector::new(client, namespace, name, identity))
+    Ok(Elector::new(client, namespace, name, identity, clock))
 }
 
 fn client(
     config: kube::Config,
     leadership: &Leadership,
-    clock: &Arc<WatchClock>,
+    watched: &Arc<WatchClock>,
     metrics: &Metrics,
 ) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("cannot use the API server's address")?;
     Ok(builder
-        .with_layer(&ObserverLayer(clock.clone()))
+        .with_layer(&ObserverLayer(watched.clone()))
         .with_layer(&ObserverLayer(metrics.clone()))
         .with_layer(&WriteGate(leadership.clone()))
         .build())
@@ -305,9 +317,9 @@ mod tests {
         let router = axum::Router::new().fallback(refuse);
         tokio::spawn(async move { axum::serve(listener, router).await });
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        let (leadership, clock) = (Leadership::default(), Arc::new(WatchClock::default()));
-        let metrics = Metrics::new(leadership.clone(), clock.clone());
-        let client = client(asking_once(config), &leadership, &clock, &metrics).unwrap();
+        let (leadership, watched) = (Leadership::default(), Arc::new(WatchClock::default()));
+        let metrics = Metrics::new(leadership.clone(), watched.clone());
+        let client = client(asking_once(config), &leadership, &watched, &metrics).unwrap();
         client.apiserver_version().await.unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }

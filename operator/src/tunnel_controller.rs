@@ -2,11 +2,12 @@
 //!
 //! [`reconcile`] handles one object in one pass: dereference (read everything) -> validate (pure)
 //! -> build (pure) -> apply -> observe (pods and gateways) -> publish -> update_status. Each step
-//! has its own file, takes the result of the previous step, and uses only earlier steps. An
-//! obstacle is a [`Hindrance`], which passes through the same steps. With a hindrance, the steps do
-//! three things only: they renew the certificates of running gateways, remove unpermitted targets
-//! from the gateways, and write the reason to the status. Builders of children read only the
-//! [`validate::ValidatedTunnel`].
+//! has its own file, takes the result of the previous step, and uses only earlier steps. The types
+//! of [`access`] limit what a step can reach. The pass reads the clock once. An obstacle is a
+//! [`Hindrance`], which passes through the same steps. With a hindrance, the steps do three things
+//! only: they renew the certificates of running gateways, remove unpermitted targets from the
+//! gateways, and write the reason to the status. Builders of children read only the
+//! [`validate::ValidatedTunnel`] and the [`validate::ValidatedState`].
 
 pub mod access;
 pub mod apply;
@@ -47,7 +48,8 @@ use tracing::{Instrument, info_span};
 
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Cluster, Targets};
+use crate::caches::{Cache, Caches, Cluster, Targets};
+use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
@@ -59,7 +61,7 @@ use crate::settings::Settings;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
-use access::Access;
+use access::{Access, Memory, Outputs, pure};
 pub use dereference::PAUSED;
 pub use error::Error;
 use hindrance::Hindrance;
@@ -82,9 +84,35 @@ const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent reconciliations.
 const CONCURRENCY: u16 = 16;
 
+/// The parts of a [`Context`].
+pub struct Parts<G> {
+    /// The API server and the caches.
+    pub cluster: Cluster,
+    /// The Services that forwards target.
+    pub targets: Targets,
+    /// The settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Publishes Events.
+    pub events: Events,
+    /// The grants of other namespaces.
+    pub grants: Grants,
+    /// The API server's addresses.
+    pub api_server: ApiServer,
+    /// Queries gateways.
+    pub gateways: G,
+    /// The sums of the gateways' figures.
+    pub figures: Tunnels,
+    /// The age of each watch.
+    pub watches: Arc<WatchClock>,
+    /// The operator's clock.
+    pub clock: Clock,
+}
+
 /// The shared state of all reconciliations.
 pub struct Context<G = observe::HttpGateways> {
     access: Access,
+    outputs: Outputs,
+    clock: Clock,
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
@@ -94,34 +122,36 @@ pub struct Context<G = observe::HttpGateways> {
 }
 
 impl<G: observe::Gateways> Context<G> {
-    /// The context of one controller. The context queries gateways through `gateways`, and sums
-    /// their figures in `figures`.
+    /// The context of one controller.
     #[must_use]
-    pub fn new(
-        (cluster, targets): (Cluster, Targets),
-        settings: Arc<Settings>,
-        events: Events,
-        grants: Grants,
-        api_server: ApiServer,
-        gateways: G,
-        figures: Tunnels,
-    ) -> Self {
+    pub fn new(parts: Parts<G>) -> Self {
+        let (cluster, figures) = (parts.cluster, parts.figures);
         figures.follow(cluster.caches.tunnels.clone());
+        let memory = Arc::new(Memory {
+            certifier: certifier::Certifier::new(cluster.client.clone(), &parts.settings),
+            rollouts: rollouts::Rollouts::default(),
+        });
         let backoffs = Backoffs::default();
         Self {
             access: Access {
-                certifier: certifier::Certifier::new(cluster.client.clone(), &settings),
-                cluster,
-                targets,
-                grants,
-                api_server,
-                rollouts: rollouts::Rollouts::default(),
-                figures,
-                watches: Arc::default(),
-                settings,
+                caches: cluster.caches.clone(),
+                reader: cluster.reader(),
+                targets: parts.targets,
+                grants: parts.grants,
+                api_server: parts.api_server,
+                memory: memory.clone(),
+                watches: parts.watches,
+                settings: parts.settings.clone(),
             },
-            events,
-            prober: observe::Prober::new(gateways),
+            outputs: Outputs {
+                cluster,
+                memory,
+                figures,
+                refreshes_volumes: parts.settings.refresh_volumes,
+            },
+            events: parts.events,
+            prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
+            clock: parts.clock,
             debounce: update_status::StatusDebounce::default(),
             pending: backoffs.sibling(PENDING_FIRST),
             backoffs,
@@ -131,18 +161,16 @@ impl<G: observe::Gateways> Context<G> {
 
 /// Runs the controller for `namespace`, or for all namespaces, until the process ends.
 pub async fn run<G: observe::Gateways>(
-    mut context: Context<G>,
+    context: Context<G>,
     namespace: Option<String>,
     feeds: Feeds,
     leadership: Leadership,
     metrics: Metrics,
-    clock: Arc<WatchClock>,
 ) {
-    context.access.watches = clock.clone();
     let store = feeds.tunnels.cache().store();
     metrics.say_tunnels(store.clone());
-    let client = context.access.cluster.client.clone();
-    let objects = triggers::all(&client, namespace.as_deref(), feeds, &clock);
+    let (client, watched) = (&context.outputs.cluster.client, &context.access.watches);
+    let objects = triggers::all(client, namespace.as_deref(), feeds, watched);
     let others = [
         leadership.requeues(&store),
         context.prober.wakes(),
@@ -158,12 +186,12 @@ impl<G: observe::Gateways + 'static> Reconciler for Context<G> {
     type Object = MuxTunnel;
     type Error = Error;
 
-    fn cluster(&self) -> &Cluster {
-        &self.access.cluster
+    fn caches(&self) -> &Caches {
+        &self.access.caches
     }
 
     fn cache(&self) -> &Cache<MuxTunnel> {
-        &self.access.cluster.caches.tunnels
+        &self.access.caches.tunnels
     }
 
     fn backoffs(&self) -> &Backoffs {
@@ -214,25 +242,25 @@ async fn reconcile_in_span<G: observe::Gateways>(
         decodable = found;
         tunnel = &decodable;
     }
-    let holder = Holder::of(tunnel)?;
-    let failures = context.backoffs.failures(tunnel);
-    let (outcome, stale) = pass(tunnel, &holder, context, failures).await;
+    let (holder, now) = (Holder::of(tunnel)?, context.clock.now());
+    let (outcome, stale) = pass(tunnel, &holder, context, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
         Outcome::Hindered(Hindrance::Failed(error), _) => {
+            let failures = context.backoffs.failures(tunnel);
             error.code() == Code::UnknownValue || failure::is_reported(error, failures)
         }
         _ => true,
     };
     let told = match is_told {
-        true => Some(report(tunnel, context, (&outcome, &stale[..])).await?),
+        true => Some(report(tunnel, context, (&outcome, &stale[..]), now).await?),
         false => None,
     };
     match (outcome, told) {
         (Outcome::Hindered(Hindrance::Failed(error), _), _) => Err(error),
-        (outcome, Some(status)) => Ok(requeue_after(tunnel, context, &outcome, &status)),
+        (outcome, Some(status)) => Ok(requeue_after(tunnel, context, (&outcome, &status), now)),
         (_, None) => Ok(Action::requeue(REQUEUE_AWAITED)),
     }
 }
@@ -242,22 +270,35 @@ async fn pass<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     holder: &Holder,
     context: &Context<G>,
-    failures: u32,
+    now: Now,
 ) -> (Outcome, Vec<String>) {
-    let access = &context.access;
-    let (cluster, certifier, settings) = (&access.cluster, &access.certifier, &access.settings);
-    let found = dereference::dereference(access, tunnel, holder).await;
-    let named = &found.named;
+    let (access, outputs) = (&context.access, &context.outputs);
+    let (caches, settings) = (&access.caches, &*access.settings);
+    let found = dereference::dereference(access, tunnel, holder, now).await;
+    let named = found.named;
     let plan = match found.hindrance {
         Some(hindrance) => Err(hindrance),
-        None => validate::validate(tunnel, named, settings),
+        None => pure(|| validate::validate(tunnel, &named, settings)),
     };
-    let built = build::build_all((tunnel, holder), plan, named, settings);
-    let reached = apply::apply((cluster, certifier), holder, built, failures).await;
-    let asks = named.certificates.asks;
-    let observed = observe::observe_all(cluster, &context.prober, reached.children, asks).await;
-    let certified = reached.certified;
-    let outcome = publish::publish(access, holder, named, observed, certified).await;
+    let state = pure(move || validate::state(tunnel, holder, named, settings));
+    let (children, built) = match plan {
+        Ok(valid) => {
+            let (built, others) = pure(|| build::build_all(&valid, &state, settings));
+            let children = built.map(|resources| (valid, resources));
+            (children.map_err(Hindrance::from), others)
+        }
+        Err(hindrance) => match pure(|| build::build_renewals(&state)) {
+            (Ok(()), others) => (Err(hindrance), others),
+            (Err(error), others) => {
+                let hindrance = Err::<(), _>(hindrance);
+                (Hindrance::failed(hindrance, error), others)
+            }
+        },
+    };
+    let failures = context.backoffs.failures(tunnel);
+    let reached = apply::apply(outputs, holder, (children, built), failures).await;
+    let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
+    let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
     (outcome, found.stale)
 }
 
@@ -266,9 +307,10 @@ async fn report<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
     told: (&Outcome, &[String]),
+    now: Now,
 ) -> Result<MuxTunnelStatus, Error> {
-    let (cluster, debounce) = (&context.access.cluster, &context.debounce);
-    let status = update_status::update_status(cluster, tunnel, told, debounce).await?;
+    let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
+    let status = update_status::update_status(cluster, tunnel, told, debounce, now).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events
@@ -285,8 +327,8 @@ async fn report<G: observe::Gateways>(
 fn requeue_after<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
-    outcome: &Outcome,
-    status: &MuxTunnelStatus,
+    (outcome, status): (&Outcome, &MuxTunnelStatus),
+    now: Now,
 ) -> Action {
     if matches!(outcome, Outcome::Hindered(Hindrance::Paused, _)) {
         // The operator also renews the certificates of a paused tunnel.
@@ -304,9 +346,8 @@ fn requeue_after<G: observe::Gateways>(
     };
     let due = match outcome {
         Outcome::Observed(valid, ..) => {
-            let (access, uid) = (&context.access, &valid.owner.uid);
-            let now = access.certifier.now();
-            access.rollouts.due(uid, &valid.rollouts, now)
+            let rollouts = &context.outputs.memory.rollouts;
+            rollouts.due(&valid.owner.uid, &valid.rollouts, now.seconds())
         }
         _ => None,
     };

@@ -10,11 +10,11 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::ApiResource;
 use kube::core::DeserializeGuard;
 use kube::core::object::HasStatus;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::readable;
 use muxtunnel_crds::tunnel_condition::READY;
@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
+use crate::reader::Reader;
 use crate::watches::Watched;
 
 /// Annotation of a placeholder, with the reason. The API server accepts no key with two slashes, so
@@ -92,14 +93,14 @@ fn placeholder<K: DeserializeOwned>(
 ///
 /// # Errors
 /// The client's error.
-pub(crate) async fn read<K>(client: &Client, placeholder: &K) -> Result<Option<K>, kube::Error>
+pub(crate) async fn read<K>(reader: &Reader, placeholder: &K) -> Result<Option<K>, kube::Error>
 where
     K: Watched + HasStatus<Status: DeserializeOwned> + Resource<Scope = NamespaceResourceScope>,
 {
     let namespace = placeholder.namespace().unwrap_or_default();
     let resource = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
-    let Some(object) = api.get_opt(&placeholder.name_any()).await? else {
+    let name = placeholder.name_any();
+    let Some(object) = reader.get_untyped(&resource, &namespace, &name).await? else {
         return Ok(None);
     };
     let recovered = serde_json::to_value(object).and_then(recovered);

@@ -6,6 +6,7 @@
 //! a watch are logged. If no watch gets an answer, [`crate::health`] reports that the operator is
 //! not ready. An object that cannot be decoded does not fail its watch ([`crate::undecoded`]).
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -204,10 +205,13 @@ where
     K: Resource<DynamicType = ()> + 'static,
 {
     stream::unfold(references.boxed(), |mut references| async move {
-        let mut batch = vec![references.next().await?];
+        let first = references.next().await?;
+        let key = |reference: &ObjectRef<K>| (reference.namespace.clone(), reference.name.clone());
+        let mut seen = BTreeSet::from([key(&first)]);
+        let mut batch = vec![first];
         let end = Instant::now() + BATCH;
         while let Ok(Some(reference)) = timeout_at(end, references.next()).await {
-            if !batch.contains(&reference) {
+            if seen.insert(key(&reference)) {
                 batch.push(reference);
             }
         }

@@ -1,15 +1,17 @@
-//! Tests two rules. Each module of the operator uses only its own layer and lower layers. Each step
-//! of a tunnel's reconciliation uses only itself and earlier steps.
+//! Tests three rules. Each module of the operator uses only its own layer and lower layers. Each step
+//! of a tunnel's reconciliation uses only itself and earlier steps. A step names only the types of
+//! the access that it has: a pure step names none, and a step that reads names no client.
 
 #![allow(missing_docs, reason = "a test")]
 
-use muxtunnel_testkit::layers::Layers;
+use muxtunnel_testkit::layers::{Absent, Layers};
 
 /// The layers, the lowest first: modules without the cluster, modules with the cluster, the
 /// exported state of the operator, the common part of all controllers, and the controllers. The
 /// controller of benchmarks creates tunnels, so it is above the controller of tunnels.
 const LAYERS: [&[&str]; 6] = [
     &[
+        "clock",
         "conditions",
         "failure",
         "labels",
@@ -30,6 +32,7 @@ const LAYERS: [&[&str]; 6] = [
         "events",
         "grants",
         "leader",
+        "reader",
         "undecoded",
         "watch_clock",
         "watches",
@@ -91,4 +94,49 @@ fn each_step_of_a_reconciliation_uses_itself_and_those_before_it_alone() {
         tests: &TESTS,
     };
     steps.assert_below(env!("CARGO_MANIFEST_DIR"), "tunnel_controller");
+}
+
+/// Only `Clock` reads the time, once per reconciliation. The operator's `clippy.toml` forbids the
+/// system's time in the whole crate.
+#[test]
+fn no_step_reads_a_clock() {
+    absent(&["tunnel_controller", "benchmark_controller"], &NOW);
+}
+
+#[test]
+fn a_pure_step_has_no_client_no_caches_and_no_clock() {
+    let access = [
+        "async", "Access", "Api", "Cache", "Caches", "Client", "Clock", "Cluster", "Outputs",
+        "Reader",
+    ];
+    absent(
+        &["tunnel_controller/validate", "tunnel_controller/build"],
+        &access,
+    );
+    absent(&["tunnel_controller/build"], &["Dereferenced"]);
+}
+
+#[test]
+fn a_step_that_reads_has_no_client() {
+    let client = ["Api", "kube::Client", "Cluster", "Outputs"];
+    absent(
+        &[
+            "tunnel_controller/dereference",
+            "tunnel_controller/observe",
+            "benchmark_controller/dereference",
+        ],
+        &client,
+    );
+    absent(&["tunnel_controller/observe"], &["Access", "Reader"]);
+}
+
+const NOW: [&str; 4] = ["Instant::now", "Timestamp::now", "SystemTime", "elapsed"];
+
+fn absent(modules: &[&str], words: &[&str]) {
+    let absent = Absent {
+        modules,
+        words,
+        tests: &TESTS,
+    };
+    absent.assert(env!("CARGO_MANIFEST_DIR"));
 }

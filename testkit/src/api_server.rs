@@ -11,6 +11,7 @@ mod key;
 mod kinds;
 mod loopback;
 mod managers;
+mod objects;
 mod quantity;
 mod refusal;
 mod selector;
@@ -161,13 +162,9 @@ impl FakeApi {
     /// The objects of a resource, as clients see them.
     #[must_use]
     pub fn list(&self, resource: &str) -> Vec<Value> {
-        let prefix = format!("{resource}/");
         let world = self.lock();
-        let objects = world.objects.iter();
-        objects
-            .filter(|(path, _)| path.starts_with(&prefix))
-            .map(|(_, stored)| stored.shown())
-            .collect()
+        let objects = world.objects.of(resource);
+        objects.map(|(_, stored)| stored.shown()).collect()
     }
 
     /// The changes of a resource's objects after the version `after` up to `until`: each object

@@ -83,6 +83,61 @@ impl Layers<'_> {
     }
 }
 
+/// Words that some modules may not contain outside of comments and tests.
+#[derive(Debug)]
+pub struct Absent<'a> {
+    /// Paths of modules below `src`, such as `steps/build`. A module includes its submodules.
+    pub modules: &'a [&'a str],
+    /// The words. A word may be a path, such as `Instant::now`.
+    pub words: &'a [&'a str],
+    /// Names of test modules at any depth. These modules may contain all words.
+    pub tests: &'a [&'a str],
+}
+
+impl Absent<'_> {
+    /// Asserts that the modules of the crate at `folder` do not contain the words.
+    ///
+    /// # Panics
+    /// With all violations, and if a module does not exist.
+    pub fn assert(&self, folder: &str) {
+        let (wrong, missing) = self.wrong(&Path::new(folder).join("src"));
+        assert!(missing.is_empty(), "modules without a file: {missing:?}");
+        let wrong = wrong.join("\n");
+        assert!(wrong.is_empty(), "forbidden words:\n{wrong}");
+    }
+
+    /// The violations, and the modules without a file.
+    fn wrong(&self, root: &Path) -> (Vec<String>, Vec<&str>) {
+        let (mut wrong, mut missing) = (Vec::new(), self.modules.to_vec());
+        for file in sources(root) {
+            let place = file.strip_prefix(root).unwrap().with_extension("");
+            let is_test = |part: &&str| place.iter().any(|of| of.to_str() == Some(part));
+            let own = self.modules.iter().find(|own| place.starts_with(own));
+            let Some(own) = own.filter(|_| !self.tests.iter().any(|test| is_test(&test))) else {
+                continue;
+            };
+            missing.retain(|missing| missing != own);
+            let code = code(&fs::read_to_string(&file).unwrap());
+            for (number, line) in code.lines().enumerate() {
+                let words = self.words.iter().filter(|word| contains(line, word));
+                let place = place.display();
+                wrong.extend(words.map(|word| format!("{place}:{}: {word}", number + 1)));
+            }
+        }
+        (wrong, missing)
+    }
+}
+
+/// Whether `line` contains `word`, not only as a part of a longer word.
+fn contains(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(index, _)| {
+        let after = line[index + word.len()..].chars().next();
+        let before = line[..index].chars().next_back();
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -154,6 +209,41 @@ mod tests {
     fn comments_and_tests_are_no_uses() {
         let text = "use crate::a; // crate::b\npub(crate) mod tests {\n use crate::c;\n}\n";
         assert_eq!(code(text), "use crate::a; \n");
+    }
+
+    #[test]
+    fn a_forbidden_word_is_named_with_its_line() {
+        let folder = std::env::temp_dir().join(format!("words-{}", std::process::id()));
+        fs::create_dir_all(folder.join("steps/build")).unwrap();
+        for (file, text) in [
+            (
+                "steps/build.rs",
+                "use kube::{Api, Client};\nfn f(_: ApiServer) {}\n",
+            ),
+            (
+                "steps/build/one.rs",
+                "// Client\nlet now = Instant::now();\n",
+            ),
+            ("steps/builder.rs", "use kube::Client;\n"),
+            ("steps/build/tests.rs", "use kube::Client;\n"),
+        ] {
+            fs::write(folder.join(file), text).unwrap();
+        }
+        let absent = Absent {
+            modules: &["steps/build", "steps/gone"],
+            words: &["Api", "Client", "Instant::now"],
+            tests: &["tests"],
+        };
+        let (mut wrong, missing) = absent.wrong(&folder);
+        wrong.sort();
+        let expected = [
+            "steps/build/one:2: Instant::now",
+            "steps/build:1: Api",
+            "steps/build:1: Client",
+        ];
+        assert_eq!(wrong, expected);
+        assert_eq!(missing, ["steps/gone"]);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -10,8 +10,9 @@ use kube::ResourceExt;
 use super::names::{self, ENVIRONMENT_COMPONENTS, RUNNER};
 use super::validate::ValidatedBenchmark;
 use crate::apply::is_owned;
-use crate::caches::{Caches, Cluster, NotKnown};
+use crate::caches::{Caches, NotKnown};
 use crate::labels::COMPONENT;
+use crate::reader::Reader;
 use crate::tunnel_controller::not_created;
 
 /// The existing objects of a benchmark.
@@ -58,7 +59,7 @@ pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Se
 
 /// Why the runner's Job has no pod. If the API server refuses the pod, for example because of a
 /// quota or a LimitRange, only Events have the reason.
-pub async fn why_no_pod(cluster: &Cluster, seen: &Seen) -> String {
+pub async fn why_no_pod(reader: &Reader, seen: &Seen) -> String {
     let waiting = "the Job has no pod yet".to_owned();
     let Some((job, namespace)) = seen
         .job
@@ -67,7 +68,7 @@ pub async fn why_no_pod(cluster: &Cluster, seen: &Seen) -> String {
     else {
         return waiting;
     };
-    let refused = not_created(&cluster.client, &namespace, job).await;
+    let refused = not_created(reader, &namespace, job).await;
     refused.map_or(waiting, |problem| {
         let (name, detail) = (job.name_any(), problem.detail);
         format!("the pod of the Job {name} cannot be created: {detail}")

@@ -72,21 +72,23 @@ pub trait RunnerApi: Send + Sync {
     ) -> impl Future<Output = Result<State, RunnerError>> + Send;
 }
 
-/// The HTTP client of a runner. The client sends only reading requests until it has a leadership
-/// ([`HttpRunner::gated`]).
+/// The HTTP client of a runner. The client sends only reading requests while the leadership is not
+/// held.
 #[derive(Clone)]
 pub struct HttpRunner {
     client: Client<HttpConnector, Full<Bytes>>,
     leadership: Leadership,
 }
 
-impl Default for HttpRunner {
-    fn default() -> Self {
+impl HttpRunner {
+    /// A client with this leadership.
+    #[must_use]
+    pub fn new(leadership: Leadership) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(REQUEST_TIMEOUT));
         Self {
             client: Client::builder(TokioExecutor::new()).build(connector),
-            leadership: Leadership::default(),
+            leadership,
         }
     }
 }
@@ -122,11 +124,6 @@ impl RunnerApi for HttpRunner {
 }
 
 impl HttpRunner {
-    /// Permits requests that change state while `leadership` is held.
-    pub(super) fn gated(&mut self, leadership: Leadership) {
-        self.leadership = leadership;
-    }
-
     async fn ask(
         &self,
         method: Method,

@@ -20,6 +20,7 @@ use super::{Context, reconcile};
 use crate::apply::Settled;
 use crate::backoff::Backoffs;
 use crate::caches::Cluster;
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::settings::Settings;
 use crate::testing::FakeApi;
@@ -483,7 +484,7 @@ impl World {
         let mut watches = Watches::new();
         watches.deliver(&self.cluster);
         let context = Context {
-            events: Events::new(client.clone()),
+            events: Events::new(client.clone(), Clock::of(self.now)),
             cluster: Cluster {
                 client,
                 caches: watches.caches(),
@@ -493,7 +494,7 @@ impl World {
             runner: self.runner.clone(),
             key: OperatorKey::from(self.key),
             backoffs: Backoffs::default(),
-            now: self.now,
+            clock: Clock::of(self.now),
         };
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
         let object: DeserializeGuard<MuxBenchmark> = serde_json::from_value(object).unwrap();

@@ -1,3 +1,4 @@
+use super::own::{OWN_WRITE_AGE_MAX, OWN_WRITES_MAX, version};
 use super::*;
 use serde_json::json;
 
@@ -65,7 +66,7 @@ async fn an_own_write_is_seen_until_the_watch_has_something_newer() {
         "the watch delivered an older version than the own write"
     );
     feed.take(Event::Apply(config_map("a", 3)));
-    assert!(cache.lock().is_empty());
+    assert_eq!(cache.lock().len(), 0);
     feed.take(Event::Delete(config_map("a", 4)));
     assert_eq!(seen(&cache), None);
 }

@@ -6,6 +6,8 @@
 //! number. Keys are Ed25519 keys, whose signatures are deterministic, so the same input yields the
 //! same certificate. Authorities rotate by time, see [`Schedule`].
 
+use std::panic::AssertUnwindSafe;
+
 use data_encoding::HEXLOWER;
 use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
@@ -278,7 +280,7 @@ impl Subject {
             key_pem: Zeroizing::new(key.serialize_pem()),
             begin,
             end,
-            issuer: Issuer::new(params, key),
+            issuer: AssertUnwindSafe(Issuer::new(params, key)),
         })
     }
 }
@@ -295,7 +297,8 @@ pub struct Authority {
     pub begin: i64,
     /// When the authority expires, in seconds since 1970.
     pub end: i64,
-    pub(super) issuer: Issuer<'static, KeyPair>,
+    /// rcgen refers to its formats of RSA keys as trait objects, which are constants.
+    pub(super) issuer: AssertUnwindSafe<Issuer<'static, KeyPair>>,
 }
 
 impl Authority {

@@ -6,6 +6,7 @@
 //! Secret, so this module checks each of its keys.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -303,7 +304,7 @@ impl Fields<'_> {
             key_pem,
             begin,
             end,
-            issuer,
+            issuer: AssertUnwindSafe(issuer),
         })
     }
 }

@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tracing::info;
 
 use super::authority::{SEED_BYTES, Seed};

@@ -13,7 +13,8 @@ const NAME: &str = "muxtunnel-operator";
 const PATH: &str = "leases/muxtunnel-operator@mux";
 
 fn elector(api: &FakeApi, identity: &str) -> Elector {
-    Elector::new(api.client(), "mux", NAME.to_owned(), identity.to_owned())
+    let (client, name, identity) = (api.client(), NAME.to_owned(), identity.to_owned());
+    Elector::new(client, "mux", name, identity, Clock::system())
 }
 
 /// An elector in a task, like a process.

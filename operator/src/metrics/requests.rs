@@ -1,9 +1,8 @@
 //! Response times of the API server.
 
-use std::time::Instant;
-
 use http::{Method, StatusCode, Uri};
 use prometheus_client::encoding::EncodeLabelSet;
+use tokio::time::Instant;
 
 use super::Metrics;
 use crate::observer::{Observer, is_watch};

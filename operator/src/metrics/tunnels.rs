@@ -2,12 +2,11 @@
 //!
 //! The counters of a gateway restart with its process, and the counters of a carrier restart with
 //! the carrier. The sums do not restart. Only the leader queries gateways, so only the leader has
-//! sums. Bounds: the existing tunnels, [`PODS_MAX`] pods per tunnel, and [`REASONS_MAX`] reasons
-//! per end, because a gateway may report any reason.
+//! sums. Bounds: twice the existing tunnels or [`FORGETS_AT_MIN`], [`PODS_MAX`] pods per tunnel, and
+//! [`REASONS_MAX`] reasons per end, because a gateway may report any reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::{Limit, Status};
@@ -16,6 +15,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::time::Instant;
 
 use super::{Labels, family};
 use crate::caches::Cache;
@@ -23,6 +23,8 @@ use crate::leader::Leadership;
 
 /// Maximum number of pods of a tunnel whose counters are stored.
 const PODS_MAX: usize = 128;
+/// Minimum number of tunnels at which the figures of deleted tunnels are dropped.
+const FORGETS_AT_MIN: usize = 64;
 /// Maximum number of reasons or codes of an end. Further reasons are counted as `other`.
 const REASONS_MAX: usize = 32;
 /// Longest reason, in bytes.
@@ -48,6 +50,9 @@ struct Known {
     /// The tunnels, by namespace and name.
     tunnels: BTreeMap<(String, String), Tunnel>,
     caches: Vec<Cache<MuxTunnel>>,
+    /// The number of tunnels at which a further tunnel drops the figures of deleted tunnels: twice
+    /// the number of existing tunnels, so that a search through all tunnels is rare.
+    forgets_at: usize,
 }
 
 #[derive(Debug)]
@@ -97,7 +102,7 @@ impl Tunnels {
     pub fn seen(&self, namespace: &str, name: &str, gateways: &[Gateway<'_>]) {
         let key = (namespace.to_owned(), name.to_owned());
         let mut known = self.lock();
-        if !known.tunnels.contains_key(&key) {
+        if !known.tunnels.contains_key(&key) && known.tunnels.len() >= known.forgets_at {
             known.forget();
         }
         let tunnel = known.tunnels.entry(key).or_insert_with(|| Tunnel {
@@ -124,7 +129,9 @@ impl Tunnels {
 impl Known {
     /// Drops the figures of deleted tunnels.
     fn forget(&mut self) {
-        let Self { tunnels, caches } = self;
+        let Self {
+            tunnels, caches, ..
+        } = self;
         tunnels.retain(|(namespace, name), _| {
             let is_there = |cache: &Cache<MuxTunnel>| {
                 let found = cache.get(namespace, name);
@@ -132,6 +139,7 @@ impl Known {
             };
             caches.iter().any(is_there)
         });
+        self.forgets_at = (2 * tunnels.len()).max(FORGETS_AT_MIN);
     }
 }
 

@@ -1,35 +1,127 @@
-//! The inputs and outputs of the steps of a reconciliation, shared by all reconciliations of an
-//! operator.
+//! The access of the steps of a reconciliation to the world outside of their arguments. All
+//! reconciliations of an operator share the access.
+//!
+//! Each step receives only the access that its work needs. The first step receives [`Access`],
+//! which can change nothing in the cluster except a missing seed. Pure steps receive [`Data`], and
+//! steps that write receive [`Outputs`].
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use super::certifier::Certifier;
 use super::rollouts::Rollouts;
 use crate::api_server::ApiServer;
-use crate::caches::{Cluster, Targets};
+use crate::caches::{Caches, Cluster, Targets};
 use crate::grants::Grants;
 use crate::metrics::tunnels::Tunnels;
+use crate::reader::Reader;
 use crate::settings::Settings;
 use crate::watch_clock::WatchClock;
 
-/// The inputs and outputs of the steps.
+/// The inputs of the first step.
 pub struct Access {
-    /// The caches, and a client for reads without a watch.
-    pub cluster: Cluster,
+    /// The objects of the watches.
+    pub caches: Caches,
+    /// Reads of objects without a watch.
+    pub reader: Reader,
     /// The Services that forwards target.
     pub targets: Targets,
     /// The grants of other namespaces.
     pub grants: Grants,
     /// The API server's addresses.
     pub api_server: ApiServer,
-    /// The last issued certificates, and the seed.
-    pub certifier: Certifier,
-    /// The ends whose pods nodes have refused.
-    pub rollouts: Rollouts,
-    /// The sums of the gateways' figures, for the metrics.
-    pub figures: Tunnels,
+    /// The operator's memory.
+    pub memory: Arc<Memory>,
     /// The age of each watch.
     pub watches: Arc<WatchClock>,
     /// The settings of the installation.
     pub settings: Arc<Settings>,
+}
+
+/// The outputs of the steps that write.
+pub struct Outputs {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The operator's memory.
+    pub memory: Arc<Memory>,
+    /// The sums of the gateways' figures, for the metrics.
+    pub figures: Tunnels,
+    /// Whether the operator may patch the annotation that refreshes a pod's volumes.
+    pub refreshes_volumes: bool,
+}
+
+/// The operator's memory. The first step reads the memory, and later steps add to it.
+pub struct Memory {
+    /// The last issued certificates, and the seed.
+    pub certifier: Certifier,
+    /// The ends whose pods nodes have refused.
+    pub rollouts: Rollouts,
+}
+
+/// A value that nothing behind a shared reference can change: no client, cache, clock, channel,
+/// lock or function object. These two traits of the standard library hold for exactly such types,
+/// without a declaration by the type.
+pub trait Data: UnwindSafe + RefUnwindSafe {}
+
+impl<T: UnwindSafe + RefUnwindSafe> Data for T {}
+
+/// Runs a pure step. All captured inputs of `step` are data, so the step has no access to the
+/// cluster, to the caches or to the time.
+pub(super) fn pure<O>(step: impl FnOnce() -> O + Data) -> O {
+    step()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::marker::PhantomData;
+
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::{Api, Client};
+
+    use super::*;
+    use crate::caches::Cache;
+    use crate::clock::{Clock, Now};
+    use crate::tunnel_controller::dereference::Dereferenced;
+    use crate::tunnel_controller::validate::{ValidatedState, ValidatedTunnel};
+
+    struct Of<T>(PhantomData<T>);
+
+    /// For a type that is data, the constant of the type hides this constant of the trait.
+    trait Otherwise {
+        const IS_DATA: bool = false;
+    }
+
+    impl<T> Otherwise for Of<T> {}
+
+    impl<T: Data> Of<T> {
+        const IS_DATA: bool = true;
+    }
+
+    #[test]
+    fn neither_clients_nor_caches_nor_clocks_are_data() {
+        for (name, is_data) in [
+            ("Dereferenced", Of::<Dereferenced>::IS_DATA),
+            ("ValidatedState", Of::<ValidatedState>::IS_DATA),
+            ("ValidatedTunnel", Of::<ValidatedTunnel>::IS_DATA),
+            ("Now", Of::<Now>::IS_DATA),
+        ] {
+            assert!(is_data, "{name}");
+        }
+        for (name, is_data) in [
+            ("Api", Of::<Api<Pod>>::IS_DATA),
+            ("Cache", Of::<Cache<Pod>>::IS_DATA),
+            ("Caches", Of::<Caches>::IS_DATA),
+            ("Client", Of::<Client>::IS_DATA),
+            ("Clock", Of::<Clock>::IS_DATA),
+            ("Cluster", Of::<Cluster>::IS_DATA),
+            ("Grants", Of::<Grants>::IS_DATA),
+            ("Reader", Of::<Reader>::IS_DATA),
+            ("Targets", Of::<Targets>::IS_DATA),
+            ("a reference to a Client", Of::<&Client>::IS_DATA),
+            ("Access", Of::<Access>::IS_DATA),
+            ("Outputs", Of::<Outputs>::IS_DATA),
+        ] {
+            assert!(!is_data, "{name}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Step 4: applies the built objects.
 //!
-//! Input: [`Built`]. Output: the stored children, and the result for certificates. The order
+//! Input: the children and [`Built`]. Output: the stored children, and the result for certificates. The order
 //! matters. A pod needs its Secret ([`secrets`]), its account and its configuration to start. An
 //! autoscaler needs its Deployment. The NetworkPolicy must exist before the pod. This step deletes
 //! children of ends that the spec no longer has. While the test of sysctls has not passed
@@ -21,8 +21,8 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use tracing::warn;
 
+use super::access::Outputs;
 use super::build::{Built, Certified, Kept, Resources, bare};
-use super::certifier::Certifier;
 use super::end::End;
 use super::error::{DereferenceError, Error};
 use super::hindrance::Hindrance;
@@ -60,18 +60,21 @@ pub struct Reached {
 /// Writes the Secrets, then the children, and deletes own children that are no longer built.
 /// `failures`: failed reconciliations in a row before this one.
 pub async fn apply(
-    (cluster, certifier): (&Cluster, &Certifier),
+    Outputs {
+        cluster, memory, ..
+    }: &Outputs,
     holder: &Holder,
-    built: Built,
+    (children, built): (Result<(Box<ValidatedTunnel>, Resources), Hindrance>, Built),
     failures: u32,
 ) -> Reached {
+    let certifier = &memory.certifier;
     let (issued, ended) = secrets::apply(cluster, certifier, holder, built.certificates).await;
-    let children = match (built.children, ended) {
+    let children = match (children, ended) {
         (reached, Err(error)) => Hindrance::failed(reached, error),
         (Err(hindrance), Ok(())) => Err(hindrance),
         (Ok((tunnel, resources)), Ok(())) => {
             let resources = (resources, issued.taken());
-            let applied = children(cluster, (holder, &tunnel), failures, resources).await;
+            let applied = apply_children(cluster, (holder, &tunnel), failures, resources).await;
             let applied = applied.map_err(|hindrance| also_taken(hindrance, issued.taken_text()));
             applied.map(|applied| (tunnel, applied))
         }
@@ -96,7 +99,7 @@ pub async fn apply(
 
 /// Applies all children. If another owner has the Secret of an end (`taken`), the Deployment of
 /// that end stays unchanged.
-async fn children(
+async fn apply_children(
     cluster: &Cluster,
     (holder, tunnel): (&Holder, &ValidatedTunnel),
     failures: u32,

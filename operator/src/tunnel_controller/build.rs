@@ -3,8 +3,8 @@
 //! replacements of existing ConfigMaps ([`Kept`]). This step is pure, apart from the random keys in
 //! these Secrets.
 //!
-//! Input: a [`ValidatedTunnel`] and the [`Settings`]. Output: [`Built`]. Each kind has its own
-//! file. Forwards are only in ConfigMaps and Services, so a change of forwards does not restart
+//! Input: a [`ValidatedTunnel`], a [`ValidatedState`] and the [`Settings`]. Output: [`Resources`]
+//! and [`Built`]. Each kind has its own file. Forwards are only in ConfigMaps and Services, so a change of forwards does not restart
 //! pods. There is one exception: if a forward names a file of users that no earlier forward named,
 //! the pods restart to mount this file.
 
@@ -35,15 +35,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::MuxTunnel;
 
-use super::dereference::Dereferenced;
 use super::end::End;
 pub use super::error::BuildError;
-use super::error::CertifyError;
-use super::hindrance::Hindrance;
-use super::holder::Holder;
-use super::validate::ValidatedTunnel;
+use super::error::{CertifyError, Error};
+use super::validate::{ValidatedState, ValidatedTunnel};
+use crate::certificates::CertificateError;
 use crate::grants;
 use crate::labels;
 use crate::settings::Settings;
@@ -77,46 +74,55 @@ pub struct Resources {
     pub is_held: bool,
 }
 
-/// All objects to apply.
+/// The objects to apply in every state of the tunnel.
 pub struct Built {
     /// The objects for certificates. The operator applies these objects even if the children stay
     /// unchanged.
     pub certificates: Certificates,
-    /// The tunnel and its children, or why the children stay unchanged.
-    pub children: Result<(Box<ValidatedTunnel>, Resources), Hindrance>,
     /// Replacements of existing configurations if the children cannot be applied, see [`Kept`]. If
     /// empty, the existing configurations stay.
     pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 }
 
-/// Renders the objects that follow from `plan` and from the reads.
-#[must_use]
-pub fn build_all(
-    (tunnel, holder): (&MuxTunnel, &Holder),
-    plan: Result<Box<ValidatedTunnel>, Hindrance>,
-    named: &Dereferenced,
+/// Renders the children of `tunnel`, and the other objects.
+pub(super) fn build_all(
+    tunnel: &ValidatedTunnel,
+    state: &ValidatedState,
     settings: &Settings,
-) -> Built {
-    let children = plan.and_then(|valid| {
-        let resources = build(&valid, settings)?;
-        Ok((valid, resources))
-    });
-    let certificates = match &children {
-        Ok((valid, _)) => Certificates::of_valid(valid, (tunnel, holder), named, settings),
-        Err(_) => Certificates::of_running((tunnel, holder), named, settings),
+) -> (Result<Resources, Error>, Built) {
+    let children = match build(tunnel, settings) {
+        Ok(children) => children,
+        Err(error) => {
+            let (_, built) = build_renewals(state);
+            return (Err(error.into()), built);
+        }
     };
-    let (certificates, children) = match certificates {
-        Ok(certificates) => (certificates, children),
+    let (certified, built) = built(state, Certificates::of_valid(tunnel, state));
+    (certified.map(|()| children), built)
+}
+
+/// Renders the objects of a tunnel whose spec is not applied. The result is an error if a
+/// certificate could not be created.
+pub(super) fn build_renewals(state: &ValidatedState) -> (Result<(), Error>, Built) {
+    built(state, Certificates::of_running(state))
+}
+
+fn built(
+    state: &ValidatedState,
+    certificates: Result<Certificates, CertificateError>,
+) -> (Result<(), Error>, Built) {
+    let (certificates, certified) = match certificates {
+        Ok(certificates) => (certificates, Ok(())),
         Err(error) => (
-            Certificates::known(&named.certificates),
-            Hindrance::failed(children, CertifyError::from(error)),
+            Certificates::known(&state.certificates),
+            Err(CertifyError::from(error).into()),
         ),
     };
-    Built {
+    let built = Built {
         certificates,
-        children,
-        withdrawn: withdraw::withdrawn(&named.live, &holder.namespace),
-    }
+        withdrawn: withdraw::withdrawn(&state.live, &state.holder.namespace),
+    };
+    (certified, built)
 }
 
 /// Renders the children of a tunnel.

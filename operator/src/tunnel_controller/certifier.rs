@@ -1,4 +1,4 @@
-//! The operator's memory of certificates, and the clock and the seed for issuing.
+//! The operator's memory of certificates, and the seed for issuing.
 //!
 //! The operator may create and patch Secrets in users' namespaces, but may not read them. The
 //! operator therefore reads from the status which certificates were issued, and issues none while
@@ -24,16 +24,12 @@ const REMEMBERED_SECONDS: i64 = 600;
 /// The longest pause between two requests for a newer join bundle, in seconds.
 pub(super) const ASKED_SECONDS_MAX: i64 = 3600;
 
-/// Returns the time, in seconds since 1970.
-pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
-
 /// State that outlasts reconciliations. The state contains only tunnels whose certificates were
 /// issued in the last [`REMEMBERED_SECONDS`], or whose bundle was requested in the last two
 /// [`ASKED_SECONDS_MAX`].
 pub struct Certifier {
     seeds: SeedKeeper,
     life: i64,
-    clock: Clock,
     issued: Mutex<BTreeMap<String, (i64, CertificatesStatus)>>,
     asked: Mutex<BTreeMap<String, Asked>>,
 }
@@ -45,30 +41,16 @@ struct Asked {
 }
 
 impl Certifier {
-    /// A certifier with the system's clock.
+    /// An empty memory. `client`: reads and creates the seed.
     #[must_use]
     pub fn new(client: Client, settings: &Settings) -> Self {
-        let clock = Arc::new(|| Timestamp::now().as_second());
-        Self::with_clock(client, settings, clock)
-    }
-
-    /// A certifier with `clock`.
-    #[must_use]
-    pub fn with_clock(client: Client, settings: &Settings, clock: Clock) -> Self {
         let life = i64::try_from(settings.certificate_life.as_secs());
         Self {
             seeds: SeedKeeper::new(client, &settings.namespace, &settings.ca_secret),
             life: life.unwrap_or(i64::MAX / 100),
-            clock,
             issued: Mutex::default(),
             asked: Mutex::default(),
         }
-    }
-
-    /// Seconds since 1970.
-    #[must_use]
-    pub fn now(&self) -> i64 {
-        (self.clock)()
     }
 
     /// Lifetime of a certificate, in seconds.
@@ -92,14 +74,13 @@ impl Certifier {
         self.seeds.is_made_here()
     }
 
-    /// The certificates that were issued last: from the status, or from the memory if the memory is
-    /// newer.
-    pub(super) fn known(&self, tunnel: &MuxTunnel) -> CertificatesStatus {
+    /// The certificates that were issued last, at `now`: from the status, or from the memory if the
+    /// memory is newer.
+    pub(super) fn known(&self, tunnel: &MuxTunnel, now: i64) -> CertificatesStatus {
         let status = tunnel.status.as_ref();
         let said = status.and_then(|status| status.certificates.clone());
         let said = said.unwrap_or_default();
         let mut issued = self.issued.lock();
-        let now = self.now();
         issued.retain(|_, (at, _)| now - *at < REMEMBERED_SECONDS);
         let uid = tunnel.uid().unwrap_or_default();
         match issued.get(&uid) {
@@ -121,10 +102,9 @@ impl Certifier {
         issued.insert(uid.to_owned(), (now, status.clone()));
     }
 
-    /// Whether `pause` seconds have passed since the last request, so that a newer bundle has to be
-    /// requested.
-    pub(super) fn asks(&self, uid: &str, pause: i64) -> bool {
-        let now = self.now();
+    /// Whether `pause` seconds have passed between the last request and `now`, so that a newer bundle
+    /// has to be requested.
+    pub(super) fn asks(&self, uid: &str, pause: i64, now: i64) -> bool {
         self.with_asked(now, |asked| {
             let last = asked.get(uid);
             last.is_none_or(|last| now - last.at >= pause)
@@ -132,15 +112,14 @@ impl Certifier {
     }
 
     /// Records a request for a newer bundle. `failure` is the reason if the request failed.
-    pub(super) fn asked(&self, uid: &str, failure: Option<String>) {
-        let at = self.now();
+    pub(super) fn asked(&self, uid: &str, failure: Option<String>, at: i64) {
         let asked = Asked { at, failure };
         self.with_asked(at, |all| all.insert(uid.to_owned(), asked));
     }
 
-    /// Why the last request failed.
-    pub(super) fn failure(&self, uid: &str) -> Option<String> {
-        self.with_asked(self.now(), |asked| asked.get(uid)?.failure.clone())
+    /// Why the last request before `now` failed.
+    pub(super) fn failure(&self, uid: &str, now: i64) -> Option<String> {
+        self.with_asked(now, |asked| asked.get(uid)?.failure.clone())
     }
 
     fn with_asked<T>(&self, now: i64, f: impl FnOnce(&mut BTreeMap<String, Asked>) -> T) -> T {

@@ -38,7 +38,9 @@ use super::holder::Holder;
 use super::problem::Problem;
 use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
+use super::sandbox;
 use crate::caches::Endpoints;
+use crate::clock::Now;
 use crate::{grants, undecoded};
 
 /// Annotation. With the value `"true"`, the operator does not apply the spec. The operator still
@@ -78,6 +80,9 @@ pub struct Dereferenced {
     pub refusals: BTreeMap<End, Refusal>,
     /// The input of certificates.
     pub certificates: CertificateFacts,
+    /// Why the sandboxes of pods failed, by UID of the pod. A pod whose sandbox did not fail, or
+    /// whose Events do not name the failure, is missing.
+    pub sandboxes: BTreeMap<String, Problem>,
 }
 
 /// The spec that the operator applies, or why it applies none. Only this function decides it.
@@ -101,17 +106,18 @@ pub(super) async fn decodable(
     access: &Access,
     tunnel: &MuxTunnel,
 ) -> Result<Option<MuxTunnel>, DereferenceError> {
-    Ok(undecoded::read(&access.cluster.client, tunnel).await?)
+    Ok(undecoded::read(&access.reader, tunnel).await?)
 }
 
 /// Reads the objects that `tunnel` names, each once, and the state of the tunnel. Without a spec to
-/// apply, reads only the state of the tunnel.
-pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder) -> Found {
+/// apply, reads only the state of the tunnel. `now`: the time of the reconciliation.
+pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder, now: Now) -> Found {
+    let certifier = &access.memory.certifier;
     let mut named = Dereferenced {
-        certificates: CertificateFacts::remembered(&access.certifier, tunnel),
+        certificates: CertificateFacts::remembered(certifier, tunnel, now.seconds()),
         ..Dereferenced::default()
     };
-    let read = read(access, tunnel, holder, &mut named).await;
+    let read = read(access, tunnel, holder, &mut named, now).await;
     Found {
         named,
         hindrance: read.err(),
@@ -124,6 +130,7 @@ async fn read(
     tunnel: &MuxTunnel,
     holder: &Holder,
     named: &mut Dereferenced,
+    now: Now,
 ) -> Result<(), Hindrance> {
     let (live, spec) = (live::live(access, holder), spec(tunnel));
     // Running gateways need certificates, even if other facts are not known.
@@ -132,8 +139,8 @@ async fn read(
     named.live = live?;
     certificates?;
     let spec = spec?;
-    let (uid, now) = (&holder.owner.uid, named.certificates.now);
-    named.refusals = access.rollouts.refusals(uid, now);
+    let uid = &holder.owner.uid;
+    named.refusals = access.memory.rollouts.refusals(uid, now.seconds());
     let replica_sets = live::replica_sets(access, holder);
     named.live.replica_sets = match named.refusals.values().any(|refusal| refusal.rests) {
         // An end returns to the template of a ReplicaSet.
@@ -141,9 +148,14 @@ async fn read(
         false => replica_sets.ok(),
     };
     named.api_server = access.api_server.addresses();
-    let probes = probes::probes(&access.cluster, holder).await;
-    named.probes = probes.map_err(DereferenceError::from)?;
-    services(access, spec, holder, named)
+    let jobs = probes::jobs(&access.caches, holder).map_err(DereferenceError::from)?;
+    services(access, spec, holder, named)?;
+    let gateways = named.live.pods.iter().flatten().map(AsRef::as_ref);
+    let tuned = gateways.filter(|pod| sandbox::is_tuned(pod));
+    let pods = tuned.chain(jobs.open_pods());
+    named.sandboxes = sandbox::failures(&access.reader, &holder.namespace, pods).await;
+    named.probes = jobs.seen(&access.reader, &named.sandboxes, now).await;
+    Ok(())
 }
 
 fn services(

@@ -30,9 +30,8 @@ use super::end::End;
 use super::hindrance::Hindrance;
 use super::pods::{end_of, own_pods, pod_problem};
 use super::problem::Problem;
-use super::sandbox;
-use super::validate::ValidatedTunnel;
-use crate::caches::{Cluster, NotKnown};
+use super::validate::{ValidatedState, ValidatedTunnel};
+use crate::caches::{Caches, NotKnown};
 use crate::metrics::tunnels::Gateway;
 use crate::pods::{is_ready, is_started};
 
@@ -221,30 +220,31 @@ pub type Observed = (Box<ValidatedTunnel>, Applied, Option<Seen>);
 /// # Errors
 /// The earlier hindrance, or [`NotKnown`].
 pub async fn observe_all<G: Gateways>(
-    cluster: &Cluster,
+    caches: &Caches,
     prober: &Prober<G>,
     reached: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
-    asks: bool,
+    state: &ValidatedState,
 ) -> Result<Observed, Hindrance> {
     let (tunnel, applied) = reached?;
-    let seen = observe(cluster, prober, &tunnel, asks).await?;
+    let seen = observe(caches, prober, &tunnel, state).await?;
     Ok((tunnel, applied, seen))
 }
 
-/// Reads the pods of a tunnel and queries each running gateway. If `asks` is true, also queries
-/// entries for the exit's offer, until one returns it. Returns `None` while an answer is missing.
+/// Reads the pods of a tunnel and queries each running gateway. If a newer join bundle has to be
+/// requested, also queries entries for the exit's offer, until one returns it. Returns `None` while
+/// an answer is missing.
 ///
 /// # Errors
 /// [`NotKnown`] if the pods are not known yet. A gateway that does not answer is not an error.
 pub async fn observe<G: Gateways>(
-    cluster: &Cluster,
+    caches: &Caches,
     prober: &Prober<G>,
     tunnel: &ValidatedTunnel,
-    asks: bool,
+    state: &ValidatedState,
 ) -> Result<Option<Seen>, NotKnown> {
     let namespace = &tunnel.namespace;
     let own = (&**namespace, &*tunnel.name);
-    let pods = own_pods(cluster, own, &tunnel.owner)?;
+    let pods = own_pods(caches, own, &tunnel.owner)?;
     let counting: Vec<_> = pods
         .into_iter()
         .take(PODS_MAX)
@@ -258,7 +258,7 @@ pub async fn observe<G: Gateways>(
             .collect(),
         ..Asked::default()
     };
-    if asks {
+    if state.certificates.asks {
         let running = counting
             .iter()
             .filter(|(_, seen)| seen.end == End::Entry && seen.ready);
@@ -274,7 +274,8 @@ pub async fn observe<G: Gateways>(
             seen.answer = answers.statuses.remove(address);
         }
         if seen.problem.is_none() && !tunnel.tuning.is_empty() {
-            seen.problem = sandbox::failure(&cluster.client, namespace, &pod).await;
+            let failure = pod.uid().and_then(|uid| state.sandboxes.get(&uid));
+            seen.problem = failure.cloned();
         }
         pods.push(seen);
     }

@@ -12,7 +12,7 @@ use muxtunnel_codes::Code;
 use super::end::End;
 use super::problem::Problem;
 use crate::apply::is_owned;
-use crate::caches::{Cluster, NotKnown};
+use crate::caches::{Caches, NotKnown};
 use crate::labels;
 
 /// The init container that creates the interface for IP packets.
@@ -36,11 +36,11 @@ pub const WAITING_SECONDS_MIN: i64 = 10;
 /// # Errors
 /// [`NotKnown`].
 pub(super) fn own_pods(
-    cluster: &Cluster,
+    caches: &Caches,
     (namespace, name): (&str, &str),
     owner: &OwnerReference,
 ) -> Result<Vec<Arc<Pod>>, NotKnown> {
-    let (caches, components) = (&cluster.caches, End::ALL.map(End::component));
+    let components = End::ALL.map(End::component);
     let deployments: BTreeSet<_> = caches
         .deployments
         .children(namespace, name, &components)?

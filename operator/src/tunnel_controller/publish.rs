@@ -19,15 +19,13 @@ pub use rollouts::refused_pods;
 
 use muxtunnel_codes::Code;
 
-use super::access::Access;
+use super::access::Outputs;
 use super::apply::Applied;
 use super::build::Certified;
-use super::dereference::Dereferenced;
 use super::error::CertifyError;
 use super::hindrance::Hindrance;
-use super::holder::Holder;
 use super::observe::{Observed, Seen};
-use super::validate::ValidatedTunnel;
+use super::validate::{ValidatedState, ValidatedTunnel};
 
 /// The progress of a reconciliation.
 #[derive(Debug)]
@@ -42,15 +40,14 @@ pub enum Outcome {
 
 /// Publishes the results of `observed`.
 pub async fn publish(
-    access: &Access,
-    holder: &Holder,
-    named: &Dereferenced,
+    outputs: &Outputs,
+    state: &ValidatedState,
     observed: Result<Observed, Hindrance>,
     mut certified: Certified,
 ) -> Outcome {
-    if access.settings.refresh_volumes {
-        let (client, now) = (&access.cluster.client, named.certificates.now);
-        let known = (&*holder.name, &named.live);
+    if outputs.refreshes_volumes {
+        let (client, now) = (&outputs.cluster.client, state.certificates.now);
+        let known = (&*state.holder.name, &state.live);
         refresh::refresh(client, known, observed.as_ref().ok(), now).await;
     }
     let (tunnel, applied, seen) = match observed {
@@ -58,11 +55,14 @@ pub async fn publish(
         Ok((_, _, None)) => return Outcome::Awaited,
         Err(hindrance) => return Outcome::Hindered(hindrance, Box::new(certified)),
     };
-    let (namespace, name) = (&holder.namespace, &holder.name);
-    access.figures.seen(namespace, name, &seen.gateways());
-    rollouts::learn(&access.rollouts, &tunnel, &seen, named.certificates.now);
+    let (holder, memory) = (&state.holder, &outputs.memory);
+    let gateways = &seen.gateways();
+    outputs
+        .figures
+        .seen(&holder.namespace, &holder.name, gateways);
+    rollouts::learn(&memory.rollouts, &tunnel, &seen, state.certificates.now);
     let facts = (&*tunnel, &applied, &seen);
-    match certificates(access, holder, named, facts, &mut certified).await {
+    match certificates(outputs, state, facts, &mut certified).await {
         Ok(()) => Outcome::Observed(tunnel, applied, seen, Box::new(certified)),
         Err(error) => Outcome::Hindered(Hindrance::from(error), Box::new(certified)),
     }
@@ -70,9 +70,8 @@ pub async fn publish(
 
 /// Keeps a remote exit's offer, and publishes the tunnel's own bundle.
 async fn certificates(
-    access: &Access,
-    holder: &Holder,
-    named: &Dereferenced,
+    outputs: &Outputs,
+    state: &ValidatedState,
     (tunnel, applied, seen): (&ValidatedTunnel, &Applied, &Seen),
     certified: &mut Certified,
 ) -> Result<(), CertifyError> {
@@ -83,16 +82,9 @@ async fn certificates(
     ) {
         return Ok(());
     }
-    if let Some(Ok(joined)) = &named.join {
-        let heard = offer::hear(access, holder, joined, seen.offer.as_ref());
+    if let Some(joined) = state.joined() {
+        let heard = offer::hear(outputs, state, joined, seen.offer.as_ref());
         certified.not_renewed = heard.await?;
     }
-    join::publish(
-        access,
-        holder,
-        (tunnel, applied),
-        &named.certificates,
-        certified,
-    )
-    .await
+    join::publish(outputs, state, (tunnel, applied), certified).await
 }

@@ -1,18 +1,22 @@
-//! Finds why the sandbox of a pod failed, and why a Job has no pod. This module requires a client,
-//! and [`problem`] is the pure part.
+//! Finds why the sandboxes of pods failed, and why a Job has no pod. This module reads from the API
+//! server, and [`problem`] is the pure part.
 //!
 //! A pod whose sandbox fails stays pending. Only the kubelet's Events contain the reason. The
-//! operator lists Events only for such a pod.
+//! operator lists Events only if there is such a pod, once for all pods of a tunnel.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
+use muxtunnel_contract::sysctls::UNPRIVILEGED_PORT_START;
 use tracing::warn;
 
 use super::problem::Problem;
+use crate::reader::Reader;
 
 /// The reason of the kubelet's Event about a failed sandbox.
 const REASON: &str = "FailedCreatePodSandBox";
@@ -20,45 +24,90 @@ const REASON: &str = "FailedCreatePodSandBox";
 const NOT_CREATED: &str = "FailedCreate";
 /// Part of the API server's message if the namespace's Pod Security level rejects a pod.
 const NOT_ADMITTED: &str = "violates PodSecurity";
-/// Maximum number of Events of an object that are read. The kubelet counts equal Events in one
-/// Event.
-const EVENTS_MAX: u32 = 8;
+/// Maximum number of Events about a Job that are read.
+const JOB_EVENTS_MAX: u32 = 8;
+/// Number of Events in one answer of the API server.
+const PAGE: u32 = 500;
+/// Maximum number of such answers. The kubelet counts equal Events in one Event, and Events end
+/// after an hour.
+const PAGES_MAX: usize = 4;
 
-/// Why the sandbox of `pod` failed. `None` if the sandbox did not fail, or if no Event reports the
-/// failure. A refusal of the API server is logged, and the pod's own status is used instead.
-pub(super) async fn failure(client: &Client, namespace: &str, pod: &Pod) -> Option<Problem> {
-    if !waits_for_sandbox(pod) {
-        return None;
+/// Why the sandboxes of `pods` failed, by UID of the pod. A pod is missing if its sandbox did not
+/// fail, or if no Event reports the failure. A refusal of the API server is logged, and the pods'
+/// own status is used instead.
+pub(super) async fn failures<'a>(
+    reader: &Reader,
+    namespace: &str,
+    pods: impl Iterator<Item = &'a Pod>,
+) -> BTreeMap<String, Problem> {
+    let waiting = pods.filter(|pod| waits_for_sandbox(pod));
+    let waiting: BTreeMap<String, &Pod> =
+        waiting.filter_map(|pod| Some((pod.uid()?, pod))).collect();
+    if waiting.is_empty() {
+        return BTreeMap::new();
     }
-    let uid = pod.uid()?;
-    problem(pod, &events(client, namespace, &uid, REASON).await)
+    let mut events: BTreeMap<String, Vec<Event>> = BTreeMap::new();
+    let fields = format!("regarding.kind=Pod,reason={REASON}");
+    let mut params = ListParams::default().fields(&fields).limit(PAGE);
+    for _ in 0..PAGES_MAX {
+        let (page, next) = list(reader, namespace, &params).await;
+        for event in page {
+            let uid = event.regarding.as_ref().and_then(|pod| pod.uid.clone());
+            if let Some(uid) = uid.filter(|uid| waiting.contains_key(uid)) {
+                events.entry(uid).or_default().push(event);
+            }
+        }
+        let Some(next) = next else {
+            break;
+        };
+        params = params.continue_token(&next);
+    }
+    let problems = events.into_iter().filter_map(|(uid, events)| {
+        let problem = problem(waiting.get(&uid)?, &events)?;
+        Some((uid, problem))
+    });
+    problems.collect()
 }
 
-/// The Events with that reason on the object with that UID.
-pub(super) async fn events(
-    client: &Client,
+/// A page of a list of Events, and the token of the next page.
+async fn list(
+    reader: &Reader,
     namespace: &str,
-    uid: &str,
-    reason: &str,
-) -> Vec<Event> {
-    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let fields = format!("regarding.uid={uid},reason={reason}");
-    let params = ListParams::default().fields(&fields).limit(EVENTS_MAX);
-    match api.list(&params).await {
-        Ok(events) => events.items,
+    params: &ListParams,
+) -> (Vec<Event>, Option<String>) {
+    match reader.list(namespace, params).await {
+        Ok(page) => {
+            let next = page.metadata.continue_.filter(|token| !token.is_empty());
+            (page.items, next)
+        }
         Err(error) => {
-            warn!(uid, reason, %error, "cannot list the Events of an object that does not start");
-            Vec::new()
+            let fields = params.field_selector.as_deref();
+            warn!(namespace, fields, %error, "cannot list the Events of an object that does not start");
+            (Vec::new(), None)
         }
     }
+}
+
+/// Whether the pod has a sysctl in addition to the sysctl that every gateway needs.
+pub(super) fn is_tuned(pod: &Pod) -> bool {
+    let context = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.security_context.as_ref());
+    let mut sysctls = context
+        .iter()
+        .flat_map(|context| context.sysctls.iter().flatten());
+    sysctls.any(|sysctl| sysctl.name != UNPRIVILEGED_PORT_START.0)
 }
 
 /// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
 /// level `privileged` allows unsafe sysctls. Returns the problem in the oldest Event with the
 /// reason [`NOT_CREATED`], because the other Events differ only in the pod's name.
-pub(crate) async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Problem> {
+pub(crate) async fn not_created(reader: &Reader, namespace: &str, job: &Job) -> Option<Problem> {
     let uid = job.uid()?;
-    let events = events(client, namespace, &uid, NOT_CREATED).await;
+    let fields = format!("regarding.uid={uid},reason={NOT_CREATED}");
+    let params = ListParams::default().fields(&fields).limit(JOB_EVENTS_MAX);
+    let (events, _) = list(reader, namespace, &params).await;
     let own = events.into_iter().filter(|event| {
         let regarding = event.regarding.as_ref();
         event.reason.as_deref() == Some(NOT_CREATED)

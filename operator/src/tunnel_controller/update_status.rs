@@ -32,6 +32,7 @@ use super::hindrance::Hindrance;
 use super::problem::Problem;
 use super::publish::Outcome;
 use crate::caches::Cluster;
+use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
 
@@ -52,21 +53,21 @@ pub async fn update_status(
     tunnel: &MuxTunnel,
     (outcome, stale): (&Outcome, &[String]),
     debounce: &StatusDebounce,
+    now: Now,
 ) -> Result<MuxTunnelStatus, UpdateStatusError> {
     let old = tunnel.status.clone().unwrap_or_default();
-    let mut new = status(tunnel, (outcome, stale), &old, &Time(whole_second()));
+    let mut new = status(tunnel, (outcome, stale), &old, &now.whole_second());
     let uid = tunnel.uid().unwrap_or_default();
     if let Some(carriers) = &mut new.carriers {
         let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
-        carriers.rtt_milliseconds =
-            debounce
-                .telemetry
-                .settle(&uid, old_rtt, carriers.rtt_milliseconds);
+        let rtt = carriers.rtt_milliseconds;
+        carriers.rtt_milliseconds = debounce.telemetry.settle(&uid, old_rtt, rtt, now.instant);
     }
     if let Outcome::Observed(_, _, seen, _) = outcome {
         let shown = old.bottleneck.as_ref().map(|old| old.direction);
         let said = bottleneck::bottleneck(seen, shown);
-        new.bottleneck = debounce.bottlenecks.settle(&uid, old.bottleneck, said);
+        let hold = &debounce.bottlenecks;
+        new.bottleneck = hold.settle(&uid, old.bottleneck, said, now.instant);
     }
     if tunnel.status.as_ref() == Some(&new) {
         return Ok(new);
@@ -87,13 +88,6 @@ pub async fn update_status(
         cluster.caches.tunnels.wrote(written);
     }
     Ok(new)
-}
-
-fn whole_second() -> k8s_openapi::jiff::Timestamp {
-    // Rounds the time, because Kubernetes stores whole seconds and a finer time would differ from
-    // the stored time.
-    let now = k8s_openapi::jiff::Timestamp::now();
-    k8s_openapi::jiff::Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 /// The status for `outcome`. Pure.

@@ -1,8 +1,8 @@
 //! Step 2: turns the spec into a tunnel that can be built. Pure, no client.
 //!
 //! Input: the tunnel and the results of the reads. Output: a [`ValidatedTunnel`] with all defaults
-//! set, which is the only input of the builders of children, or the [`Hindrance`] that prevents
-//! building. The schema rejects most faults when an object is written. For an object that was
+//! set, or the [`Hindrance`] that prevents building, and a [`ValidatedState`]. Both outputs are the
+//! only inputs of the builders. The schema rejects most faults when an object is written. For an object that was
 //! stored under an older schema, this step is the first check. If the target of a forward is not
 //! usable, this step reports the forward, and omits it except in one case: the Service is missing,
 //! and the port is a number. All other forwards still work.
@@ -20,6 +20,7 @@ mod problem;
 mod replicas;
 mod rollouts;
 mod ssh;
+mod state;
 
 pub use benchmark::OwningBenchmark;
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
@@ -30,6 +31,8 @@ pub use network::ValidatedNetwork;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
 pub use ssh::ValidatedSsh;
+pub use state::ValidatedState;
+pub(super) use state::state;
 
 use std::collections::BTreeMap;
 

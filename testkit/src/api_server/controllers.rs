@@ -12,14 +12,20 @@ impl FakeApi {
     pub fn run_pods(&self) {
         let deployments: Vec<Value> = {
             let world = self.lock();
-            let all = world.objects.iter();
-            all.filter(|(path, _)| path.starts_with("deployments/"))
+            let runs = |deployment: &Value| {
+                let (name, replicas) = name_and_replicas(deployment);
+                let mut pods = (0..replicas).map(|index| format!("pods/{name}-{index}"));
+                deployment["status"] == running(deployment)
+                    && pods.all(|path| world.objects.get(&path).is_some())
+            };
+            let all = world.objects.of("deployments");
+            all.filter(|(_, stored)| !runs(&stored.object))
                 .map(|(_, stored)| stored.object.clone())
                 .collect()
         };
         for mut deployment in deployments {
-            let name = deployment["metadata"]["name"].as_str().unwrap().to_owned();
-            let replicas = deployment["spec"]["replicas"].as_i64().unwrap();
+            let (name, replicas) = name_and_replicas(&deployment);
+            let name = name.to_owned();
             let template = deployment["spec"]["template"].clone();
             for index in 0..replicas {
                 let path = format!("pods/{name}-{index}");
@@ -29,16 +35,27 @@ impl FakeApi {
                     self.put_pod_of(&name, &path, pod(&template, &name, &address));
                 }
             }
-            let status = json!({
-                "observedGeneration": deployment["metadata"]["generation"],
-                "replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas,
-            });
+            let status = running(&deployment);
             if deployment["status"] != status {
                 deployment["status"] = status;
                 self.put(&format!("deployments/{name}"), deployment);
             }
         }
     }
+}
+
+fn name_and_replicas(deployment: &Value) -> (&str, i64) {
+    let name = deployment["metadata"]["name"].as_str().unwrap();
+    (name, deployment["spec"]["replicas"].as_i64().unwrap())
+}
+
+/// The status of a Deployment whose pods all run.
+fn running(deployment: &Value) -> Value {
+    let replicas = &deployment["spec"]["replicas"];
+    json!({
+        "observedGeneration": deployment["metadata"]["generation"],
+        "replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas,
+    })
 }
 
 impl FakeApi {
@@ -54,13 +71,14 @@ impl FakeApi {
         let mut set = self.replica_set(deployment);
         let ready = {
             let world = self.lock();
-            let is_of_it = |object: &Value| {
-                object["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]
+            let is_ready = |path: &String| {
+                let pod = world.objects.get(path).unwrap();
+                let conditions = pod.object["status"]["conditions"].to_string();
+                conditions.contains("\"Ready\"")
             };
-            let conditions = |object: &Value| object["status"]["conditions"].to_string();
-            let all = world.objects.iter();
-            all.filter(|(path, stored)| path.starts_with("pods/") && is_of_it(&stored.object))
-                .filter(|(_, stored)| conditions(&stored.object).contains("\"Ready\""))
+            let uid = set["metadata"]["uid"].as_str().unwrap();
+            let pods = world.objects.owned_by(uid).into_iter();
+            pods.filter(|path| path.starts_with("pods/") && is_ready(path))
                 .count()
         };
         if set["status"]["readyReplicas"] != json!(ready) {
@@ -73,9 +91,8 @@ impl FakeApi {
     /// The pod with the IP address `address`.
     pub fn pod_at(&self, address: &str) -> Option<Value> {
         let world = self.lock();
-        let is_it = |object: &&Value| object["status"]["podIP"] == address;
-        let mut objects = world.objects.values().map(|stored| &stored.object);
-        objects.find(is_it).cloned()
+        let pod = world.objects.at_address(address)?;
+        Some(pod.object.clone())
     }
 
     /// The ReplicaSet of a Deployment's newest template, created if necessary.
@@ -92,13 +109,7 @@ impl FakeApi {
         );
         let path = format!("replicasets/{name}");
         if self.get(&path).is_none() {
-            let sets = {
-                let world = self.lock();
-                let paths = world.objects.keys();
-                paths
-                    .filter(|path| path.starts_with("replicasets/"))
-                    .count()
-            };
+            let sets = self.lock().objects.of("replicasets").count();
             self.put(&path, json!({
                 "apiVersion": "apps/v1", "kind": "ReplicaSet",
                 "metadata": {
@@ -122,9 +133,8 @@ impl FakeApi {
     pub fn run_autoscalers(&self) {
         let autoscalers: Vec<Value> = {
             let world = self.lock();
-            let all = world.objects.iter();
-            all.filter(|(path, _)| path.starts_with("horizontalpodautoscalers/"))
-                .map(|(_, stored)| stored.object["spec"].clone())
+            let all = world.objects.of("horizontalpodautoscalers");
+            all.map(|(_, stored)| stored.object["spec"].clone())
                 .collect()
         };
         for spec in autoscalers {
@@ -132,7 +142,7 @@ impl FakeApi {
             let replicas = json!({"spec": {"replicas": spec["minReplicas"]}});
             let path = format!("deployments/{name}");
             let mut world = self.lock();
-            if world.objects.contains_key(&path) {
+            if world.objects.get(&path).is_some() {
                 world.scale(&path, &replicas);
             }
             self.wake(&world);
@@ -143,12 +153,10 @@ impl FakeApi {
     pub fn run_jobs(&self) {
         let jobs: Vec<(String, Value)> = {
             let world = self.lock();
-            let all = world.objects.iter();
-            all.filter(|(path, stored)| {
-                path.starts_with("jobs/") && stored.object["status"].is_null()
-            })
-            .map(|(path, stored)| (path.clone(), stored.object.clone()))
-            .collect()
+            let all = world.objects.of("jobs");
+            all.filter(|(_, stored)| stored.object["status"].is_null())
+                .map(|(path, stored)| (path.clone(), stored.object.clone()))
+                .collect()
         };
         for (path, mut job) in jobs {
             job["status"] = json!({"conditions": [{

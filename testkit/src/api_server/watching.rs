@@ -28,8 +28,8 @@ impl FakeApi {
         let newest = self.newest.subscribe();
         let has_bookmarks = request.query.contains("allowWatchBookmarks=true");
         let events = stream::unfold(
-            (self.clone(), newest, from),
-            move |(api, mut newest, from)| {
+            (self.clone(), newest, (from, from)),
+            move |(api, mut newest, (from, mut searched))| {
                 let (resource, query) = (resource.clone(), query.clone());
                 let namespace = namespace.clone();
                 async move {
@@ -43,13 +43,15 @@ impl FakeApi {
                             return None;
                         }
                         let scope = namespace.as_deref();
-                        let next = api.next_event((&resource, scope), &query, from);
+                        let seen = (from, searched);
+                        let (next, until) = api.next_event((&resource, scope), &query, seen);
+                        searched = until;
                         let bookmark = || api.bookmark_after(from).filter(|_| has_bookmarks);
                         if let Some((version, event)) = next.or_else(bookmark) {
                             let mut line = serde_json::to_vec(&event).unwrap();
                             line.push(b'\n');
                             let frame = Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)));
-                            return Some((frame, (api, newest, version)));
+                            return Some((frame, (api, newest, (version, searched))));
                         }
                         timeout_at(end, newest.changed()).await.ok()?.ok()?;
                     }
@@ -68,13 +70,14 @@ impl FakeApi {
         (version > from).then_some((version, event))
     }
 
-    /// The first event of a watch after the version `from`.
+    /// The first event of a watch after the version `from`. The versions up to `searched` have no
+    /// further event. Also returns the version up to which this call has searched.
     fn next_event(
         &self,
         (resource, namespace): (&str, Option<&str>),
         query: &str,
-        from: u64,
-    ) -> Option<(u64, Value)> {
+        (from, searched): (u64, u64),
+    ) -> (Option<(u64, Value)>, u64) {
         let selector = selector::parse(query);
         let prefix = format!("{resource}/");
         let world = self.lock();
@@ -82,18 +85,19 @@ impl FakeApi {
             let text = format!("too old resource version: {from} ({})", world.forgotten);
             let (_, status) = refused(410, "Expired", &text);
             // This event ends the watch.
-            return Some((u64::MAX, json!({"type": "ERROR", "object": status})));
+            let event = json!({"type": "ERROR", "object": status});
+            return (Some((u64::MAX, event)), searched);
         }
         let begin = world
             .changes
-            .partition_point(|change| change.version <= from);
+            .partition_point(|change| change.version <= searched);
         let matches = |object: &Option<Arc<Value>>| {
             object
                 .as_ref()
                 .filter(|object| selector.matches(object))
                 .cloned()
         };
-        world.changes[begin..]
+        let next = world.changes[begin..]
             .iter()
             .filter(|change| change.path.starts_with(&prefix) && is_in(&change.path, namespace))
             .find_map(|change| {
@@ -105,6 +109,8 @@ impl FakeApi {
                 };
                 let event = json!({"type": type_, "object": *object});
                 Some((change.version, event))
-            })
+            });
+        let until = next.as_ref().map_or(world.version, |(version, _)| *version);
+        (next, until)
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::key::{is_at_or_below, is_in, key, name_in};
 use super::managers::Managers;
+use super::objects::Objects;
 use super::refusal::{Judge, conflict, denied, refused};
 use super::{Failure, Recorded, Trouble, kinds, selector};
 
@@ -19,7 +20,7 @@ const REVIEWS: &str = "selfsubjectaccessreviews";
 #[derive(Default)]
 pub(super) struct World {
     /// The objects by their [`key`].
-    pub(super) objects: BTreeMap<String, Stored>,
+    pub(super) objects: Objects,
     pub(super) changes: Vec<Change>,
     pub(super) requests: Vec<Recorded>,
     /// Failures by the number of the writing request, counted from 0.
@@ -156,14 +157,11 @@ impl World {
             return refused(404, "NotFound", "not found");
         }
         let selector = selector::parse(&request.query);
-        let prefix = format!("{}/", request.path);
         let items: Vec<_> = self
             .objects
-            .iter()
+            .of(&request.path)
             .filter(|(path, stored)| {
-                path.starts_with(&prefix)
-                    && is_in(path, request.namespace.as_deref())
-                    && selector.matches(&stored.object)
+                is_in(path, request.namespace.as_deref()) && selector.matches(&stored.object)
             })
             .map(|(_, stored)| stored.shown())
             .collect();
@@ -185,7 +183,7 @@ impl World {
                 let name = self.name_of_new(&request.body["metadata"]);
                 let path = format!("{}/{name}", request.path);
                 let path = key(request.namespace.as_deref(), &path);
-                if self.objects.contains_key(&path) {
+                if self.objects.get(&path).is_some() {
                     return refused(409, "AlreadyExists", "exists");
                 }
                 let manager = selector::parameter(&request.query, "fieldManager");
@@ -350,14 +348,14 @@ impl World {
             return (StatusCode::OK, new.shown());
         }
         self.store(path, new);
-        (StatusCode::OK, self.objects[path].shown())
+        (StatusCode::OK, self.objects.get(path).unwrap().shown())
     }
 
     pub(super) fn store(&mut self, path: &str, mut stored: Stored) {
         self.version += 1;
         stored.object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let new = Some(Arc::new(stored.shown()));
-        let old = self.objects.insert(path.to_owned(), stored);
+        let old = self.objects.insert(path, stored);
         self.changes.push(Change {
             version: self.version,
             path: path.to_owned(),
@@ -405,13 +403,10 @@ impl World {
             let owners = stored.object["metadata"]["ownerReferences"].as_array();
             owners.cloned().unwrap_or_default()
         };
-        let is_owner = |owner: &Value| owner["uid"] == uid;
-        let owned = self.objects.iter();
-        let owned = owned.filter(|(_, stored)| owners(stored).iter().any(is_owner));
-        let owned: Vec<_> = owned
-            .map(|(path, stored)| (path.clone(), stored.clone()))
-            .collect();
-        for (path, mut stored) in owned {
+        for path in self.objects.owned_by(uid.as_str().unwrap_or_default()) {
+            let Some(mut stored) = self.objects.get(&path).cloned() else {
+                continue;
+            };
             let left: Vec<_> = owners(&stored)
                 .into_iter()
                 .filter(|owner| self.is_there(owner))
@@ -426,8 +421,8 @@ impl World {
     }
 
     fn is_there(&self, owner: &Value) -> bool {
-        let mut objects = self.objects.values();
-        objects.any(|stored| stored.object["metadata"]["uid"] == owner["uid"])
+        let uid = owner["uid"].as_str();
+        uid.is_some_and(|uid| self.objects.has_uid(uid))
     }
 }
 

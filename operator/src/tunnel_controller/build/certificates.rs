@@ -20,20 +20,18 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use muxtunnel_codes::Code;
 use muxtunnel_contract::secrets;
-use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel};
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus};
 
 use crate::certificates::CertificateError;
-use crate::certificates::authority::Subject;
 use crate::certificates::cert_manager::Certificate;
 use crate::labels;
-use crate::settings::Settings;
 use crate::tunnel_controller::certifier::time;
-use crate::tunnel_controller::dereference::{CertificateFacts, Dereferenced, Joined, KnownSeed};
+use crate::tunnel_controller::dereference::{CertificateFacts, Joined, KnownSeed};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::records::Records;
-use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel};
+use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedState, ValidatedTunnel};
 use wanted::Wanted;
 
 /// The state of a tunnel's certificates.
@@ -108,12 +106,9 @@ impl Certificates {
     /// The certificates that `valid` requests, and the certificates of running gateways.
     pub(super) fn of_valid(
         valid: &ValidatedTunnel,
-        (tunnel, holder): (&MuxTunnel, &Holder),
-        named: &Dereferenced,
-        settings: &Settings,
+        state: &ValidatedState,
     ) -> Result<Self, CertificateError> {
-        let facts = &named.certificates;
-        let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
+        let (facts, holder, joined) = (&state.certificates, &state.holder, state.joined());
         let mut made = Self::known(facts);
         made.told.status.joined = joined.and_then(Joined::status);
         made.told.joined_until =
@@ -149,7 +144,7 @@ impl Certificates {
             made.superfluous = cert_manager::superfluous(facts, holder);
         }
         let others = |end: End| !asked.iter().any(|asked| asked.end == end);
-        let (running, _) = running(tunnel, others, named, settings)?;
+        let (running, _) = running(state, others)?;
         made.add(running, holder, facts, |_| None, false)?;
         let waiting = |end: End| facts.waiting.get(&end).copied();
         made.add(asked, holder, facts, waiting, true)?;
@@ -157,15 +152,11 @@ impl Certificates {
     }
 
     /// The certificates of running gateways.
-    pub(super) fn of_running(
-        (tunnel, holder): (&MuxTunnel, &Holder),
-        named: &Dereferenced,
-        settings: &Settings,
-    ) -> Result<Self, CertificateError> {
-        let mut made = Self::known(&named.certificates);
-        let (running, problem) = running(tunnel, |_| true, named, settings)?;
+    pub(super) fn of_running(state: &ValidatedState) -> Result<Self, CertificateError> {
+        let mut made = Self::known(&state.certificates);
+        let (running, problem) = running(state, |_| true)?;
         made.told.problem = problem;
-        made.add(running, holder, &named.certificates, |_| None, true)?;
+        made.add(running, &state.holder, &state.certificates, |_| None, true)?;
         Ok(made)
     }
 
@@ -223,13 +214,11 @@ impl KnownSeed {
 
 /// The certificates of running gateways of some ends, in their current form, or why they cannot be
 /// built.
-fn running<'a>(
-    tunnel: &MuxTunnel,
+fn running(
+    state: &ValidatedState,
     is_meant: impl Fn(End) -> bool,
-    named: &'a Dereferenced,
-    settings: &Settings,
-) -> Result<(Vec<Wanted<'a>>, Option<Problem>), CertificateError> {
-    let facts = &named.certificates;
+) -> Result<(Vec<Wanted<'_>>, Option<Problem>), CertificateError> {
+    let facts = &state.certificates;
     let issued: Vec<_> = facts
         .running
         .iter()
@@ -241,7 +230,7 @@ fn running<'a>(
     }
     let issued = issued.into_iter();
     if facts.known.joined.is_some() {
-        return Ok(match facts.former.as_ref().or(named.join.as_ref()) {
+        return Ok(match facts.former.as_ref().or(state.join.as_ref()) {
             Some(Ok(joined)) => {
                 let entry = issued.filter(|(end, _)| *end == End::Entry);
                 let wanted = entry.map(|(_, identity)| wanted::bundled(identity, &joined.bundle));
@@ -254,10 +243,8 @@ fn running<'a>(
     let KnownSeed::Known { seed, .. } = &facts.seed else {
         return Ok((Vec::new(), facts.seed.problem()));
     };
-    let generation = u32::try_from(facts.known.least_generation()).unwrap_or_default();
-    let subject = Subject::of(tunnel, generation, settings);
-    let wanted =
-        issued.map(|(end, identity)| wanted::derived(end, identity, &subject, seed, facts.now));
+    let (subject, now) = (&state.subject, facts.now);
+    let wanted = issued.map(|(end, identity)| wanted::derived(end, identity, subject, seed, now));
     Ok((wanted.collect::<Result<_, _>>()?, None))
 }
 

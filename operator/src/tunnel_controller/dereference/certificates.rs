@@ -7,8 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel, MuxTunnelSpec};
 
 use super::{Dereferenced, Joined, Live, join};
@@ -71,11 +69,11 @@ pub enum KnownSeed {
 
 impl CertificateFacts {
     /// The facts from the operator's own memory.
-    pub(super) fn remembered(certifier: &Certifier, tunnel: &MuxTunnel) -> Self {
+    pub(super) fn remembered(certifier: &Certifier, tunnel: &MuxTunnel, now: i64) -> Self {
         Self {
-            now: certifier.now(),
+            now,
             life: certifier.life(),
-            known: certifier.known(tunnel),
+            known: certifier.known(tunnel, now),
             ..Self::default()
         }
     }
@@ -96,11 +94,12 @@ pub(super) async fn read(
     let issuer = spec.map(Issuer::of).filter(|_| from.is_none());
     let facts = &mut named.certificates;
     facts.running = running(&facts.known, holder, live);
-    facts.waiting = live.map(waiting).unwrap_or_default();
+    let (certifier, now) = (&access.memory.certifier, facts.now);
+    facts.waiting = live.map(|live| waiting(live, now)).unwrap_or_default();
     let joined = facts.known.joined.as_ref();
     let joined = joined.filter(|_| !facts.running.is_empty());
     if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
-        match join::join(access, holder, &former.secret_name).await {
+        match join::join(access, holder, &former.secret_name, now).await {
             Err(error) if spec.is_none() => return Err(error),
             // The spec does not name this bundle, so a failed read does not stop the
             // reconciliation.
@@ -109,16 +108,16 @@ pub(super) async fn read(
     }
     let issues = issuer == Some(Issuer::Operator);
     if issues || !facts.running.is_empty() && joined.is_none() {
-        match seed(&access.certifier).await {
+        match seed(certifier).await {
             Err(error) if issues || spec.is_none() => return Err(error.into()),
             seed => facts.seed = seed.unwrap_or_default(),
         }
     }
     if let Some(from) = from {
-        let joined = join::join(access, holder, from).await?;
+        let joined = join::join(access, holder, from, now).await?;
         facts.asks = joined.as_ref().is_ok_and(|joined| {
             let uid = &holder.owner.uid;
-            access.certifier.asks(uid, joined.pause())
+            certifier.asks(uid, joined.pause(), now)
         });
         named.join = Some(joined);
     }
@@ -167,8 +166,7 @@ fn issued_identity(record: &CertificateStatus, name: &str, end: End) -> Option<(
     Some((own, identity))
 }
 
-fn waiting(live: &Live) -> BTreeMap<End, i64> {
-    let now = Timestamp::now().as_second();
+fn waiting(live: &Live, now: i64) -> BTreeMap<End, i64> {
     let mut waiting = BTreeMap::new();
     for pod in live.pods.iter().flatten() {
         let since = waiting_since(pod, now);
@@ -216,9 +214,8 @@ async fn certificate(
     holder: &Holder,
     end: End,
 ) -> Result<Result<Option<Certificate>, Problem>, CertifyError> {
-    let client = access.cluster.client.clone();
-    let api: Api<Certificate> = Api::namespaced(client, &holder.namespace);
-    match api.get_opt(&end.child_of(&holder.name)).await {
+    let name = end.child_of(&holder.name);
+    match access.reader.get(&holder.namespace, &name).await {
         Ok(found) => Ok(Ok(found)),
         Err(error) => Ok(Err(cert_manager::missing(error)?)),
     }

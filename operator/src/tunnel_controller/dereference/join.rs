@@ -6,7 +6,6 @@
 //! tunnel's namespace, sealed with this operator's seed. The newer bundle replaces the copy.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::JoinedStatus;
 use tracing::warn;
@@ -86,12 +85,13 @@ pub(super) async fn join(
     access: &Access,
     holder: &Holder,
     secret_name: &str,
+    now: i64,
 ) -> Result<Result<Joined, Problem>, Error> {
     let copy = match copy(access, &holder.namespace, secret_name).await? {
         Ok(copy) => copy,
         Err(problem) => return Ok(Err(problem)),
     };
-    let config_maps = &access.cluster.caches.config_maps;
+    let config_maps = &access.caches.config_maps;
     let known = config_maps.get(&holder.namespace, &kept_in(&holder.name))?;
     let is_own = known
         .as_ref()
@@ -111,7 +111,7 @@ pub(super) async fn join(
         joined.bundle = kept;
         joined.is_renewed = true;
     }
-    Ok(match joined.bundle.good_at(access.certifier.now()) {
+    Ok(match joined.bundle.good_at(now) {
         Ok(()) => Ok(joined),
         Err(expired) => Err(Problem {
             code: expired.code,
@@ -127,7 +127,7 @@ async fn kept(
     copy: &Bundle,
     sealed: &str,
 ) -> Result<Option<Bundle>, CertifyError> {
-    let seed = match access.certifier.seed().await {
+    let seed = match access.memory.certifier.seed().await {
         Ok(seed) => seed,
         Err(SeedError::Unavailable(detail)) => {
             warn!(detail, "cannot read the stored newer join bundle");
@@ -147,8 +147,7 @@ async fn copy(
     name: &str,
 ) -> Result<Result<Bundle, Problem>, JoinError> {
     let problem = |code, detail| Ok(Err(Problem { code, detail }));
-    let api: Api<Secret> = Api::namespaced(access.cluster.client.clone(), namespace);
-    let secret = match api.get_opt(name).await {
+    let secret: Secret = match access.reader.get(namespace, name).await {
         Ok(Some(secret)) => secret,
         Ok(None) => {
             let detail = format!(

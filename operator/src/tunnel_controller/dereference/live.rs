@@ -46,7 +46,7 @@ pub struct LiveConfig {
 }
 
 pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
-    let caches = &access.cluster.caches;
+    let caches = &access.caches;
     let config_maps: BTreeMap<_, _> = own(&caches.config_maps, holder)?
         .into_iter()
         .map(|(end, config_map)| {
@@ -65,7 +65,7 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
         config_maps,
         replica_sets: None,
         // Children that do not depend on the pods are applied even if the pods are not known.
-        pods: own_pods(&access.cluster, (namespace, name), &holder.owner).ok(),
+        pods: own_pods(caches, (namespace, name), &holder.owner).ok(),
     })
 }
 
@@ -74,7 +74,7 @@ pub(super) fn replica_sets(
     holder: &Holder,
 ) -> Result<Vec<Arc<ReplicaSet>>, NotKnown> {
     let components = End::ALL.map(End::component);
-    let sets = &access.cluster.caches.replica_sets;
+    let sets = &access.caches.replica_sets;
     sets.children(&holder.namespace, &holder.name, &components)
 }
 

@@ -3,6 +3,10 @@
 //! The result of an ended Job is in the Job's conditions or in the annotation [`REFUSED`]. The
 //! Job's pod and Events are deleted after a while. [`outcome`] is the pure part.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -10,7 +14,9 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 
 use crate::apply::is_owned;
-use crate::caches::{Cluster, NotKnown};
+use crate::caches::{Caches, NotKnown};
+use crate::clock::Now;
+use crate::reader::Reader;
 use crate::tunnel_controller::end::PROBE;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::pods::pod_problem;
@@ -78,42 +84,77 @@ pub enum ProbeOutcome {
     },
 }
 
-/// Reads the tunnel's Jobs, and the pods of Jobs without a result.
+/// The tunnel's Jobs, and the pods of Jobs without a result.
+pub(super) struct Jobs {
+    namespace: String,
+    jobs: Vec<Arc<Job>>,
+    pods: Vec<Arc<Pod>>,
+}
+
+/// Reads the tunnel's Jobs.
 ///
 /// # Errors
 /// [`NotKnown`].
-pub(super) async fn probes(cluster: &Cluster, holder: &Holder) -> Result<Vec<SeenProbe>, NotKnown> {
-    let (client, caches) = (&cluster.client, &cluster.caches);
+pub(super) fn jobs(caches: &Caches, holder: &Holder) -> Result<Jobs, NotKnown> {
     let (namespace, name) = (&*holder.namespace, &*holder.name);
     let mut jobs = caches.jobs.children(namespace, name, &[PROBE])?;
     jobs.retain(|job| {
         is_owned(job.as_ref(), &holder.owner) && job.metadata.deletion_timestamp.is_none()
     });
     jobs.truncate(JOBS_MAX);
-    let is_open = |job: &Job| remembered(job).is_none() && !has(job, "Complete");
     let mut pods = if jobs.iter().any(|job| is_open(job)) {
         caches.pods.children(namespace, name, &[PROBE])?
     } else {
         Vec::new()
     };
     pods.truncate(PODS_MAX);
-    let now = Timestamp::now();
-    let mut seen = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        let own = pods.iter().find(|pod| is_of(pod, &job));
-        let problem = match own {
-            _ if !is_open(&job) => None,
-            Some(pod) => sandbox::failure(client, namespace, pod).await,
-            None => sandbox::not_created(client, namespace, &job).await,
-        };
-        seen.push(SeenProbe {
-            name: job.name_any(),
-            uid: job.uid(),
-            resources_hash: job.annotations().get(RESOURCES_HASH).cloned(),
-            outcome: outcome(&job, own.map(AsRef::as_ref), problem, now),
-        });
+    let namespace = namespace.to_owned();
+    Ok(Jobs {
+        namespace,
+        jobs,
+        pods,
+    })
+}
+
+impl Jobs {
+    /// The pods of the Jobs without a result.
+    pub(super) fn open_pods(&self) -> impl Iterator<Item = &Pod> {
+        let open = self.jobs.iter().filter(|job| is_open(job));
+        open.filter_map(|job| self.pod_of(job))
     }
-    Ok(seen)
+
+    /// The Jobs with their results. `sandboxes`: the failed sandboxes by UID of the pod.
+    pub(super) async fn seen(
+        &self,
+        reader: &Reader,
+        sandboxes: &BTreeMap<String, Problem>,
+        now: Now,
+    ) -> Vec<SeenProbe> {
+        let seen = self.jobs.iter().map(async |job| {
+            let own = self.pod_of(job);
+            let problem = match own {
+                _ if !is_open(job) => None,
+                Some(pod) => pod.uid().and_then(|uid| sandboxes.get(&uid).cloned()),
+                None => sandbox::not_created(reader, &self.namespace, job).await,
+            };
+            SeenProbe {
+                name: job.name_any(),
+                uid: job.uid(),
+                resources_hash: job.annotations().get(RESOURCES_HASH).cloned(),
+                outcome: outcome(job, own, problem, now.time),
+            }
+        });
+        join_all(seen).await
+    }
+
+    fn pod_of(&self, job: &Job) -> Option<&Pod> {
+        let own = self.pods.iter().find(|pod| is_of(pod, job));
+        own.map(AsRef::as_ref)
+    }
+}
+
+fn is_open(job: &Job) -> bool {
+    remembered(job).is_none() && !has(job, "Complete")
 }
 
 fn is_of(pod: &Pod, job: &Job) -> bool {

@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Gateways;
+use crate::clock::Clock;
 
 /// How long a reconciliation waits for the answers. A healthy gateway answers within milliseconds.
 const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
@@ -73,6 +74,7 @@ enum Round {
 /// Queries the gateways of all tunnels.
 pub struct Prober<G> {
     gateways: Arc<G>,
+    clock: Clock,
     rounds: Arc<Mutex<BTreeMap<Key, Round>>>,
     permits: Arc<Semaphore>,
     late: mpsc::UnboundedSender<Key>,
@@ -82,12 +84,13 @@ pub struct Prober<G> {
 }
 
 impl<G: Gateways> Prober<G> {
-    /// A prober that queries through `gateways`.
+    /// A prober that queries through `gateways`, with the times of `clock`.
     #[must_use]
-    pub fn new(gateways: G) -> Self {
+    pub fn new(gateways: G, clock: Clock) -> Self {
         let (late, wakes) = mpsc::unbounded_channel();
         Self {
             gateways: Arc::new(gateways),
+            clock,
             rounds: Arc::default(),
             permits: Arc::new(Semaphore::new(ROUNDS_AT_ONCE)),
             late,
@@ -137,18 +140,23 @@ impl<G: Gateways> Prober<G> {
             return Err(Some(over.clone()));
         }
         match rounds.remove(key) {
-            Some(Round::Over(at, answers)) if at.elapsed() < ANSWERS_AGE_MAX => Ok(answers),
+            Some(Round::Over(at, answers)) if is_new(at, self.instant()) => Ok(answers),
             _ => Err(None),
         }
     }
 
+    fn instant(&self) -> Instant {
+        self.clock.now().instant
+    }
+
     fn begin(&self, key: Key, asked: Asked) -> watch::Receiver<bool> {
         let (ended, over) = watch::channel(false);
+        let now = self.instant();
         let mut rounds = lock(&self.rounds);
         // Drop answers that no reconciliation reads, for example answers for a deleted tunnel.
         rounds.retain(|_, round| match round {
             Round::Running { .. } => true,
-            Round::Over(at, _) => at.elapsed() < ANSWERS_AGE_MAX,
+            Round::Over(at, _) => is_new(*at, now),
         });
         let running = Round::Running {
             over: over.clone(),
@@ -158,11 +166,12 @@ impl<G: Gateways> Prober<G> {
         drop(rounds);
         let (gateways, rounds) = (self.gateways.clone(), self.rounds.clone());
         let (permits, late) = (self.permits.clone(), self.late.clone());
+        let clock = self.clock.clone();
         tokio::spawn(async move {
             // Acquiring cannot fail, because nothing closes the semaphore.
             let _permit = permits.acquire_owned().await;
-            let answers = round(gateways.as_ref(), &asked).await;
-            let over = Round::Over(Instant::now(), answers);
+            let answers = round(gateways.as_ref(), &asked, clock.now().instant).await;
+            let over = Round::Over(clock.now().instant, answers);
             let running = lock(&rounds).insert(key.clone(), over);
             ended.send_replace(true);
             if matches!(running, Some(Round::Running { is_late: true, .. })) {
@@ -173,17 +182,22 @@ impl<G: Gateways> Prober<G> {
     }
 }
 
+/// Whether a reconciliation at `now` uses the answers of a round that has ended at `at`.
+fn is_new(at: Instant, now: Instant) -> bool {
+    now.duration_since(at) < ANSWERS_AGE_MAX
+}
+
 fn lock(rounds: &Mutex<BTreeMap<Key, Round>>) -> MutexGuard<'_, BTreeMap<Key, Round>> {
     rounds.lock()
 }
 
-/// Queries all gateways, and gives up on gateways that have not answered in time.
-async fn round<G: Gateways>(gateways: &G, asked: &Asked) -> Answers {
+/// Queries all gateways from `begin`, and gives up on gateways that have not answered in time.
+async fn round<G: Gateways>(gateways: &G, asked: &Asked, begin: Instant) -> Answers {
     let time = match asked.entries.is_empty() {
         true => ROUND_TIME_MAX,
         false => OFFER_ROUND_TIME_MAX,
     };
-    let end = Instant::now() + time;
+    let end = begin + time;
     let statuses = async {
         let mut answered: BTreeMap<_, _> = asked
             .gateways
@@ -196,7 +210,7 @@ async fn round<G: Gateways>(gateways: &G, asked: &Asked) -> Answers {
                 (address, answer)
             })
             .buffer_unordered(ASKED_AT_ONCE);
-        let end = Instant::now() + ROUND_TIME_MAX;
+        let end = begin + ROUND_TIME_MAX;
         while let Ok(Some((address, answer))) = timeout_at(end, answers.next()).await {
             answered.insert(address, answer);
         }

@@ -10,28 +10,29 @@ use muxtunnel_gateway_config::CARRIER_PORT;
 use tracing::info;
 
 use crate::certificates::join::{date, is_address};
-use crate::tunnel_controller::access::Access;
+use crate::tunnel_controller::access::Outputs;
 use crate::tunnel_controller::apply::{Applied, apply_secret};
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::build::certificates::secret;
 use crate::tunnel_controller::certifier::time;
-use crate::tunnel_controller::dereference::{CertificateFacts, KnownSeed};
+use crate::tunnel_controller::dereference::KnownSeed;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::error::CertifyError;
-use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
-use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel, bundle};
+use crate::tunnel_controller::validate::{
+    ValidatedCertificates, ValidatedState, ValidatedTunnel, bundle,
+};
 
 /// Publishes the bundle if it differs from the published bundle.
 pub(super) async fn publish(
-    Access {
-        cluster, certifier, ..
-    }: &Access,
-    holder: &Holder,
+    Outputs {
+        cluster, memory, ..
+    }: &Outputs,
+    state: &ValidatedState,
     (valid, applied): (&ValidatedTunnel, &Applied),
-    facts: &CertificateFacts,
     certified: &mut Certified,
 ) -> Result<(), CertifyError> {
+    let (holder, facts) = (&state.holder, &state.certificates);
     let (ValidatedCertificates::Managed(identities, subject), KnownSeed::Known { seed, .. }, None) =
         (&valid.certificates, &facts.seed, &valid.entry)
     else {
@@ -69,6 +70,7 @@ pub(super) async fn publish(
         expires,
         digest,
     });
+    let certifier = &memory.certifier;
     certifier.remember(&holder.owner.uid, &certified.status, facts.now);
     Ok(())
 }

@@ -13,28 +13,29 @@ use tracing::info;
 use crate::certificates::join::{Bundle, date};
 use crate::certificates::offer::{self, Kept};
 use crate::labels::{self, MANAGER};
-use crate::tunnel_controller::access::Access;
+use crate::tunnel_controller::access::Outputs;
 use crate::tunnel_controller::dereference::{Joined, KEPT_KEY, kept_in};
 use crate::tunnel_controller::error::CertifyError;
 use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::validate::ValidatedState;
 
 /// Keeps the bundle in `offer` if it is newer than the bundle of `joined`. Returns the reason if
 /// the last request for an offer failed, or if its answer was not usable.
 pub(super) async fn hear(
-    access: &Access,
-    holder: &Holder,
+    outputs: &Outputs,
+    state: &ValidatedState,
     joined: &Joined,
     offer: Option<&Result<String, String>>,
 ) -> Result<Option<String>, CertifyError> {
-    let uid = &holder.owner.uid;
+    let (holder, now) = (&state.holder, state.certificates.now);
+    let (certifier, uid) = (&outputs.memory.certifier, &holder.owner.uid);
     let Some(offer) = offer else {
-        return Ok(access.certifier.failure(uid));
+        return Ok(certifier.failure(uid, now));
     };
     let newer = match offer {
         Ok(offer) => offer::accept(offer, &joined.bundle),
         Err(failure) => Err(failure.clone()),
     };
-    let now = access.certifier.now();
     let newer = newer.and_then(|newer| {
         let expired = newer.as_ref().and_then(|newer| newer.good_at(now).err());
         expired.map_or(Ok(newer), |expired| {
@@ -42,18 +43,18 @@ pub(super) async fn hear(
         })
     });
     let failure = match newer {
-        Ok(Some(newer)) => keep(access, holder, joined, &newer).await?.err(),
+        Ok(Some(newer)) => keep(outputs, holder, joined, &newer).await?.err(),
         Ok(None) => None,
         Err(failure) => Some(failure),
     };
-    access.certifier.asked(uid, failure.clone());
+    certifier.asked(uid, failure.clone(), now);
     Ok(failure)
 }
 
 async fn keep(
-    Access {
-        cluster, certifier, ..
-    }: &Access,
+    Outputs {
+        cluster, memory, ..
+    }: &Outputs,
     holder: &Holder,
     joined: &Joined,
     newer: &Bundle,
@@ -66,7 +67,11 @@ async fn keep(
     }
     // The seed is read as late as possible, because an operator whose tunnels all join remote exits
     // needs no seed until a bundle arrives.
-    let key = certifier.seed().await?.storage_key(&holder.owner.uid)?;
+    let key = memory
+        .certifier
+        .seed()
+        .await?
+        .storage_key(&holder.owner.uid)?;
     let sealed = Kept::seal(&key, &joined.copy, newer);
     let config_map = ConfigMap {
         metadata: ObjectMeta {

@@ -36,7 +36,7 @@ fn orphan(bench: &mut Bench, spec: &str) {
     bench.api.remove(TUNNEL);
     let mut tunnel = tunnel_json(spec);
     tunnel["metadata"]["uid"] = json!("uid-again");
-    tunnel["metadata"]["creationTimestamp"] = json!("2030-03-17T17:46:40Z");
+    tunnel["metadata"]["creationTimestamp"] = json!("2030-01-01T12:00:00Z");
     bench.api.put(TUNNEL, tunnel);
     bench.restart();
 }

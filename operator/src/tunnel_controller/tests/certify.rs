@@ -22,7 +22,7 @@ use crate::tunnel_controller::build::certificates::due;
 use crate::tunnel_controller::reconcile;
 
 const DAY: i64 = 24 * 3600;
-/// A time before the times of the test's clock and of this machine's clock.
+/// A time before the times of the test's clock.
 const POD_MADE: i64 = 1_577_836_800;
 const UID: &str = "uid-office";
 
@@ -44,7 +44,7 @@ impl Bench {
     fn new(spec: &str) -> Self {
         let now = Arc::new(AtomicI64::new(MADE));
         let clock = now.clone();
-        let clock = Arc::new(move || clock.load(Relaxed));
+        let clock = super::reconcile::clock(move || clock.load(Relaxed));
         let bench = super::reconcile::Bench::with(spec, known([]), clock);
         Self { bench, now }
     }

@@ -276,7 +276,7 @@ async fn nothing_is_written_twice_while_the_watches_are_silent() {
         assert_eq!(bench.api.take_writes().len(), writes);
         for _ in 0..10 {
             // Reconciles the newest known object, as the controller does.
-            let tunnels = &bench.context.access.cluster.caches.tunnels;
+            let tunnels = &bench.context.access.caches.tunnels;
             assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
             bench.reconcile_known().await.unwrap();
         }

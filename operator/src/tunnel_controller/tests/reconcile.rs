@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use http::Method;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -14,6 +15,7 @@ use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cluster, Targets};
 use crate::certificates::join::date;
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
@@ -21,8 +23,7 @@ use crate::metrics::tunnels::Tunnels;
 use crate::testing::FakeApi;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
-use crate::tunnel_controller::certifier::{Certifier, Clock};
-use crate::tunnel_controller::{Context, Error, PAUSED, reconcile};
+use crate::tunnel_controller::{Context, Error, PAUSED, Parts, reconcile};
 
 pub(super) const TUNNEL: &str = "muxtunnels/office";
 
@@ -39,8 +40,8 @@ const CHILDREN: [&str; 10] = [
     "PATCH deployments/office-entry",
 ];
 
-/// Creation time of all tunnels, in seconds since 1970, and the default of the operators' clocks.
-pub(super) const MADE: i64 = 1_900_000_000;
+/// Creation time of all objects, in seconds since 1970, and the default of the operators' clocks.
+pub(super) const MADE: i64 = 1_893_499_200;
 /// The seed of all authorities.
 pub(super) const SEED: &str = "secrets/authorities@operators";
 
@@ -68,6 +69,11 @@ pub(super) struct Bench {
     clock: Clock,
 }
 
+/// A clock that shows these seconds since 1970.
+pub(super) fn clock(seconds: impl Fn() -> i64 + Send + Sync + 'static) -> Clock {
+    Clock::of(move || Timestamp::from_second(seconds()).unwrap())
+}
+
 /// A process of the operator that starts with empty caches.
 fn operator(
     api: &FakeApi,
@@ -82,16 +88,18 @@ fn operator(
         caches,
         settled: Settled::default(),
     };
-    let mut context = Context::new(
-        (cluster, targets),
-        Arc::new(settings()),
-        Events::new(client.clone()),
-        grants.clone(),
-        ApiServer::default(),
-        Healthy(api.clone()),
-        Tunnels::default(),
-    );
-    context.access.certifier = Certifier::with_clock(client, &settings(), clock.clone());
+    let context = Context::new(Parts {
+        cluster,
+        targets,
+        settings: Arc::new(settings()),
+        events: Events::new(client, clock.clone()),
+        grants: grants.clone(),
+        api_server: ApiServer::default(),
+        gateways: Healthy(api.clone()),
+        figures: Tunnels::default(),
+        watches: Arc::default(),
+        clock: clock.clone(),
+    });
     (RefCell::new(watches), Arc::new(context))
 }
 
@@ -101,7 +109,7 @@ impl Bench {
     }
 
     fn with_grants(spec: &str, grants: Grants) -> Self {
-        Self::with(spec, grants, Arc::new(|| MADE))
+        Self::with(spec, grants, clock(|| MADE))
     }
 
     pub(super) fn with(spec: &str, grants: Grants, clock: Clock) -> Self {
@@ -174,7 +182,7 @@ impl Bench {
 
     /// The tunnel in the operator's cache.
     pub(super) fn known(&self) -> Arc<MuxTunnel> {
-        let tunnels = &self.context.access.cluster.caches.tunnels;
+        let tunnels = &self.context.access.caches.tunnels;
         let office = ObjectRef::new("office").within("site");
         tunnels.newest(tunnels.store().get(&office).unwrap())
     }

@@ -19,7 +19,7 @@ const WAN: &str = "tuning: {profile: Wan}\n";
 fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(MADE));
     let read = clock.clone();
-    let now = Arc::new(move || read.load(Ordering::Relaxed));
+    let now = super::reconcile::clock(move || read.load(Ordering::Relaxed));
     (Bench::with(spec, known([]), now), clock)
 }
 
@@ -241,4 +241,68 @@ async fn without_ready_pods_an_end_goes_back_to_the_pods_that_run() {
     let entry = deployment(&bench, "entry");
     assert_eq!(entry["spec"]["replicas"], 1);
     assert_eq!(entry["spec"]["template"], before["spec"]["template"]);
+}
+
+/// The pods `first` to `last` of the newest template, whose sandboxes their node cannot create, with
+/// the kubelet's Events.
+fn fail_sandboxes(bench: &Bench, end: &str, pods: std::ops::Range<usize>) {
+    let deployment = deployment(bench, end);
+    for number in pods {
+        let (name, uid) = (format!("stuck-{number}"), format!("uid-stuck-{number}"));
+        let mut spec = deployment["spec"]["template"]["spec"].clone();
+        spec["nodeName"] = json!(format!("node-{number}"));
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "uid": uid, "creationTimestamp": date(MADE),
+                "labels": crate::labels::child("office", end),
+                "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
+            },
+            "spec": spec,
+            "status": {
+                "phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}],
+            },
+        });
+        let path = format!("pods/{name}");
+        let sysctl = pod["spec"]["securityContext"]["sysctls"][0]["name"].clone();
+        bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+        let event = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"name": format!("{name}.1")}, "eventTime": null,
+            "reason": "FailedCreatePodSandBox", "note": sysctl,
+            "regarding": {"kind": "Pod", "name": name, "uid": uid},
+        });
+        bench.api.put(&format!("events/{name}.1"), event);
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_all_pods_without_a_sandbox_are_one_read() {
+    let (bench, _) = bench(&format!("{SMALLEST}{WAN}"));
+    bench.run().await;
+    fail_sandboxes(&bench, "exit", 0..40);
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    let requests = bench.api.take_requests();
+    let of_events = requests.iter().filter(|request| request.path == "events");
+    let reads = of_events.filter(|request| request.method == "GET").count();
+    assert_eq!(reads, 1);
+    assert_eq!(bench.condition("TuningApplied")["reason"], "SandboxFailed");
+    // The operator knows the failure of each pod: the next template avoids as many nodes as it may.
+    bench.reconcile().await.unwrap();
+    let deployment = deployment(&bench, "exit");
+    let avoided = &deployment["metadata"]["annotations"]["muxtunnel.dev/avoided-nodes"];
+    let nodes = avoided.as_str().unwrap().split(' ').skip(1);
+    assert_eq!(nodes.count(), 8, "{avoided}");
+}
+
+#[tokio::test]
+async fn no_event_is_read_while_all_pods_have_a_sandbox() {
+    let (bench, _) = bench(&format!("{SMALLEST}{WAN}"));
+    bench.run().await;
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    let requests = bench.api.take_requests();
+    let mut reads = requests.iter().filter(|request| request.method == "GET");
+    assert!(reads.all(|request| request.path != "events"));
 }

@@ -13,6 +13,7 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cluster, Feeds as AllFeeds, Targets};
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::tests::known;
 use crate::leader::{Elector, Leadership, WriteGate};
@@ -21,7 +22,7 @@ use crate::observer::ObserverLayer;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
-use crate::tunnel_controller::{Context, Feeds, run};
+use crate::tunnel_controller::{Context, Feeds, Parts, run};
 use crate::watch_clock::WatchClock;
 
 /// One process of the operator.
@@ -42,7 +43,13 @@ impl Process {
     /// A process that competes with others for the Lease.
     pub(super) fn competing(api: &FakeApi, identity: &str) -> Self {
         let name = "muxtunnel-operator".to_owned();
-        let mut elector = Elector::new(api.client(), "mux", name, identity.to_owned());
+        let mut elector = Elector::new(
+            api.client(),
+            "mux",
+            name,
+            identity.to_owned(),
+            Clock::system(),
+        );
         let mut process = Self::with(api, elector.leadership());
         process.election = Some(tokio::spawn(async move { elector.run().await }));
         process
@@ -71,18 +78,21 @@ impl Process {
             caches,
             settled: Settled::default(),
         };
-        let context = Context::new(
-            (cluster, targets),
-            Arc::new(settings()),
-            Events::new(client),
-            known([]),
-            ApiServer::default(),
+        let context = Context::new(Parts {
+            cluster,
+            targets,
+            settings: Arc::new(settings()),
+            events: Events::new(client, Clock::system()),
+            grants: known([]),
+            api_server: ApiServer::default(),
             gateways,
-            metrics.tunnels.clone(),
-        );
+            figures: metrics.tunnels.clone(),
+            watches: clock.clone(),
+            clock: Clock::system(),
+        });
         let (feeds, _) = Feeds::split(all);
         let (term, figures) = (leadership.clone(), metrics.clone());
-        let controller = run(context, None, feeds, term, figures, clock.clone());
+        let controller = run(context, None, feeds, term, figures);
         Self {
             controller: tokio::spawn(controller),
             election: None,

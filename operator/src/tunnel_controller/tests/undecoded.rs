@@ -157,7 +157,7 @@ async fn a_target_that_cannot_be_decoded_is_unknown() {
 async fn its_running_gateways_get_certificates_and_lose_what_is_revoked() {
     let clock = Arc::new(AtomicI64::new(MADE));
     let read = clock.clone();
-    let now = Arc::new(move || read.load(Ordering::Relaxed));
+    let now = super::reconcile::clock(move || read.load(Ordering::Relaxed));
     let spec = FAR.replace(", security: {mode: None}", "");
     let permitted = known([grant("shops", "site", "shop")]);
     let mut bench = Bench::with(&spec, permitted.clone(), now);
@@ -205,7 +205,7 @@ async fn its_running_gateways_get_certificates_and_lose_what_is_revoked() {
 #[tokio::test]
 async fn a_grant_that_cannot_be_decoded_is_named_and_changes_no_gateway() {
     let permitted = known([grant("shops", "site", "shop")]);
-    let bench = Bench::with(FAR, permitted.clone(), Arc::new(|| MADE));
+    let bench = Bench::with(FAR, permitted.clone(), super::reconcile::clock(|| MADE));
     let mut shop = shop_json();
     shop["metadata"]["namespace"] = json!("shops");
     bench.api.put("services/shop@shops", shop);

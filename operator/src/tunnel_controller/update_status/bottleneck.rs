@@ -6,11 +6,12 @@
 //! reports which of the two is short.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muxtunnel_crds::{Bottleneck, Direction};
 use muxtunnel_gateway_config::status::{Carrier, Limit};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
@@ -120,18 +121,9 @@ fn say(direction: Direction, end: End, carrier: &Carrier) -> Bottleneck {
 pub struct BottleneckHold(Mutex<BTreeMap<String, (Option<Bottleneck>, Instant)>>);
 
 impl BottleneckHold {
-    /// The verdict to write: `old`, unless the gateways have reported `new` at least twice in a
-    /// row.
+    /// The verdict to write at `now`: `old`, unless the gateways have reported `new` at least twice
+    /// in a row.
     pub fn settle(
-        &self,
-        uid: &str,
-        old: Option<Bottleneck>,
-        new: Option<Bottleneck>,
-    ) -> Option<Bottleneck> {
-        self.settle_at(uid, old, new, Instant::now())
-    }
-
-    fn settle_at(
         &self,
         uid: &str,
         old: Option<Bottleneck>,
@@ -178,7 +170,7 @@ mod tests {
         let mut status = verdict("Idle");
         let settle = |(seconds, reason): &(f64, &str)| {
             let now = start + Duration::from_secs_f64(*seconds);
-            status = hold.settle_at("a", status.clone(), verdict(reason), now);
+            status = hold.settle("a", status.clone(), verdict(reason), now);
             status.clone()
         };
         said.iter().map(settle).collect()
@@ -224,13 +216,13 @@ mod tests {
     fn tunnels_do_not_speak_for_each_other_and_silence_is_a_verdict_too() {
         let (hold, now) = (BottleneckHold::default(), Instant::now());
         let later = now + Duration::from_secs(2);
-        assert_eq!(hold.settle_at("a", None, verdict("Cpu"), now), None);
-        assert_eq!(hold.settle_at("b", None, verdict("Cpu"), later), None);
+        assert_eq!(hold.settle("a", None, verdict("Cpu"), now), None);
+        assert_eq!(hold.settle("b", None, verdict("Cpu"), later), None);
         assert_eq!(
-            hold.settle_at("a", None, verdict("Cpu"), later),
+            hold.settle("a", None, verdict("Cpu"), later),
             verdict("Cpu")
         );
-        let silence = |at| hold.settle_at("a", verdict("Cpu"), None, at);
+        let silence = |at| hold.settle("a", verdict("Cpu"), None, at);
         assert_eq!(silence(now), verdict("Cpu"));
         assert_eq!(silence(later), None);
     }

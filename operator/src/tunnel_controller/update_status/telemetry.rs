@@ -1,9 +1,10 @@
 //! Limits how often the status is written because of a figure that changes continuously.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Smallest change that is written, relative to the stored figure. The value is above the largest
 /// rounding error of two significant digits (5 %), so a steady figure is written only once. The
@@ -19,13 +20,9 @@ const INTERVAL: Duration = Duration::from_secs(30);
 pub struct TelemetryClock(Mutex<BTreeMap<String, Instant>>);
 
 impl TelemetryClock {
-    /// The figure to write: `measured` if it differs enough and the last write is long enough ago,
-    /// otherwise `old`. If one of the two figures is missing, the result is `measured`.
-    pub fn settle(&self, uid: &str, old: Option<f64>, measured: Option<f64>) -> Option<f64> {
-        self.settle_at(uid, old, measured, Instant::now())
-    }
-
-    fn settle_at(
+    /// The figure to write: `measured` if it differs enough and the last write is long enough before
+    /// `now`, otherwise `old`. If one of the two figures is missing, the result is `measured`.
+    pub fn settle(
         &self,
         uid: &str,
         old: Option<f64>,
@@ -68,13 +65,13 @@ mod tests {
     fn a_small_change_is_not_written() {
         let clock = TelemetryClock::default();
         let now = Instant::now();
-        assert_eq!(clock.settle_at("a", None, Some(100.4), now), Some(100.0));
+        assert_eq!(clock.settle("a", None, Some(100.4), now), Some(100.0));
         assert_eq!(
-            clock.settle_at("a", Some(100.0), Some(106.9), now),
+            clock.settle("a", Some(100.0), Some(106.9), now),
             Some(100.0)
         );
         assert_eq!(
-            clock.settle_at("a", Some(100.0), Some(120.0), now),
+            clock.settle("a", Some(100.0), Some(120.0), now),
             Some(120.0)
         );
     }
@@ -82,10 +79,10 @@ mod tests {
     #[test]
     fn a_figure_one_step_away_is_left_again() {
         let clock = TelemetryClock::default();
-        let first = clock.settle_at("a", None, Some(107.0), Instant::now());
+        let first = clock.settle("a", None, Some(107.0), Instant::now());
         assert_eq!(first, Some(110.0));
         assert_eq!(
-            clock.settle_at("a", first, Some(101.0), Instant::now()),
+            clock.settle("a", first, Some(101.0), Instant::now()),
             Some(100.0)
         );
     }
@@ -95,21 +92,18 @@ mod tests {
         let clock = TelemetryClock::default();
         let now = Instant::now();
         assert_eq!(
-            clock.settle_at("a", Some(100.0), Some(150.0), now),
+            clock.settle("a", Some(100.0), Some(150.0), now),
             Some(150.0)
         );
         let soon = now + Duration::from_secs(29);
         assert_eq!(
-            clock.settle_at("a", Some(150.0), Some(50.0), soon),
+            clock.settle("a", Some(150.0), Some(50.0), soon),
             Some(150.0)
         );
-        assert_eq!(
-            clock.settle_at("b", Some(150.0), Some(50.0), soon),
-            Some(50.0)
-        );
+        assert_eq!(clock.settle("b", Some(150.0), Some(50.0), soon), Some(50.0));
         let later = now + INTERVAL;
         assert_eq!(
-            clock.settle_at("a", Some(150.0), Some(50.0), later),
+            clock.settle("a", Some(150.0), Some(50.0), later),
             Some(50.0)
         );
     }
@@ -117,6 +111,6 @@ mod tests {
     #[test]
     fn no_carrier_has_no_figure() {
         let clock = TelemetryClock::default();
-        assert_eq!(clock.settle_at("a", Some(1.0), None, Instant::now()), None);
+        assert_eq!(clock.settle("a", Some(1.0), None, Instant::now()), None);
     }
 }

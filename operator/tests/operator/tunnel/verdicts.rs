@@ -3,6 +3,7 @@
 mod causes;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,6 +19,7 @@ use muxtunnel_gateway_config::{Protocol, Role};
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds};
 use muxtunnel_operator::certificates::join::date;
+use muxtunnel_operator::clock::{Clock, Now};
 use muxtunnel_operator::conditions::Verdict;
 use muxtunnel_operator::tunnel_controller::apply::Applied;
 use muxtunnel_operator::tunnel_controller::build::Certified;
@@ -834,14 +836,15 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
         settled: Settled::default(),
     };
     let debounce = StatusDebounce::default();
-    let mut written = Vec::new();
-    for _ in 0..3 {
+    let (mut written, begin) = (Vec::new(), Clock::system().now());
+    for second in 0..3 {
+        let instant = begin.instant + Duration::from_secs(second);
+        let now = Now { instant, ..begin };
         let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
-        let status = update_status(&cluster, &tunnel, (&outcome, &[]), &debounce)
+        let status = update_status(&cluster, &tunnel, (&outcome, &[]), &debounce, now)
             .await
             .unwrap();
         written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));
-        tokio::time::sleep(std::time::Duration::from_millis(1010)).await;
     }
     let limit = Some("SendBuffer".to_owned());
     assert_eq!(written, [None, limit.clone(), limit]);
