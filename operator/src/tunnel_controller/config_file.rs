@@ -32,7 +32,9 @@ pub(super) fn is_for_image(key: &str, image: &str) -> bool {
 /// Whether `key` is the key of a document.
 pub(super) fn is_key(key: &str) -> bool {
     let is_hash = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let own = key.strip_suffix(".yaml").and_then(|key| key.split_once('-'));
+    let own = key
+        .strip_suffix(".yaml")
+        .and_then(|key| key.split_once('-'));
     key == FILE || own.is_some_and(|(image, hash)| is_hash(image) && is_hash(hash))
 }
 

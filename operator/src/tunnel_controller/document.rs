@@ -15,7 +15,9 @@ pub(super) fn parsed(text: &str) -> Option<Value> {
 
 /// The items of the list at `path`. Empty without such a list.
 pub(super) fn items<'a>(document: &'a Value, path: &[&str]) -> &'a [Value] {
-    let found = path.iter().try_fold(document, |value, name| value.get(name));
+    let found = path
+        .iter()
+        .try_fold(document, |value, name| value.get(name));
     found
         .and_then(Value::as_sequence)
         .map_or(&[], Vec::as_slice)

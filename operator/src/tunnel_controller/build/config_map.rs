@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Auth, CARRIER_PORT, Config, ConfigError, CongestionControl, Direction, Drain, Forward,
-    LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy,
-    Ports, Priority, ProxyProtocol, Role, Rule, Security, SshAlgorithms, SshListener, Target,
-    Transport, WebSocket, config_hash,
+    ADMIN_PORT, Auth, CARRIER_PORT, Config, ConfigError, CongestionControl, Direction, Drain,
+    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX,
+    Policy, Ports, Priority, ProxyProtocol, Role, Rule, Security, SshAlgorithms, SshListener,
+    Target, Transport, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
@@ -320,7 +320,10 @@ pub(super) fn build(
     config: &Config,
     settings: &Settings,
 ) -> Result<(ConfigMap, Vec<String>), BuildError> {
-    let (own, text) = (key(config, end, settings)?, rendered(config.to_yaml(), end)?);
+    let (own, text) = (
+        key(config, end, settings)?,
+        rendered(config.to_yaml(), end)?,
+    );
     let mut bytes = text.len();
     let mut data = BTreeMap::from([(own.clone(), text)]);
     let mut dropped = Vec::new();

@@ -49,7 +49,11 @@ fn reduce(document: &mut Value, present: &Value) {
         let mut now = items(present, &["forwards"]).iter();
         now.any(|now| is_same(forward, now))
     });
-    for path in [&["policy", "allow"][..], &["allowListen"], &["trustedProxies"]] {
+    for path in [
+        &["policy", "allow"][..],
+        &["allowListen"],
+        &["trustedProxies"],
+    ] {
         let permitted = items(present, path);
         retain(document, path, |rule| permitted.contains(rule));
     }
@@ -98,7 +102,9 @@ fn is_same(forward: &Value, now: &Value) -> bool {
         found.cloned()
     };
     forward.get("name") == now.get("name")
-        && DECISIVE.iter().all(|path| at(forward, path) == at(now, path))
+        && DECISIVE
+            .iter()
+            .all(|path| at(forward, path) == at(now, path))
 }
 
 /// Adds the denials whose text form the document's version knows.

@@ -102,7 +102,9 @@ fn withdrawn(
     grants: &Grants,
     namespace: &str,
 ) -> Result<BTreeSet<ServiceName>, grants::NotKnown> {
-    let documents = config_maps.values().flat_map(|live| live.documents.values());
+    let documents = config_maps
+        .values()
+        .flat_map(|live| live.documents.values());
     let named = |document| services_of_document(document, namespace);
     let named: BTreeSet<_> = documents.flat_map(named).collect();
     let mut withdrawn = BTreeSet::new();

@@ -69,7 +69,8 @@ fn keys(bench: &Bench, end: &str) -> Vec<String> {
 fn text(bench: &Bench, end: &str, key: &str) -> String {
     let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
     let text = config_map["data"][key].as_str();
-    text.unwrap_or_else(|| panic!("{key} is not in {config_map}")).to_owned()
+    text.unwrap_or_else(|| panic!("{key} is not in {config_map}"))
+        .to_owned()
 }
 
 /// Stores `text` as the document `key` of the end's ConfigMap, like the operator of another version.
@@ -82,8 +83,9 @@ async fn write(bench: &Bench, end: &str, key: &str, text: &str) {
     }
     let config_maps: Api<ConfigMap> = Api::namespaced(bench.api.client(), "site");
     let params = PatchParams::apply(MANAGER).force();
-    let written = config_maps.patch(&name, &params, &Patch::Apply(config_map));
-    written.await.unwrap();
+    let patch = Patch::Apply(config_map);
+    let written = config_maps.patch(&name, &params, &patch).await;
+    written.unwrap();
 }
 
 /// Gives the documents of both ends a field that this version does not know, as gateways of another
@@ -213,7 +215,10 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     assert_eq!(before.policy.allow.len(), 3);
     bench.edit(
         &SPEC
-            .replace("[a.example.com, b.example.com]", "[b.example.com, c.example.com]")
+            .replace(
+                "[a.example.com, b.example.com]",
+                "[b.example.com, c.example.com]",
+            )
             .replace("db.example.com", "other.example.com")
             .replace("deny: [", "deny: [{host: 'bad.example.org'}, "),
     );
@@ -258,12 +263,16 @@ async fn a_revoked_grant_reaches_old_pods() {
             let text = text(&bench, "exit", &key);
             let policy = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
             let policy = policy.policy;
-            let names = |rule: &muxtunnel_gateway_config::Rule| rule.to_string().contains("shop.shops");
+            let names =
+                |rule: &muxtunnel_gateway_config::Rule| rule.to_string().contains("shop.shops");
             assert!(!policy.allow.iter().any(names), "{paused}: {text}");
             assert!(policy.deny.iter().any(names), "{paused}: {text}");
         }
         let forwards = config(&bench, "entry", &entry).forwards;
-        assert!(forwards.iter().all(|forward| forward.name != "web"), "{paused}");
+        assert!(
+            forwards.iter().all(|forward| forward.name != "web"),
+            "{paused}"
+        );
         config(&bench, "exit", &exit);
         writes_nothing(&bench).await;
     }
@@ -279,7 +288,11 @@ async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
     start(&bench, "exit", "new");
     bench.api.run_pods();
     bench.reconcile().await.unwrap();
-    assert_eq!(keys(&bench, "exit").len(), 2, "the old ReplicaSet has a pod");
+    assert_eq!(
+        keys(&bench, "exit").len(),
+        2,
+        "the old ReplicaSet has a pod"
+    );
     // The last pod drains.
     let pod = bench.api.get("pods/office-exit-0").unwrap();
     stop(&bench, &old);
@@ -318,7 +331,11 @@ async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
     let mut bench = bench(SMALLEST, known([]));
     bench.run().await;
     let [_, exit] = of_another_version(&bench).await;
-    let large = format!("{}long: {}\n", text(&bench, "exit", &exit), "a".repeat(920 << 10));
+    let large = format!(
+        "{}long: {}\n",
+        text(&bench, "exit", &exit),
+        "a".repeat(920 << 10)
+    );
     write(&bench, "exit", &exit, &large).await;
     use_image(&mut bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();

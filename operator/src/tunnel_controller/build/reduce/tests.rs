@@ -41,7 +41,9 @@ fn after(document: &str, change: impl Fn(&mut Value)) -> Value {
 
 fn list(document: &Value, path: &[&str]) -> Vec<String> {
     let items = items(document, path).iter();
-    items.map(|item| item.as_str().unwrap().to_owned()).collect()
+    items
+        .map(|item| item.as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -136,7 +138,9 @@ fn without_a_common_peer_an_identity_counts_that_nobody_has() {
 
     let key = |byte: u8| encode_key(&[byte; 32]).to_string();
     let noise = |peer: &str| {
-        format!("{{role: Exit, security: {{mode: Noise, privateKey: /k, peers: ['{peer}']}}, listen: '[::]:64000'}}")
+        format!(
+            "{{role: Exit, security: {{mode: Noise, privateKey: /k, peers: ['{peer}']}}, listen: '[::]:64000'}}"
+        )
     };
     let rest = after(&noise(&key(1)), |present| {
         present["security"]["peers"] = Value::Sequence(vec![key(2).into()]);
@@ -178,7 +182,11 @@ fn a_forward_goes_that_is_removed_or_that_reaches_others() {
             present["forwards"][index][name] = value(to);
         })
     };
-    let without = |gone: &str| all.into_iter().filter(|name| *name != gone).collect::<Vec<_>>();
+    let without = |gone: &str| {
+        all.into_iter()
+            .filter(|name| *name != gone)
+            .collect::<Vec<_>>()
+    };
     let harmless = [
         at(0, "limits", "{streams: 1}"),
         at(0, "priority", "Bulk"),
@@ -209,7 +217,9 @@ fn a_withdrawn_target_is_denied_where_it_was_dialled() {
     assert_eq!(list(&entry, &["policy", "deny"]), ["db.site.svc:5432"]);
 
     let mut exit = value(EXIT);
-    withdraw(&mut exit, |host| host.contains("example.org") || host.starts_with("two"));
+    withdraw(&mut exit, |host| {
+        host.contains("example.org") || host.starts_with("two")
+    });
     assert_eq!(list(&exit, &["policy", "allow"]), ["one.example.com.:443"]);
     assert_eq!(
         list(&exit, &["policy", "deny"]),
