@@ -83,8 +83,9 @@ async fn write(bench: &Bench, end: &str, key: &str, text: &str) {
     }
     let config_maps: Api<ConfigMap> = Api::namespaced(bench.api.client(), "site");
     let params = PatchParams::apply(MANAGER).force();
-    let written = config_maps.patch(&name, &params, &Patch::Apply(config_map));
-    written.await.unwrap();
+    let patch = Patch::Apply(config_map);
+    let written = config_maps.patch(&name, &params, &patch).await;
+    written.unwrap();
 }
 
 /// Gives the documents of both ends a field that this version does not know, as gateways of another
