@@ -10,7 +10,7 @@ use kube::runtime::watcher::Event;
 use muxtunnel_gateway_config::{Config, Protocol};
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE};
+use super::reconcile::{Bench, MADE, clock};
 use super::*;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
@@ -32,7 +32,7 @@ policy: {allow: [{host: '*.example.org', port: 443}], deny: [{cidr: 10.1.0.0/16}
 ";
 
 fn bench(spec: &str, grants: Grants) -> Bench {
-    let bench = Bench::with(spec, grants, Arc::new(|| MADE));
+    let bench = Bench::with(spec, grants, clock(|| MADE));
     let mut shop = shop_json();
     shop["metadata"]["namespace"] = json!("shops");
     bench.api.put("services/shop@shops", shop);
