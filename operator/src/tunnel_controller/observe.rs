@@ -313,7 +313,11 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         end,
         name: pod.name_any(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-        config: mounted_key(pod.spec.as_ref()?, &end.child_name(tunnel)).map(str::to_owned),
+        config: pod
+            .spec
+            .as_ref()
+            .and_then(|spec| mounted_key(spec, &end.child_name(tunnel)))
+            .map(str::to_owned),
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
         started: is_started(pod),
