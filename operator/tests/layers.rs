@@ -118,7 +118,14 @@ fn a_pure_step_has_no_client_no_caches_and_no_clock() {
 
 #[test]
 fn a_step_that_reads_has_no_client() {
-    let client = ["Api", "kube::Client", "Cluster", "Outputs"];
+    let client = [
+        "Api::all",
+        "Api::namespaced",
+        "Api::namespaced_with",
+        "kube::Client",
+        "Cluster",
+        "Outputs",
+    ];
     absent(
         &[
             "tunnel_controller/dereference",

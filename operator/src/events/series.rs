@@ -13,6 +13,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 const SERIES_LIFE: SignedDuration = SignedDuration::from_mins(6);
 /// Minimum time between two writes of a series' count.
 const WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+/// Minimum time between two searches for ended series.
+const SWEEP_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 /// Number of new series that an object may begin in a burst.
 const BURST: u32 = 25;
 /// Time after which an object may begin one more series.
@@ -55,6 +57,12 @@ struct Series {
     written: Option<Timestamp>,
 }
 
+impl Series {
+    fn lives(&self, now: Timestamp) -> bool {
+        now.duration_since(self.seen) < SERIES_LIFE
+    }
+}
+
 /// The number of series that an object may begin now.
 #[derive(Debug)]
 struct Bucket {
@@ -67,14 +75,15 @@ struct Bucket {
 pub(super) struct Table {
     series: BTreeMap<Key, Series>,
     buckets: BTreeMap<String, Bucket>,
+    swept: Option<Timestamp>,
 }
 
 impl Table {
     /// The API request for an Event that happens `now`.
     pub(super) fn step(&mut self, key: &Key, now: Timestamp) -> Step {
-        self.series
-            .retain(|_, series| now.duration_since(series.seen) < SERIES_LIFE);
-        let Some(series) = self.series.get_mut(key) else {
+        self.sweep(now);
+        let series = self.series.get_mut(key);
+        let Some(series) = series.filter(|series| series.lives(now)) else {
             return match self.may_begin(&key.object, now) {
                 true => Step::Begin,
                 false => Step::Hold,
@@ -96,10 +105,11 @@ impl Table {
 
     /// Records that the Event `name` was written and begins the series of `key`.
     pub(super) fn begun(&mut self, key: Key, name: String, now: Timestamp) {
-        let full = self.series.len() >= SERIES_MAX && !self.series.contains_key(&key);
-        let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
-        if let Some(oldest) = oldest.filter(|_| full).map(|(key, _)| key.clone()) {
-            self.series.remove(&oldest);
+        if self.series.len() >= SERIES_MAX && !self.series.contains_key(&key) {
+            let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.series.remove(&oldest);
+            }
         }
         let series = Series {
             name,
@@ -110,19 +120,27 @@ impl Table {
         self.series.insert(key, series);
     }
 
-    fn may_begin(&mut self, object: &str, now: Timestamp) -> bool {
-        // Drops objects whose budget is full again, because a full budget equals the budget of a
-        // new object.
+    /// Drops ended series and full budgets, at most once per [`SWEEP_INTERVAL`], because the sweep
+    /// searches all entries. A full budget equals the budget of a new object.
+    fn sweep(&mut self, now: Timestamp) {
+        let swept = self.swept;
+        if swept.is_some_and(|swept| now.duration_since(swept) < SWEEP_INTERVAL) {
+            return;
+        }
+        self.swept = Some(now);
+        self.series.retain(|_, series| series.lives(now));
         let burst = i32::try_from(BURST).unwrap_or(i32::MAX);
         self.buckets
             .retain(|_, bucket| now.duration_since(bucket.refilled) < REFILL * burst);
-        let full = self.buckets.len() >= OBJECTS_MAX && !self.buckets.contains_key(object);
-        let oldest = self
-            .buckets
-            .iter()
-            .min_by_key(|(_, bucket)| bucket.refilled);
-        if let Some(oldest) = oldest.filter(|_| full).map(|(object, _)| object.clone()) {
-            self.buckets.remove(&oldest);
+    }
+
+    fn may_begin(&mut self, object: &str, now: Timestamp) -> bool {
+        if self.buckets.len() >= OBJECTS_MAX && !self.buckets.contains_key(object) {
+            let buckets = self.buckets.iter();
+            let oldest = buckets.min_by_key(|(_, bucket)| bucket.refilled);
+            if let Some(oldest) = oldest.map(|(object, _)| object.clone()) {
+                self.buckets.remove(&oldest);
+            }
         }
         let bucket = self.buckets.entry(object.to_owned()).or_insert(Bucket {
             left: BURST,
