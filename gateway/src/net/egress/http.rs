@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::hear;
+use crate::base::printable::Printable;
 
 /// Maximum length of a response head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -84,6 +85,8 @@ fn is_granted(head: &[u8]) -> Result<bool> {
         .chars()
         .take(REASON_MAX)
         .collect();
+    // A reason may contain tabs (RFC 9112, section 4).
+    let reason = Printable(&reason);
     match status {
         // 101 switches the protocol, so no other response follows.
         100 | 102..=199 => Ok(false),
@@ -161,8 +164,8 @@ mod tests {
         let long = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &[b'a'; 9 << 10]].concat();
         let cases: [(&[u8], &str); 7] = [
             (
-                b"HTTP/1.1 403 Filtered\r\nContent-Length: 0\r\n\r\n",
-                "the proxy returned 403 Filtered",
+                b"HTTP/1.1 403 Filtered\there\r\nContent-Length: 0\r\n\r\n",
+                "the proxy returned 403 Filtered\\there",
             ),
             (
                 b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
