@@ -20,8 +20,8 @@ pub const KEY_BYTES: usize = 32;
 /// The type of an Ed25519 key in the payload.
 const ED25519_TYPE: u8 = 1;
 /// Number of messages by which points of small order are found. A test finds all of these points
-/// with a quarter of the messages.
-const MESSAGES: u8 = 64;
+/// with half of the messages.
+const MESSAGES: u8 = 32;
 
 /// The role of the gateway that has the private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

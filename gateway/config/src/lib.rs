@@ -21,6 +21,7 @@ mod pool;
 mod problem;
 mod protocol;
 mod proxy;
+mod public_keys;
 mod rate;
 mod rendezvous;
 mod reverse;
@@ -60,6 +61,10 @@ pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
+pub use public_keys::{
+    ExpirationTime, PEER_KEYS_MAX, Peer, PeerProblem, PublicKeys, check_peers, key_roles,
+    parse_peers,
+};
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};

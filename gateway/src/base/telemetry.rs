@@ -50,8 +50,8 @@ pub(crate) struct Telemetry {
     /// Limiters of connections that have not authenticated: one for carriers or a rendezvous, and
     /// one for each worker's clients.
     limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
-    /// The certificate that new carriers present.
-    certificate: Mutex<Option<status::Certificate>>,
+    /// What new carriers present to their peers, and the keys of the peers.
+    shown: Mutex<Shown>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
     /// The state of each followed file.
@@ -64,6 +64,21 @@ pub(crate) struct Telemetry {
     carriers_retired: AtomicU64,
     opens_retried: AtomicU64,
     session_panics: AtomicU64,
+}
+
+/// What this side presents to its peers, and the keys of the peers, if the security has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) certificate: Option<status::Certificate>,
+    pub(crate) public_keys: Vec<String>,
+    pub(crate) peers: Vec<status::Peer>,
+}
+
+impl Shown {
+    /// Whether this side presents the same as `other`.
+    pub(crate) fn presents_as(&self, other: &Self) -> bool {
+        (&self.certificate, &self.public_keys) == (&other.certificate, &other.public_keys)
+    }
 }
 
 pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {
@@ -143,7 +158,7 @@ impl Telemetry {
             has_network: config.network.is_some(),
             limiters: Mutex::default(),
             rendezvous,
-            certificate: Mutex::default(),
+            shown: Mutex::default(),
             forwards: Forwards::default(),
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
@@ -155,9 +170,9 @@ impl Telemetry {
         })
     }
 
-    /// Sets the certificate that new carriers present.
-    pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
-        *self.certificate.lock() = certificate;
+    /// Sets what new carriers present to their peers, and the keys of the peers.
+    pub(crate) fn set_shown(&self, shown: Shown) {
+        *self.shown.lock() = shown;
     }
 
     /// Adds a limiter of connections that have not authenticated.
@@ -360,13 +375,16 @@ impl Telemetry {
         let in_force = self.in_force.lock();
         let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
         drop(in_force);
+        let shown = self.shown.lock().clone();
         status::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.role,
             protocol: self.protocol,
             config_hash,
             config_error,
-            certificate: self.certificate.lock().clone(),
+            certificate: shown.certificate,
+            public_keys: shown.public_keys,
+            peers: shown.peers,
             files: Some(self.files.status()),
             carrier_error: self
                 .workers

@@ -200,7 +200,8 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
                 }
             }
             Err(error) => {
-                tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
+                let code = error.code();
+                tracing::warn!(%code, exit = %exit, %error, "No carrier");
                 entry.leave(place);
                 entry.has_no_carrier(&exit, &error);
                 entry.set_link(place, Some(Link::Down));
