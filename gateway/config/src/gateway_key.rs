@@ -82,7 +82,9 @@ pub enum GatewayKeyError {
     #[error("the checksum is wrong: a character is missing or wrong, so copy the whole text again")]
     Checksum,
     /// The key is not an Ed25519 key.
-    #[error("keys of type {0} are not known, only Ed25519 (type 1): use a newer version of muxgate")]
+    #[error(
+        "keys of type {0} are not known, only Ed25519 (type 1): use a newer version of muxgate"
+    )]
     Type(u8),
     /// The key is a point of small order.
     #[error(

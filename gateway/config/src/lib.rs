@@ -41,9 +41,7 @@ pub use forward::{
     FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
 };
 pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
-pub use gateway_key::{
-    GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text,
-};
+pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
 pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;

@@ -311,7 +311,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return Ok(());
     };
     if config.role == Role::Rendezvous {
-        let problem = "a rendezvous does not see the security of the carriers that it joins: use mode None";
+        let problem =
+            "a rendezvous does not see the security of the carriers that it joins: use mode None";
         return Err(ConfigError::field("security.mode", problem));
     }
     let (_, peers) = key_roles(config.role);
@@ -323,7 +324,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ));
     }
     if config.role == Role::Entry && keys.peers.is_empty() && keys.peers_file.is_none() {
-        let problem = "is empty, so the entry could not reach any exit: list the exit's key (mtx1...)";
+        let problem =
+            "is empty, so the entry could not reach any exit: list the exit's key (mtx1...)";
         return Err(ConfigError::field("security.peers", problem));
     }
     check_rules(config, &keys.peers)

@@ -19,6 +19,7 @@ use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
+use crate::base::shown::Shown;
 use crate::base::{open_files, sys, sysctls};
 
 /// Maximum number of refusals that are logged in one second.
@@ -64,21 +65,6 @@ pub(crate) struct Telemetry {
     carriers_retired: AtomicU64,
     opens_retried: AtomicU64,
     session_panics: AtomicU64,
-}
-
-/// What this side presents to its peers, and the keys of the peers, if the security has them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) certificate: Option<status::Certificate>,
-    pub(crate) public_keys: Vec<String>,
-    pub(crate) peers: Vec<status::Peer>,
-}
-
-impl Shown {
-    /// Whether this side presents the same as `other`.
-    pub(crate) fn presents_as(&self, other: &Self) -> bool {
-        (&self.certificate, &self.public_keys) == (&other.certificate, &other.public_keys)
-    }
 }
 
 pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {

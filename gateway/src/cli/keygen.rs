@@ -91,7 +91,12 @@ impl Keygen {
 
 /// The public keys of the private key in `file`.
 fn show(file: &Path) -> anyhow::Result<String> {
-    let wrong = || format!("{} has no Ed25519 private key (PKCS #8 in PEM)", file.display());
+    let wrong = || {
+        format!(
+            "{} has no Ed25519 private key (PKCS #8 in PEM)",
+            file.display()
+        )
+    };
     let text = std::fs::read_to_string(file);
     let text = Zeroizing::new(text.with_context(|| format!("cannot read {}", file.display()))?);
     let key = KeyPair::from_pem(&text).with_context(wrong)?;
@@ -102,9 +107,8 @@ fn show(file: &Path) -> anyhow::Result<String> {
 /// One line for each role in which a gateway can use the key.
 fn public_keys(bytes: &[u8]) -> anyhow::Result<String> {
     let bytes = bytes.try_into().context("the key does not have 32 bytes")?;
-    let lines = [KeyRole::Entry, KeyRole::Exit].map(|role| {
-        GatewayKey::new(role, bytes).map(|key| key.to_string())
-    });
+    let lines = [KeyRole::Entry, KeyRole::Exit]
+        .map(|role| GatewayKey::new(role, bytes).map(|key| key.to_string()));
     let [entry, exit] = lines;
     Ok(format!("{}\n{}", entry?, exit?))
 }

@@ -325,7 +325,10 @@ mod tests {
         let Ok(Security::PublicKeys(keys)) = security(&line) else {
             panic!("not public keys");
         };
-        assert_eq!(keys.peers[0].public_keys[0].to_string(), key(KeyRole::Entry));
+        assert_eq!(
+            keys.peers[0].public_keys[0].to_string(),
+            key(KeyRole::Entry)
+        );
         assert_eq!(keys.peers_file, Some("b".into()));
         let line = security(&format!("--security keys {line}"));
         assert_eq!(line, Ok(Security::PublicKeys(keys)));

@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use crate::base::file_states::FileStates;
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::patience::{Elapsed, Patience};
-use crate::base::telemetry::{Shown, Telemetry};
+use crate::base::shown::Shown;
+use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
     self, Inside, KeyTls, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
@@ -244,7 +245,8 @@ fn no_bytes() -> Error {
 }
 
 fn no_certificates() -> Error {
-    let text = "QUIC requires keys or certificates: set security mode PublicKeys, MutualTls or ServerTls";
+    let text =
+        "QUIC requires keys or certificates: set security mode PublicKeys, MutualTls or ServerTls";
     Error::new(ErrorKind::InvalidInput, text)
 }
 
@@ -403,7 +405,12 @@ mod tests {
                 Err(error) => format!("{security:?} {error:?} {error}"),
             };
             // The private part of PKCS #8. The public part may be shown.
-            for secret in [&own[..], &psk, &key.serialize_der()[36..68], &ed25519[16..48]] {
+            for secret in [
+                &own[..],
+                &psk,
+                &key.serialize_der()[36..68],
+                &ed25519[16..48],
+            ] {
                 assert!(!shows(&said, secret), "{said}");
             }
         }

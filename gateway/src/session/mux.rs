@@ -22,8 +22,8 @@ use muxtunnel_proto::{
 use super::handover::Place;
 use crate::base::path::PathInfo;
 use crate::base::telemetry::CarrierStats;
-use crate::io::key_refusal::KeyRefusal;
 use crate::io::carrier::Carrier;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 use crate::io::tun::Offloads;

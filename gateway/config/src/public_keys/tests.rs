@@ -32,8 +32,14 @@ fn a_peer_is_a_key_or_has_fields() {
     let Security::PublicKeys(keys) = &config.security else {
         panic!("not public keys");
     };
-    assert_eq!(keys.peers[0].identity(&keys.peers[0].public_keys[0]), entry(1));
-    assert_eq!(keys.peers[1].identity(&keys.peers[1].public_keys[1]), "site");
+    assert_eq!(
+        keys.peers[0].identity(&keys.peers[0].public_keys[0]),
+        entry(1)
+    );
+    assert_eq!(
+        keys.peers[1].identity(&keys.peers[1].public_keys[1]),
+        "site"
+    );
     assert_eq!(config.security.files(), [Path::new("/k"), Path::new("/p")]);
     let written = config.to_yaml().unwrap();
     assert!(written.contains("2027-01-31T18:00:00Z"), "{written}");
@@ -62,20 +68,56 @@ fn what_is_no_peer_is_named_with_its_field() {
     let keys: Vec<_> = (1..=5).map(entry).collect();
     let many: Vec<_> = (0..=PEERS_MAX).map(|_| one.clone()).collect();
     for (peers, expected) in [
-        (format!("peers: [{far}]"), "security.peers[0].publicKeys[0]: the key of an exit (mtx1...), but an entry"),
+        (
+            format!("peers: [{far}]"),
+            "security.peers[0].publicKeys[0]: the key of an exit (mtx1...), but an entry",
+        ),
         (format!("peers: [{broken}]"), "the checksum is wrong"),
-        (format!("peers: [{{publicKeys: [{broken}]}}]"), "security.peers[0].publicKeys[0]: the checksum is wrong"),
-        (format!("peers: [{one}, {two}, {one}]"), "security.peers[2].publicKeys[0]: "),
-        (format!("peers: [{{name: a, publicKeys: [{one}, {one}]}}]"), "security.peers[0].publicKeys[1]: "),
-        (format!("peers: [{{publicKeys: [{one}, {two}]}}]"), "security.peers[0].name: is missing"),
-        ("peers: [{name: a, publicKeys: []}]".to_owned(), "has 0 keys"),
-        (format!("peers: [{{name: a, publicKeys: [{}]}}]", keys.join(", ")), "has 5 keys"),
-        (format!("peers: [{{name: a, publicKeys: [{one}]}}, {{name: a, publicKeys: [{two}]}}]"), "security.peers[1].name: "),
-        (format!("peers: [{{name: A, publicKeys: [{one}]}}]"), "is not a name"),
-        (format!("peers: [{{name: mte1x, publicKeys: [{one}]}}]"), "begins like a key"),
-        (format!("peers: [{{publicKeys: [{one}], expirationTime: tomorrow}}]"), "expirationTime"),
+        (
+            format!("peers: [{{publicKeys: [{broken}]}}]"),
+            "security.peers[0].publicKeys[0]: the checksum is wrong",
+        ),
+        (
+            format!("peers: [{one}, {two}, {one}]"),
+            "security.peers[2].publicKeys[0]: ",
+        ),
+        (
+            format!("peers: [{{name: a, publicKeys: [{one}, {one}]}}]"),
+            "security.peers[0].publicKeys[1]: ",
+        ),
+        (
+            format!("peers: [{{publicKeys: [{one}, {two}]}}]"),
+            "security.peers[0].name: is missing",
+        ),
+        (
+            "peers: [{name: a, publicKeys: []}]".to_owned(),
+            "has 0 keys",
+        ),
+        (
+            format!("peers: [{{name: a, publicKeys: [{}]}}]", keys.join(", ")),
+            "has 5 keys",
+        ),
+        (
+            format!("peers: [{{name: a, publicKeys: [{one}]}}, {{name: a, publicKeys: [{two}]}}]"),
+            "security.peers[1].name: ",
+        ),
+        (
+            format!("peers: [{{name: A, publicKeys: [{one}]}}]"),
+            "is not a name",
+        ),
+        (
+            format!("peers: [{{name: mte1x, publicKeys: [{one}]}}]"),
+            "begins like a key",
+        ),
+        (
+            format!("peers: [{{publicKeys: [{one}], expirationTime: tomorrow}}]"),
+            "expirationTime",
+        ),
         (format!("peers: [{}]", many.join(", ")), "is listed twice"),
-        ("privateKey: /x".to_owned(), "`privateKey` is not a field of mode PublicKeys"),
+        (
+            "privateKey: /x".to_owned(),
+            "`privateKey` is not a field of mode PublicKeys",
+        ),
     ] {
         let error = exit(&peers, "").unwrap_err();
         assert!(error.contains(expected), "{peers}: {error}");
@@ -101,7 +143,10 @@ fn an_entry_needs_an_exit() {
 #[test]
 fn a_gateway_does_not_accept_its_own_key() {
     let key: GatewayKey = entry(1).parse().unwrap();
-    let peers = [Peer::with_key(entry(2).parse().unwrap()), Peer::with_key(key)];
+    let peers = [
+        Peer::with_key(entry(2).parse().unwrap()),
+        Peer::with_key(key),
+    ];
     assert_eq!(check_peers(&peers, KeyRole::Entry, None), Ok(()));
     let problem = check_peers(&peers, KeyRole::Entry, Some(key.bytes())).unwrap_err();
     assert_eq!((problem.index, &*problem.field), (1, "publicKeys[0]"));
@@ -113,8 +158,14 @@ fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
     let named = format!("peers: [{{name: a, publicKeys: [{}]}}]", entry(1));
     for (field, more) in [
         ("allow[0]", format!("allow: ['web:80,peer={}']\n", entry(1))),
-        ("policy.deny[0]", format!("policy: {{deny: ['*,peer={}']}}\n", entry(1))),
-        ("allowListen[0]", format!("allowListen: ['80,peer={}']\n", entry(1))),
+        (
+            "policy.deny[0]",
+            format!("policy: {{deny: ['*,peer={}']}}\n", entry(1)),
+        ),
+        (
+            "allowListen[0]",
+            format!("allowListen: ['80,peer={}']\n", entry(1)),
+        ),
     ] {
         let error = exit(&named, &more).unwrap_err();
         assert!(error.contains(field) && error.contains("peer=a"), "{error}");
@@ -136,11 +187,26 @@ fn a_file_of_peers_has_a_peer_on_each_line() {
     assert_eq!(peers[1].name, None);
     assert!(peers[1].expiration_time.is_some() && peers.len() == 2);
     for (line, expected) in [
-        (format!("{} a b", entry(1)), "line 2: the line has more words"),
-        (format!("permitopen=\"a\" {}", entry(1)), "line 2: the option \"permitopen\" is not known"),
-        (format!("expirationTime=now {}", entry(1)), "line 2: expirationTime: \"now\" is not a time"),
-        ("expirationTime=2027-01-31T18:00:00Z".to_owned(), "line 2: the key is missing"),
-        ("-----BEGIN PRIVATE KEY-----".to_owned(), "line 2: the key is not the public key"),
+        (
+            format!("{} a b", entry(1)),
+            "line 2: the line has more words",
+        ),
+        (
+            format!("permitopen=\"a\" {}", entry(1)),
+            "line 2: the option \"permitopen\" is not known",
+        ),
+        (
+            format!("expirationTime=now {}", entry(1)),
+            "line 2: expirationTime: \"now\" is not a time",
+        ),
+        (
+            "expirationTime=2027-01-31T18:00:00Z".to_owned(),
+            "line 2: the key is missing",
+        ),
+        (
+            "-----BEGIN PRIVATE KEY-----".to_owned(),
+            "line 2: the key is not the public key",
+        ),
     ] {
         let error = parse_peers(&format!("# one\n{line}\n")).unwrap_err();
         assert!(error.starts_with(expected), "{error}");

@@ -90,7 +90,9 @@ impl TryFrom<Fields> for Security {
                     .private_key
                     .take()
                     .ok_or_else(|| missing("privateKey"))?,
-                peers: keys(&names(fields.peers.take().ok_or_else(|| missing("peers"))?)?)?,
+                peers: keys(&names(
+                    fields.peers.take().ok_or_else(|| missing("peers"))?,
+                )?)?,
                 psk: fields.psk.take(),
             }),
             Mode::ServerTls => Self::ServerTls(ServerTls {

@@ -51,7 +51,9 @@ impl KeyTls {
         let key = any_eddsa_type(&bytes).map_err(|_| Unusable::new(file, NO_KEY))?;
         let reset_secret = ResetSecret::of(bytes.secret_pkcs8_der());
         let reset_secret = reset_secret.map_err(|error| Unusable::new(file, error))?;
-        let spki = key.public_key().ok_or_else(|| Unusable::new(file, NO_KEY))?;
+        let spki = key
+            .public_key()
+            .ok_or_else(|| Unusable::new(file, NO_KEY))?;
         let own = pins::key_in(&spki).ok_or_else(|| Unusable::new(file, NO_KEY))?;
         let own = GatewayKey::new(own_role, *own).map_err(|error| Unusable::new(file, error))?;
         let peers = peers(config, peer_role, &own)?;
@@ -175,9 +177,9 @@ fn configurations(
         .with_protocol_versions(&[&version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(pins) as Arc<_>)
-        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
-            &own,
-        ))));
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+            Arc::clone(&own),
+        )));
     client.resumption = Resumption::disabled();
     client.enable_early_data = false;
     client.enable_secret_extraction = true;

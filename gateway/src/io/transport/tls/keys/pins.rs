@@ -11,8 +11,8 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerIncompatible,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    PeerIncompatible, SignatureScheme,
 };
 
 use crate::io::key_refusal::KeyRefusal;

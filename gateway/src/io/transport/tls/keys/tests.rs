@@ -38,12 +38,16 @@ impl Pair {
     }
 
     fn entry(&self, exits: &[&Self]) -> KeyTls {
-        let peers = exits.iter().map(|exit| Peer::with_key(exit.key(KeyRole::Exit)));
+        let peers = exits
+            .iter()
+            .map(|exit| Peer::with_key(exit.key(KeyRole::Exit)));
         KeyTls::load(&self.config(peers.collect()), Role::Entry).unwrap()
     }
 
     fn exit(&self, entries: &[&Self]) -> KeyTls {
-        let peers = entries.iter().map(|entry| Peer::with_key(entry.key(KeyRole::Entry)));
+        let peers = entries
+            .iter()
+            .map(|entry| Peer::with_key(entry.key(KeyRole::Entry)));
         KeyTls::load(&self.config(peers.collect()), Role::Exit).unwrap()
     }
 }
@@ -51,15 +55,21 @@ impl Pair {
 /// Two pairs and a stranger's.
 fn pairs() -> (tempfile::TempDir, Pair, Pair, Pair) {
     let dir = tempfile::tempdir().unwrap();
-    let [entry, exit, stranger] = ["entry", "exit", "stranger"].map(|name| Pair::new(dir.path(), name));
+    let [entry, exit, stranger] =
+        ["entry", "exit", "stranger"].map(|name| Pair::new(dir.path(), name));
     (dir, entry, exit, stranger)
 }
 
-async fn met(entry: &KeyTls, exit: &KeyTls) -> (Result<Box<dyn Transport>>, Result<Box<dyn Transport>>) {
+async fn met(
+    entry: &KeyTls,
+    exit: &KeyTls,
+) -> (Result<Box<dyn Transport>>, Result<Box<dyn Transport>>) {
     let (near, far) = pair().await;
     let (near, far) = (Tcp::boxed(near), Tcp::boxed(far));
     let near = async {
-        let made = entry.secure(near, Side::Dials, "exit.example.com", Inside::Carrier).await?;
+        let made = entry
+            .secure(near, Side::Dials, "exit.example.com", Inside::Carrier)
+            .await?;
         // The client of a real session also writes at once.
         duplex::write_all(&*made, b"hello").await?;
         let mut read = [0; 5];
@@ -82,7 +92,10 @@ async fn each_end_knows_the_other_by_its_key() {
     let (near, far) = met(&entry.entry(&[&stranger, &exit]), &exit.exit(&[&entry])).await;
     let (near, far) = (near.unwrap(), far.unwrap());
     assert_eq!(near.identity(), Some(&*exit.key(KeyRole::Exit).to_string()));
-    assert_eq!(far.identity(), Some(&*entry.key(KeyRole::Entry).to_string()));
+    assert_eq!(
+        far.identity(),
+        Some(&*entry.key(KeyRole::Entry).to_string())
+    );
 }
 
 #[tokio::test]
@@ -95,9 +108,15 @@ async fn an_unknown_entry_is_named_at_the_exit_and_learns_that_it_was_refused() 
         let key = stranger.key(KeyRole::Entry);
         assert_eq!(
             far.to_string(),
-            format!("the peer's key {key} is not in security.peers: if the peer may connect, add the key")
+            format!(
+                "the peer's key {key} is not in security.peers: if the peer may connect, add the key"
+            )
         );
-        assert_eq!(KeyRefusal::find(&near), Some(&KeyRefusal::ByPeer(Some(key))), "{near}");
+        assert_eq!(
+            KeyRefusal::find(&near),
+            Some(&KeyRefusal::ByPeer(Some(key))),
+            "{near}"
+        );
     }
 }
 
@@ -108,7 +127,11 @@ async fn an_unknown_exit_is_named_at_the_entry_and_learns_that_it_was_refused() 
     let key = stranger.key(KeyRole::Exit);
     assert!(near.unwrap_err().to_string().contains(&key.to_string()));
     let far = far.unwrap_err();
-    assert_eq!(KeyRefusal::find(&far), Some(&KeyRefusal::ByPeer(Some(key))), "{far}");
+    assert_eq!(
+        KeyRefusal::find(&far),
+        Some(&KeyRefusal::ByPeer(Some(key))),
+        "{far}"
+    );
 }
 
 #[test]
@@ -123,7 +146,10 @@ fn only_one_entry_of_ed25519_is_a_key() {
     let mut other = spki.clone();
     other[8] ^= 1;
     assert_eq!(pins.identity(&other, &[], now), Err(pins::Refused::NoKey));
-    assert_eq!(pins.identity(&spki[..43], &[], now), Err(pins::Refused::NoKey));
+    assert_eq!(
+        pins.identity(&spki[..43], &[], now),
+        Err(pins::Refused::NoKey)
+    );
     assert_eq!(pins.identity(&[], &[], now), Err(pins::Refused::NoKey));
 }
 
@@ -136,7 +162,10 @@ impl KeyTls {
 }
 
 /// A handshake in memory. Returns the client's end.
-fn shaken(client: &ClientConfig, server: &Arc<ServerConfig>) -> std::result::Result<ClientConnection, rustls::Error> {
+fn shaken(
+    client: &ClientConfig,
+    server: &Arc<ServerConfig>,
+) -> std::result::Result<ClientConnection, rustls::Error> {
     let name = ServerName::try_from("exit.example.com").unwrap();
     let mut client = ClientConnection::new(Arc::new(client.clone()), name)?;
     let mut server = ServerConnection::new(Arc::clone(server))?;
@@ -182,7 +211,10 @@ fn a_client_that_would_resume_shakes_hands_in_full_and_is_refused_once_its_key_i
     }
     let server = exit.exit(&[&stranger]).servers.of(inside);
     let refused = shaken(&client, &server).unwrap_err();
-    assert!(matches!(refused, rustls::Error::InvalidCertificate(_)), "{refused}");
+    assert!(
+        matches!(refused, rustls::Error::InvalidCertificate(_)),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -225,13 +257,19 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
     for (text, problem) in [
         (format!("{stranger}\n{stranger}\n"), "peer 2: "),
         (entry.key(KeyRole::Entry).to_string(), "is listed twice"),
-        (exit.key(KeyRole::Entry).to_string(), "is this gateway's own key"),
+        (
+            exit.key(KeyRole::Entry).to_string(),
+            "is this gateway's own key",
+        ),
         (exit.key(KeyRole::Exit).to_string(), "the key of an exit"),
         (small, "small order"),
         ("mte1".to_owned(), "line 1: the key is not"),
     ] {
         let error = load(&text).unwrap_err();
-        assert!(error.contains(problem) && error.contains("MT0231"), "{error}");
+        assert!(
+            error.contains(problem) && error.contains("MT0231"),
+            "{error}"
+        );
     }
 }
 
@@ -241,7 +279,9 @@ fn only_an_ed25519_key_is_loaded() {
     let other = dir.path().join("other");
     let peers = vec![Peer::with_key(exit.key(KeyRole::Exit))];
     let p256 = KeyPair::generate().unwrap().serialize_pem();
-    let public = KeyPair::generate_for(&PKCS_ED25519).unwrap().public_key_pem();
+    let public = KeyPair::generate_for(&PKCS_ED25519)
+        .unwrap()
+        .public_key_pem();
     for text in [&*p256, &*public, ""] {
         std::fs::write(&other, text).unwrap();
         let config = PublicKeys {
@@ -266,7 +306,9 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
     };
     let now = UnixTime::now();
     let unnamed = load(vec![Peer::with_key(key)]);
-    let proof = unnamed.proof(vec![CertificateDer::from(spki.clone())]).unwrap();
+    let proof = unnamed
+        .proof(vec![CertificateDer::from(spki.clone())])
+        .unwrap();
     assert_eq!(unnamed.standing(&proof, now), Standing::Good);
     for others in [vec![], vec![Peer::with_key(other)], vec![named(&[key])]] {
         let standing = load(others).standing(&proof, now);
@@ -274,14 +316,23 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
     }
     let both = load(vec![named(&[other, key])]);
     let proof = both.proof(vec![CertificateDer::from(spki)]).unwrap();
-    assert_eq!((&*proof.identity, both.standing(&proof, now)), ("site", Standing::Good));
+    assert_eq!(
+        (&*proof.identity, both.standing(&proof, now)),
+        ("site", Standing::Good)
+    );
     // The peer may come with its other key.
     let standing = load(vec![named(&[other])]).standing(&proof, now);
     assert!(matches!(standing, Standing::Unverified(_)), "{standing:?}");
     for ended in [
-        Peer { suspend: true, ..named(&[key]) },
         Peer {
-            expiration_time: muxtunnel_gateway_config::ExpirationTime::parse("2020-01-01T00:00:00Z").ok(),
+            suspend: true,
+            ..named(&[key])
+        },
+        Peer {
+            expiration_time: muxtunnel_gateway_config::ExpirationTime::parse(
+                "2020-01-01T00:00:00Z",
+            )
+            .ok(),
             ..named(&[key])
         },
     ] {
