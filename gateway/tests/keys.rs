@@ -388,6 +388,11 @@ fn keygen_prints_both_lines_and_writes_for_the_owner_alone() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let written = std::fs::read(&file).unwrap();
+    // Other programs can read the file.
+    let mut openssl = Command::new("openssl");
+    let read = openssl.args(["pkey", "-noout", "-in"]).arg(&file).output();
+    let read = read.expect("openssl is needed: apt-get install openssl");
+    assert!(read.status.success(), "{read:?}");
     assert!(!keygen(&[]).status.success());
     assert_eq!(std::fs::read(&file).unwrap(), written);
     assert_eq!(keygen(&["--show"]).stdout, said.as_bytes());

@@ -7,6 +7,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use muxtunnel_gateway_config::{GatewayKey, KeyRole, PublicKey, encode_key};
 use rcgen::{KeyPair, PKCS_ED25519};
@@ -70,10 +73,17 @@ impl Keygen {
 
     /// Creates the key of a gateway.
     fn key(&self, file: &Path) -> anyhow::Result<String> {
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        let text = Zeroizing::new(key.serialize_pem());
+        let wrong = "the cryptographic library cannot create a key";
+        let key = Ed25519KeyPair::generate().ok().context(wrong)?;
+        // Version 1 of PKCS #8, because OpenSSL 3.0 does not read version 2.
+        let document = key.to_pkcs8v1().ok().context(wrong)?;
+        let text = Zeroizing::new(STANDARD.encode(document.as_ref()));
+        let text = Zeroizing::new(format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            *text
+        ));
         write_secret(file, &text, self.force)?;
-        public_keys(key.public_key_raw())
+        public_keys(key.public_key().as_ref())
     }
 
     fn noise(&self, file: &Path) -> anyhow::Result<PublicKey> {

@@ -115,7 +115,7 @@ fn what_is_no_peer_is_named_with_its_field() {
         ),
         (format!("peers: [{}]", many.join(", ")), "is listed twice"),
         (
-            "privateKey: /x".to_owned(),
+            "peers: [], privateKey: /x".to_owned(),
             "`privateKey` is not a field of mode PublicKeys",
         ),
     ] {
@@ -133,7 +133,9 @@ fn an_entry_needs_an_exit() {
         );
         Config::from_yaml(&text).map_err(|error| error.to_string())
     };
-    assert!(entry("").unwrap_err().contains("security.peers: is empty"));
+    assert!(entry("").unwrap_err().contains("missing field `peers`"));
+    let none = entry(", peers: []").unwrap_err();
+    assert!(none.contains("security.peers: is empty"), "{none}");
     assert!(entry(&format!(", peers: [{}]", text(KeyRole::Exit, 1))).is_ok());
     assert!(entry(", peersFile: /p").is_ok());
     let own_role = entry(&format!(", peers: [{}]", text(KeyRole::Entry, 1)));
