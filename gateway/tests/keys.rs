@@ -284,6 +284,9 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
     exit.line(&["MT0231", "line 3: the key is not"]);
     assert_bulk(&stream.0, stream.1, MIB);
     let stream = open(first.1, &listener);
+    // A removal takes effect although another line is wrong.
+    write(format!("{} first\nmte1\n", one.entry));
+    exit.line(&["MT0232", "the peer second is no longer in security.peers"]);
     write(format!(
         "expirationTime=\"2020-01-01T00:00:00Z\" {} first\n",
         one.entry
@@ -293,7 +296,6 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
         "MT0232",
         "the peer first has expired at 2020-01-01T00:00:00Z",
     ]);
-    exit.line(&["MT0232", "the peer second is no longer in security.peers"]);
     exit.line(&["Carrier refused", "MT0233", "the peer first has expired"]);
     write(format!("{} first\n", one.entry));
     let _first = first.0.until_ready();

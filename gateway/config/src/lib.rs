@@ -61,7 +61,7 @@ pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use public_keys::{
     ExpirationTime, PEER_KEYS_MAX, Peer, PeerProblem, PublicKeys, check_peers, key_roles,
-    parse_peers,
+    parse_peers, readable_peers,
 };
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;

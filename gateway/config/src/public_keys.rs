@@ -47,8 +47,17 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the peer is refused, and its carriers and streams end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "some",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub expiration_time: Option<ExpirationTime>,
+}
+
+/// Reads a value that must not be null, because a peer without an expiration time never expires.
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpirationTime>, D::Error> {
+    ExpirationTime::deserialize(deserializer).map(Some)
 }
 
 /// A time in UTC, as RFC 3339 text.
@@ -61,9 +70,12 @@ impl ExpirationTime {
     /// # Errors
     /// A text with the expected form.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let time = OffsetDateTime::parse(text, &Rfc3339);
-        time.map(|time| Self(time.to_offset(time::UtcOffset::UTC)))
-            .map_err(|_| format!("{text:?} is not a time such as 2027-01-31T18:00:00Z"))
+        // A year outside of these has no text.
+        let time = OffsetDateTime::parse(text, &Rfc3339).ok();
+        let time = time.and_then(|time| time.checked_to_offset(time::UtcOffset::UTC));
+        let time = time.filter(|time| (0..=9999).contains(&time.year()));
+        time.map(Self)
+            .ok_or_else(|| format!("{text:?} is not a time such as 2027-01-31T18:00:00Z"))
     }
 
     /// Whether the time has come at `now`, in seconds since 1970.
@@ -193,40 +205,57 @@ pub fn check_peers(
 fn check_name(name: &str) -> Result<(), String> {
     let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b);
     if !(1..=NAME_LENGTH_MAX).contains(&name.len()) || !name.bytes().all(may) {
+        let shown = if name.len() <= 20 { name } else { "the text" };
         return Err(format!(
-            "{name:?} is not a name: expected 1 to {NAME_LENGTH_MAX} lower-case letters, digits, -, _ and ."
+            "{shown:?} is not a name: expected 1 to {NAME_LENGTH_MAX} lower-case letters, digits, -, _ and ."
         ));
     }
-    let is_key = |role: KeyRole| name.starts_with(&format!("{}1", role.prefix()));
-    match KeyRole::ALL.into_iter().any(is_key) {
-        true => Err(format!("{name:?} begins like a key: choose another name")),
+    match begins_like_a_key(name) {
+        true => Err("begins like a key: choose another name".to_owned()),
         false => Ok(()),
     }
 }
 
+fn begins_like_a_key(text: &str) -> bool {
+    let begins = |role: KeyRole| {
+        let rest = text.strip_prefix(role.prefix());
+        rest.is_some_and(|rest| rest.starts_with('1'))
+    };
+    KeyRole::ALL.into_iter().any(begins)
+}
+
 /// Parses a file of peers: one peer on each line, `[OPTION...] KEY [NAME]`. The option is
-/// `expirationTime="TIME"`. Empty lines, and lines that begin with `#`, are ignored. The caller
-/// checks the list ([`check_peers`]).
+/// `expirationTime="TIME"`. Empty lines, and lines that begin with `#`, are ignored. Returns
+/// each peer with the number of its line. The caller checks the list ([`check_peers`]).
 ///
 /// # Errors
 /// The first line that is not a peer.
-pub fn parse_peers(text: &str) -> Result<Vec<Peer>, String> {
+pub fn parse_peers(text: &str) -> Result<Vec<(usize, Peer)>, String> {
     let mut peers = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let peer = parse_peer(line).map_err(|problem| format!("line {}: {problem}", index + 1))?;
+    for (number, line) in lines(text) {
+        let peer = parse_peer(line).map_err(|problem| format!("line {number}: {problem}"))?;
         if peers.len() == PEERS_MAX {
             return Err(format!(
-                "line {}: the file has more than {PEERS_MAX} peers",
-                index + 1
+                "line {number}: the file has more than {PEERS_MAX} peers"
             ));
         }
-        peers.push(peer);
+        peers.push((number, peer));
     }
     Ok(peers)
+}
+
+/// The peers on the lines of a file that can be read, at most [`PEERS_MAX`].
+#[must_use]
+pub fn readable_peers(text: &str) -> Vec<Peer> {
+    let peers = lines(text).filter_map(|(_, line)| parse_peer(line).ok());
+    peers.take(PEERS_MAX).collect()
+}
+
+/// The lines with a peer, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate();
+    let lines = numbered.map(|(index, line)| (index + 1, line.trim()));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn parse_peer(line: &str) -> Result<Peer, String> {
@@ -234,8 +263,12 @@ fn parse_peer(line: &str) -> Result<Peer, String> {
     let mut expiration_time = None;
     while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
         if name != EXPIRATION_TIME {
+            // The text may be a secret that was pasted by mistake.
+            let is_name =
+                name.len() <= 20 && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
+            let name = if is_name { name } else { "NAME" };
             return Err(format!(
-                "the option {name:?} is not known: the only option is {EXPIRATION_TIME}=\"TIME\""
+                "the option {name} is not known: the only option is {EXPIRATION_TIME}=\"TIME\""
             ));
         }
         if expiration_time.is_some() {
@@ -328,12 +361,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             "is empty, so the entry could not reach any exit: list the exit's key (mtx1...)";
         return Err(ConfigError::field("security.peers", problem));
     }
-    check_rules(config, &keys.peers)
+    check_rules(config, keys, peers)
 }
 
-/// Refuses rules that name a peer by its key although it has a name. The rule would never apply, so
-/// a rule that denies targets would deny nothing.
-fn check_rules(config: &Config, peers: &[Peer]) -> Result<(), ConfigError> {
+/// Refuses rules whose key never is the identity of a peer. Such a rule would never apply, so a rule
+/// that denies targets would deny nothing. A line of `peersFile` may get a name later, so rules name
+/// the peers of this file by name.
+fn check_rules(config: &Config, keys: &PublicKeys, role: KeyRole) -> Result<(), ConfigError> {
     let rules = |field: &'static str, rules: &[crate::Rule]| {
         let peers = rules.iter().map(|rule| rule.peer.clone());
         peers
@@ -356,15 +390,28 @@ fn check_rules(config: &Config, peers: &[Peer]) -> Result<(), ConfigError> {
         .chain(listens)
         .chain(networks);
     for (field, peer) in all {
-        let Some(key) = peer.and_then(|peer| peer.parse::<GatewayKey>().ok()) else {
+        let Some(peer) = peer.filter(|peer| begins_like_a_key(peer)) else {
             continue;
         };
-        let owner = peers.iter().find(|peer| peer.public_keys.contains(&key));
-        if let Some(name) = owner.and_then(|owner| owner.name.as_ref()) {
-            let problem =
-                format!("the peer with this key has the name {name:?}: write peer={name}");
-            return Err(ConfigError::field(field, problem));
-        }
+        let key = GatewayKey::of_role(&peer, role);
+        let key =
+            key.map_err(|error| ConfigError::field(&*field, format!("the peer is {error}")))?;
+        let owner = keys
+            .peers
+            .iter()
+            .find(|peer| peer.public_keys.contains(&key));
+        let problem = match owner.map(|owner| &owner.name) {
+            Some(None) => continue,
+            Some(Some(name)) => {
+                format!("the peer with this key has the name {name:?}: write peer={name}")
+            }
+            None if keys.peers_file.is_some() => {
+                "names a peer by its key: give the peer a name in peersFile, and write peer=NAME"
+                    .to_owned()
+            }
+            None => continue,
+        };
+        return Err(ConfigError::field(field, problem));
     }
     Ok(())
 }

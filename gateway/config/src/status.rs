@@ -135,6 +135,12 @@ pub struct Peer {
     pub name: Option<String>,
     /// The public keys of the peer.
     pub public_keys: Vec<String>,
+    /// Whether the peer is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// The time from which the peer is refused (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiration_time: Option<String>,
 }
 
 /// A gateway's own certificate.

@@ -53,6 +53,8 @@ pub(crate) struct Telemetry {
     limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
     /// What new carriers present to their peers, and the keys of the peers.
     shown: Mutex<Shown>,
+    /// Why the newest credentials are not in force.
+    credentials_error: Mutex<Option<String>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
     /// The state of each followed file.
@@ -145,6 +147,7 @@ impl Telemetry {
             limiters: Mutex::default(),
             rendezvous,
             shown: Mutex::default(),
+            credentials_error: Mutex::default(),
             forwards: Forwards::default(),
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
@@ -159,6 +162,12 @@ impl Telemetry {
     /// Sets what new carriers present to their peers, and the keys of the peers.
     pub(crate) fn set_shown(&self, shown: Shown) {
         *self.shown.lock() = shown;
+    }
+
+    /// Sets why the newest credentials are not in force. Returns whether the reason has changed.
+    pub(crate) fn set_credentials_error(&self, error: Option<String>) -> bool {
+        let mut now = self.credentials_error.lock();
+        std::mem::replace(&mut *now, error.clone()) != error
     }
 
     /// Adds a limiter of connections that have not authenticated.
@@ -359,7 +368,9 @@ impl Telemetry {
             .max_by_key(|c| c.sent_bytes_per_second + c.received_bytes_per_second);
         let usage = sys::usage();
         let in_force = self.in_force.lock();
-        let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
+        let credentials_error = || self.credentials_error.lock().clone();
+        let config_error = in_force.error.clone().or_else(credentials_error);
+        let config_hash = in_force.hash.clone();
         drop(in_force);
         let shown = self.shown.lock().clone();
         status::Status {

@@ -17,6 +17,7 @@ use snow::Builder;
 use zeroize::Zeroizing;
 
 use super::tls_files;
+use crate::base::files::read_text;
 
 /// Arguments of `muxgate keygen`.
 #[derive(Debug, Args)]
@@ -107,8 +108,7 @@ fn show(file: &Path) -> anyhow::Result<String> {
             file.display()
         )
     };
-    let text = std::fs::read_to_string(file);
-    let text = Zeroizing::new(text.with_context(|| format!("cannot read {}", file.display()))?);
+    let text = read_text(file)?;
     let key = KeyPair::from_pem(&text).with_context(wrong)?;
     anyhow::ensure!(key.is_compatible(&PKCS_ED25519), wrong());
     public_keys(key.public_key_raw())

@@ -49,7 +49,11 @@ impl std::error::Error for KeyRefusal {}
 
 impl KeyRefusal {
     pub(crate) fn into_error(self) -> Error {
-        Error::new(ErrorKind::PermissionDenied, self)
+        let kind = match self {
+            Self::Here(_) | Self::ByPeer(_) => ErrorKind::PermissionDenied,
+            Self::Alert(_) => ErrorKind::InvalidData,
+        };
+        Error::new(kind, self)
     }
 
     /// The refusal in an error of this module.

@@ -4,6 +4,7 @@
 //! its identity. Changed files and peer lists apply to new carriers; the proofs of existing
 //! carriers are verified again.
 
+use std::cell::Cell;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -25,6 +26,11 @@ use crate::io::ssh;
 use crate::io::transport::{
     self, Inside, KeyTls, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
+
+/// Pause before credentials that could not be used are loaded again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The message of the log.
+const NOT_USABLE: &str = "New credentials not usable; the previous credentials remain in use";
 
 /// Time limit for the peer's proof of identity on ordinary paths.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
@@ -261,8 +267,14 @@ pub(crate) async fn follow(
 ) {
     let mut security = reloadable.borrow_and_update().security.clone();
     files.publish(&telemetry.files, &Ok::<_, Unusable>(()));
+    let fails = Cell::new(false);
+    let take = |security: &Security| {
+        let taken = take_over((security, role), credentials, telemetry);
+        fails.set(taken.is_err());
+        taken
+    };
     loop {
-        let read_again = || take_over((&security, role), credentials, telemetry);
+        let read_again = || take(&security);
         // Only the peers can differ here, since a change of the file names requires a restart.
         let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
@@ -270,12 +282,14 @@ pub(crate) async fn follow(
             changed = reloadable.wait_for(differs) => {
                 changed.map(|in_force| in_force.security.clone())
             }
+            // The cause may be temporary, and not in the files themselves.
+            () = tokio::time::sleep(RETRY_INTERVAL), if fails.get() => Ok(security.clone()),
         };
         let Ok(changed) = changed else {
             return std::future::pending().await;
         };
         security = changed;
-        let taken = take_over((&security, role), credentials, telemetry);
+        let taken = take(&security);
         files.publish(&telemetry.files, &taken);
     }
 }
@@ -288,7 +302,10 @@ pub(crate) async fn follow_files(
     states: &FileStates,
 ) {
     files.publish(states, &Ok::<_, Unusable>(()));
-    let read_again = || read_again((security, role), credentials).map(drop);
+    let read_again = || {
+        let taken = read_again((security, role), credentials).map(drop);
+        taken.inspect_err(|error| tracing::error!(%error, "{NOT_USABLE}"))
+    };
     files.follow(states, read_again).await;
 }
 
@@ -297,8 +314,15 @@ fn take_over(
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) -> std::result::Result<(), Unusable> {
-    let new = read_again(security, credentials)?;
-    telemetry.set_shown(new.shown());
+    let new = read_again(security, credentials);
+    telemetry.set_shown(credentials.borrow().shown());
+    let error = new.as_ref().err().map(ToString::to_string);
+    if telemetry.set_credentials_error(error)
+        && let Err(error) = &new
+    {
+        tracing::error!(%error, "{NOT_USABLE}");
+    }
+    new?;
     Ok(())
 }
 
@@ -307,9 +331,21 @@ fn read_again(
     (security, role): (&Security, Role),
     credentials: &watch::Sender<Arc<Credentials>>,
 ) -> std::result::Result<Arc<Credentials>, Unusable> {
-    let new = Credentials::load(security, role).inspect_err(|error| {
-        tracing::error!(%error, "New credentials not usable; the previous credentials remain in use");
-    })?;
+    let new = match Credentials::load(security, role) {
+        Ok(new) => new,
+        Err(error) => {
+            let before = Arc::clone(&credentials.borrow());
+            if let (Credentials::Keys(keys), Security::PublicKeys(new)) = (&*before, security)
+                && let Some(reduced) = keys.reduced(new)
+            {
+                tracing::warn!(
+                    "Keys that the new list does not have are removed, although the list is not usable"
+                );
+                credentials.send_replace(Arc::new(Credentials::Keys(reduced)));
+            }
+            return Err(error);
+        }
+    };
     tracing::info!("New credentials loaded; the gateway verifies the peers of its carriers again");
     let new = Arc::new(new);
     credentials.send_replace(Arc::clone(&new));

@@ -178,6 +178,73 @@ fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
 }
 
 #[test]
+fn a_rule_names_no_key_that_is_no_identity() {
+    let file = format!("peersFile: /p, peers: [{}]", entry(1));
+    let rule = |peer: &str| format!("policy: {{deny: ['*,peer={peer}']}}\n");
+    assert!(exit(&file, &rule(&entry(1))).is_ok());
+    assert!(exit(&file, &rule("laptop")).is_ok());
+    // The file may give this key a name.
+    let error = exit(&file, &rule(&entry(2))).unwrap_err();
+    assert!(
+        error.contains("policy.deny[0]: names a peer by its key"),
+        "{error}"
+    );
+    let inline = format!("peers: [{}]", entry(1));
+    assert!(exit(&inline, &rule(&entry(2))).is_ok());
+    for (peer, problem) in [
+        (text(KeyRole::Exit, 1), "the key of an exit"),
+        (
+            entry(1).replacen("mte1q", "mte1p", 1),
+            "the checksum is wrong",
+        ),
+    ] {
+        let error = exit(&inline, &rule(&peer)).unwrap_err();
+        assert!(
+            error.contains("policy.deny[0]") && error.contains(problem),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_time_without_a_text_is_no_time() {
+    for text in [
+        "9999-12-31T23:59:59-05:00",
+        "0000-01-01T00:00:00+01:00",
+        "now",
+        "",
+    ] {
+        assert!(ExpirationTime::parse(text).is_err(), "{text}");
+    }
+    let last = ExpirationTime::parse("9999-12-31T23:59:59Z").unwrap();
+    assert_eq!(last.text(), "9999-12-31T23:59:59Z");
+    let null = format!(
+        "peers: [{{publicKeys: [{}], expirationTime: null}}]",
+        entry(1)
+    );
+    assert!(exit(&null, "").is_err());
+}
+
+#[test]
+fn lines_that_can_be_read_are_peers() {
+    let text = format!("{} a\nmte1\n{}\n", entry(1), entry(2));
+    assert!(parse_peers(&text).is_err());
+    let peers = readable_peers(&text);
+    assert_eq!(peers.len(), 2);
+    let secret = "MC4CAQAwBQYDK2VwBCIEIJ0Lk3AqPzRr0yXz1Wk9b3o5=";
+    for line in [secret.to_owned(), format!("{} {secret}", entry(1))] {
+        let error = parse_peers(&line).map(|peers| {
+            let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
+            check_peers(&peers, KeyRole::Entry, None)
+                .unwrap_err()
+                .problem
+        });
+        let error = error.unwrap_or_else(|error| error);
+        assert!(!error.contains("MC4CAQ"), "{error}");
+    }
+}
+
+#[test]
 fn a_file_of_peers_has_a_peer_on_each_line() {
     let text = format!(
         "# sites\n\n{} laptop\n  expirationTime=\"2027-01-31T18:00:00Z\" {}\n",
@@ -185,9 +252,9 @@ fn a_file_of_peers_has_a_peer_on_each_line() {
         entry(2)
     );
     let peers = parse_peers(&text).unwrap();
-    assert_eq!(peers[0].name.as_deref(), Some("laptop"));
-    assert_eq!(peers[1].name, None);
-    assert!(peers[1].expiration_time.is_some() && peers.len() == 2);
+    assert_eq!(peers[0].1.name.as_deref(), Some("laptop"));
+    assert_eq!(peers[1].1.name, None);
+    assert!(peers[1].1.expiration_time.is_some() && peers.len() == 2);
     for (line, expected) in [
         (
             format!("{} a b", entry(1)),
@@ -195,7 +262,7 @@ fn a_file_of_peers_has_a_peer_on_each_line() {
         ),
         (
             format!("permitopen=\"a\" {}", entry(1)),
-            "line 2: the option \"permitopen\" is not known",
+            "line 2: the option permitopen is not known",
         ),
         (
             format!("expirationTime=now {}", entry(1)),

@@ -8,10 +8,12 @@
 mod pins;
 
 use std::io::Result;
+use std::path::Path;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::{
-    GatewayKey, KeyRole, Peer, PublicKeys, Role, check_peers, key_roles, parse_peers, status,
+    ExpirationTime, GatewayKey, KeyRole, Peer, PublicKeys, Role, check_peers, key_roles,
+    parse_peers, readable_peers, status,
 };
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, UnbufferedClientConnection};
 use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
@@ -22,6 +24,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
+use zeroize::Zeroizing;
 
 use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed};
 use crate::base::files::{Unusable, read, read_text};
@@ -36,6 +39,9 @@ pub(crate) struct KeyTls {
     servers: Servers,
     pins: Arc<Pins>,
     own: GatewayKey,
+    certified: Arc<CertifiedKey>,
+    /// Number of peers that the configuration lists. The others are from the file.
+    inline: usize,
 }
 
 impl KeyTls {
@@ -48,6 +54,7 @@ impl KeyTls {
         let (own_role, peer_role) = key_roles(role);
         let bytes = PrivatePkcs8KeyDer::from_pem_slice(&read(file)?)
             .map_err(|_| Unusable::new(file, NO_KEY))?;
+        let bytes = Zeroizing::new(bytes);
         let key = any_eddsa_type(&bytes).map_err(|_| Unusable::new(file, NO_KEY))?;
         let reset_secret = ResetSecret::of(bytes.secret_pkcs8_der());
         let reset_secret = reset_secret.map_err(|error| Unusable::new(file, error))?;
@@ -59,15 +66,51 @@ impl KeyTls {
         let peers = peers(config, peer_role, &own)?;
         // `CertifiedKey::from_der` and `keys_match` would parse the key as a certificate.
         let certified = CertifiedKey::new(vec![CertificateDer::from(spki.to_vec())], key);
+        let inline = config.peers.len();
+        Self::with((own, Arc::new(certified)), reset_secret, (peers, inline))
+            .map_err(|error| Unusable::new(file, error))
+    }
+
+    fn with(
+        (own, certified): (GatewayKey, Arc<CertifiedKey>),
+        reset_secret: ResetSecret,
+        (peers, inline): (Vec<Peer>, usize),
+    ) -> std::result::Result<Self, rustls::Error> {
+        let peer_role = match own.role() {
+            KeyRole::Entry => KeyRole::Exit,
+            KeyRole::Exit | KeyRole::Rendezvous => KeyRole::Entry,
+        };
         let pins = Arc::new(Pins::new(peer_role, peers, &provider()));
-        let (client, server) = configurations(&Arc::new(certified), &pins)
-            .map_err(|error| Unusable::new(file, error))?;
+        let (client, server) = configurations(&certified, &pins)?;
         Ok(Self {
             client: Arc::new(client),
             servers: Servers::new(server, reset_secret),
             pins,
             own,
+            certified,
+            inline,
         })
+    }
+
+    /// These credentials without the keys that `config` no longer lists. `config` cannot be used as
+    /// a whole, but a removal takes effect nevertheless. `None`: nothing changes.
+    pub(crate) fn reduced(&self, config: &PublicKeys) -> Option<Self> {
+        let before = self.pins.peers();
+        let listed = match config.peers_file.as_deref().map(read_text) {
+            Some(Ok(text)) => readable_peers(&text),
+            // What an unreadable file lists is unknown.
+            Some(Err(_)) => before[self.inline..].to_vec(),
+            None => Vec::new(),
+        };
+        let inline = self.pins.in_common(config.peers.clone());
+        let count = inline.len();
+        let peers = self.pins.in_common([inline, listed].concat());
+        if peers == before {
+            return None;
+        }
+        let own = (self.own, Arc::clone(&self.certified));
+        let secret = self.servers.reset_secret.clone();
+        Self::with(own, secret, (peers, count)).ok()
     }
 
     /// This side's key.
@@ -203,19 +246,26 @@ fn peers(
     let mut peers = config.peers.clone();
     let inline = peers.len();
     let file = config.peers_file.as_ref();
+    let mut numbers = Vec::new();
     if let Some(file) = file {
         let listed = parse_peers(&read_text(file)?);
-        peers.extend(listed.map_err(|problem| Unusable::new(file, problem))?);
+        for (number, peer) in listed.map_err(|problem| Unusable::new(file, problem))? {
+            numbers.push(number);
+            peers.push(peer);
+        }
     }
     check_peers(&peers, role, Some(own.bytes())).map_err(|found| match file {
         Some(file) if found.index >= inline => {
-            let number = found.index - inline + 1;
-            Unusable::new(file, format!("peer {number}: {}", found.problem))
+            let number = numbers
+                .get(found.index - inline)
+                .copied()
+                .unwrap_or_default();
+            Unusable::new(file, format!("line {number}: {}", found.problem))
         }
-        _ => Unusable::new(
-            &config.private_key_file,
-            format!("security.peers[{}]: {}", found.index, found.problem),
-        ),
+        _ => {
+            let place = format!("security.peers[{}] (--peer)", found.index);
+            Unusable::new(Path::new(&place), found.problem)
+        }
     })?;
     Ok(peers)
 }
@@ -224,6 +274,8 @@ fn shown(peer: &Peer) -> status::Peer {
     status::Peer {
         name: peer.name.clone(),
         public_keys: peer.public_keys.iter().map(ToString::to_string).collect(),
+        suspend: peer.suspend,
+        expiration_time: peer.expiration_time.map(ExpirationTime::text),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The accepted keys, and the verification of a peer's key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, Peer, key_text};
@@ -53,7 +53,7 @@ impl From<Refused> for KeyRefusal {
         Self::Here(match refused {
             Refused::NoKey => "the peer does not present exactly one Ed25519 key".to_owned(),
             Refused::Unknown(key) => format!(
-                "the peer's key {key} is not in security.peers: if the peer may connect, add the key"
+                "the peer's key {key} is not in security.peers: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
             ),
             Refused::Ended { identity, reason } => format!("the peer {identity} {reason}"),
         })
@@ -112,20 +112,36 @@ impl Pins {
             Err(Refused::Ended { identity, reason }) if identity == proof.identity => {
                 Standing::Revoked(format!("the peer {identity} {reason}"))
             }
-            _ if self.has_name(&proof.identity) => Standing::Unverified(format!(
-                "the peer {} no longer has the key of this carrier in security.peers",
-                proof.identity
+            _ => self.standing_of(proof, now),
+        }
+    }
+
+    /// The standing of a peer whose key the list no longer has for this peer. Another key of the
+    /// peer may be in the list.
+    fn standing_of(&self, proof: &Proof, now: UnixTime) -> Standing {
+        let identity = &proof.identity;
+        let named = |peer: &&Peer| peer.name.as_ref() == Some(identity);
+        let peer = self.peers.iter().find(named);
+        match peer.map(|peer| peer.refused_at(now.as_secs())) {
+            Some(Some(reason)) => Standing::Revoked(format!("the peer {identity} {reason}")),
+            Some(None) => Standing::Unverified(format!(
+                "the peer {identity} no longer has the key of this carrier in security.peers"
             )),
-            _ => Standing::Revoked(format!(
-                "the peer {} is no longer in security.peers",
-                proof.identity
+            None => Standing::Revoked(format!(
+                "the peer {identity} is no longer in security.peers"
             )),
         }
     }
 
-    fn has_name(&self, identity: &str) -> bool {
-        let mut names = self.peers.iter().filter_map(|peer| peer.name.as_deref());
-        names.any(|name| name == identity)
+    /// The peers of `listed` with only those keys that are accepted now, each once.
+    pub(super) fn in_common(&self, listed: Vec<Peer>) -> Vec<Peer> {
+        let mut seen = BTreeSet::new();
+        let common = listed.into_iter().map(|mut peer| {
+            peer.public_keys
+                .retain(|key| self.by_key.contains_key(key.bytes()) && seen.insert(*key.bytes()));
+            peer
+        });
+        common.filter(|peer| !peer.public_keys.is_empty()).collect()
     }
 
     fn judge(&self, spki: &[u8], rest: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {

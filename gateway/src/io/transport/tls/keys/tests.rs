@@ -109,7 +109,7 @@ async fn an_unknown_entry_is_named_at_the_exit_and_learns_that_it_was_refused() 
         assert_eq!(
             far.to_string(),
             format!(
-                "the peer's key {key} is not in security.peers: if the peer may connect, add the key"
+                "the peer's key {key} is not in security.peers: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
             )
         );
         assert_eq!(
@@ -255,7 +255,7 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
     assert!(load("").is_ok());
     let small = key_text(KeyRole::Entry, &[0; 32]);
     for (text, problem) in [
-        (format!("{stranger}\n{stranger}\n"), "peer 2: "),
+        (format!("{stranger}\n\n{stranger}\n"), "line 3: "),
         (entry.key(KeyRole::Entry).to_string(), "is listed twice"),
         (
             exit.key(KeyRole::Entry).to_string(),
@@ -336,9 +336,77 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
             ..named(&[key])
         },
     ] {
+        let without_key = Peer {
+            public_keys: vec![other],
+            ..ended.clone()
+        };
+        let standing = load(vec![without_key]).standing(&proof, now);
+        assert!(matches!(standing, Standing::Revoked(_)), "{standing:?}");
         let ended = load(vec![ended]);
         let standing = ended.standing(&proof, now);
         assert!(matches!(standing, Standing::Revoked(_)), "{standing:?}");
         assert!(ended.proof(proof.chain.clone()).is_err());
     }
+}
+
+#[test]
+fn a_peer_without_the_private_key_of_the_listed_key_is_refused() {
+    let (_dir, entry, exit, stranger) = pairs();
+    // Public keys are public, so a stranger can present any of them.
+    let forged = |own: &KeyTls, other: &KeyTls| {
+        let spki = vec![CertificateDer::from(own.own_spki())];
+        let forged = CertifiedKey::new(spki, Arc::clone(&other.certified.key));
+        configurations(&Arc::new(forged), &own.pins).unwrap()
+    };
+    let inside = Inside::Carrier;
+    let (entry_keys, exit_keys) = (entry.entry(&[&exit]), exit.exit(&[&entry]));
+    let (mut client, _) = forged(&entry_keys, &stranger.entry(&[&exit]));
+    client.alpn_protocols = inside.alpn();
+    let refused = shaken(&client, &exit_keys.servers.of(inside)).unwrap_err();
+    assert!(
+        matches!(refused, rustls::Error::InvalidCertificate(_)),
+        "{refused}"
+    );
+    let (_, mut server) = forged(&exit_keys, &stranger.exit(&[&entry]));
+    server.alpn_protocols = inside.alpn();
+    let mut client = ClientConfig::clone(&entry_keys.client);
+    client.alpn_protocols = inside.alpn();
+    let refused = shaken(&client, &Arc::new(server)).unwrap_err();
+    assert!(
+        matches!(refused, rustls::Error::InvalidCertificate(_)),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_removal_takes_effect_although_the_new_list_cannot_be_used() {
+    let (dir, entry, exit, stranger) = pairs();
+    let third = Pair::new(dir.path(), "third");
+    let file = dir.path().join("peers");
+    let [one, two, three] = [&entry, &stranger, &third].map(|pair| pair.key(KeyRole::Entry));
+    let config = |peers: &[GatewayKey]| PublicKeys {
+        peers_file: Some(file.clone()),
+        ..exit.config(peers.iter().copied().map(Peer::with_key).collect())
+    };
+    std::fs::write(&file, format!("{three}\n")).unwrap();
+    let keys = KeyTls::load(&config(&[one, two]), Role::Exit).unwrap();
+    let listed = |keys: &KeyTls| -> Vec<String> {
+        keys.peers()
+            .into_iter()
+            .flat_map(|peer| peer.public_keys)
+            .collect()
+    };
+    // The third key is in both lists, and the first key in neither.
+    let twice = config(&[two, three]);
+    assert!(KeyTls::load(&twice, Role::Exit).is_err());
+    let reduced = keys.reduced(&twice).unwrap();
+    assert_eq!(listed(&reduced), [two.to_string(), three.to_string()]);
+    assert!(reduced.reduced(&twice).is_none());
+    // A line that cannot be read adds nothing, and removes nothing else.
+    std::fs::write(&file, format!("mte1\n{one} x\n")).unwrap();
+    let reduced = keys.reduced(&config(&[two])).unwrap();
+    assert_eq!(listed(&reduced), [two.to_string(), one.to_string()]);
+    std::fs::remove_file(&file).unwrap();
+    let reduced = keys.reduced(&config(&[two])).unwrap();
+    assert_eq!(listed(&reduced), [two.to_string(), three.to_string()]);
 }
