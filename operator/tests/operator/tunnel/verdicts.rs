@@ -117,6 +117,8 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             config_hash: hash.to_owned(),
             config_error: None,
             certificate: None,
+            public_keys: Vec::new(),
+            peers: Vec::new(),
             files: Some(Vec::new()),
             carrier_error: None,
             ready: true,
