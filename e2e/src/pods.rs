@@ -184,7 +184,7 @@ pub async fn create(ns: &TestNamespace, pod: Value) -> Result<()> {
     Ok(())
 }
 
-/// Generates a key pair with `muxgate keygen`. Returns the public key and the private key.
+/// Generates a key pair with `muxgate keygen --noise`. Returns the public key and the private key.
 ///
 /// # Errors
 /// If the command fails.
@@ -194,7 +194,7 @@ pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> 
     let mut generate = pod["spec"]["containers"][0].clone();
     generate["name"] = "keygen".into();
     generate["image"] = GATEWAY_IMAGE.into();
-    generate["command"] = json!(["/usr/local/bin/muxgate", "keygen", "/tmp/key"]);
+    generate["command"] = json!(["/usr/local/bin/muxgate", "keygen", "--noise", "/tmp/key"]);
     pod["spec"]["initContainers"] = json!([generate]);
     create(ns, pod).await?;
     let private = end(ns, name, START).await?;

@@ -21,6 +21,7 @@ pub(crate) mod packets;
 pub(crate) mod path;
 pub(crate) mod patience;
 pub(crate) mod printable;
+pub(crate) mod shown;
 pub(crate) mod socket_buffers;
 pub(crate) mod sys;
 pub(crate) mod sysctls;

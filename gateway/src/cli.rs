@@ -82,8 +82,8 @@ enum Command {
     /// Listens for connections and dials the exit.
     #[command(after_help = help::ENTRY)]
     Entry(Box<EntryArgs>),
-    /// Writes a new private key for `--security noise` and prints its public key. With --tls,
-    /// writes an authority and a certificate for each side.
+    /// Writes a new private key and prints its public key in two forms: mte1... for an entry and
+    /// mtx1... for an exit. With --tls, writes an authority and a certificate for each side.
     #[command(after_help = help::KEYGEN)]
     Keygen(Keygen),
     /// Prints a script that completes muxgate's command line in a shell.

@@ -3,6 +3,7 @@
 
 pub(crate) mod carrier;
 pub(crate) mod duplex;
+pub(crate) mod key_refusal;
 pub(crate) mod local_end;
 pub(crate) mod local_socket;
 pub(crate) mod netlink;

@@ -88,10 +88,10 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn of(security: Security, purpose: FileUse) -> Result<Self, Unusable> {
+    fn of(security: Security, role: Role, purpose: FileUse) -> Result<Self, Unusable> {
         let files = FollowedFiles::look(purpose, &security.files());
         Ok(Self {
-            credentials: Credentials::load(&security)?,
+            credentials: Credentials::load(&security, role)?,
             security,
             files,
         })
@@ -110,9 +110,9 @@ pub fn run(source: &Source) -> Result<(), Failure> {
     }
     let unusable = |error: Unusable| Failure::Config(error.into());
     let credentials =
-        Loaded::of(config.security.clone(), FileUse::Credentials).map_err(unusable)?;
+        Loaded::of(config.security.clone(), config.role, FileUse::Credentials).map_err(unusable)?;
     let ssh = config.ssh.as_ref().map(|ssh| Security::Ssh(ssh.keys()));
-    let ssh = ssh.map(|security| Loaded::of(security, FileUse::Ssh));
+    let ssh = ssh.map(|security| Loaded::of(security, config.role, FileUse::Ssh));
     let ssh = ssh.transpose().map_err(unusable)?;
     let rendezvous_role =
         RendezvousRole::of(&config).map_err(|error| Failure::Config(error.into()))?;
@@ -138,7 +138,7 @@ fn serve(
     let sized = sized(&config, workers);
     let gateway = sized.gateway()?;
     let telemetry = telemetry(&sized, text, workers, &rendezvous_role);
-    telemetry.set_certificate(loaded.credentials.certificate());
+    telemetry.set_shown(loaded.credentials.shown());
     let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(loaded.credentials));
     let (ssh, ssh_credentials) = ssh
@@ -157,6 +157,7 @@ fn serve(
         Source::Flags(_) => None,
     };
     let control = Control {
+        role: config.role,
         drain: config.drain,
         phase: phase_sender,
         reloadable: reloadable_sender,

@@ -107,7 +107,7 @@ fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {
 fn keygen(dir: &Path, name: &str) -> (String, String) {
     let file = dir.join(name).display().to_string();
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .args(["keygen", &file])
+        .args(["keygen", "--noise", &file])
         .output()
         .unwrap();
     let public = String::from_utf8(done.stdout).unwrap();

@@ -518,7 +518,7 @@ fn a_key_is_written_for_its_owner_alone_and_never_over_another() {
     assert_eq!((mode & 0o777, public.len()), (0o600, 44));
     let written = std::fs::read(&file).unwrap();
     let again = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .arg("keygen")
+        .args(["keygen", "--noise"])
         .arg(&file)
         .output()
         .unwrap();

@@ -223,7 +223,14 @@ fn is_of_the_file(path: &[&str]) -> bool {
         .strip_prefix('{')
         .and_then(|text| text.strip_suffix('}'));
     let value = value.unwrap_or_default();
-    let modes = ["None", "MutualTls", "ServerTls", "Noise", "SSH"];
+    let modes = [
+        "None",
+        "PublicKeys",
+        "MutualTls",
+        "ServerTls",
+        "Noise",
+        "SSH",
+    ];
     let documents = ["Entry", "Exit", "Rendezvous"].iter().flat_map(|role| {
         let within = modes.iter().map(move |mode| {
             let inner = value.strip_prefix("security: {").unwrap_or_default();

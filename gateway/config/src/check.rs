@@ -4,8 +4,8 @@ use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
     LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
     RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX,
-    admin_hosts, carrier, forward, network, offer, policy, protocol, proxy, rendezvous, reverse,
-    server_tls, ssh, transport, trusted_proxies,
+    admin_hosts, carrier, forward, network, offer, policy, protocol, proxy, public_keys,
+    rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -21,6 +21,7 @@ impl Config {
         protocol::check(self)?;
         self.check_packet_bytes()?;
         self.security.check()?;
+        public_keys::check(self)?;
         server_tls::check(self)?;
         ssh::check(self)?;
         if let Some(web_socket) = &self.web_socket {

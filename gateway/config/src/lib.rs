@@ -10,6 +10,7 @@ mod carrier;
 mod check;
 mod forward;
 mod gateway;
+mod gateway_key;
 mod hash;
 mod listen;
 mod locate;
@@ -20,6 +21,7 @@ mod pool;
 mod problem;
 mod protocol;
 mod proxy;
+mod public_keys;
 mod rate;
 mod rendezvous;
 mod reverse;
@@ -39,6 +41,7 @@ pub use forward::{
     FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
 };
 pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
+pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
 pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;
@@ -56,6 +59,10 @@ pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
+pub use public_keys::{
+    ExpirationTime, PEER_KEYS_MAX, Peer, PeerProblem, PublicKeys, check_peers, key_roles,
+    parse_peers, readable_peers,
+};
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};

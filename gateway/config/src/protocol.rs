@@ -230,7 +230,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         Protocol::Http2 => !matches!(config.security, Security::Noise(_) | Security::Ssh(_)),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
-            Security::MutualTls(_) | Security::ServerTls(_)
+            Security::PublicKeys(_) | Security::MutualTls(_) | Security::ServerTls(_)
         ),
         Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
         Protocol::Native | Protocol::Jmux => !matches!(config.security, Security::Ssh(_)),
@@ -240,14 +240,14 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             Protocol::Hbone => {
                 "protocol HBONE needs mode MutualTls, or None if the peer uses no TLS"
             }
-            Protocol::Quic => "protocol QUIC needs mode MutualTls or ServerTls",
-            Protocol::Http3 => "protocol HTTP3 needs mode MutualTls or ServerTls",
+            Protocol::Quic => "protocol QUIC needs mode PublicKeys, MutualTls or ServerTls",
+            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, MutualTls or ServerTls",
             Protocol::Ssh => "protocol SSH needs mode SSH",
             _ if matches!(config.security, Security::Ssh(_)) => {
-                "mode SSH is for protocol SSH only: use MutualTls, Noise, ServerTls or None"
+                "mode SSH is for protocol SSH only: use PublicKeys, MutualTls, Noise, ServerTls or None"
             }
             _ => {
-                "protocol HTTP2 needs mode MutualTls, ServerTls or None: HTTP/2 peers do not support Noise"
+                "protocol HTTP2 needs mode PublicKeys, MutualTls, ServerTls or None: HTTP/2 peers do not support Noise"
             }
         };
         return Err(ConfigError::field("security.mode", problem));

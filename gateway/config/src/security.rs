@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::{ConfigError, ServerTls, Ssh};
+use crate::{ConfigError, PublicKeys, ServerTls, Ssh};
 use fields::Fields;
 
 /// Maximum number of entries in `peers`.
@@ -24,6 +24,8 @@ pub const PEERS_MAX: usize = 256;
 pub enum Security {
     /// No encryption: anyone on the path can read and change the traffic.
     None {},
+    /// TLS 1.3 with raw public keys on both sides.
+    PublicKeys(PublicKeys),
     /// TLS 1.3 with a certificate on both sides.
     MutualTls(MutualTls),
     /// Noise with static keys.
@@ -127,6 +129,7 @@ impl Security {
     pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::None {} => Vec::new(),
+            Self::PublicKeys(keys) => keys.files(),
             Self::MutualTls(tls) => vec![&tls.certificate, &tls.key, &tls.ca],
             Self::ServerTls(tls) => tls.files(),
             Self::Ssh(ssh) => ssh.files(),
@@ -149,6 +152,10 @@ impl Security {
                 peers: Vec::new(),
                 ..noise
             }),
+            Self::PublicKeys(keys) => Self::PublicKeys(PublicKeys {
+                peers: Vec::new(),
+                ..keys
+            }),
             other => other,
         }
     }
@@ -162,13 +169,18 @@ impl Security {
             (Self::Noise(noise), Self::Noise(Noise { peers, .. })) => {
                 Self::Noise(Noise { peers, ..noise })
             }
+            (Self::PublicKeys(keys), Self::PublicKeys(PublicKeys { peers, .. })) => {
+                Self::PublicKeys(PublicKeys { peers, ..keys })
+            }
             (own, _) => own,
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (peers, empty) = match self {
-            Self::None {} | Self::ServerTls(_) | Self::Ssh(_) => return Ok(()),
+            Self::None {} | Self::PublicKeys(_) | Self::ServerTls(_) | Self::Ssh(_) => {
+                return Ok(());
+            }
             Self::MutualTls(tls) => (tls.peers.len(), tls.peers.iter().any(String::is_empty)),
             Self::Noise(noise) => (noise.peers.len(), false),
         };

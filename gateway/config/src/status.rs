@@ -38,6 +38,12 @@ pub struct Status {
     /// With mutual TLS, the certificate for new carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
+    /// With security mode PublicKeys, the public keys of this gateway.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub public_keys: Vec<String>,
+    /// With security mode PublicKeys, the accepted peers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Peer>,
     /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
     /// its files is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,6 +124,23 @@ pub struct Assigned {
     /// Search domains of the exit's side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_domains: Vec<String>,
+}
+
+/// An accepted peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Peer {
+    /// The name of the peer. Absent: rules name the peer by its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The public keys of the peer.
+    pub public_keys: Vec<String>,
+    /// Whether the peer is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// The time from which the peer is refused (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiration_time: Option<String>,
 }
 
 /// A gateway's own certificate.

@@ -392,6 +392,7 @@ fn the_documented_configurations_can_be_used() {
             Role::Exit,
             Role::Exit,
             Role::Exit,
+            Role::Exit,
             Role::Exit
         ]
     );

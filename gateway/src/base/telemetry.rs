@@ -19,6 +19,7 @@ use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
+use crate::base::shown::Shown;
 use crate::base::{open_files, sys, sysctls};
 
 /// Maximum number of refusals that are logged in one second.
@@ -50,8 +51,10 @@ pub(crate) struct Telemetry {
     /// Limiters of connections that have not authenticated: one for carriers or a rendezvous, and
     /// one for each worker's clients.
     limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
-    /// The certificate that new carriers present.
-    certificate: Mutex<Option<status::Certificate>>,
+    /// What new carriers present to their peers, and the keys of the peers.
+    shown: Mutex<Shown>,
+    /// Why the newest credentials are not in force.
+    credentials_error: Mutex<Option<String>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
     /// The state of each followed file.
@@ -143,7 +146,8 @@ impl Telemetry {
             has_network: config.network.is_some(),
             limiters: Mutex::default(),
             rendezvous,
-            certificate: Mutex::default(),
+            shown: Mutex::default(),
+            credentials_error: Mutex::default(),
             forwards: Forwards::default(),
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
@@ -155,9 +159,15 @@ impl Telemetry {
         })
     }
 
-    /// Sets the certificate that new carriers present.
-    pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
-        *self.certificate.lock() = certificate;
+    /// Sets what new carriers present to their peers, and the keys of the peers.
+    pub(crate) fn set_shown(&self, shown: Shown) {
+        *self.shown.lock() = shown;
+    }
+
+    /// Sets why the newest credentials are not in force. Returns whether the reason has changed.
+    pub(crate) fn set_credentials_error(&self, error: Option<String>) -> bool {
+        let mut now = self.credentials_error.lock();
+        std::mem::replace(&mut *now, error.clone()) != error
     }
 
     /// Adds a limiter of connections that have not authenticated.
@@ -358,15 +368,20 @@ impl Telemetry {
             .max_by_key(|c| c.sent_bytes_per_second + c.received_bytes_per_second);
         let usage = sys::usage();
         let in_force = self.in_force.lock();
-        let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
+        let credentials_error = || self.credentials_error.lock().clone();
+        let config_error = in_force.error.clone().or_else(credentials_error);
+        let config_hash = in_force.hash.clone();
         drop(in_force);
+        let shown = self.shown.lock().clone();
         status::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.role,
             protocol: self.protocol,
             config_hash,
             config_error,
-            certificate: self.certificate.lock().clone(),
+            certificate: shown.certificate,
+            public_keys: shown.public_keys,
+            peers: shown.peers,
             files: Some(self.files.status()),
             carrier_error: self
                 .workers

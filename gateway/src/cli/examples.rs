@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::{CommandFactory, Parser};
+use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, key_text};
 
 use super::{Cli, Task};
 use crate::process::Source;
@@ -31,6 +32,8 @@ fn commands(text: &str) -> Vec<Vec<String>> {
             let words = words.into_iter().take_while(|word| word != ">");
             let word = |word: String| match word.as_str() {
                 "ENTRY" | "ENTRY=" | "EXIT" | "EXIT=" => KEY.to_owned(),
+                "ENTRY_KEY" => key_text(KeyRole::Entry, &[7; KEY_BYTES]),
+                "EXIT_KEY" => key_text(KeyRole::Exit, &[7; KEY_BYTES]),
                 _ => word,
             };
             words.map(word).collect()

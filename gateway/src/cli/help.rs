@@ -8,11 +8,12 @@ Examples:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow db.internal:5432
   On your host, forward a local port to the target:
     muxgate entry --security none --connect far.example.com:64000 --forward 5432:db.internal:5432
-  Encrypted: each side verifies the public key of the other side, which keygen prints:
+  Encrypted: each side lists the public key of the other side, which keygen prints (ENTRY_KEY is
+  the line of entry.key that begins with mte1, EXIT_KEY the line of exit.key that begins with mtx1):
     muxgate keygen exit.key && muxgate keygen entry.key
-    muxgate exit --security noise --noise-key exit.key --peer ENTRY= \\
+    muxgate exit --key exit.key --peer ENTRY_KEY \\
       --listen 0.0.0.0:64000 --allow db.internal:5432
-    muxgate entry --security noise --noise-key entry.key --peer EXIT= \\
+    muxgate entry --key entry.key --peer EXIT_KEY \\
       --connect far.example.com:64000 --forward 5432:db.internal:5432
   Check a configuration file, and run it:
     muxgate check --config far.yaml
@@ -52,8 +53,8 @@ Examples:
   Allow a domain except its mail host, on a range of ports:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow '*.internal:1024-9999' \\
       --deny mail.internal
-  Encrypted: the exit verifies the public key of the entry:
-    muxgate exit --security noise --noise-key exit.key --peer ENTRY= \\
+  Encrypted: the exit accepts only entries whose public keys it lists:
+    muxgate exit --key exit.key --peer ENTRY_KEY \\
       --listen 0.0.0.0:64000 --allow db.internal:5432
   Over WebSocket, with a certificate for the exit only; the exit accepts every entry:
     muxgate exit --security tls --tls-certificate tls.crt --tls-key tls.key --allow-anonymous \\
@@ -81,7 +82,7 @@ Examples:
       --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200Mbit \\
       --idle-timeout 900
   Encrypted: the entry verifies the public key of the exit:
-    muxgate entry --security noise --noise-key entry.key --peer EXIT= \\
+    muxgate entry --key entry.key --peer EXIT_KEY \\
       --connect far.example.com:64000 --forward 5432:db.internal:5432
   With certificates, through a proxy that forwards only HTTP:
     muxgate entry --security mtls --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
@@ -143,8 +144,13 @@ Examples:
 /// `muxgate keygen`.
 pub(super) const KEYGEN: &str = "\
 Examples:
-  A key for each side, for --security noise:
+  A key for each side. Each command prints mte1..., the public key for an entry, and mtx1..., the
+  public key for an exit:
     muxgate keygen exit.key && muxgate keygen entry.key
+  The public keys of an existing file:
+    muxgate keygen --show exit.key
+  A key for --security noise:
+    muxgate keygen --noise noise.key
   A certificate authority and a certificate for each side, for --security mtls:
     muxgate keygen --tls certificates --exit far.example.com --entry laptop.example.com";
 

@@ -1,4 +1,5 @@
-//! `muxgate keygen`: creates a key pair for `--security noise`, or certificates for TLS.
+//! `muxgate keygen`: creates the key of a gateway, a key pair for `--security noise`, or certificates
+//! for TLS.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,12 +7,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use muxtunnel_gateway_config::{PublicKey, encode_key};
+use muxtunnel_gateway_config::{GatewayKey, KeyRole, PublicKey, encode_key};
+use rcgen::{KeyPair, PKCS_ED25519};
 use snow::Builder;
 use zeroize::Zeroizing;
 
 use super::tls_files;
+use crate::base::files::read_text;
 
 /// Arguments of `muxgate keygen`.
 #[derive(Debug, Args)]
@@ -19,6 +25,12 @@ pub struct Keygen {
     /// The file of the private key. Only its owner may read it.
     #[arg(value_name = "FILE", required_unless_present = "tls")]
     file: Option<PathBuf>,
+    /// Print the public keys of an existing FILE, and write nothing.
+    #[arg(long, conflicts_with_all = ["tls", "noise", "force"])]
+    show: bool,
+    /// Write a key for `--security noise` instead.
+    #[arg(long, requires = "file")]
+    noise: bool,
     /// Write ca.crt, exit.crt and entry.crt with their keys to this folder instead, for `--security
     /// mtls`.
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
@@ -46,16 +58,33 @@ pub struct Keygen {
 }
 
 impl Keygen {
-    /// Writes the files; returns the text to print: the public key, or the commands to run next.
+    /// Writes the files; returns the text to print: the public keys, or the commands to run next.
     ///
     /// # Errors
     /// A file exists already or cannot be written, or a name is invalid.
     pub fn run(&self) -> anyhow::Result<String> {
         match (&self.file, &self.tls) {
             (_, Some(folder)) => tls_files::make(folder, &self.exit, &self.entry, self.force),
-            (Some(file), None) => Ok(self.noise(file)?.to_string()),
+            (Some(file), None) if self.noise => Ok(self.noise(file)?.to_string()),
+            (Some(file), None) if self.show => show(file),
+            (Some(file), None) => self.key(file),
             (None, None) => anyhow::bail!("no file to write to is given"),
         }
+    }
+
+    /// Creates the key of a gateway.
+    fn key(&self, file: &Path) -> anyhow::Result<String> {
+        let wrong = "the cryptographic library cannot create a key";
+        let key = Ed25519KeyPair::generate().ok().context(wrong)?;
+        // Version 1 of PKCS #8, because OpenSSL 3.0 does not read version 2.
+        let document = key.to_pkcs8v1().ok().context(wrong)?;
+        let text = Zeroizing::new(STANDARD.encode(document.as_ref()));
+        let text = Zeroizing::new(format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            *text
+        ));
+        write_secret(file, &text, self.force)?;
+        public_keys(key.public_key().as_ref())
     }
 
     fn noise(&self, file: &Path) -> anyhow::Result<PublicKey> {
@@ -69,6 +98,29 @@ impl Keygen {
         write_secret(file, &text, self.force)?;
         Ok(PublicKey(public))
     }
+}
+
+/// The public keys of the private key in `file`.
+fn show(file: &Path) -> anyhow::Result<String> {
+    let wrong = || {
+        format!(
+            "{} has no Ed25519 private key (PKCS #8 in PEM)",
+            file.display()
+        )
+    };
+    let text = read_text(file)?;
+    let key = KeyPair::from_pem(&text).with_context(wrong)?;
+    anyhow::ensure!(key.is_compatible(&PKCS_ED25519), wrong());
+    public_keys(key.public_key_raw())
+}
+
+/// One line for each role in which a gateway can use the key.
+fn public_keys(bytes: &[u8]) -> anyhow::Result<String> {
+    let bytes = bytes.try_into().context("the key does not have 32 bytes")?;
+    let lines = [KeyRole::Entry, KeyRole::Exit]
+        .map(|role| GatewayKey::new(role, bytes).map(|key| key.to_string()));
+    let [entry, exit] = lines;
+    Ok(format!("{}\n{}", entry?, exit?))
 }
 
 /// Writes a file that only its owner may read. `force`: whether to replace an existing file. The

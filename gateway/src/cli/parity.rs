@@ -24,6 +24,10 @@ enum On {
 const MAPPINGS: &[(&str, &str)] = &[
     ("", r#"{"?": 1}"#),
     ("security.", r#"{"security": {"?": 1}}"#),
+    (
+        "security.peers[].",
+        r#"{"security": {"peers": [{"?": 1}]}}"#,
+    ),
     ("webSocket.", r#"{"webSocket": {"?": 1}}"#),
     ("rendezvous.", r#"{"rendezvous": {"?": 1}}"#),
     ("ssh.", r#"{"ssh": {"?": 1}}"#),
@@ -55,6 +59,7 @@ const MAPPINGS: &[(&str, &str)] = &[
 const SECOND_EXIT: On = File("a second exit with `--protocol ssh` does the same");
 const NETWORK_PEERS: On =
     File("the list has an identity and networks for each entry, which do not fit into a flag");
+const PEER: On = File("the file of `--peers` has names and times, and `--peer` has only a key");
 const LISTENER: On = Flag("forward");
 
 const FIELDS: &[(&str, On)] = &[
@@ -89,7 +94,12 @@ const FIELDS: &[(&str, On)] = &[
     ("security.certificate", Flag("tls-certificate")),
     ("security.key", Flag("tls-key")),
     ("security.ca", Flag("tls-ca")),
-    ("security.peers", Flag("peer")),
+    ("security.privateKeyFile", Flag("key")),
+    ("security.peersFile", Flag("peers")),
+    ("security.peers[].name", PEER),
+    ("security.peers[].publicKeys", Flag("peer")),
+    ("security.peers[].suspend", PEER),
+    ("security.peers[].expirationTime", PEER),
     ("security.privateKey", Flag("noise-key")),
     ("security.psk", Flag("noise-psk")),
     ("security.allowAnonymous", Flag("allow-anonymous")),

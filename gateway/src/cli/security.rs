@@ -4,21 +4,30 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{
-    MutualTls, Noise, PublicKey, Role, Security, ServerTls, Ssh, SshAlgorithms,
+    GatewayKey, MutualTls, Noise, Peer, PublicKey, PublicKeys, Role, Security, ServerTls, Ssh,
+    SshAlgorithms, key_roles,
 };
 
 /// The mode, and the files that the mode requires.
 #[derive(Debug, Args)]
 pub(super) struct SecurityArgs {
-    /// Security of the carriers. Both ends must have the same mode. [default: ssh with --protocol
-    /// ssh; none with --connect-command or --stdio; otherwise required]
+    /// Security of the carriers. Both ends must have the same mode. [default: keys with --key; ssh
+    /// with --protocol ssh; none with --connect-command or --stdio; otherwise required]
     #[arg(long = "security", value_enum)]
     mode: Option<Mode>,
-    /// An identity that the peer may have (repeatable). With mtls, a name in the peer's
-    /// certificate: a DNS name, an IP address or a URI such as spiffe://example.org/exit. With
-    /// noise, the peer's public key, as `muxgate keygen` prints it.
-    #[arg(long = "peer", value_name = "NAME|KEY")]
+    /// With keys: this end's private key, as `muxgate keygen` writes it.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// An identity that the peer may have (repeatable). With keys, the peer's public key: mtx1... of
+    /// an exit, mte1... of an entry. With mtls, a name in the peer's certificate: a DNS name, an IP
+    /// address or a URI such as spiffe://example.org/exit. With noise, the peer's public key, as
+    /// `muxgate keygen --noise` prints it.
+    #[arg(long = "peer", value_name = "KEY|NAME")]
     peers: Vec<String>,
+    /// With keys: a file with further peers, one line `[expirationTime="TIME"] KEY [NAME]` for each
+    /// peer. If the file changes, the gateway ends the carriers of the peers that it no longer has.
+    #[arg(long = "peers", value_name = "FILE")]
+    peers_file: Option<PathBuf>,
     /// With mtls, and with tls on an exit: this end's certificate and the intermediate certificates
     /// up to the authority, PEM.
     #[arg(long, value_name = "FILE")]
@@ -37,7 +46,7 @@ pub(super) struct SecurityArgs {
     /// allowed targets.
     #[arg(long)]
     allow_anonymous: bool,
-    /// With noise: this end's private key, as `muxgate keygen` writes it.
+    /// With noise: this end's private key, as `muxgate keygen --noise` writes it.
     #[arg(long, value_name = "FILE")]
     noise_key: Option<PathBuf>,
     /// With noise: a secret that both ends share, 32 bytes in base64.
@@ -117,6 +126,8 @@ enum Algorithms {
 enum Mode {
     /// No protection: anyone on the path can read and change the traffic.
     None,
+    /// TLS 1.3 with a public key of each side, which the other side lists.
+    Keys,
     /// TLS 1.3 with a certificate on both sides.
     Mtls,
     /// Noise with a static key on both sides.
@@ -142,15 +153,17 @@ impl SecurityArgs {
     ) -> Result<Security, String> {
         let mode = match self.mode {
             Some(mode) => mode,
+            None if self.key.is_some() => Mode::Keys,
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--security none|mtls|noise|tls is required. With none, anyone on the path can read and \
-                     change the traffic".to_owned());
+                return Err("--key FILE --peer KEY, or --security keys|mtls|noise|tls|none, is required: `muxgate keygen` creates a key. With \
+                     none, anyone on the path can read and change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
-            return Err("--security: an option does not belong to this mode. Options of mtls: --tls-certificate, --tls-key, --tls-ca, --peer. \
+            return Err("--security: an option does not belong to this mode. Options of keys: --key, --peer, --peers. \
+                 Options of mtls: --tls-certificate, --tls-key, --tls-ca, --peer. \
                  Options of tls: --tls-certificate, --tls-key, --tls-ca, --tls-server-name, --allow-anonymous. \
                  Options of noise: --noise-..., --peer. Options of ssh: --ssh-...".to_owned());
         }
@@ -176,6 +189,11 @@ impl SecurityArgs {
                 })
             }
             Mode::None => Security::None {},
+            Mode::Keys => Security::PublicKeys(PublicKeys {
+                private_key_file: needed("keys", "--key", self.key)?,
+                peers: known(&self.peers, role, self.peers_file.is_some())?,
+                peers_file: self.peers_file,
+            }),
             Mode::Ssh => Security::Ssh(self.ssh.into()),
             Mode::Mtls => Security::MutualTls(MutualTls {
                 certificate: needed("mtls", "--tls-certificate", self.tls_certificate)?,
@@ -201,18 +219,38 @@ impl SecurityArgs {
         let has_noise = self.noise_key.is_some() || self.noise_psk.is_some();
         let has_peers = !self.peers.is_empty();
         let has_ssh = self.ssh != SshArgs::default();
+        let has_keys = self.key.is_some() || self.peers_file.is_some();
         match mode {
-            Mode::None => has_tls || has_server_tls || has_noise || has_peers || has_ssh,
-            Mode::Mtls => has_server_tls || has_noise || has_ssh,
-            Mode::Noise => has_tls || has_server_tls || has_ssh,
-            Mode::Tls => has_noise || has_peers || has_ssh,
-            Mode::Ssh => has_tls || has_server_tls || has_noise || has_peers,
+            Mode::None => {
+                has_keys || has_tls || has_server_tls || has_noise || has_peers || has_ssh
+            }
+            Mode::Keys => has_tls || has_server_tls || has_noise || has_ssh,
+            Mode::Mtls => has_keys || has_server_tls || has_noise || has_ssh,
+            Mode::Noise => has_keys || has_tls || has_server_tls || has_ssh,
+            Mode::Tls => has_keys || has_noise || has_peers || has_ssh,
+            Mode::Ssh => has_keys || has_tls || has_server_tls || has_noise || has_peers,
         }
     }
 }
 
 fn needed(mode: &str, option: &str, file: Option<PathBuf>) -> Result<PathBuf, String> {
     file.ok_or_else(|| format!("--security {mode} requires {option} FILE"))
+}
+
+/// The peers of mode keys.
+fn known(peers: &[String], role: Role, has_file: bool) -> Result<Vec<Peer>, String> {
+    let (_, expected) = key_roles(role);
+    if peers.is_empty() && !has_file {
+        return Err(format!(
+            "--key requires --peer {}1..., the public key of the other end, or --peers FILE",
+            expected.prefix()
+        ));
+    }
+    let peer = |peer: &String| match GatewayKey::of_role(peer, expected) {
+        Ok(key) => Ok(Peer::with_key(key)),
+        Err(error) => Err(format!("--peer: {error}")),
+    };
+    peers.iter().map(peer).collect()
 }
 
 fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
@@ -226,6 +264,7 @@ fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use muxtunnel_gateway_config::{KeyRole, key_text};
 
     use super::*;
 
@@ -280,7 +319,24 @@ mod tests {
     }
 
     #[test]
+    fn a_key_selects_the_mode() {
+        let key = |role| key_text(role, &[7; 32]);
+        let line = format!("--key a --peer {} --peers b", key(KeyRole::Entry));
+        let Ok(Security::PublicKeys(keys)) = security(&line) else {
+            panic!("not public keys");
+        };
+        assert_eq!(
+            keys.peers[0].public_keys[0].to_string(),
+            key(KeyRole::Entry)
+        );
+        assert_eq!(keys.peers_file, Some("b".into()));
+        let line = security(&format!("--security keys {line}"));
+        assert_eq!(line, Ok(Security::PublicKeys(keys)));
+    }
+
+    #[test]
     fn what_is_missing_or_of_another_mode_is_named() {
+        let wrong_role = format!("--key a --peer {}", key_text(KeyRole::Exit, &[7; 32]));
         for (line, problem) in [
             (
                 "--security mtls --peer a",
@@ -310,7 +366,13 @@ mod tests {
                 "--security tls --tls-certificate a --tls-key b",
                 "add --allow-anonymous",
             ),
-            ("--peer a", "--security none|mtls|noise|tls is required"),
+            ("--peer a", "is required: `muxgate keygen` creates a key"),
+            ("--key a", "--key requires --peer mte1..."),
+            ("--key a --peer mte1a", "--peer: not the public key"),
+            (&wrong_role, "--peer: the key of an exit"),
+            ("--security keys", "requires --key FILE"),
+            ("--security none --key a", "does not belong to this mode"),
+            ("--key a --tls-ca b", "does not belong to this mode"),
         ] {
             let error = security(line).unwrap_err();
             assert!(error.contains(problem), "{line}: {error}");

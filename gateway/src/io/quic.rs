@@ -30,6 +30,7 @@ use rustls::pki_types::CertificateDer;
 use crate::base::path::PathProbe;
 use crate::base::patience::{Elapsed, Patience};
 
+use super::key_refusal::KeyRefusal;
 use super::local_socket::canonical;
 use super::security::Credentials;
 use super::transport::{Proof, Side};
@@ -181,7 +182,7 @@ async fn in_time(
     mut connecting: quinn::Connecting,
 ) -> Result<quinn::Connection> {
     match patience.within(Pin::new(&mut connecting)).await {
-        Ok(connected) => connected.map_err(Error::from),
+        Ok(connected) => connected.map_err(KeyRefusal::of_quic),
         Err(Elapsed(time)) => {
             let text = format!(
                 "the peer did not answer by QUIC within {} s",

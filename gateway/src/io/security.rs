@@ -4,6 +4,7 @@
 //! its identity. Changed files and peer lists apply to new carriers; the proofs of existing
 //! carriers are verified again.
 
+use std::cell::Cell;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,19 +12,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::hmac::Key;
-use muxtunnel_gateway_config::{Protocol, Reloadable, Security, status};
-use rustls::pki_types::CertificateDer;
+use muxtunnel_gateway_config::{Protocol, Reloadable, Role, Security};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
 use crate::base::file_states::FileStates;
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::patience::{Elapsed, Patience};
+use crate::base::shown::Shown;
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
-    self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
+    self, Inside, KeyTls, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
+
+/// Pause before credentials that could not be used are loaded again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The message of the log.
+const NOT_USABLE: &str = "New credentials not usable; the previous credentials remain in use";
 
 /// Time limit for the peer's proof of identity on ordinary paths.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
@@ -32,6 +39,7 @@ pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum Credentials {
     None,
+    Keys(KeyTls),
     Tls(Tls),
     ServerTls(ServerTls),
     Noise(Noise),
@@ -39,13 +47,14 @@ pub(crate) enum Credentials {
 }
 
 impl Credentials {
-    /// Reads the files that `security` specifies.
+    /// Reads the files that `security` specifies, for a gateway of `role`.
     ///
     /// # Errors
     /// [`Unusable`]: a file cannot be used.
-    pub(crate) fn load(security: &Security) -> std::result::Result<Self, Unusable> {
+    pub(crate) fn load(security: &Security, role: Role) -> std::result::Result<Self, Unusable> {
         Ok(match security {
             Security::None {} => Self::None,
+            Security::PublicKeys(keys) => Self::Keys(KeyTls::load(keys, role)?),
             Security::MutualTls(tls) => Self::Tls(Tls::load(tls)?),
             Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
             Security::Noise(noise) => Self::Noise(Noise::load(noise)?),
@@ -53,11 +62,28 @@ impl Credentials {
         })
     }
 
-    /// This side's certificate, if both ends present a certificate.
-    pub(crate) fn certificate(&self) -> Option<status::Certificate> {
+    /// What the status shows of the credentials.
+    pub(crate) fn shown(&self) -> Shown {
         match self {
-            Self::Tls(tls) => Some(tls.certificate().clone()),
-            Self::None | Self::ServerTls(_) | Self::Noise(_) | Self::Ssh(_) => None,
+            Self::Tls(tls) => Shown {
+                certificate: Some(tls.certificate().clone()),
+                ..Shown::default()
+            },
+            Self::Keys(keys) => Shown {
+                public_keys: vec![keys.own().to_string()],
+                peers: keys.peers(),
+                ..Shown::default()
+            },
+            Self::None | Self::ServerTls(_) | Self::Noise(_) | Self::Ssh(_) => Shown::default(),
+        }
+    }
+
+    /// Whether the passage of time alone makes `proof` invalid at `now`.
+    pub(crate) fn standing_in_time(&self, proof: &Proof, now: UnixTime) -> Standing {
+        match self {
+            Self::Keys(keys) => keys.standing(proof, now),
+            _ if proof.has_expired(now.as_secs()) => Standing::Expired,
+            _ => Standing::Good,
         }
     }
 
@@ -65,6 +91,7 @@ impl Credentials {
     /// peer.
     pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
         match self {
+            Self::Keys(keys) => keys.standing(proof, UnixTime::now()),
             Self::Tls(tls) => tls.standing(proof, side),
             Self::Noise(noise) => noise.standing(proof),
             Self::Ssh(keys) => keys.standing(proof),
@@ -75,8 +102,8 @@ impl Credentials {
     }
 
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
-    /// decides whether the carrier uses WebSocket. TLS runs below WebSocket, and Noise runs above
-    /// WebSocket. `protocol` is the protocol of the session. `host` is the dialled host, or empty
+    /// decides whether the carrier uses WebSocket. TLS with certificates runs below WebSocket. TLS
+    /// with public keys, and Noise, run above WebSocket. `protocol` is the protocol of the session. `host` is the dialled host, or empty
     /// on the accepting side. `patience` is the time limit.
     ///
     /// # Errors
@@ -96,11 +123,15 @@ impl Credentials {
         let inside = Inside::of(protocol, upgrade);
         let proof = async {
             match self {
-                Self::None | Self::Noise(_) => {
+                Self::None | Self::Noise(_) | Self::Keys(_) => {
                     let web_socket = upgrade.heard(&*below).await?;
                     let below = upgraded(below, web_socket).await?;
                     match self {
                         Self::Noise(noise) => noise.secure(below, side).await,
+                        Self::Keys(keys) => {
+                            let inside = Inside::of(protocol, Upgrade::Never);
+                            keys.secure(below, side, host, inside).await
+                        }
                         _ => Ok(below),
                     }
                 }
@@ -141,6 +172,7 @@ impl Credentials {
     ) -> Result<(ClientConfig, String)> {
         let inside = Inside::of(protocol, Upgrade::Never);
         match self {
+            Self::Keys(keys) => Ok(keys.quic_client(inside, host)),
             Self::Tls(tls) => Ok(tls.quic_client(inside)),
             Self::ServerTls(tls) => tls.quic_client(inside, host),
             Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
@@ -154,6 +186,7 @@ impl Credentials {
     pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<Arc<ServerConfig>> {
         let inside = Inside::of(protocol, Upgrade::Never);
         match self {
+            Self::Keys(keys) => Ok(keys.quic_server(inside)),
             Self::Tls(tls) => Ok(tls.quic_server(inside)),
             Self::ServerTls(tls) => tls.quic_server(inside),
             Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
@@ -166,6 +199,7 @@ impl Credentials {
     /// The credentials are not certificates, or are for the dialling side.
     pub(crate) fn quic_reset_key(&self, address: SocketAddr) -> Result<Key> {
         let secret = match self {
+            Self::Keys(keys) => keys.reset_secret(),
             Self::Tls(tls) => tls.reset_secret(),
             Self::ServerTls(tls) => tls.reset_secret()?,
             Self::None | Self::Noise(_) | Self::Ssh(_) => return Err(no_certificates()),
@@ -185,6 +219,7 @@ impl Credentials {
         chain: Option<Vec<CertificateDer<'static>>>,
     ) -> Result<Option<Proof>> {
         match (self, side) {
+            (Self::Keys(keys), _) => keys.proof(chain.unwrap_or_default()).map(Some),
             (Self::Tls(tls), _) => tls.proof(chain.unwrap_or_default()).map(Some),
             (Self::ServerTls(_), Side::Dials) => Ok(Some(Proof::of(name.to_owned()))),
             (Self::ServerTls(_), Side::Accepts) => Ok(None),
@@ -202,7 +237,7 @@ impl Credentials {
     pub(crate) fn ssh(&self) -> Result<Arc<ssh::Keys>> {
         match self {
             Self::Ssh(keys) => Ok(Arc::clone(keys)),
-            Self::None | Self::Tls(_) | Self::ServerTls(_) | Self::Noise(_) => {
+            Self::None | Self::Keys(_) | Self::Tls(_) | Self::ServerTls(_) | Self::Noise(_) => {
                 let text = "SSH requires keys: set security mode SSH";
                 Err(Error::new(ErrorKind::InvalidInput, text))
             }
@@ -216,13 +251,15 @@ fn no_bytes() -> Error {
 }
 
 fn no_certificates() -> Error {
-    let text = "QUIC requires certificates: set security mode MutualTls or ServerTls";
+    let text =
+        "QUIC requires keys or certificates: set security mode PublicKeys, MutualTls or ServerTls";
     Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// Sends new credentials whenever the files or the peers change; never returns. Files that cannot
 /// be used change nothing. `files` are the files from which the current credentials were loaded.
 pub(crate) async fn follow(
+    role: Role,
     mut reloadable: watch::Receiver<Arc<Reloadable>>,
     mut files: FollowedFiles,
     credentials: &watch::Sender<Arc<Credentials>>,
@@ -230,8 +267,14 @@ pub(crate) async fn follow(
 ) {
     let mut security = reloadable.borrow_and_update().security.clone();
     files.publish(&telemetry.files, &Ok::<_, Unusable>(()));
+    let fails = Cell::new(false);
+    let take = |security: &Security| {
+        let taken = take_over((security, role), credentials, telemetry);
+        fails.set(taken.is_err());
+        taken
+    };
     loop {
-        let read_again = || take_over(&security, credentials, telemetry);
+        let read_again = || take(&security);
         // Only the peers can differ here, since a change of the file names requires a restart.
         let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
@@ -239,46 +282,70 @@ pub(crate) async fn follow(
             changed = reloadable.wait_for(differs) => {
                 changed.map(|in_force| in_force.security.clone())
             }
+            // The cause may be temporary, and not in the files themselves.
+            () = tokio::time::sleep(RETRY_INTERVAL), if fails.get() => Ok(security.clone()),
         };
         let Ok(changed) = changed else {
             return std::future::pending().await;
         };
         security = changed;
-        let taken = take_over(&security, credentials, telemetry);
+        let taken = take(&security);
         files.publish(&telemetry.files, &taken);
     }
 }
 
 /// Works like [`follow`], for credentials that depend only on files.
 pub(crate) async fn follow_files(
-    security: &Security,
+    (security, role): (&Security, Role),
     mut files: FollowedFiles,
     credentials: &watch::Sender<Arc<Credentials>>,
     states: &FileStates,
 ) {
     files.publish(states, &Ok::<_, Unusable>(()));
-    let read_again = || read_again(security, credentials).map(drop);
+    let read_again = || {
+        let taken = read_again((security, role), credentials).map(drop);
+        taken.inspect_err(|error| tracing::error!(%error, "{NOT_USABLE}"))
+    };
     files.follow(states, read_again).await;
 }
 
 fn take_over(
-    security: &Security,
+    security: (&Security, Role),
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) -> std::result::Result<(), Unusable> {
-    let new = read_again(security, credentials)?;
-    telemetry.set_certificate(new.certificate());
+    let new = read_again(security, credentials);
+    telemetry.set_shown(credentials.borrow().shown());
+    let error = new.as_ref().err().map(ToString::to_string);
+    if telemetry.set_credentials_error(error)
+        && let Err(error) = &new
+    {
+        tracing::error!(%error, "{NOT_USABLE}");
+    }
+    new?;
     Ok(())
 }
 
 /// Loads the credentials again, and uses them if they are valid.
 fn read_again(
-    security: &Security,
+    (security, role): (&Security, Role),
     credentials: &watch::Sender<Arc<Credentials>>,
 ) -> std::result::Result<Arc<Credentials>, Unusable> {
-    let new = Credentials::load(security).inspect_err(|error| {
-        tracing::error!(%error, "New credentials not usable; the previous credentials remain in use");
-    })?;
+    let new = match Credentials::load(security, role) {
+        Ok(new) => new,
+        Err(error) => {
+            let before = Arc::clone(&credentials.borrow());
+            if let (Credentials::Keys(keys), Security::PublicKeys(new)) = (&*before, security)
+                && let Some(reduced) = keys.reduced(new)
+            {
+                tracing::warn!(
+                    "Keys that the new list does not have are removed, although the list is not usable"
+                );
+                credentials.send_replace(Arc::new(Credentials::Keys(reduced)));
+            }
+            return Err(error);
+        }
+    };
     tracing::info!("New credentials loaded; the gateway verifies the peers of its carriers again");
     let new = Arc::new(new);
     credentials.send_replace(Arc::clone(&new));
@@ -289,7 +356,7 @@ fn read_again(
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, encode_key};
+    use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, PublicKeys, encode_key};
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
@@ -350,18 +417,36 @@ mod tests {
             private_key: file("broken", &encode_key(&own)[1..]),
             ..noise.clone()
         };
+        let pair = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let ed25519 = pair.serialize_der();
+        let keys = PublicKeys {
+            private_key_file: file("ed25519", &pair.serialize_pem()),
+            peers: Vec::new(),
+            peers_file: None,
+        };
+        let broken_keys = PublicKeys {
+            private_key_file: file("broken25519", &pair.serialize_pem().replacen("MC", "M", 1)),
+            ..keys.clone()
+        };
         for security in [
+            Security::PublicKeys(keys),
+            Security::PublicKeys(broken_keys),
             Security::Noise(noise),
             Security::MutualTls(tls),
             Security::Noise(broken),
         ] {
-            let loaded = Credentials::load(&security);
+            let loaded = Credentials::load(&security, Role::Entry);
             let said = match &loaded {
                 Ok(credentials) => format!("{security:?} {credentials:?} {credentials:#?}"),
                 Err(error) => format!("{security:?} {error:?} {error}"),
             };
             // The private part of PKCS #8. The public part may be shown.
-            for secret in [&own[..], &psk, &key.serialize_der()[36..68]] {
+            for secret in [
+                &own[..],
+                &psk,
+                &key.serialize_der()[36..68],
+                &ed25519[16..48],
+            ] {
                 assert!(!shows(&said, secret), "{said}");
             }
         }

@@ -41,7 +41,7 @@ pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use tls::oracle as tls_oracle;
-pub(crate) use tls::{Inside, ServerTls, Tls};
+pub(crate) use tls::{Inside, KeyTls, ServerTls, Tls};
 pub(crate) use unix::Unix;
 pub(crate) use upgrade::Upgrade;
 #[cfg(any(test, feature = "oracles"))]
@@ -61,11 +61,11 @@ pub(crate) enum Side {
 /// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// A name in the peer's certificate, or the peer's public key. With SSH, fingerprints identify
-    /// keys.
+    /// A name in the peer's certificate, the name of a listed peer, or the peer's public key. With
+    /// SSH, fingerprints identify keys.
     pub(crate) identity: String,
-    /// The peer's certificate and the intermediate certificates, which the gateway verifies again
-    /// later. Empty if the gateway verifies only `identity` again, as for a key.
+    /// The peer's certificate and the intermediate certificates, or the peer's raw public key, which
+    /// the gateway verifies again later. Empty if the gateway verifies only `identity` again, as for a key.
     pub(crate) chain: Vec<CertificateDer<'static>>,
     /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
     /// the proof does not expire.

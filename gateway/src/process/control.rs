@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, Drain, Reloadable, Security};
+use muxtunnel_gateway_config::{Config, Drain, Reloadable, Role, Security};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
@@ -21,6 +21,7 @@ use crate::roles::worker::Phase;
 
 /// The work of the admin thread.
 pub(super) struct Control {
+    pub(super) role: Role,
     pub(super) drain: Drain,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) reloadable: watch::Sender<Arc<Reloadable>>,
@@ -95,6 +96,7 @@ impl Control {
                 }
             };
             let credentials = security::follow(
+                self.role,
                 self.reloadable.subscribe(),
                 self.credential_files.clone(),
                 &self.credentials,
@@ -103,6 +105,7 @@ impl Control {
             let ssh = async {
                 if let Some((credentials, security, files)) = &self.ssh {
                     let states = &self.telemetry.files;
+                    let security = (security, self.role);
                     security::follow_files(security, files.clone(), credentials, states).await;
                 }
             };

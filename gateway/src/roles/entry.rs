@@ -15,6 +15,7 @@ mod listen;
 mod offer;
 pub(crate) mod refused;
 mod reverse;
+mod session_end;
 mod trial;
 mod ways;
 
@@ -25,7 +26,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Exits, Reloadable, SessionConfig};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -44,7 +44,6 @@ use crate::roles::network::{self, Network};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
 use crate::session::end::SessionEnd;
-use crate::session::hello;
 use crate::session::mux::{Dial, Mux, NoCarrier, Progress};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
@@ -200,7 +199,8 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
                 }
             }
             Err(error) => {
-                tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
+                let code = error.code();
+                tracing::warn!(%code, exit = %exit, %error, "No carrier");
                 entry.leave(place);
                 entry.has_no_carrier(&exit, &error);
                 entry.set_link(place, Some(Link::Down));
@@ -222,7 +222,8 @@ struct Begun {
 struct Running {
     mux: Rc<dyn Mux>,
     exit: Address,
-    run: JoinHandle<()>,
+    /// Returns why the exit refused this entry's key, if it did.
+    run: JoinHandle<Option<String>>,
 }
 
 /// Starts a session with its first carrier; `None`: no exit is available for this place.
@@ -357,8 +358,8 @@ impl Entry {
         let (exit, by) = (route.exit.clone(), route.by);
         let mut run = self.run(Rc::clone(&mux), asked, route, pool);
         tokio::select! {
-            _ = &mut run => {
-                self.has_no_carrier(&exit, &"the session ended before it was ready");
+            ended = &mut run => {
+                self.has_no_carrier(&exit, &session_end::reason(ended.ok().flatten()));
                 return None;
             }
             () = mux.reached(Progress::Ready) => {}
@@ -426,13 +427,14 @@ impl Entry {
         }
     }
 
+    /// Runs a session. The task returns why the exit refused this entry's key, if it did.
     fn run(
         self: &Rc<Self>,
         mux: Rc<dyn Mux>,
         asked: Rc<Asked>,
         route: Route,
         pool: config::Pool,
-    ) -> JoinHandle<()> {
+    ) -> JoinHandle<Option<String>> {
         if self.sessions.len() >= SESSIONS_MAX
             && let Some(oldest) = self.sessions.oldest_going()
         {
@@ -485,23 +487,7 @@ impl Entry {
                 let now = tokio::time::Instant::now();
                 entry.dial_context.ways.unheard(by, now);
             }
-            report(&*mux, &exit, &end, entry.session.protocol);
+            session_end::report(&entry, &*mux, &exit, end)
         })
-    }
-}
-
-fn report(mux: &(dyn Mux + 'static), exit: &Address, end: &SessionEnd, protocol: config::Protocol) {
-    let code = Code::CarrierLost;
-    match end {
-        SessionEnd::ShutDown => {
-            tracing::info!(%exit, peer = %mux.peer(), "Session shut down");
-        }
-        SessionEnd::Finished(_) if !mux.was_ready() => {
-            tracing::info!(%exit, "The exit accepts no more sessions");
-        }
-        _ if !mux.was_ready() => {
-            tracing::warn!(%code, %exit, reason = %end, advice = hello::advice(protocol), "Carrier ended before the exit sent its hello");
-        }
-        _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),
     }
 }

@@ -162,7 +162,7 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
             }
         }
         Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
-        Err(refused) => exit.refused(Code::CarrierRefused, &peer, &refused),
+        Err(refused) => exit.refused(refused.code(), &peer, &refused),
     }
 }
 

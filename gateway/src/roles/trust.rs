@@ -15,13 +15,13 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::io::security::Credentials;
-use crate::io::transport::{Proof, Side, Standing};
+use crate::io::transport::{Proof, Side};
 use crate::net::dial::is_denied;
 use crate::net::policy::Authorizer;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::session::mux::Mux;
 
-/// Interval between checks for expired certificates.
+/// Interval between checks for expired certificates and peers.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Applies each change of `reloadable` and `credentials` to a worker's `sessions`. `side`: whether
@@ -38,11 +38,8 @@ pub(crate) async fn follow(
     loop {
         tokio::select! {
             _ = expiry.tick() => {
-                let now = UnixTime::now().as_secs();
-                let standing = |proof: &Proof| match proof.has_expired(now) {
-                    true => Standing::Expired,
-                    false => Standing::Good,
-                };
+                let (now, credentials) = (UnixTime::now(), Arc::clone(&credentials.borrow()));
+                let standing = |proof: &Proof| credentials.standing_in_time(proof, now);
                 for session in sessions() {
                     session.verify_again(&standing);
                 }

@@ -64,7 +64,7 @@ impl Worker {
     /// For tests: creates the only worker of a gateway that runs outside of a cluster.
     pub(crate) fn of(yaml: &str) -> Self {
         let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
-        let credentials = Credentials::load(&config.security).unwrap();
+        let credentials = Credentials::load(&config.security, config.role).unwrap();
         let telemetry = Telemetry::new(&config, yaml, 1, None);
         Self {
             index: 0,

@@ -190,6 +190,7 @@ impl<L: Link> Bridge<L> {
             SessionEnd::Panicked => Some(Reason::Fault),
             SessionEnd::Closed
             | SessionEnd::Io(_)
+            | SessionEnd::Refused(_)
             | SessionEnd::Protocol(_)
             | SessionEnd::Finished(_)
             | SessionEnd::GivenUp(_)

@@ -3,6 +3,8 @@
 use muxtunnel_codes::Code;
 use muxtunnel_proto::SessionError;
 
+use crate::io::key_refusal::KeyRefusal;
+
 /// Why a carrier ended. If the carrier was the last one, the session ended for the same reason. For
 /// a session without a carrier, the value is the reason why the session ended.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +13,10 @@ pub(crate) enum SessionEnd {
     #[error("the peer closed the carrier")]
     Closed,
     #[error("the carrier failed: {0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
+    /// The peer does not accept this gateway's public key.
+    #[error("{code}: {0}", code = Code::KeyRefused)]
+    Refused(String),
     #[error("{code}: {0}", code = muxtunnel_codes::Code::ProtocolViolation)]
     Protocol(SessionError),
     /// The peer no longer needs the session.
@@ -32,6 +37,15 @@ pub(crate) enum SessionEnd {
     /// A task of the session panicked.
     #[error("a fault of this gateway ended the session")]
     Panicked,
+}
+
+impl From<std::io::Error> for SessionEnd {
+    fn from(error: std::io::Error) -> Self {
+        match KeyRefusal::is_by_peer(&error) {
+            true => Self::Refused(error.to_string()),
+            false => Self::Io(error),
+        }
+    }
 }
 
 impl From<SessionError> for SessionEnd {

@@ -379,7 +379,7 @@ fn end_of(error: h2::Error) -> SessionEnd {
     }
     let text = error.to_string();
     match error.into_io() {
-        Some(io) => SessionEnd::Io(io),
+        Some(io) => io.into(),
         None => SessionEnd::Protocol(muxtunnel_proto::SessionError::Violation {
             code: None,
             problem: text,

@@ -32,6 +32,7 @@ use quinn::{ConnectionError, VarInt, WriteError};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::quic::CloseCode;
 use crate::io::transport::Side;
 use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Opening};
@@ -413,7 +414,7 @@ fn end_of(error: ConnectionError) -> SessionEnd {
                 reason: String::from_utf8_lossy(&close.reason).into_owned(),
             })
         }
-        error => SessionEnd::Io(error.into()),
+        error => KeyRefusal::of_quic(error).into(),
     }
 }
 

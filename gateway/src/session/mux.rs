@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{
     Assignment, ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source,
@@ -22,6 +23,7 @@ use super::handover::Place;
 use crate::base::path::PathInfo;
 use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 use crate::io::tun::Offloads;
@@ -84,6 +86,17 @@ pub(crate) enum NoCarrier {
     Stranger(Carrier),
     #[error(transparent)]
     Io(#[from] std::io::Error),
+}
+
+impl NoCarrier {
+    /// The code of the report of an entry.
+    pub(crate) fn code(&self) -> Code {
+        let refused = match self {
+            Self::Io(error) => KeyRefusal::code_of(error),
+            Self::Refused(_) | Self::Stranger(_) => None,
+        };
+        refused.unwrap_or(Code::CarrierConnecting)
+    }
 }
 
 /// The current and the requested number of a session's carriers.

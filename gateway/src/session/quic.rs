@@ -33,6 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::base::tasks::joined;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::quic::CloseCode;
 use crate::io::transport::Side;
 use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Opening};
@@ -363,7 +364,7 @@ fn end_of(error: ConnectionError) -> SessionEnd {
                 }),
             }
         }
-        error => SessionEnd::Io(error.into()),
+        error => KeyRefusal::of_quic(error).into(),
     }
 }
 

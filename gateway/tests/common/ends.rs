@@ -36,15 +36,34 @@ pub fn tls(dir: &Path, authority: &Authority) -> (Files, Files, Ends) {
     (exit, entry, ends)
 }
 
-/// Writes a private key. Returns the public key.
+/// Writes a private key for Noise. Returns the public key.
 pub fn keygen(file: &Path) -> String {
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .arg("keygen")
+        .args(["keygen", "--noise"])
         .arg(file)
         .output()
         .unwrap();
     assert!(done.status.success(), "{done:?}");
     String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+/// Writes the private key of a gateway. Returns its public key as that of an entry and of an exit.
+pub fn gateway_key(file: &Path) -> [String; 2] {
+    let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
+        .args(["keygen", "--force"])
+        .arg(file)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<_> = said.lines().map(str::to_owned).collect();
+    lines.try_into().unwrap()
+}
+
+/// The `security` of a gateway with the private key `key` and these peers.
+pub fn public_keys(key: &Path, peers: &[&str]) -> String {
+    let (key, peers) = (key.display(), peers.join(", "));
+    format!("{{mode: PublicKeys, privateKeyFile: '{key}', peers: [{peers}]}}")
 }
 
 /// Creates the keys of both ends. With `more_peers`, the entry accepts several peers, so it uses

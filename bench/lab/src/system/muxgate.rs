@@ -421,7 +421,7 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
     })
 }
 
-/// Creates a key pair for each end with `muxgate keygen`.
+/// Creates a key pair for each end with `muxgate keygen --noise`.
 fn noise_keys(setup: &Setup<'_>) -> Result<Keys> {
     let pair = |name: &str| {
         let path = setup.folder.join(name);
@@ -429,7 +429,7 @@ fn noise_keys(setup: &Setup<'_>) -> Result<Keys> {
             fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
         let mut command = Command::new(setup.muxgate);
-        let output = command.arg("keygen").arg(&path).output();
+        let output = command.args(["keygen", "--noise"]).arg(&path).output();
         let output = output.context("cannot start muxgate keygen")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "muxgate keygen: {}", said.trim());

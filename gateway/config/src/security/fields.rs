@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{KeyError, MutualTls, Noise, PublicKey, Security};
-use crate::{ServerTls, Ssh, SshAlgorithms};
+use crate::public_keys::Listed;
+use crate::{Peer, PublicKeys, ServerTls, Ssh, SshAlgorithms};
 
 #[derive(Deserialize, Clone, Copy)]
 enum Mode {
     None,
+    PublicKeys,
     MutualTls,
     Noise,
     ServerTls,
@@ -22,6 +24,7 @@ impl Mode {
     const fn name(self) -> &'static str {
         match self {
             Self::None => "None",
+            Self::PublicKeys => "PublicKeys",
             Self::MutualTls => "MutualTls",
             Self::Noise => "Noise",
             Self::ServerTls => "ServerTls",
@@ -37,7 +40,9 @@ pub(super) struct Fields {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
     ca: Option<PathBuf>,
-    peers: Option<Vec<String>>,
+    peers: Option<Vec<Listed>>,
+    private_key_file: Option<PathBuf>,
+    peers_file: Option<PathBuf>,
     private_key: Option<PathBuf>,
     psk: Option<PathBuf>,
     allow_anonymous: Option<bool>,
@@ -60,6 +65,17 @@ impl TryFrom<Fields> for Security {
         let missing = |name: &str| format!("missing field `{name}` of mode {}", mode.name());
         let security = match mode {
             Mode::None => Self::None {},
+            Mode::PublicKeys => Self::PublicKeys(PublicKeys {
+                private_key_file: fields
+                    .private_key_file
+                    .take()
+                    .ok_or_else(|| missing("privateKeyFile"))?,
+                peers: match (fields.peers.take(), &fields.peers_file) {
+                    (None, None) => return Err(missing("peers")),
+                    (peers, _) => known(peers.unwrap_or_default())?,
+                },
+                peers_file: fields.peers_file.take(),
+            }),
             Mode::MutualTls => Self::MutualTls(MutualTls {
                 certificate: fields
                     .certificate
@@ -67,14 +83,16 @@ impl TryFrom<Fields> for Security {
                     .ok_or_else(|| missing("certificate"))?,
                 key: fields.key.take().ok_or_else(|| missing("key"))?,
                 ca: fields.ca.take().ok_or_else(|| missing("ca"))?,
-                peers: fields.peers.take().ok_or_else(|| missing("peers"))?,
+                peers: names(fields.peers.take().ok_or_else(|| missing("peers"))?)?,
             }),
             Mode::Noise => Self::Noise(Noise {
                 private_key: fields
                     .private_key
                     .take()
                     .ok_or_else(|| missing("privateKey"))?,
-                peers: keys(&fields.peers.take().ok_or_else(|| missing("peers"))?)?,
+                peers: keys(&names(
+                    fields.peers.take().ok_or_else(|| missing("peers"))?,
+                )?)?,
                 psk: fields.psk.take(),
             }),
             Mode::ServerTls => Self::ServerTls(ServerTls {
@@ -111,6 +129,8 @@ impl Fields {
             ("key", self.key.is_some()),
             ("ca", self.ca.is_some()),
             ("peers", self.peers.is_some()),
+            ("privateKeyFile", self.private_key_file.is_some()),
+            ("peersFile", self.peers_file.is_some()),
             ("privateKey", self.private_key.is_some()),
             ("psk", self.psk.is_some()),
             ("allowAnonymous", self.allow_anonymous.is_some()),
@@ -127,6 +147,29 @@ impl Fields {
             .find(|(_, is_left)| *is_left)
             .map(|(name, _)| *name)
     }
+}
+
+/// The peers of mode PublicKeys. A text is a key.
+fn known(peers: Vec<Listed>) -> Result<Vec<Peer>, String> {
+    let peer = |(index, listed)| match listed {
+        Listed::Peer(peer) => Ok(peer),
+        Listed::Text(text) => match text.parse() {
+            Ok(key) => Ok(Peer::with_key(key)),
+            Err(error) => Err(format!("`peers[{index}]`: {error}")),
+        },
+    };
+    peers.into_iter().enumerate().map(peer).collect()
+}
+
+/// The peers of the other modes.
+fn names(peers: Vec<Listed>) -> Result<Vec<String>, String> {
+    let name = |listed| match listed {
+        Listed::Text(text) => Ok(text),
+        Listed::Peer(_) => {
+            Err("`peers`: only mode PublicKeys has peers with fields: write texts".to_owned())
+        }
+    };
+    peers.into_iter().map(name).collect()
 }
 
 fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use muxtunnel_gateway_config::Role;
 use muxtunnel_gateway_config::status::{
-    Assigned, Carrier, Forward, Packets, Rendezvous, Status, Streams,
+    Assigned, Carrier, Forward, Packets, Peer, Rendezvous, Status, Streams,
 };
 
 /// Spaces between two columns.
 const GAP: &str = "  ";
+/// Maximum number of peers in the summary.
+const PEERS_SHOWN: usize = 4;
 
 /// The complete text.
 pub(super) fn summary(status: &Status) -> String {
@@ -25,6 +27,12 @@ pub(super) fn summary(status: &Status) -> String {
     let mut lines = vec![("Ready", readiness(status))];
     if let Some(error) = &status.config_error {
         lines.push(("Config", error.clone()));
+    }
+    for key in &status.public_keys {
+        lines.push(("Public key", key.clone()));
+    }
+    if !status.peers.is_empty() {
+        lines.push(("Peers", peers(&status.peers)));
     }
     match &status.rendezvous {
         Some(rendezvous) => lines.push(("Leaves", leaves(rendezvous))),
@@ -62,6 +70,20 @@ pub(super) fn summary(status: &Status) -> String {
         }
     }
     text
+}
+
+/// The number of peers, and the first of them by name or key.
+fn peers(peers: &[Peer]) -> String {
+    let name = |peer: &Peer| match &peer.name {
+        Some(name) => name.clone(),
+        None => peer.public_keys.join(", "),
+    };
+    let shown: Vec<_> = peers.iter().take(PEERS_SHOWN).map(name).collect();
+    let more = match peers.len().saturating_sub(PEERS_SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{} ({}{more})", peers.len(), shown.join(", "))
 }
 
 /// `yes`, or `no` with the reason.

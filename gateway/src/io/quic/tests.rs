@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, MutualTls, Security, SessionConfig};
+use muxtunnel_gateway_config::{Config, MutualTls, Role, Security, SessionConfig};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionIdGenerator, Runtime, UdpPoller};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -55,7 +55,7 @@ pub(crate) fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentia
         let certificate = params.signed_by(&key, &issuer).unwrap();
         std::fs::write(&config.certificate, certificate.pem()).unwrap();
         std::fs::write(&config.key, key.serialize_pem()).unwrap();
-        Credentials::load(&Security::MutualTls(config)).unwrap()
+        Credentials::load(&Security::MutualTls(config), Role::Entry).unwrap()
     })
 }
 

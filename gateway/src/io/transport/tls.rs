@@ -5,6 +5,7 @@
 //! be configured. Sessions are not resumed, so each carrier proves its identity.
 
 mod handshake;
+mod keys;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
 mod record;
@@ -34,6 +35,7 @@ use super::{Proof, Side, Standing, Transport, Upgrade, invalid};
 use crate::base::files::{Unusable, read};
 use verify::{PeerVerifier, Root};
 
+pub(crate) use keys::KeyTls;
 pub(crate) use reset_secret::ResetSecret;
 pub(crate) use server::ServerTls;
 

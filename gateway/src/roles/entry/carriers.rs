@@ -5,7 +5,6 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::status::CarrierTransport;
 use rand::RngExt;
@@ -55,21 +54,21 @@ fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
     pause.mul_f64(0.5 + random / 2.0)
 }
 
-/// Replaces carriers after a renewal of this entry's certificate, so that no carrier outlives its
-/// certificate. If the session cannot resume, another session replaces it. Each renewal is handled
+/// Replaces carriers after a renewal of this entry's certificate or key, so that no carrier outlives
+/// what it presented. If the session cannot resume, another session replaces it. Each renewal is handled
 /// after a random delay, since many entries may be renewed at the same time. Never returns.
 pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallible {
     let mut credentials = dial_context.credentials.clone();
-    let mut shown = credentials.borrow_and_update().certificate();
+    let mut shown = credentials.borrow_and_update().shown();
     loop {
         if credentials.changed().await.is_err() {
             return std::future::pending().await;
         }
-        let shows = credentials.borrow_and_update().certificate();
-        if shows == shown {
+        let before = shown;
+        shown = credentials.borrow_and_update().shown();
+        if shown.presents_as(&before) {
             continue;
         }
-        shown = shows;
         let renewed = Instant::now();
         tokio::time::sleep(RENEWAL_JITTER.mul_f64(rand::rng().random())).await;
         match mux.carriers() {
@@ -172,7 +171,7 @@ async fn keep_dialling(
                 carriers.lacks(before).await;
             }
             Err(error) => {
-                tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, "Cannot dial a carrier for an established session");
+                tracing::warn!(code = %error.code(), %exit, %error, "Cannot dial a carrier for an established session");
                 failures += 1;
             }
         }

@@ -5,12 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Protocol;
 
 use super::Exit;
 use crate::base::handshake_limiter::{Dropped, has_gone};
 use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::security::PROOF_MAX;
 use crate::io::transport::{Side, Transport, Upgrade};
 use crate::session::end::SessionEnd;
@@ -29,6 +31,17 @@ pub(super) enum HandshakeError {
     Evicted,
     #[error(transparent)]
     Dropped(#[from] Dropped),
+}
+
+impl HandshakeError {
+    /// The code of the report.
+    pub(super) fn code(&self) -> Code {
+        let code = match self {
+            Self::Unproved(error) => KeyRefusal::code_of(error),
+            Self::Silent(_) | Self::Evicted | Self::Dropped(_) => None,
+        };
+        code.unwrap_or(Code::CarrierRefused)
+    }
 }
 
 /// Whether the handshake counts as failed, because of wrong credentials, invalid bytes or a

@@ -10,7 +10,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::SessionConfig;
 
 use super::Exit;
@@ -80,7 +79,7 @@ async fn greet(exit: Rc<Exit>, attempt: Attempt) {
     };
     match secured {
         Ok(connection) => exit.admit(connection),
-        Err(error) => exit.refused(Code::CarrierRefused, &peer.to_string(), &error),
+        Err(error) => exit.refused(error.code(), &peer.to_string(), &error),
     }
 }
 

@@ -99,6 +99,7 @@ impl Driver {
             SessionEnd::Revoked(_) => Some(Reason::Revoked),
             SessionEnd::Closed
             | SessionEnd::Io(_)
+            | SessionEnd::Refused(_)
             | SessionEnd::Protocol(_)
             | SessionEnd::Finished(_)
             | SessionEnd::GivenUp(_)
@@ -115,6 +116,7 @@ impl Driver {
                 }
                 SessionEnd::Closed
                 | SessionEnd::Io(_)
+                | SessionEnd::Refused(_)
                 | SessionEnd::Evicted
                 | SessionEnd::Panicked => {}
             }

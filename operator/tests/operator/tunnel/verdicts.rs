@@ -121,6 +121,8 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> See
             config_hash: hash,
             config_error: None,
             certificate: None,
+            public_keys: Vec::new(),
+            peers: Vec::new(),
             files: Some(Vec::new()),
             carrier_error: None,
             ready: true,

@@ -4,7 +4,9 @@
 //! lengths. A refusal is sent as an alert.
 
 use std::io::Result;
+use std::time::Duration;
 
+use muxtunnel_proto::patience;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -14,6 +16,9 @@ use rustls::{CommonState, ExtractedSecrets};
 use super::record::{KeySchedule, TlsRecords};
 use crate::io::duplex;
 use crate::io::transport::{self, HANDSHAKE_BYTES_MAX, Transport, invalid};
+
+/// Maximum time for an alert to reach the peer, on ordinary paths.
+const ALERT_MAX: Duration = Duration::from_secs(1);
 
 /// The result of a handshake.
 pub(super) struct Made {
@@ -90,6 +95,26 @@ pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result
         unread: bytes.incoming,
         plain: bytes.plain,
     })
+}
+
+/// Waits until the peer has read the alert with which this side has ended a handshake, and closes
+/// the connection. If this side closed the connection while bytes of the peer arrive, the system
+/// would reset the connection, and the reset could overtake the alert.
+pub(super) async fn let_alert_arrive(below: &dyn Transport) {
+    let arrive = async {
+        below.finish()?;
+        let (mut discarded, mut left) = ([0; 512], HANDSHAKE_BYTES_MAX);
+        while left > 0 {
+            match duplex::read(below, &mut discarded).await? {
+                0 => break,
+                length => left = left.saturating_sub(length),
+            }
+        }
+        Result::Ok(())
+    };
+    let limit = patience(ALERT_MAX, below.round_trip().unwrap_or_default());
+    // The refusal stands whether or not the peer learns of it.
+    let _ = tokio::time::timeout(limit, arrive).await;
 }
 
 impl Bytes {

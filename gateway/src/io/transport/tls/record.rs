@@ -11,12 +11,14 @@ use std::io::Result;
 use aws_lc_rs::aead::{
     self, AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, UnboundKey,
 };
+use muxtunnel_gateway_config::GatewayKey;
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher::{Iv, Nonce};
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, Error, ExtractedSecrets};
 
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::invalid;
 use crate::io::transport::sealed::{Gather, Next, Opened, Records};
 
@@ -129,6 +131,9 @@ pub(super) struct TlsRecords {
     schedule: Box<dyn KeySchedule>,
     /// Whether the peer requested a new key.
     update: bool,
+    /// The public key of this side that the peer may still refuse; `None`: the peer has accepted
+    /// this side, or this side has no such key.
+    unconfirmed: Option<GatewayKey>,
 }
 
 impl fmt::Debug for TlsRecords {
@@ -151,7 +156,13 @@ impl TlsRecords {
             opening: Key::new(opened, opening)?,
             schedule,
             update: false,
+            unconfirmed: None,
         })
+    }
+
+    /// Expects that the peer refuses this side's public key by its first record.
+    pub(super) const fn expect_refusal_of(&mut self, own: GatewayKey) {
+        self.unconfirmed = Some(own);
     }
 
     /// Seals `message` as a record.
@@ -251,10 +262,16 @@ impl Records for TlsRecords {
         let end = end.ok_or_else(|| invalid("a TLS record has no content type"))?;
         let mut moved = 0;
         match (opened[end], &opened[..end]) {
-            (APPLICATION_DATA, content) => moved = content.len(),
+            (APPLICATION_DATA, content) => {
+                moved = content.len();
+                self.unconfirmed = None;
+            }
             (ALERT, content) if content == CLOSE_NOTIFY => return Ok(Opened::End),
             (ALERT, [_, alert]) => {
-                return Err(invalid(format!("the peer sent TLS alert {alert}")));
+                return Err(match self.unconfirmed {
+                    Some(own) => KeyRefusal::of_alert(*alert, Some(own)).into_error(),
+                    None => invalid(format!("the peer sent TLS alert {alert}")),
+                });
             }
             (HANDSHAKE, messages) => self.take_in(messages)?,
             (kind, _) => {

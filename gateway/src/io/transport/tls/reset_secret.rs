@@ -18,6 +18,7 @@ use aws_lc_rs::hmac::{HMAC_SHA256, Key};
 const LABEL: &[u8] = b"muxtunnel quic stateless reset";
 
 /// A secret that is the same in each process with the same private key.
+#[derive(Clone)]
 pub(crate) struct ResetSecret(Prk);
 
 impl ResetSecret {

@@ -1,0 +1,223 @@
+//! Public keys of gateways (Ed25519, RFC 8032) as text: bech32m (BIP 350), with the gateway's role
+//! in the prefix.
+//!
+//! The checksum covers the prefix, so the text of an entry's key never reads as that of an exit. A
+//! text has at most one key, and a key has one text for each role. The payload begins with the type
+//! of the key, so that other types can follow.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use bech32::primitives::decode::CheckedHrpstring;
+use bech32::{Bech32m, Hrp};
+use serde::{Deserialize, Serialize};
+
+/// Length of the text of a key, in characters.
+pub const KEY_TEXT_LENGTH: usize = 63;
+/// Length of a key, in bytes.
+pub const KEY_BYTES: usize = 32;
+/// The type of an Ed25519 key in the payload.
+const ED25519_TYPE: u8 = 1;
+/// Number of messages by which points of small order are found. A test finds all of these points
+/// with half of the messages.
+const MESSAGES: u8 = 32;
+
+/// The role of the gateway that has the private key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyRole {
+    /// The prefix `mte`.
+    Entry,
+    /// The prefix `mtx`.
+    Exit,
+    /// The prefix `mtr`.
+    Rendezvous,
+}
+
+impl KeyRole {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Entry, Self::Exit, Self::Rendezvous];
+
+    /// The part of the text before the separator `1`.
+    #[must_use]
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Entry => "mte",
+            Self::Exit => "mtx",
+            Self::Rendezvous => "mtr",
+        }
+    }
+
+    /// The role with its article, as in an error text.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Entry => "an entry",
+            Self::Exit => "an exit",
+            Self::Rendezvous => "a rendezvous",
+        }
+    }
+}
+
+/// The public key of a gateway. No value of this type has a point of small order, for which a
+/// signature needs no private key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GatewayKey {
+    role: KeyRole,
+    bytes: [u8; KEY_BYTES],
+}
+
+/// Why a text or bytes are not the key of a gateway. The text is not repeated, because it may be a
+/// private key that was pasted by mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayKeyError {
+    /// The text does not have the form of a key.
+    #[error(
+        "not the public key of a gateway: expected {KEY_TEXT_LENGTH} lower-case characters that begin with mte1 (an \
+         entry), mtx1 (an exit) or mtr1 (a rendezvous), as `muxgate keygen` prints them"
+    )]
+    Form,
+    /// The text has the form of a key, and its checksum does not match.
+    #[error("the checksum is wrong: a character is missing or wrong, so copy the whole text again")]
+    Checksum,
+    /// The key is not an Ed25519 key.
+    #[error(
+        "keys of type {0} are not known, only Ed25519 (type 1): use a newer version of muxgate"
+    )]
+    Type(u8),
+    /// The key is a point of small order.
+    #[error(
+        "a point of small order, to which anyone can sign without a private key: create a key with `muxgate keygen`"
+    )]
+    SmallOrder,
+    /// The key belongs to a gateway of another role.
+    #[error("the key of {} ({}1...), but {} ({}1...) is expected here", found.noun(), found.prefix(), expected.noun(), expected.prefix())]
+    Role {
+        /// The role in the text.
+        found: KeyRole,
+        /// The role that the field takes.
+        expected: KeyRole,
+    },
+}
+
+impl GatewayKey {
+    /// The key with these bytes.
+    ///
+    /// # Errors
+    /// [`GatewayKeyError::SmallOrder`].
+    pub fn new(role: KeyRole, bytes: [u8; KEY_BYTES]) -> Result<Self, GatewayKeyError> {
+        match is_of_small_order(&bytes) {
+            true => Err(GatewayKeyError::SmallOrder),
+            false => Ok(Self { role, bytes }),
+        }
+    }
+
+    /// Parses the text of a key of `expected`.
+    ///
+    /// # Errors
+    /// [`GatewayKeyError`].
+    pub fn of_role(text: &str, expected: KeyRole) -> Result<Self, GatewayKeyError> {
+        text.parse::<Self>()?.has_role(expected)
+    }
+
+    /// The key, if it belongs to a gateway of role `expected`.
+    ///
+    /// # Errors
+    /// [`GatewayKeyError::Role`].
+    pub fn has_role(self, expected: KeyRole) -> Result<Self, GatewayKeyError> {
+        match self.role {
+            found if found == expected => Ok(self),
+            found => Err(GatewayKeyError::Role { found, expected }),
+        }
+    }
+
+    /// The role of the gateway.
+    #[must_use]
+    pub const fn role(&self) -> KeyRole {
+        self.role
+    }
+
+    /// The bytes of the key, which do not depend on the role.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.bytes
+    }
+}
+
+/// The text of a key with any bytes, for example of the key that an unknown peer presents.
+#[must_use]
+pub fn key_text(role: KeyRole, bytes: &[u8; KEY_BYTES]) -> String {
+    let mut payload = [ED25519_TYPE; 1 + KEY_BYTES];
+    payload[1..].copy_from_slice(bytes);
+    // The prefix and the length are constant and valid, so encoding does not fail.
+    bech32::encode::<Bech32m>(Hrp::parse_unchecked(role.prefix()), &payload).unwrap_or_default()
+}
+
+/// Whether anyone can sign for the key. If a key A has a small order, some message has a challenge k
+/// with kA = 0. The signature with R = identity (01 and zeros) and S = 0 then verifies. Each of the
+/// eight points of small order has such a message among the first [`MESSAGES`] messages of one byte.
+fn is_of_small_order(bytes: &[u8; KEY_BYTES]) -> bool {
+    (0..MESSAGES).any(|message| verifies_without_a_key(bytes, message))
+}
+
+fn verifies_without_a_key(bytes: &[u8; KEY_BYTES], message: u8) -> bool {
+    let mut signature = [0; 64];
+    signature[0] = 1;
+    let key = UnparsedPublicKey::new(&ED25519, bytes);
+    key.verify(&[message], &signature).is_ok()
+}
+
+impl FromStr for GatewayKey {
+    type Err = GatewayKeyError;
+
+    fn from_str(text: &str) -> Result<Self, GatewayKeyError> {
+        let has_prefix = |role: &KeyRole| {
+            let rest = text.strip_prefix(role.prefix());
+            rest.is_some_and(|rest| rest.starts_with('1'))
+        };
+        let role = KeyRole::ALL.into_iter().find(has_prefix);
+        let role = role.filter(|_| text.len() == KEY_TEXT_LENGTH && text.is_ascii());
+        let role = role.ok_or(GatewayKeyError::Form)?;
+        // `bech32::decode` would also accept the checksum of bech32, which is weaker.
+        let checked = CheckedHrpstring::new::<Bech32m>(text);
+        let checked = checked.map_err(|_| GatewayKeyError::Checksum)?;
+        let payload: Vec<u8> = checked.byte_iter().collect();
+        let (kind, bytes) = match payload.split_first() {
+            Some((kind, bytes)) => (*kind, bytes.try_into().map_err(|_| GatewayKeyError::Form)?),
+            None => return Err(GatewayKeyError::Form),
+        };
+        if kind != ED25519_TYPE {
+            return Err(GatewayKeyError::Type(kind));
+        }
+        // The last character has a bit that belongs to no byte. The bit must be 0, so that a key has
+        // one text.
+        if key_text(role, &bytes) != text {
+            return Err(GatewayKeyError::Form);
+        }
+        Self::new(role, bytes)
+    }
+}
+
+impl TryFrom<String> for GatewayKey {
+    type Error = GatewayKeyError;
+
+    fn try_from(text: String) -> Result<Self, GatewayKeyError> {
+        text.parse()
+    }
+}
+
+impl From<GatewayKey> for String {
+    fn from(key: GatewayKey) -> Self {
+        key.to_string()
+    }
+}
+
+impl fmt::Display for GatewayKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&key_text(self.role, &self.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,420 @@
+//! Carriers by public keys: this gateway's private key, and the peers that it accepts.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
+use crate::{Config, ConfigError, PEERS_MAX, Role, Security};
+
+/// Maximum number of keys of a peer. Two keys are in use while the peer changes its key.
+pub const PEER_KEYS_MAX: usize = 4;
+/// Maximum length of the name of a peer, in characters.
+const NAME_LENGTH_MAX: usize = 63;
+/// The option of a line of `peersFile`.
+const EXPIRATION_TIME: &str = "expirationTime";
+
+/// TLS 1.3 with raw public keys (RFC 7250) on both sides. If a file or the list of peers changes,
+/// the gateway verifies the peers of its carriers again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PublicKeys {
+    /// The file with this gateway's private key: Ed25519, PKCS #8 in PEM.
+    pub private_key_file: PathBuf,
+    /// The accepted peers, 0..=[`PEERS_MAX`] together with those of `peers_file`. An exit without a
+    /// peer accepts no carrier.
+    pub peers: Vec<Peer>,
+    /// A file with further peers, one line `[OPTION...] KEY [NAME]` for each peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peers_file: Option<PathBuf>,
+}
+
+/// A gateway that may be the other end of carriers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Peer {
+    /// The peer's identity in rules (`peer=`). Default: the text of its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The peer's keys, 1..=[`PEER_KEYS_MAX`]. A peer without a name has one key.
+    pub public_keys: Vec<GatewayKey>,
+    /// Whether the peer is refused, and its carriers and streams end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// The time from which the peer is refused, and its carriers and streams end.
+    #[serde(
+        default,
+        deserialize_with = "some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub expiration_time: Option<ExpirationTime>,
+}
+
+/// Reads a value that must not be null, because a peer without an expiration time never expires.
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpirationTime>, D::Error> {
+    ExpirationTime::deserialize(deserializer).map(Some)
+}
+
+/// A time in UTC, as RFC 3339 text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpirationTime(OffsetDateTime);
+
+impl ExpirationTime {
+    /// Parses RFC 3339 text.
+    ///
+    /// # Errors
+    /// A text with the expected form.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // A year outside of these has no text.
+        let time = OffsetDateTime::parse(text, &Rfc3339).ok();
+        let time = time.and_then(|time| time.checked_to_offset(time::UtcOffset::UTC));
+        let time = time.filter(|time| (0..=9999).contains(&time.year()));
+        time.map(Self)
+            .ok_or_else(|| format!("{text:?} is not a time such as 2027-01-31T18:00:00Z"))
+    }
+
+    /// Whether the time has come at `now`, in seconds since 1970.
+    #[must_use]
+    pub fn has_come(self, now: u64) -> bool {
+        i64::try_from(now).is_ok_and(|now| self.0.unix_timestamp() <= now)
+    }
+
+    /// The time as RFC 3339 text.
+    #[must_use]
+    pub fn text(self) -> String {
+        self.0.format(&Rfc3339).unwrap_or_default()
+    }
+}
+
+impl Serialize for ExpirationTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for ExpirationTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(de::Error::custom)
+    }
+}
+
+impl Peer {
+    /// A peer that has only this key.
+    #[must_use]
+    pub fn with_key(key: GatewayKey) -> Self {
+        Self {
+            name: None,
+            public_keys: vec![key],
+            suspend: false,
+            expiration_time: None,
+        }
+    }
+
+    /// The identity that a carrier with the key `key` of this peer proves.
+    #[must_use]
+    pub fn identity(&self, key: &GatewayKey) -> String {
+        self.name.clone().unwrap_or_else(|| key.to_string())
+    }
+
+    /// Why the peer is refused at `now`, in seconds since 1970.
+    #[must_use]
+    pub fn refused_at(&self, now: u64) -> Option<String> {
+        match self.expiration_time {
+            _ if self.suspend => Some("is suspended".to_owned()),
+            Some(time) if time.has_come(now) => Some(format!("has expired at {}", time.text())),
+            _ => None,
+        }
+    }
+}
+
+/// The problem of one peer in a list.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PeerProblem {
+    /// The index of the peer.
+    pub index: usize,
+    /// The field of the peer.
+    pub field: String,
+    /// The problem, and what to do.
+    pub problem: String,
+}
+
+/// Checks a list of peers of a gateway of `role`. `own`: the bytes of the gateway's own key, if they
+/// are known.
+///
+/// # Errors
+/// The first problem.
+pub fn check_peers(
+    peers: &[Peer],
+    role: KeyRole,
+    own: Option<&[u8; KEY_BYTES]>,
+) -> Result<(), PeerProblem> {
+    let (mut names, mut keys) = (BTreeSet::new(), BTreeSet::new());
+    for (index, peer) in peers.iter().enumerate() {
+        let wrong = |field: &str, problem: String| PeerProblem {
+            index,
+            field: field.to_owned(),
+            problem,
+        };
+        if index >= PEERS_MAX {
+            let problem = format!("is one peer too many: at most {PEERS_MAX} are allowed");
+            return Err(wrong("", problem));
+        }
+        if let Some(name) = &peer.name {
+            check_name(name).map_err(|problem| wrong("name", problem))?;
+            if !names.insert(name) {
+                let problem = format!("{name:?} is the name of another peer as well");
+                return Err(wrong("name", problem));
+            }
+        }
+        let count = peer.public_keys.len();
+        if !(1..=PEER_KEYS_MAX).contains(&count) {
+            let problem = format!("has {count} keys, but a peer has 1 to {PEER_KEYS_MAX}");
+            return Err(wrong("publicKeys", problem));
+        }
+        if peer.name.is_none() && count > 1 {
+            let problem = "is missing: a peer with several keys needs a name".to_owned();
+            return Err(wrong("name", problem));
+        }
+        for (at, key) in peer.public_keys.iter().enumerate() {
+            let field = format!("publicKeys[{at}]");
+            let key = key.has_role(role);
+            let key = key.map_err(|error| wrong(&field, error.to_string()))?;
+            if own == Some(key.bytes()) {
+                let problem = format!(
+                    "{key} is this gateway's own key: enter the key of the other end, and give each gateway a key of \
+                     its own"
+                );
+                return Err(wrong(&field, problem));
+            }
+            if !keys.insert(*key.bytes()) {
+                let problem = format!("{key} is listed twice: remove one of both");
+                return Err(wrong(&field, problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name must differ from the text of every key, because both are identities.
+fn check_name(name: &str) -> Result<(), String> {
+    let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b);
+    if !(1..=NAME_LENGTH_MAX).contains(&name.len()) || !name.bytes().all(may) {
+        let shown = if name.len() <= 20 { name } else { "the text" };
+        return Err(format!(
+            "{shown:?} is not a name: expected 1 to {NAME_LENGTH_MAX} lower-case letters, digits, -, _ and ."
+        ));
+    }
+    match begins_like_a_key(name) {
+        true => Err("begins like a key: choose another name".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn begins_like_a_key(text: &str) -> bool {
+    let begins = |role: KeyRole| {
+        let rest = text.strip_prefix(role.prefix());
+        rest.is_some_and(|rest| rest.starts_with('1'))
+    };
+    KeyRole::ALL.into_iter().any(begins)
+}
+
+/// Parses a file of peers: one peer on each line, `[OPTION...] KEY [NAME]`. The option is
+/// `expirationTime="TIME"`. Empty lines, and lines that begin with `#`, are ignored. Returns
+/// each peer with the number of its line. The caller checks the list ([`check_peers`]).
+///
+/// # Errors
+/// The first line that is not a peer.
+pub fn parse_peers(text: &str) -> Result<Vec<(usize, Peer)>, String> {
+    let mut peers = Vec::new();
+    for (number, line) in lines(text) {
+        let peer = parse_peer(line).map_err(|problem| format!("line {number}: {problem}"))?;
+        if peers.len() == PEERS_MAX {
+            return Err(format!(
+                "line {number}: the file has more than {PEERS_MAX} peers"
+            ));
+        }
+        peers.push((number, peer));
+    }
+    Ok(peers)
+}
+
+/// The peers on the lines of a file that can be read, at most [`PEERS_MAX`].
+#[must_use]
+pub fn readable_peers(text: &str) -> Vec<Peer> {
+    let peers = lines(text).filter_map(|(_, line)| parse_peer(line).ok());
+    peers.take(PEERS_MAX).collect()
+}
+
+/// The lines with a peer, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate();
+    let lines = numbered.map(|(index, line)| (index + 1, line.trim()));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn parse_peer(line: &str) -> Result<Peer, String> {
+    let mut words = line.split_whitespace().peekable();
+    let mut expiration_time = None;
+    while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
+        if name != EXPIRATION_TIME {
+            // The text may be a secret that was pasted by mistake.
+            let is_name =
+                name.len() <= 20 && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
+            let name = if is_name { name } else { "NAME" };
+            return Err(format!(
+                "the option {name} is not known: the only option is {EXPIRATION_TIME}=\"TIME\""
+            ));
+        }
+        if expiration_time.is_some() {
+            return Err(format!("the option {EXPIRATION_TIME} occurs twice"));
+        }
+        let time = ExpirationTime::parse(value.trim_matches('"'));
+        expiration_time = Some(time.map_err(|problem| format!("{EXPIRATION_TIME}: {problem}"))?);
+        words.next();
+    }
+    let key = words.next().ok_or("the key is missing after the options")?;
+    let key: GatewayKey = key.parse().map_err(|error| format!("the key is {error}"))?;
+    let name = words.next().map(str::to_owned);
+    if words.next().is_some() {
+        return Err("the line has more words than [OPTION...] KEY [NAME]".to_owned());
+    }
+    Ok(Peer {
+        name,
+        expiration_time,
+        ..Peer::with_key(key)
+    })
+}
+
+/// An element of `security.peers` in the file: text, or a peer with its fields.
+pub(crate) enum Listed {
+    Text(String),
+    Peer(Peer),
+}
+
+impl<'de> Deserialize<'de> for Listed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Listed;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the identity of a peer, or its fields")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Listed, E> {
+                Ok(Listed::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Listed, A::Error> {
+                Peer::deserialize(MapAccessDeserializer::new(map)).map(Listed::Peer)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The role of a gateway as the owner of a key, and the role of its peers.
+#[must_use]
+pub const fn key_roles(role: Role) -> (KeyRole, KeyRole) {
+    match role {
+        Role::Entry => (KeyRole::Entry, KeyRole::Exit),
+        Role::Exit => (KeyRole::Exit, KeyRole::Entry),
+        Role::Rendezvous => (KeyRole::Rendezvous, KeyRole::Exit),
+    }
+}
+
+impl PublicKeys {
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        let peers = self.peers_file.as_deref();
+        std::iter::once(&*self.private_key_file)
+            .chain(peers)
+            .collect()
+    }
+}
+
+/// Checks the peers of mode PublicKeys, and that rules name them by their identity.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let Security::PublicKeys(keys) = &config.security else {
+        return Ok(());
+    };
+    if config.role == Role::Rendezvous {
+        let problem =
+            "a rendezvous does not see the security of the carriers that it joins: use mode None";
+        return Err(ConfigError::field("security.mode", problem));
+    }
+    let (_, peers) = key_roles(config.role);
+    if let Err(found) = check_peers(&keys.peers, peers, None) {
+        let field = format!("security.peers[{}].{}", found.index, found.field);
+        return Err(ConfigError::field(
+            field.trim_end_matches('.'),
+            found.problem,
+        ));
+    }
+    if config.role == Role::Entry && keys.peers.is_empty() && keys.peers_file.is_none() {
+        let problem =
+            "is empty, so the entry could not reach any exit: list the exit's key (mtx1...)";
+        return Err(ConfigError::field("security.peers", problem));
+    }
+    check_rules(config, keys, peers)
+}
+
+/// Refuses rules whose key never is the identity of a peer. Such a rule would never apply, so a rule
+/// that denies targets would deny nothing. A line of `peersFile` may get a name later, so rules name
+/// the peers of this file by name.
+fn check_rules(config: &Config, keys: &PublicKeys, role: KeyRole) -> Result<(), ConfigError> {
+    let rules = |field: &'static str, rules: &[crate::Rule]| {
+        let peers = rules.iter().map(|rule| rule.peer.clone());
+        peers
+            .enumerate()
+            .map(|(at, peer)| (format!("{field}[{at}]"), peer))
+            .collect::<Vec<_>>()
+    };
+    let listens = config.allow_listen.iter().map(|rule| rule.peer.clone());
+    let listens = listens.enumerate();
+    let listens = listens.map(|(at, peer)| (format!("allowListen[{at}]"), peer));
+    let networks = config.network.iter().flat_map(|network| &network.peers);
+    let networks = networks.enumerate().map(|(at, peer)| {
+        let field = format!("network.peers[{at}].identity");
+        (field, Some(peer.identity.clone()))
+    });
+    let all = rules("allow", &config.allow)
+        .into_iter()
+        .chain(rules("policy.allow", &config.policy.allow))
+        .chain(rules("policy.deny", &config.policy.deny))
+        .chain(listens)
+        .chain(networks);
+    for (field, peer) in all {
+        let Some(peer) = peer.filter(|peer| begins_like_a_key(peer)) else {
+            continue;
+        };
+        let key = GatewayKey::of_role(&peer, role);
+        let key =
+            key.map_err(|error| ConfigError::field(&*field, format!("the peer is {error}")))?;
+        let owner = keys
+            .peers
+            .iter()
+            .find(|peer| peer.public_keys.contains(&key));
+        let problem = match owner.map(|owner| &owner.name) {
+            Some(None) => continue,
+            Some(Some(name)) => {
+                format!("the peer with this key has the name {name:?}: write peer={name}")
+            }
+            None if keys.peers_file.is_some() => {
+                "names a peer by its key: give the peer a name in peersFile, and write peer=NAME"
+                    .to_owned()
+            }
+            None => continue,
+        };
+        return Err(ConfigError::field(field, problem));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

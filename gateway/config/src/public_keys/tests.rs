@@ -1,0 +1,285 @@
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+
+use super::*;
+use crate::key_text;
+
+fn text(role: KeyRole, seed: u8) -> String {
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
+    key_text(role, pair.public_key().as_ref().try_into().unwrap())
+}
+
+fn entry(seed: u8) -> String {
+    text(KeyRole::Entry, seed)
+}
+
+fn exit(peers: &str, more: &str) -> Result<Config, String> {
+    Config::from_yaml(&format!(
+        "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: PublicKeys, privateKeyFile: /k, {peers}}}\n{more}"
+    ))
+    .map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_peer_is_a_key_or_has_fields() {
+    let yaml = format!(
+        "peersFile: /p, peers: [{}, {{name: site, publicKeys: [{}, {}], suspend: true, \
+         expirationTime: '2027-01-31T20:00:00+02:00'}}]",
+        entry(1),
+        entry(2),
+        entry(3)
+    );
+    let config = exit(&yaml, "").unwrap();
+    let Security::PublicKeys(keys) = &config.security else {
+        panic!("not public keys");
+    };
+    assert_eq!(
+        keys.peers[0].identity(&keys.peers[0].public_keys[0]),
+        entry(1)
+    );
+    assert_eq!(
+        keys.peers[1].identity(&keys.peers[1].public_keys[1]),
+        "site"
+    );
+    assert_eq!(config.security.files(), [Path::new("/k"), Path::new("/p")]);
+    let written = config.to_yaml().unwrap();
+    assert!(written.contains("2027-01-31T18:00:00Z"), "{written}");
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+}
+
+#[test]
+fn a_peer_is_refused_from_its_time_on_and_while_it_is_suspended() {
+    let time = ExpirationTime::parse("2027-01-31T18:00:00Z").unwrap();
+    let seconds = 1_801_418_400;
+    let mut peer = Peer::with_key(entry(1).parse().unwrap());
+    assert_eq!(peer.refused_at(u64::MAX / 2), None);
+    peer.expiration_time = Some(time);
+    assert_eq!(peer.refused_at(seconds - 1), None);
+    let refused = peer.refused_at(seconds).unwrap();
+    assert_eq!(refused, "has expired at 2027-01-31T18:00:00Z");
+    peer.suspend = true;
+    assert_eq!(peer.refused_at(0).unwrap(), "is suspended");
+}
+
+#[test]
+fn what_is_no_peer_is_named_with_its_field() {
+    let (one, two) = (entry(1), entry(2));
+    let far = text(KeyRole::Exit, 3);
+    let broken = format!("{}q", &one[..62]);
+    let keys: Vec<_> = (1..=5).map(entry).collect();
+    let many: Vec<_> = (0..=PEERS_MAX).map(|_| one.clone()).collect();
+    for (peers, expected) in [
+        (
+            format!("peers: [{far}]"),
+            "security.peers[0].publicKeys[0]: the key of an exit (mtx1...), but an entry",
+        ),
+        (format!("peers: [{broken}]"), "the checksum is wrong"),
+        (
+            format!("peers: [{{publicKeys: [{broken}]}}]"),
+            "security.peers[0].publicKeys[0]: the checksum is wrong",
+        ),
+        (
+            format!("peers: [{one}, {two}, {one}]"),
+            "security.peers[2].publicKeys[0]: ",
+        ),
+        (
+            format!("peers: [{{name: a, publicKeys: [{one}, {one}]}}]"),
+            "security.peers[0].publicKeys[1]: ",
+        ),
+        (
+            format!("peers: [{{publicKeys: [{one}, {two}]}}]"),
+            "security.peers[0].name: is missing",
+        ),
+        (
+            "peers: [{name: a, publicKeys: []}]".to_owned(),
+            "has 0 keys",
+        ),
+        (
+            format!("peers: [{{name: a, publicKeys: [{}]}}]", keys.join(", ")),
+            "has 5 keys",
+        ),
+        (
+            format!("peers: [{{name: a, publicKeys: [{one}]}}, {{name: a, publicKeys: [{two}]}}]"),
+            "security.peers[1].name: ",
+        ),
+        (
+            format!("peers: [{{name: A, publicKeys: [{one}]}}]"),
+            "is not a name",
+        ),
+        (
+            format!("peers: [{{name: mte1x, publicKeys: [{one}]}}]"),
+            "begins like a key",
+        ),
+        (
+            format!("peers: [{{publicKeys: [{one}], expirationTime: tomorrow}}]"),
+            "expirationTime",
+        ),
+        (format!("peers: [{}]", many.join(", ")), "is listed twice"),
+        (
+            "peers: [], privateKey: /x".to_owned(),
+            "`privateKey` is not a field of mode PublicKeys",
+        ),
+    ] {
+        let error = exit(&peers, "").unwrap_err();
+        assert!(error.contains(expected), "{peers}: {error}");
+    }
+    assert!(exit("peers: []", "").is_ok() && exit("", "").is_err());
+}
+
+#[test]
+fn an_entry_needs_an_exit() {
+    let entry = |peers: &str| {
+        let text = format!(
+            "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFile: /k{peers}}}\n"
+        );
+        Config::from_yaml(&text).map_err(|error| error.to_string())
+    };
+    assert!(entry("").unwrap_err().contains("missing field `peers`"));
+    let none = entry(", peers: []").unwrap_err();
+    assert!(none.contains("security.peers: is empty"), "{none}");
+    assert!(entry(&format!(", peers: [{}]", text(KeyRole::Exit, 1))).is_ok());
+    assert!(entry(", peersFile: /p").is_ok());
+    let own_role = entry(&format!(", peers: [{}]", text(KeyRole::Entry, 1)));
+    assert!(own_role.unwrap_err().contains("the key of an entry"));
+}
+
+#[test]
+fn a_gateway_does_not_accept_its_own_key() {
+    let key: GatewayKey = entry(1).parse().unwrap();
+    let peers = [
+        Peer::with_key(entry(2).parse().unwrap()),
+        Peer::with_key(key),
+    ];
+    assert_eq!(check_peers(&peers, KeyRole::Entry, None), Ok(()));
+    let problem = check_peers(&peers, KeyRole::Entry, Some(key.bytes())).unwrap_err();
+    assert_eq!((problem.index, &*problem.field), (1, "publicKeys[0]"));
+    assert!(problem.problem.contains("own key"), "{}", problem.problem);
+}
+
+#[test]
+fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
+    let named = format!("peers: [{{name: a, publicKeys: [{}]}}]", entry(1));
+    for (field, more) in [
+        ("allow[0]", format!("allow: ['web:80,peer={}']\n", entry(1))),
+        (
+            "policy.deny[0]",
+            format!("policy: {{deny: ['*,peer={}']}}\n", entry(1)),
+        ),
+        (
+            "allowListen[0]",
+            format!("allowListen: ['80,peer={}']\n", entry(1)),
+        ),
+    ] {
+        let error = exit(&named, &more).unwrap_err();
+        assert!(error.contains(field) && error.contains("peer=a"), "{error}");
+        assert!(exit(&format!("peers: [{}]", entry(1)), &more).is_ok());
+        let by_name = more.replace(&entry(1), "a");
+        assert!(exit(&named, &by_name).is_ok());
+    }
+}
+
+#[test]
+fn a_rule_names_no_key_that_is_no_identity() {
+    let file = format!("peersFile: /p, peers: [{}]", entry(1));
+    let rule = |peer: &str| format!("policy: {{deny: ['*,peer={peer}']}}\n");
+    assert!(exit(&file, &rule(&entry(1))).is_ok());
+    assert!(exit(&file, &rule("laptop")).is_ok());
+    // The file may give this key a name.
+    let error = exit(&file, &rule(&entry(2))).unwrap_err();
+    assert!(
+        error.contains("policy.deny[0]: names a peer by its key"),
+        "{error}"
+    );
+    let inline = format!("peers: [{}]", entry(1));
+    assert!(exit(&inline, &rule(&entry(2))).is_ok());
+    for (peer, problem) in [
+        (text(KeyRole::Exit, 1), "the key of an exit"),
+        (
+            entry(1).replacen("mte1q", "mte1p", 1),
+            "the checksum is wrong",
+        ),
+    ] {
+        let error = exit(&inline, &rule(&peer)).unwrap_err();
+        assert!(
+            error.contains("policy.deny[0]") && error.contains(problem),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_time_without_a_text_is_no_time() {
+    for text in [
+        "9999-12-31T23:59:59-05:00",
+        "0000-01-01T00:00:00+01:00",
+        "now",
+        "",
+    ] {
+        assert!(ExpirationTime::parse(text).is_err(), "{text}");
+    }
+    let last = ExpirationTime::parse("9999-12-31T23:59:59Z").unwrap();
+    assert_eq!(last.text(), "9999-12-31T23:59:59Z");
+    let null = format!(
+        "peers: [{{publicKeys: [{}], expirationTime: null}}]",
+        entry(1)
+    );
+    assert!(exit(&null, "").is_err());
+}
+
+#[test]
+fn lines_that_can_be_read_are_peers() {
+    let text = format!("{} a\nmte1\n{}\n", entry(1), entry(2));
+    assert!(parse_peers(&text).is_err());
+    let peers = readable_peers(&text);
+    assert_eq!(peers.len(), 2);
+    let secret = "MC4CAQAwBQYDK2VwBCIEIJ0Lk3AqPzRr0yXz1Wk9b3o5=";
+    for line in [secret.to_owned(), format!("{} {secret}", entry(1))] {
+        let error = parse_peers(&line).map(|peers| {
+            let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
+            check_peers(&peers, KeyRole::Entry, None)
+                .unwrap_err()
+                .problem
+        });
+        let error = error.unwrap_or_else(|error| error);
+        assert!(!error.contains("MC4CAQ"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_of_peers_has_a_peer_on_each_line() {
+    let text = format!(
+        "# sites\n\n{} laptop\n  expirationTime=\"2027-01-31T18:00:00Z\" {}\n",
+        entry(1),
+        entry(2)
+    );
+    let peers = parse_peers(&text).unwrap();
+    assert_eq!(peers[0].1.name.as_deref(), Some("laptop"));
+    assert_eq!(peers[1].1.name, None);
+    assert!(peers[1].1.expiration_time.is_some() && peers.len() == 2);
+    for (line, expected) in [
+        (
+            format!("{} a b", entry(1)),
+            "line 2: the line has more words",
+        ),
+        (
+            format!("permitopen=\"a\" {}", entry(1)),
+            "line 2: the option permitopen is not known",
+        ),
+        (
+            format!("expirationTime=now {}", entry(1)),
+            "line 2: expirationTime: \"now\" is not a time",
+        ),
+        (
+            "expirationTime=2027-01-31T18:00:00Z".to_owned(),
+            "line 2: the key is missing",
+        ),
+        (
+            "-----BEGIN PRIVATE KEY-----".to_owned(),
+            "line 2: the key is not the public key",
+        ),
+    ] {
+        let error = parse_peers(&format!("# one\n{line}\n")).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let many = format!("{}\n", entry(1)).repeat(PEERS_MAX + 1);
+    assert!(parse_peers(&many).unwrap_err().contains("more than 256"));
+}

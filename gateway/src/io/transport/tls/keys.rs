@@ -1,0 +1,289 @@
+//! TLS 1.3 with raw public keys (RFC 7250): both sides present an Ed25519 key and no certificate,
+//! and each side accepts the keys of a list.
+//!
+//! Only the list that a side consults makes a key that of an entry or an exit. So a side reads its
+//! list with the role of its peers. Nothing is resumed, and there is no early data, because a ticket
+//! would outlive the key's place in the list.
+
+mod pins;
+
+use std::io::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::{
+    ExpirationTime, GatewayKey, KeyRole, Peer, PublicKeys, Role, check_peers, key_roles,
+    parse_peers, readable_peers, status,
+};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, UnbufferedClientConnection};
+use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::{
+    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, UnbufferedServerConnection,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ServerConfig, version};
+use zeroize::Zeroizing;
+
+use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed};
+use crate::base::files::{Unusable, read, read_text};
+use crate::io::key_refusal::KeyRefusal;
+use crate::io::transport::{Proof, Side, Standing, Transport, invalid};
+use pins::Pins;
+
+/// The configuration of both sides.
+#[derive(Debug)]
+pub(crate) struct KeyTls {
+    client: Arc<ClientConfig>,
+    servers: Servers,
+    pins: Arc<Pins>,
+    own: GatewayKey,
+    certified: Arc<CertifiedKey>,
+    /// Number of peers that the configuration lists. The others are from the file.
+    inline: usize,
+}
+
+impl KeyTls {
+    /// Reads and checks the files, and the list of peers of a gateway of `role`.
+    ///
+    /// # Errors
+    /// [`Unusable`]: a file cannot be used, or a peer is not permitted.
+    pub(crate) fn load(config: &PublicKeys, role: Role) -> std::result::Result<Self, Unusable> {
+        let file = &config.private_key_file;
+        let (own_role, peer_role) = key_roles(role);
+        let bytes = PrivatePkcs8KeyDer::from_pem_slice(&read(file)?)
+            .map_err(|_| Unusable::new(file, NO_KEY))?;
+        let bytes = Zeroizing::new(bytes);
+        let key = any_eddsa_type(&bytes).map_err(|_| Unusable::new(file, NO_KEY))?;
+        let reset_secret = ResetSecret::of(bytes.secret_pkcs8_der());
+        let reset_secret = reset_secret.map_err(|error| Unusable::new(file, error))?;
+        let spki = key
+            .public_key()
+            .ok_or_else(|| Unusable::new(file, NO_KEY))?;
+        let own = pins::key_in(&spki).ok_or_else(|| Unusable::new(file, NO_KEY))?;
+        let own = GatewayKey::new(own_role, *own).map_err(|error| Unusable::new(file, error))?;
+        let peers = peers(config, peer_role, &own)?;
+        // `CertifiedKey::from_der` and `keys_match` would parse the key as a certificate.
+        let certified = CertifiedKey::new(vec![CertificateDer::from(spki.to_vec())], key);
+        let inline = config.peers.len();
+        Self::with((own, Arc::new(certified)), reset_secret, (peers, inline))
+            .map_err(|error| Unusable::new(file, error))
+    }
+
+    fn with(
+        (own, certified): (GatewayKey, Arc<CertifiedKey>),
+        reset_secret: ResetSecret,
+        (peers, inline): (Vec<Peer>, usize),
+    ) -> std::result::Result<Self, rustls::Error> {
+        let peer_role = match own.role() {
+            KeyRole::Entry => KeyRole::Exit,
+            KeyRole::Exit | KeyRole::Rendezvous => KeyRole::Entry,
+        };
+        let pins = Arc::new(Pins::new(peer_role, peers, &provider()));
+        let (client, server) = configurations(&certified, &pins)?;
+        Ok(Self {
+            client: Arc::new(client),
+            servers: Servers::new(server, reset_secret),
+            pins,
+            own,
+            certified,
+            inline,
+        })
+    }
+
+    /// These credentials without the keys that `config` no longer lists. `config` cannot be used as
+    /// a whole, but a removal takes effect nevertheless. `None`: nothing changes.
+    pub(crate) fn reduced(&self, config: &PublicKeys) -> Option<Self> {
+        let before = self.pins.peers();
+        let listed = match config.peers_file.as_deref().map(read_text) {
+            Some(Ok(text)) => readable_peers(&text),
+            // What an unreadable file lists is unknown.
+            Some(Err(_)) => before[self.inline..].to_vec(),
+            None => Vec::new(),
+        };
+        let inline = self.pins.in_common(config.peers.clone());
+        let count = inline.len();
+        let peers = self.pins.in_common([inline, listed].concat());
+        if peers == before {
+            return None;
+        }
+        let own = (self.own, Arc::clone(&self.certified));
+        let secret = self.servers.reset_secret.clone();
+        Self::with(own, secret, (peers, count)).ok()
+    }
+
+    /// This side's key.
+    pub(crate) const fn own(&self) -> &GatewayKey {
+        &self.own
+    }
+
+    /// The accepted peers.
+    pub(crate) fn peers(&self) -> Vec<status::Peer> {
+        self.pins.peers().iter().map(shown).collect()
+    }
+
+    /// Performs the handshake over `below`, and negotiates the protocol inside. `host` is the
+    /// dialled host, or empty on the accepting side.
+    ///
+    /// # Errors
+    /// The peer's key is not permitted, the peer refuses this side's key, or the peer does not use
+    /// TLS with raw public keys.
+    pub(crate) async fn secure(
+        &self,
+        below: Box<dyn Transport>,
+        side: Side,
+        host: &str,
+        inside: Inside,
+    ) -> Result<Box<dyn Transport>> {
+        let made = match side {
+            Side::Dials => {
+                let (config, name) = (Arc::clone(&self.client), server_name(host));
+                let connection =
+                    UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
+                handshake::run(&*below, connection.map_err(invalid)?).await
+            }
+            Side::Accepts => {
+                let connection = UnbufferedServerConnection::new(self.servers.of(inside));
+                handshake::run(&*below, connection.map_err(invalid)?).await
+            }
+        };
+        let mut made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let error = KeyRefusal::of_handshake(error, self.own);
+                if let Some(KeyRefusal::Here(_)) = KeyRefusal::find(&error) {
+                    handshake::let_alert_arrive(&*below).await;
+                }
+                return Err(error);
+            }
+        };
+        let proof = self.proof(std::mem::take(&mut made.chain))?;
+        if side == Side::Dials {
+            // The peer verifies this side's key after this side's handshake, so the refusal arrives
+            // with the first record.
+            made.records.expect_refusal_of(self.own);
+        }
+        Ok(sealed(below, made, Some(proof)))
+    }
+
+    /// Returns the proof of a peer that presented `chain`.
+    ///
+    /// # Errors
+    /// The key is not permitted.
+    pub(crate) fn proof(&self, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
+        let (spki, rest) = match chain.split_first() {
+            Some((spki, rest)) => (spki.as_ref(), rest),
+            None => (&[][..], &[][..]),
+        };
+        let identity = self.pins.identity(spki, rest, UnixTime::now());
+        let identity = identity.map_err(|refused| KeyRefusal::from(refused).into_error())?;
+        Ok(Proof {
+            chain,
+            ..Proof::of(identity)
+        })
+    }
+
+    /// Whether `proof` would be accepted at `now`.
+    pub(crate) fn standing(&self, proof: &Proof, now: UnixTime) -> Standing {
+        self.pins.standing(proof, now)
+    }
+
+    /// The QUIC configuration of the side that dials `host`, and the name to request.
+    pub(crate) fn quic_client(&self, inside: Inside, host: &str) -> (ClientConfig, String) {
+        let name = server_name(host).to_str().into_owned();
+        (for_quic(&self.client, inside), name)
+    }
+
+    /// The QUIC configuration of the accepting side.
+    pub(crate) fn quic_server(&self, inside: Inside) -> Arc<ServerConfig> {
+        self.servers.of(inside)
+    }
+
+    /// The secret of QUIC's stateless resets.
+    pub(crate) const fn reset_secret(&self) -> &ResetSecret {
+        &self.servers.reset_secret
+    }
+}
+
+/// The problem of a file without a key.
+const NO_KEY: &str =
+    "has no Ed25519 private key (PKCS #8 in PEM): create the file with `muxgate keygen`";
+
+/// The configurations of both sides, which present `own` and accept the keys of `pins`.
+fn configurations(
+    own: &Arc<CertifiedKey>,
+    pins: &Arc<Pins>,
+) -> std::result::Result<(ClientConfig, ServerConfig), rustls::Error> {
+    let own = Arc::clone(own);
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(pins) as Arc<_>)
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+            Arc::clone(&own),
+        )));
+    client.resumption = Resumption::disabled();
+    client.enable_early_data = false;
+    client.enable_secret_extraction = true;
+    let mut server = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_client_cert_verifier(Arc::clone(pins) as Arc<_>)
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
+    server.send_tls13_tickets = 0;
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.max_early_data_size = 0;
+    server.enable_secret_extraction = true;
+    Ok((client, server))
+}
+
+/// The peers of the configuration and of its file.
+fn peers(
+    config: &PublicKeys,
+    role: KeyRole,
+    own: &GatewayKey,
+) -> std::result::Result<Vec<Peer>, Unusable> {
+    let mut peers = config.peers.clone();
+    let inline = peers.len();
+    let file = config.peers_file.as_ref();
+    let mut numbers = Vec::new();
+    if let Some(file) = file {
+        let listed = parse_peers(&read_text(file)?);
+        for (number, peer) in listed.map_err(|problem| Unusable::new(file, problem))? {
+            numbers.push(number);
+            peers.push(peer);
+        }
+    }
+    check_peers(&peers, role, Some(own.bytes())).map_err(|found| match file {
+        Some(file) if found.index >= inline => {
+            let number = numbers
+                .get(found.index - inline)
+                .copied()
+                .unwrap_or_default();
+            Unusable::new(file, format!("line {number}: {}", found.problem))
+        }
+        _ => {
+            let place = format!("security.peers[{}] (--peer)", found.index);
+            Unusable::new(Path::new(&place), found.problem)
+        }
+    })?;
+    Ok(peers)
+}
+
+fn shown(peer: &Peer) -> status::Peer {
+    status::Peer {
+        name: peer.name.clone(),
+        public_keys: peer.public_keys.iter().map(ToString::to_string).collect(),
+        suspend: peer.suspend,
+        expiration_time: peer.expiration_time.map(ExpirationTime::text),
+    }
+}
+
+/// The name to request. It is no proof, and an address has no name.
+fn server_name(host: &str) -> ServerName<'static> {
+    let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
+    ServerName::try_from(host.to_owned()).unwrap_or(unnamed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! The accepted keys, and the verification of a peer's key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, Peer, key_text};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    PeerIncompatible, SignatureScheme,
+};
+
+use crate::io::key_refusal::KeyRefusal;
+use crate::io::transport::{Proof, Standing};
+
+/// The bytes of a SubjectPublicKeyInfo before an Ed25519 key (RFC 8410).
+const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
+
+/// The Ed25519 key in a SubjectPublicKeyInfo.
+pub(super) fn key_in(spki: &[u8]) -> Option<&[u8; KEY_BYTES]> {
+    spki.strip_prefix(&ED25519_SPKI)?.try_into().ok()
+}
+
+/// The accepted keys of peers.
+#[derive(Debug)]
+pub(super) struct Pins {
+    /// The role of the peers.
+    role: KeyRole,
+    peers: Vec<Peer>,
+    /// The index of the peer and of the key.
+    by_key: BTreeMap<[u8; KEY_BYTES], (usize, usize)>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// Why a key is not accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The peer presents no Ed25519 key, or more than one key.
+    NoKey,
+    /// The list does not have the key.
+    Unknown(String),
+    /// The list has the key, but no longer permits the peer.
+    Ended { identity: String, reason: String },
+}
+
+impl From<Refused> for KeyRefusal {
+    fn from(refused: Refused) -> Self {
+        Self::Here(match refused {
+            Refused::NoKey => "the peer does not present exactly one Ed25519 key".to_owned(),
+            Refused::Unknown(key) => format!(
+                "the peer's key {key} is not in security.peers: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
+            ),
+            Refused::Ended { identity, reason } => format!("the peer {identity} {reason}"),
+        })
+    }
+}
+
+impl Pins {
+    pub(super) fn new(role: KeyRole, peers: Vec<Peer>, provider: &CryptoProvider) -> Self {
+        let mut by_key = BTreeMap::new();
+        for (index, peer) in peers.iter().enumerate() {
+            for (at, key) in peer.public_keys.iter().enumerate() {
+                by_key.insert(*key.bytes(), (index, at));
+            }
+        }
+        Self {
+            role,
+            peers,
+            by_key,
+            algorithms: provider.signature_verification_algorithms,
+        }
+    }
+
+    pub(super) fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// The identity of the peer that presents `spki`. `rest`: further entries of its message, of
+    /// which RFC 7250 permits none.
+    ///
+    /// # Errors
+    /// The key is not accepted at `now`.
+    pub(super) fn identity(
+        &self,
+        spki: &[u8],
+        rest: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<String, Refused> {
+        let key = key_in(spki).filter(|_| rest.is_empty());
+        let key = key.ok_or(Refused::NoKey)?;
+        let Some(&(index, at)) = self.by_key.get(key) else {
+            return Err(Refused::Unknown(key_text(self.role, key)));
+        };
+        let peer = &self.peers[index];
+        let identity = peer.identity(&peer.public_keys[at]);
+        match peer.refused_at(now.as_secs()) {
+            Some(reason) => Err(Refused::Ended { identity, reason }),
+            None => Ok(identity),
+        }
+    }
+
+    /// Whether `proof` would be accepted at `now`.
+    pub(super) fn standing(&self, proof: &Proof, now: UnixTime) -> Standing {
+        let spki = proof.chain.first().map_or(&[][..], AsRef::as_ref);
+        match self.identity(spki, &[], now) {
+            Ok(identity) if identity == proof.identity => Standing::Good,
+            Err(Refused::Ended { identity, reason }) if identity == proof.identity => {
+                Standing::Revoked(format!("the peer {identity} {reason}"))
+            }
+            _ => self.standing_of(proof, now),
+        }
+    }
+
+    /// The standing of a peer whose key the list no longer has for this peer. Another key of the
+    /// peer may be in the list.
+    fn standing_of(&self, proof: &Proof, now: UnixTime) -> Standing {
+        let identity = &proof.identity;
+        let named = |peer: &&Peer| peer.name.as_ref() == Some(identity);
+        let peer = self.peers.iter().find(named);
+        match peer.map(|peer| peer.refused_at(now.as_secs())) {
+            Some(Some(reason)) => Standing::Revoked(format!("the peer {identity} {reason}")),
+            Some(None) => Standing::Unverified(format!(
+                "the peer {identity} no longer has the key of this carrier in security.peers"
+            )),
+            None => Standing::Revoked(format!(
+                "the peer {identity} is no longer in security.peers"
+            )),
+        }
+    }
+
+    /// The peers of `listed` with only those keys that are accepted now, each once.
+    pub(super) fn in_common(&self, listed: Vec<Peer>) -> Vec<Peer> {
+        let mut seen = BTreeSet::new();
+        let common = listed.into_iter().map(|mut peer| {
+            peer.public_keys
+                .retain(|key| self.by_key.contains_key(key.bytes()) && seen.insert(*key.bytes()));
+            peer
+        });
+        common.filter(|peer| !peer.public_keys.is_empty()).collect()
+    }
+
+    fn judge(&self, spki: &[u8], rest: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        let judged = self.identity(spki, rest, now);
+        judged.map(drop).map_err(|refused| {
+            let cause = Arc::new(KeyRefusal::from(refused));
+            CertificateError::Other(OtherError(cause)).into()
+        })
+    }
+}
+
+/// The methods that both verifier traits of rustls share.
+macro_rules! verifies_raw_keys {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(PeerIncompatible::Tls12NotOffered.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
+impl ServerCertVerifier for Pins {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.judge(end_entity, intermediates, now)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    verifies_raw_keys!();
+}
+
+impl ClientCertVerifier for Pins {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.judge(end_entity, intermediates, now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    verifies_raw_keys!();
+}
