@@ -113,7 +113,7 @@ impl Absent<'_> {
             let place = file.strip_prefix(root).unwrap().with_extension("");
             let is_test = |part: &&str| place.iter().any(|of| of.to_str() == Some(part));
             let own = self.modules.iter().find(|own| place.starts_with(own));
-            let Some(own) = own.filter(|_| !self.tests.iter().any(|test| is_test(&test))) else {
+            let Some(own) = own.filter(|_| !self.tests.iter().any(is_test)) else {
                 continue;
             };
             missing.retain(|missing| missing != own);

@@ -86,5 +86,5 @@ pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs
         .find(|(key, _)| *key == name)
-        .map(|(_, value)| value.to_owned())
+        .map(|(_, value)| decode(value))
 }

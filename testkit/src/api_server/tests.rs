@@ -282,3 +282,35 @@ async fn a_new_object_gets_a_name_where_it_has_none() {
         "{names:?}"
     );
 }
+
+#[tokio::test]
+async fn a_list_has_pages_that_show_one_version() {
+    let api = FakeApi::default();
+    for name in ["a", "b", "c"] {
+        api.put(&format!("configmaps/{name}"), json!({"data": {}}));
+    }
+    let config_maps: Api<ConfigMap> = Api::namespaced(api.client(), "site");
+    let params = kube::api::ListParams::default().limit(2);
+    let first = config_maps.list(&params).await.unwrap();
+    api.put("configmaps/d", json!({"data": {}}));
+    let token = first.metadata.continue_.as_deref().unwrap();
+    let rest = config_maps
+        .list(&params.continue_token(token))
+        .await
+        .unwrap();
+    let names = |list: &kube::core::ObjectList<ConfigMap>| {
+        let items = list.items.iter();
+        items
+            .filter_map(|item| item.metadata.name.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(&first), names(&rest)),
+        (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()])
+    );
+    assert_eq!(rest.metadata.continue_, None);
+    assert_eq!(
+        first.metadata.resource_version,
+        rest.metadata.resource_version
+    );
+}

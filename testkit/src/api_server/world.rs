@@ -151,25 +151,33 @@ impl World {
             return (StatusCode::OK, stored.shown());
         }
         if request.path == "/version" {
-            return (StatusCode::OK, version());
+            return (StatusCode::OK, kinds::version());
         }
         if request.path.contains('/') {
             return refused(404, "NotFound", "not found");
         }
         let selector = selector::parse(&request.query);
-        let items: Vec<_> = self
-            .objects
-            .of(&request.path)
-            .filter(|(path, stored)| {
-                is_in(path, request.namespace.as_deref()) && selector.matches(&stored.object)
-            })
-            .map(|(_, stored)| stored.shown())
-            .collect();
-        let list = json!({
-            "kind": "List", "apiVersion": "v1",
-            "metadata": {"resourceVersion": self.version.to_string()},
-            "items": items,
+        let parameter = |name| selector::parameter(&request.query, name);
+        // All pages have the version of the first page, so a watch from this version misses nothing.
+        let token = parameter("continue").unwrap_or_else(|| format!("{}~", self.version));
+        let (version, after) = token.split_once('~').unwrap();
+        let mut objects = self.objects.of(&request.path).filter(|(path, stored)| {
+            path.as_str() > after
+                && is_in(path, request.namespace.as_deref())
+                && selector.matches(&stored.object)
         });
+        let limit = parameter("limit").and_then(|limit| limit.parse().ok());
+        let page = objects.by_ref().take(limit.unwrap_or(usize::MAX));
+        let page: Vec<_> = page.collect();
+        let last = objects.next().and(page.last());
+        let items = page.iter().map(|(_, stored)| stored.shown());
+        let mut list = json!({
+            "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version},
+            "items": items.collect::<Vec<_>>(),
+        });
+        if let Some((path, _)) = last {
+            list["metadata"]["continue"] = json!(format!("{version}~{path}"));
+        }
         (StatusCode::OK, list)
     }
 
@@ -424,24 +432,6 @@ impl World {
         let uid = owner["uid"].as_str();
         uid.is_some_and(|uid| self.objects.has_uid(uid))
     }
-}
-
-/// The server's version document.
-fn version() -> Value {
-    let mut info = json!({"gitVersion": "v1.33.1"});
-    for field in [
-        "buildDate",
-        "compiler",
-        "gitCommit",
-        "gitTreeState",
-        "goVersion",
-        "major",
-        "minor",
-        "platform",
-    ] {
-        info[field] = json!("");
-    }
-    info
 }
 
 /// The path of an object, and the subresource of a request.
