@@ -24,6 +24,7 @@ use authority::Authority;
 use common::namespace::Namespace;
 use common::*;
 use ends::{Ends, MIB, assert_exact, carrier_address};
+use muxtunnel_testkit::port::free_network;
 
 /// Hang bound for a change of the transport, which takes one observation of the losses and one
 /// trial. A busy machine takes longer, because the test's traffic shares the processors.

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use common::namespace::Namespace;
 use common::*;
 use middlebox::{Manners, Middlebox};
+use muxtunnel_testkit::port::free_network;
 use slow_link::SlowLink;
 
 /// The delay of one direction. The round trip is twice as long.

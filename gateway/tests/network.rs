@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use common::namespace::Namespace;
 use common::*;
+use muxtunnel_testkit::port::free_network;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 const ENTRY: &str = "10.72.0.1";

@@ -24,6 +24,7 @@ use std::time::Duration;
 use authority::{Authority, Files};
 use common::namespace::Namespace;
 use common::*;
+use muxtunnel_testkit::port::free_network;
 use serde_json::Value;
 
 const EXIT: &str = "10.72.0.1";

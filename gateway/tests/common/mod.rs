@@ -23,7 +23,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-pub use muxtunnel_testkit::port::{free_network, free_port};
+pub use muxtunnel_testkit::port::free_port;
 pub use muxtunnel_testkit::wait::{PATIENCE, until};
 
 use namespace::Namespace;
