@@ -47,6 +47,7 @@ const STEPS: [&[&str]; 9] = [
         "cert_manager",
         "certifier",
         "config_file",
+        "document",
         "end",
         "error",
         "hindrance",
