@@ -167,7 +167,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{mode: None}",
         "{mode: Plain}",
-        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `MutualTls`, `Noise`, `ServerTls`, `SSH`",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `MutualTls`, `Noise`, `ServerTls`, `SSH`",
     ),
     (
         ENTRY,

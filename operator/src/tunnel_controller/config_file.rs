@@ -38,6 +38,11 @@ pub(super) fn is_key(key: &str) -> bool {
     key == FILE || own.is_some_and(|(image, hash)| is_hash(image) && is_hash(hash))
 }
 
+/// The key of the document `key` as it was before it was reduced. No pod mounts it.
+pub(super) fn whole_key(key: &str) -> String {
+    format!("whole-{key}")
+}
+
 fn hash_of_image(image: &str) -> String {
     let mut hash = config_hash(image);
     hash.truncate(IMAGE_DIGITS);

@@ -50,7 +50,7 @@ const OFFER_TIME_MAX: Duration = Duration::from_secs(12);
 const OFFERS_ASKED: usize = 2;
 /// Maximum number of pods of a tunnel that are read: 32 per side, and twice as many during a
 /// roll-out.
-const PODS_MAX: usize = 128;
+pub(super) const PODS_MAX: usize = 128;
 
 /// The observation of a tunnel's pods.
 #[derive(Debug, Default)]

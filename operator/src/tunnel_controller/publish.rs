@@ -45,7 +45,8 @@ pub async fn publish(
     observed: Result<Observed, Hindrance>,
     mut certified: Certified,
 ) -> Outcome {
-    if outputs.refreshes_volumes {
+    let has_failed = matches!(observed, Err(Hindrance::Failed(_)));
+    if outputs.refreshes_volumes && !has_failed {
         let (client, now) = (&outputs.cluster.client, state.certificates.now);
         let known = (&*state.holder.name, &state.live);
         refresh::refresh(client, known, observed.as_ref().ok(), now).await;

@@ -48,8 +48,8 @@ pub struct Rollout {
     pub asked: String,
     /// The nodes that the end's pods avoid.
     pub avoided: BTreeSet<String>,
-    /// The keys and texts of the configurations that the end's pods mount, or may still mount. The
-    /// most needed configuration is first.
+    /// The keys and texts of the configurations that the end's pods mount, or may still mount, as
+    /// they were before they were reduced. The most needed configuration is first.
     pub kept: Vec<(String, String)>,
     /// The refusal, if the spec is not applied to the end for now.
     pub held: Option<Held>,

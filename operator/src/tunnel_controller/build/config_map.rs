@@ -39,7 +39,7 @@ pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
 const KEPT_MAX: usize = 4;
 /// Maximum size of all configurations in a ConfigMap, in bytes. The API server accepts 1 MiB for the
 /// whole object.
-const BYTES_MAX: usize = 900 << 10;
+pub(super) const BYTES_MAX: usize = 900 << 10;
 
 /// The configuration of an end's gateways, checked by the gateway's own rules.
 pub(super) fn config(
@@ -326,15 +326,20 @@ pub(super) fn build(
     );
     let mut bytes = text.len();
     let mut data = BTreeMap::from([(own.clone(), text)]);
-    let mut dropped = Vec::new();
+    let (mut count, mut dropped) = (0, Vec::new());
     let kept = tunnel.rollout(end).into_iter();
     let kept = kept.flat_map(|rollout| &rollout.kept);
     for (key, text) in kept.filter(|(key, _)| *key != own) {
         let is_for_image = config_file::is_for_image(key, &settings.gateway_image);
         let earlier = earlier(text, config).filter(|_| is_for_image);
+        // What returns to the spec returns to the pods, so the whole document stays.
+        let whole = earlier.is_none().then_some(text);
         let text = earlier.unwrap_or_else(|| reduce::reduced(text, config));
-        if data.len() <= KEPT_MAX && bytes + text.len() <= BYTES_MAX {
-            bytes += text.len();
+        let whole = whole.filter(|whole| **whole != text);
+        let needed = text.len() + whole.map_or(0, String::len);
+        if count < KEPT_MAX && bytes + needed <= BYTES_MAX {
+            (count, bytes) = (count + 1, bytes + needed);
+            data.extend(whole.map(|whole| (config_file::whole_key(key), whole.clone())));
             data.insert(key.clone(), text);
         } else {
             dropped.push(format!("{key} of ConfigMap {}", end.child_name(tunnel)));

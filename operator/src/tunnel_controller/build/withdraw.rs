@@ -12,8 +12,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::config_map::BYTES_MAX;
 use super::reduce;
 use crate::grants::NotKnown;
+use crate::tunnel_controller::config_file::whole_key;
 use crate::tunnel_controller::dereference::{Live, LiveConfig};
 use crate::tunnel_controller::references::{foreign, services_of_document};
 
@@ -65,7 +67,15 @@ fn lessened(live: &Live, own: &LiveConfig, namespace: &str) -> Result<Option<Con
         return Ok(None);
     }
     let mut config_map = bare(&own.config_map);
-    config_map.data.get_or_insert_default().extend(less);
+    let data = config_map.data.get_or_insert_default();
+    for (key, text) in less {
+        let bytes: usize = data.values().map(String::len).sum();
+        let whole = data.insert(key.clone(), text).unwrap_or_default();
+        // What is permitted again returns to the pods.
+        if bytes + whole.len() <= BYTES_MAX {
+            data.entry(whole_key(&key)).or_insert(whole);
+        }
+    }
     Ok(Some(config_map))
 }
 

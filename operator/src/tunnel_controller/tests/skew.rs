@@ -17,6 +17,7 @@ use crate::grants::tests::{grant, known};
 use crate::labels::MANAGER;
 use crate::settings::Settings;
 use crate::tunnel_controller::PAUSED;
+use crate::tunnel_controller::config_file::is_key;
 
 const SPEC: &str = "
 forwards:
@@ -63,7 +64,7 @@ fn newest(bench: &Bench, end: &str) -> String {
 fn keys(bench: &Bench, end: &str) -> Vec<String> {
     let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
     let keys = config_map["data"].as_object().unwrap().keys();
-    keys.cloned().collect()
+    keys.filter(|key| is_key(key)).cloned().collect()
 }
 
 fn text(bench: &Bench, end: &str, key: &str) -> String {
@@ -240,6 +241,17 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     let after = config(&bench, "entry", &entry);
     let names: Vec<_> = after.forwards.iter().map(|forward| &forward.name).collect();
     assert_eq!(names, ["web"]);
+    writes_nothing(&bench).await;
+    // What returns to the spec returns to the pods.
+    let removed = [text(&bench, "entry", &entry), text(&bench, "exit", &exit)];
+    bench.edit(SPEC);
+    bench.reconcile().await.unwrap();
+    assert_eq!(config(&bench, "exit", &exit), before);
+    assert_eq!(config(&bench, "entry", &entry).forwards.len(), 2);
+    assert_ne!(
+        [text(&bench, "entry", &entry), text(&bench, "exit", &exit)],
+        removed
+    );
     writes_nothing(&bench).await;
 }
 

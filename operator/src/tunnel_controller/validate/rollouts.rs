@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::ValidatedTunnel;
 use crate::pods::is_started;
-use crate::tunnel_controller::config_file::{is_key, mounted_key};
+use crate::tunnel_controller::config_file::{is_key, mounted_key, whole_key};
 use crate::tunnel_controller::dereference::{Dereferenced, Live};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::pods::{end_of, is_of};
@@ -168,8 +168,8 @@ fn kept(live: &Live, end: End) -> Vec<(String, String)> {
     let mut needs: Vec<_> = needs.into_iter().collect();
     needs.sort_by(|(_, need), (_, other)| other.cmp(need));
     let kept = needs.into_iter().filter_map(|(key, _)| {
-        let text = (*texts.get(&key)?).clone();
-        Some((key, text))
+        let text = texts.get(&whole_key(&key)).or_else(|| texts.get(&key))?;
+        Some((key, (*text).clone()))
     });
     kept.collect()
 }

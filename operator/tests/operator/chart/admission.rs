@@ -495,16 +495,16 @@ fn of_a_pod_the_operator_changes_the_annotation_that_refreshes_it_alone() {
         )
     };
     assert!(!refused(&pod, &pod));
-    assert!(!refused(&pod, &marked("0a1f-1900000000")));
+    assert!(!refused(&pod, &marked("0a1f-1900000000-0")));
     assert!(!refused(
-        &marked("0a1f-1900000000"),
-        &marked("0a1f-1900000001")
+        &marked("0a1f-1900000000-0"),
+        &marked("0a1f-1900000001-1")
     ));
     let bare = with(&pod, "/metadata/annotations", Value::Null);
     let bare_marked = with(
         &bare,
         "/metadata/annotations",
-        json!({"muxtunnel.dev/refresh": "0-1"}),
+        json!({"muxtunnel.dev/refresh": "0-1-0"}),
     );
     assert!(!refused(&bare, &bare_marked));
     for (pointer, value) in [
@@ -535,7 +535,7 @@ fn of_a_pod_the_operator_changes_the_annotation_that_refreshes_it_alone() {
     let marked = with(
         &foreign,
         "/metadata/annotations/muxtunnel.dev~1refresh",
-        json!("0-1"),
+        json!("0-1-0"),
     );
     assert!(refused(&foreign, &marked));
 }
