@@ -58,9 +58,9 @@ pub struct Memory {
     pub rollouts: Rollouts,
 }
 
-/// A value that nothing behind a shared reference can change: no client, cache, clock, channel,
-/// lock or function object. These two traits of the standard library hold for exactly such types,
-/// without a declaration by the type.
+/// A value without access to the world: none of the operator's clients, caches and clocks, whose
+/// types do not have these two traits of the standard library (a test asserts it). The traits do not
+/// exclude every type with interior mutability: the locks of the standard library have them.
 pub trait Data: UnwindSafe + RefUnwindSafe {}
 
 impl<T: UnwindSafe + RefUnwindSafe> Data for T {}
