@@ -26,6 +26,10 @@ use crate::labels;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 
+/// Number of objects in one answer to a list. All kinds may be listed at the same time, and the
+/// caches have the earlier objects until a list is complete, so larger answers would exceed the
+/// operator's memory limit.
+const PAGE_OBJECTS: u32 = 50;
 /// Length of one watch call, in seconds, and so the longest time until the operator detects a
 /// connection that is dead without an error.
 pub const WATCH_SECONDS: u32 = 50;
@@ -169,7 +173,7 @@ fn changes<K: Watched>(
     clock: &Arc<WatchClock>,
 ) -> impl Stream<Item = (Event<K>, Option<Arc<K>>)> + Send + 'static {
     clock.expect(api.resource_url());
-    watcher(api, config.timeout(WATCH_SECONDS))
+    watcher(api, config.timeout(WATCH_SECONDS).page_size(PAGE_OBJECTS))
         .default_backoff()
         .filter_map(move |event| {
             let event = match event {
