@@ -103,8 +103,8 @@ impl Credentials {
 
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
     /// decides whether the carrier uses WebSocket. TLS with certificates runs below WebSocket. TLS
-    /// with public keys, and Noise, run above WebSocket. `protocol` is the protocol of the session. `host` is the dialled host, or empty
-    /// on the accepting side. `patience` is the time limit.
+    /// with public keys, and Noise, run above WebSocket. `protocol` is the protocol of the session.
+    /// `host` is the dialled host, or empty on the accepting side. `patience` is the time limit.
     ///
     /// # Errors
     /// The peer did not prove its identity in time.

@@ -266,6 +266,7 @@ async fn a_revoked_grant_reaches_old_pods() {
         use_image(&mut bench, "example.com/gateway:2");
         bench.reconcile().await.unwrap();
         start(&bench, "exit", "stuck");
+        let before = config(&bench, "exit", &exit);
         if paused {
             bench.annotate(PAUSED, "true");
         }
@@ -285,7 +286,14 @@ async fn a_revoked_grant_reaches_old_pods() {
             forwards.iter().all(|forward| forward.name != "web"),
             "{paused}"
         );
-        config(&bench, "exit", &exit);
+        writes_nothing(&bench).await;
+        // What is permitted again returns to the pods.
+        assert_ne!(config(&bench, "exit", &exit), before, "{paused}");
+        bench.annotate(PAUSED, "false");
+        grants.handle(0, Event::Apply(grant("shops", "site", "shop")));
+        bench.reconcile().await.unwrap();
+        assert_eq!(config(&bench, "exit", &exit), before, "{paused}");
+        assert_eq!(config(&bench, "entry", &entry).forwards.len(), 2);
         writes_nothing(&bench).await;
     }
 }
