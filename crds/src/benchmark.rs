@@ -41,6 +41,7 @@ use crate::{
     validation = rules::native_measured("resume"),
     validation = rules::native_measured_once(),
     validation = rules::quic_measured_has_tls(),
+    validation = rules::hbone_measured_without_keys(),
     validation = rules::network_measured_by_one_protocol(),
     validation = rules::udp_measured_through_the_network(),
     validation = rules::network_measured_with_one_gateway("entry"),
@@ -156,7 +157,7 @@ pub struct BenchmarkTunnel {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = rules::pool_needs_resume(),
-    validation = rules::keys_of_both_ends()
+    validation = rules::certificates_of_both_ends()
 )]
 pub struct BenchmarkCarrier {
     /// Congestion control of the carriers. Default: Auto.
@@ -170,7 +171,7 @@ pub struct BenchmarkCarrier {
     /// Protocols Native and Auto: whether streams survive the loss of their carrier. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
-    /// Security of the carriers. Default: MutualTls, with certificates that the operator issues.
+    /// Security of the carriers. Default: mode PublicKeys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<Security>,
 }

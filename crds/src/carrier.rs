@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{JoinFrom, Security, rules};
+use crate::{Security, rules};
 
 /// The connections between the gateways.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -13,15 +13,13 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::pool_has_several(),
     validation = rules::resume_is_native(),
     validation = rules::http_is_no_web_socket(),
-    validation = rules::http_speaks_no_noise(),
-    validation = rules::others_do_not_join(),
+    validation = rules::hbone_has_certificates(),
     validation = rules::pool_needs_resume(),
     validation = rules::kcp_is_native(),
     validation = rules::kcp_is_no_tcp(),
     validation = rules::auto_chooses(),
     validation = rules::quic_has_tls(),
-    validation = rules::quic_is_udp(),
-    validation = rules::join_has_its_own_security()
+    validation = rules::quic_is_udp()
 )]
 pub struct Carrier {
     /// The mux protocol on the carriers. Both sides must have the same value. Native: MuxTunnel's
@@ -37,20 +35,21 @@ pub struct Carrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Side Entry: `host:port` of the exit's carrier Service. With `webSocket`, `host:port` of the
-    /// Ingress or proxy in front of that Service. This address overrides the address in the bundle
-    /// of `joinFrom`. Side Exit: the address in the join bundle, which entries in other clusters
-    /// dial. Default: the address and port of the Service. A host without a port gets the port of
-    /// the Service.
+    /// Ingress or proxy in front of that Service. Side Exit: the address in the status, which
+    /// entries in other clusters dial. Default: the address and port of the Service. A host without
+    /// a port gets the port of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 260),
         regex(pattern = rules::HOST_MAYBE_PORT)
     )]
     pub address: Option<String>,
-    /// Side Entry: a join bundle, which contains the address of the exit and the certificates of
-    /// the carriers. Needs protocol Native, Jmux or Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub join_from: Option<JoinFrom>,
+    /// Side Entry with security mode PublicKeys: the keys of the exit, from `status.publicKeys` of
+    /// the exit. Entries accept only exits with one of these keys. The exit accepts this entry by a
+    /// MuxPeer with the key in `status.publicKeys` of this object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(equal = 63), regex(pattern = rules::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    pub public_keys: Vec<String>,
     /// Sides Entry and Exit: the rendezvous that connects an entry and an exit which cannot dial
     /// each other. This field replaces `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +80,7 @@ pub struct Carrier {
     /// then retains sent bytes until the other side acknowledges them. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
-    /// Security of the carriers. Default: MutualTls, with certificates that the operator issues.
+    /// Security of the carriers. Default: mode PublicKeys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<Security>,
 }
@@ -110,8 +109,9 @@ pub struct Meeting {
     pub secret_name: String,
 }
 
-/// Carriers as WebSocket connections (RFC 6455). TLS encrypts the WebSocket connection. Noise
-/// encrypts only the data in it.
+/// Carriers as WebSocket connections (RFC 6455). With security mode PublicKeys, TLS runs inside the
+/// WebSocket connection, so proxies that terminate TLS pass it. With MutualTls, TLS encrypts the
+/// WebSocket connection.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct WebSocket {
@@ -165,12 +165,11 @@ pub enum Protocol {
     /// HBONE, with a proxy of an Istio mesh at the other end. `security.mode: None` is plaintext HBONE.
     #[serde(rename = "HBONE")]
     Hbone,
-    /// QUIC over UDP between two MuxTunnel gateways, with `security.mode: MutualTls`. The exit's
-    /// port is a UDP port.
+    /// QUIC over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP
+    /// port.
     #[serde(rename = "QUIC")]
     Quic,
-    /// HTTP/3 over UDP with a CONNECT request for each stream, with `security.mode: MutualTls`. The
-    /// peer can also be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
+    /// HTTP/3 over UDP with a CONNECT request for each stream, with TLS. The peer can also be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
     #[serde(rename = "HTTP3")]
     Http3,
     /// Native, over the transport that the entry selects: TCP, KCP over UDP, or WebSocket (with

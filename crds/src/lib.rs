@@ -1,4 +1,5 @@
-//! The resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`], [`MuxBenchmark`] and [`MuxGrant`].
+//! The resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`], [`MuxPeer`], [`MuxBenchmark`] and
+//! [`MuxGrant`].
 //!
 //! This crate defines their Rust types and their validation rules ([`rules`], CEL, which the API
 //! server evaluates). It generates the CustomResourceDefinitions ([`schema`]); the binary `crdgen`
@@ -16,7 +17,9 @@ mod carrier;
 mod duration;
 mod forward;
 mod grant;
+mod key;
 mod network;
+mod peer;
 mod policy;
 mod readable;
 mod rendezvous;
@@ -39,16 +42,17 @@ pub use forward::{
     ListenProtocol, Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
 };
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
+pub use key::{KeyOrigin, KeySource, KeyStatus};
 pub use network::{Network, NetworkDns, NetworkForwarding, NetworkPeer, NetworkRule};
-pub use policy::{Policy, PolicyRule};
+pub use peer::{ExitRef, MuxPeer, MuxPeerSpec, MuxPeerStatus};
+pub use policy::{PeerRule, Policy, PolicyRule};
 pub use readable::readable;
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
-pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
+pub use security::{IssuerRef, Security, SecurityEnd, SecurityMode};
 pub use ssh::{ExitSsh, SshAlgorithms, SshHostKey, SshLogin};
 pub use status::{
-    Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, GatewayStatus,
-    JoinStatus, JoinedStatus, MuxTunnelStatus, PacketStatus,
+    Bottleneck, CarrierStatus, Direction, GatewayStatus, MuxTunnelStatus, PacketStatus,
 };
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
@@ -64,8 +68,8 @@ pub mod tunnel_condition {
     pub const AVAILABLE: &str = "Available";
     /// Every entry gateway has a carrier. On side Exit: every exit gateway has a carrier.
     pub const CARRIER_CONNECTED: &str = "CarrierConnected";
-    /// Every gateway presents the newest certificate, and the certificate is valid.
-    pub const CERTIFICATES_VALID: &str = "CertificatesValid";
+    /// The keys and certificates of the gateways exist, and are valid.
+    pub const CREDENTIALS_VALID: &str = "CredentialsValid";
     /// The requested sysctls are in force.
     pub const TUNING_APPLIED: &str = "TuningApplied";
     /// The requested delay is in force.
@@ -75,6 +79,18 @@ pub mod tunnel_condition {
     /// The API server answers the watches of the operator. The condition exists only while a watch
     /// is unanswered, and is then False.
     pub const WATCHES_CURRENT: &str = "WatchesCurrent";
+}
+
+/// The types of conditions of a [`MuxPeer`].
+pub mod peer_condition {
+    /// The exit exists, and the peer conflicts with no other peer.
+    pub const ACCEPTED: &str = "Accepted";
+    /// Every gateway of the exit has the current spec.
+    pub const PROGRAMMED: &str = "Programmed";
+    /// The peer has a carrier.
+    pub const CONNECTED: &str = "Connected";
+    /// Accepted and Programmed are true.
+    pub const READY: &str = "Ready";
 }
 
 /// The types of conditions of a [`MuxBenchmark`].

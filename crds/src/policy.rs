@@ -75,3 +75,35 @@ pub struct PolicyRule {
     #[schemars(length(min = 1, max = 256), regex(pattern = "^[-_.:/+=@%a-zA-Z0-9]+$"))]
     pub peer: Option<String>,
 }
+
+/// A rule for the targets of one peer: exactly one of `host` and `cidr`.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::policy_host_or_cidr(),
+    validation = rules::policy_ports_in_order()
+)]
+pub struct PeerRule {
+    /// A DNS name, or `*.DOMAIN` for every name below a domain, or `*` for every name and address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^(\\*|(\\*\\.)?[-_.a-zA-Z0-9]+)$")
+    )]
+    pub host: Option<String>,
+    /// A network, such as 10.0.0.0/8 or 2001:db8::/32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 3, max = 49),
+        regex(pattern = "^[0-9a-fA-F:.]+/[0-9]{1,3}$")
+    )]
+    pub cidr: Option<String>,
+    /// The TCP port. Default: every port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u16>,
+    /// The last port of a range that begins with `port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub end_port: Option<u16>,
+}

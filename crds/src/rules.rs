@@ -27,6 +27,11 @@ pub(crate) use sysctls::*;
 /// labels may begin or end with a hyphen.
 pub(crate) const SECRET_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
 
+/// Pattern of the key of an entry: `mte`, the separator `1`, and 59 characters of bech32m.
+pub(crate) const ENTRY_KEY: &str = "^mte1[02-9ac-hj-np-z]{59}$";
+/// Pattern of the key of an exit.
+pub(crate) const EXIT_KEY: &str = "^mtx1[02-9ac-hj-np-z]{59}$";
+
 /// Pattern of `host:port`, IPv6 addresses in brackets, ports from 1 to 65535.
 pub(crate) const HOST_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):\
      ([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
@@ -74,12 +79,9 @@ pub(crate) fn side_immutable() -> Rule {
 
 pub(crate) fn carrier_address_needed() -> Rule {
     rule(
-        "self.side != 'Entry' || !has(self.carrier) || (has(self.carrier.joinFrom) \
-         ? !(has(self.carrier.address) && has(self.carrier.rendezvous)) \
-         : has(self.carrier.address) != has(self.carrier.rendezvous))",
-        "has(self.carrier.address) && has(self.carrier.rendezvous) ? 'carrier.address and carrier.rendezvous \
-         exclude each other: remove one of them' : 'side ' + self.side + ' needs carrier.address, \
-         carrier.rendezvous or carrier.joinFrom'",
+        "self.side != 'Entry' || !has(self.carrier) || has(self.carrier.address) != has(self.carrier.rendezvous)",
+        "has(self.carrier.address) ? 'carrier.address and carrier.rendezvous exclude each other: remove one of them' : \
+         'side Entry needs carrier.address or carrier.rendezvous'",
     )
 }
 
@@ -99,22 +101,6 @@ pub(crate) fn carrier_address_has_port() -> Rule {
         "self.side != 'Entry' || !has(self.carrier) || !has(self.carrier.address) || \
          self.carrier.address.matches(':[1-9][0-9]{0,4}$')",
         "'invalid carrier.address ' + self.carrier.address + ': expected host:port'",
-    )
-}
-
-pub(crate) fn join_is_an_entrys() -> Rule {
-    rule(
-        "self.side == 'Entry' || !has(self.carrier) || !has(self.carrier.joinFrom)",
-        "'carrier.joinFrom ' + self.carrier.joinFrom.secretName + ' is only for side Entry, not for side ' + self.side \
-         + ': remove carrier.joinFrom'",
-    )
-}
-
-pub(crate) fn join_has_its_own_security() -> Rule {
-    rule(
-        "!has(self.joinFrom) || !has(self.security)",
-        "'carrier.joinFrom ' + self.joinFrom.secretName + ' contains the certificates of carriers: remove \
-         carrier.security'",
     )
 }
 
@@ -138,7 +124,7 @@ pub(crate) fn web_socket_host_is_an_entrys() -> Rule {
 pub(crate) fn carrier_needed() -> Rule {
     rule(
         "self.side != 'Entry' || has(self.carrier)",
-        "'side ' + self.side + ' needs carrier, with address, rendezvous or joinFrom'",
+        "'side ' + self.side + ' needs carrier, with address or rendezvous'",
     )
 }
 
@@ -308,24 +294,6 @@ pub(crate) fn http_is_no_web_socket() -> Rule {
         "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.webSocket)",
         "'carrier.webSocket is for protocols Native, Jmux and Auto, not for ' + self.protocol + ': remove \
          carrier.webSocket'",
-    )
-}
-
-pub(crate) fn http_speaks_no_noise() -> Rule {
-    rule(
-        "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.security) || !has(self.security.mode) || \
-         self.security.mode != 'Noise'",
-        "'carrier.security.mode Noise is for protocols Native, Jmux and Auto, because no peer supports ' + \
-         self.protocol + ' over Noise: choose another mode'",
-    )
-}
-
-/// An entry requests the next join bundle through the tunnel. Only the native protocol and JMUX
-/// support this request.
-pub(crate) fn others_do_not_join() -> Rule {
-    rule(
-        "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC', 'HTTP3']) || !has(self.joinFrom)",
-        "'carrier.joinFrom needs protocol Native, Jmux or Auto, because ' + self.protocol + ' cannot transfer join bundles'",
     )
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::{MuxBenchmark, MuxGrant, MuxTunnel};
+use crate::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
 
 /// Properties whose schemas come from Kubernetes' own types. Their descriptions are removed,
 /// because the Kubernetes reference has them, and they would be nine tenths of the definitions.
@@ -35,6 +35,7 @@ impl std::fmt::Display for SchemaError {
 pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, SchemaError> {
     Ok(vec![
         ("muxtunnels.yaml", finished(MuxTunnel::crd())?),
+        ("muxpeers.yaml", finished(MuxPeer::crd())?),
         ("muxbenchmarks.yaml", finished(MuxBenchmark::crd())?),
         ("muxgrants.yaml", finished(MuxGrant::crd())?),
     ])

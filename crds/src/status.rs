@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::KeyStatus;
 
 /// The observed state of a tunnel.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -14,7 +16,7 @@ pub struct MuxTunnelStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The conditions Ready, Available, CarrierConnected, CertificatesValid, TuningApplied,
+    /// The conditions Ready, Available, CarrierConnected, CredentialsValid, TuningApplied,
     /// WanEmulated and NetworkReady. WatchesCurrent exists only while the API server does not
     /// answer a watch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,9 +35,15 @@ pub struct MuxTunnelStatus {
     /// ssh connections of users. Absent on side Rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
-    /// The identities of the gateways, and the expiry of their certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificates: Option<CertificatesStatus>,
+    /// Sides Entry and Exit with security mode PublicKeys: the public keys, which the other side
+    /// enters. The newest key comes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub public_keys: Vec<String>,
+    /// The key pairs of `publicKeys`, with their Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
+    pub keys: Vec<KeyStatus>,
     /// The bottleneck of the direction with more traffic. The operator writes a bottleneck after at
     /// least two equal observations in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,117 +121,6 @@ pub struct PacketStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub drops: BTreeMap<String, i64>,
-}
-
-/// The certificates of a tunnel's gateways, without keys or data derived from keys.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct CertificatesStatus {
-    /// The certificate of the entry gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entry: Option<CertificateStatus>,
-    /// The certificate of the exit gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<CertificateStatus>,
-    /// Side Exit: the bundle with which entries of other MuxTunnels join.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub join: Option<JoinStatus>,
-    /// Side Entry with `carrier.joinFrom`: the bundle in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub joined: Option<JoinedStatus>,
-    /// The greatest value of the annotation `muxtunnel.dev/join-generation` with which certificates
-    /// were issued. An absent field means 0. The field overrides a lower or missing annotation, so
-    /// revoked bundles stay revoked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub join_generation: Option<i64>,
-}
-
-impl CertificatesStatus {
-    /// The lowest join generation that is not revoked.
-    #[must_use]
-    pub fn least_generation(&self) -> i64 {
-        let published = self.join.as_ref().map(|join| join.generation);
-        self.join_generation.max(published).unwrap_or_default()
-    }
-
-    /// The part of the status that remains when the operator no longer issues certificates.
-    #[must_use]
-    pub fn emptied(&self) -> Self {
-        let least = self.least_generation();
-        Self {
-            join_generation: (least > 0).then_some(least),
-            ..Self::default()
-        }
-    }
-}
-
-/// The last certificate that the operator issued. If the operator issued no certificate, these
-/// fields describe the certificate that the gateways report.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct CertificateStatus {
-    /// Name of the Secret.
-    #[schemars(length(max = 253))]
-    pub secret_name: String,
-    /// The SPIFFE ID of the certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 512))]
-    pub identity: Option<String>,
-    /// When the certificate was issued.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub issued_at: Option<Time>,
-    /// When the certificate expires. If the operator issued the certificate, the operator renews
-    /// the certificate after two thirds of its lifetime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_after: Option<Time>,
-    /// SHA-256 of the certificate (DER), in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
-    pub fingerprint: Option<String>,
-    /// SHA-256 of the authority that signed the certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
-    pub authority: Option<String>,
-    /// SHA-256 of the authorities that the gateways trust, as in `ca.crt`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
-    pub trust: Option<String>,
-}
-
-/// The bundle with which entries of other MuxTunnels join an exit.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct JoinStatus {
-    /// Name of the Secret.
-    #[schemars(length(max = 253))]
-    pub secret_name: String,
-    /// The address of the exit in the bundle. Absent if a rendezvous connects both sides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 260))]
-    pub address: Option<String>,
-    /// The join generation of the bundle. Exits reject bundles of another generation.
-    pub generation: i64,
-    /// When the bundle expires. The operator publishes a newer bundle after two thirds of this
-    /// bundle's lifetime.
-    pub expires: Time,
-    /// SHA-256 of the public parts of the bundle.
-    #[schemars(length(max = 64))]
-    pub digest: String,
-}
-
-/// The bundle with which an entry joins an exit.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct JoinedStatus {
-    /// Name of the Secret with the copy of the bundle.
-    #[schemars(length(max = 253))]
-    pub secret_name: String,
-    /// When the bundle expires. The entry receives a newer bundle through the tunnel after two
-    /// thirds of this bundle's lifetime.
-    pub expires: Time,
-    /// Whether the entry received a newer bundle through the tunnel, and uses that bundle instead
-    /// of the copy.
-    pub renewed: bool,
 }
 
 /// The bottleneck of one direction of a tunnel.

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Carrier, Duration, ExitSsh, Forward, MuxTunnelStatus, Network, PodTemplate, Policy, Rendezvous,
-    rules,
+    Carrier, Duration, ExitSsh, Forward, KeySource, MuxTunnelStatus, Network, PodTemplate, Policy,
+    Rendezvous, rules,
 };
 
 /// A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the
@@ -36,6 +36,7 @@ use crate::{
     printcolumn(name = "RTT ms", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
     printcolumn(name = "Transports", type_ = "string", json_path = ".status.carriers.transports", description = "Transports of the carriers", priority = "1"),
     printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "Bottleneck of the direction with more traffic"),
+    printcolumn(name = "Key", type_ = "string", json_path = ".status.publicKeys[0]", description = "Public key that the other side enters", priority = "1"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -43,7 +44,6 @@ use crate::{
     validation = rules::carrier_address_needed(),
     validation = rules::carrier_address_forbidden(),
     validation = rules::carrier_address_has_port(),
-    validation = rules::join_is_an_entrys(),
     validation = rules::meeting_is_of_one_side(),
     validation = rules::web_socket_host_is_an_entrys(),
     validation = rules::carrier_needed(),
@@ -61,7 +61,9 @@ use crate::{
     validation = rules::ssh_needs_an_exit(),
     validation = rules::ssh_port_is_no_forwards(),
     validation = rules::ssh_port_is_no_probe(),
-    validation = rules::keys_of_each_end(),
+    validation = rules::certificates_of_each_end(),
+    validation = rules::public_keys_of_an_exit_elsewhere(),
+    validation = rules::key_is_of_an_end(),
     validation = rules::reverse_needs_listeners(),
     validation = rules::sources_are_native(),
     validation = rules::forwards_needed(),
@@ -109,6 +111,10 @@ pub struct MuxTunnelSpec {
     /// Rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<Carrier>,
+    /// The key of the gateways in security mode PublicKeys. Default: generation 1, which the
+    /// operator creates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeySource>,
     /// The targets that exit gateways may dial in addition to the targets of forwards. A change
     /// reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,9 +8,9 @@ use super::rule;
 pub(crate) fn quic_has_tls() -> Rule {
     rule(
         "!(self.protocol in ['QUIC', 'HTTP3']) || !has(self.security) || !has(self.security.mode) || \
-         self.security.mode == 'MutualTls'",
-        "'carrier.protocol ' + self.protocol + ' includes TLS: set carrier.security.mode to MutualTls, not ' + \
-         self.security.mode",
+         self.security.mode != 'None'",
+        "'carrier.protocol ' + self.protocol + ' includes TLS: set carrier.security.mode to PublicKeys or MutualTls, not \
+         None'",
     )
 }
 
@@ -37,9 +37,8 @@ pub(crate) fn quic_has_no_trusted_proxies() -> Rule {
 pub(crate) fn quic_measured_has_tls() -> Rule {
     rule(
         "!self.protocols.exists(p, p in ['QUIC', 'HTTP3']) || !has(self.tunnel.carrier.security) || \
-         !has(self.tunnel.carrier.security.mode) || self.tunnel.carrier.security.mode == 'MutualTls'",
+         !has(self.tunnel.carrier.security.mode) || self.tunnel.carrier.security.mode != 'None'",
         "'protocols: ' + self.protocols.filter(p, p in ['QUIC', 'HTTP3'])[0] + ' includes TLS: set \
-         tunnel.carrier.security.mode to MutualTls, not ' + \
-         self.tunnel.carrier.security.mode",
+         tunnel.carrier.security.mode to PublicKeys or MutualTls, not None'",
     )
 }

@@ -4,68 +4,121 @@ use kube::core::Rule;
 
 use super::rule;
 
-pub(crate) fn keys_for_nothing(end: &str) -> Rule {
+/// CEL: the security mode of `security`, which may be absent.
+fn mode(security: &str) -> String {
+    format!("(has({security}) && has({security}.mode) ? {security}.mode : 'PublicKeys')")
+}
+
+/// CEL: the security mode of `self`.
+const OWN_MODE: &str = "(has(self.mode) ? self.mode : 'PublicKeys')";
+
+pub(crate) fn certificates_of_their_mode(end: &str) -> Rule {
     rule(
-        format!("self.mode != 'None' || !has(self.{end})"),
+        format!("{OWN_MODE} == 'MutualTls' || !has(self.{end})"),
         format!(
-            "'security.{end} names keys, but mode None uses no keys: set mode to MutualTls or Noise'"
+            "'security.{end} names a certificate, and mode ' + {OWN_MODE} + ' uses none: set mode to MutualTls, or \
+             remove {end}'"
         ),
     )
 }
 
-pub(crate) fn psk_is_of_noise() -> Rule {
+pub(crate) fn issuer_is_of_certificates() -> Rule {
     rule(
-        "self.mode == 'Noise' || !has(self.preSharedKey) || !self.preSharedKey",
-        "'security.preSharedKey is for mode Noise, not for ' + self.mode + ': remove preSharedKey'",
+        format!("{OWN_MODE} == 'MutualTls' || !has(self.issuerRef)"),
+        format!(
+            "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not for ' + {OWN_MODE} + ': set \
+             mode to MutualTls, or remove issuerRef'"
+        ),
     )
 }
 
-pub(crate) fn issuer_is_of_tls() -> Rule {
-    rule(
-        "self.mode == 'MutualTls' || !has(self.issuerRef)",
-        "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not for ' + self.mode + ': remove issuerRef'",
-    )
-}
-
-pub(crate) fn keys_are_somewhere(end: &str) -> Rule {
+pub(crate) fn certificates_are_somewhere(end: &str) -> Rule {
     rule(
         format!("!has(self.{end}) || has(self.{end}.secretName) != has(self.issuerRef)"),
         format!(
             "has(self.issuerRef) ? 'security.{end}.secretName: with issuerRef, cert-manager writes another Secret: \
-             remove secretName' : 'security.{end} needs secretName, the Secret with the keys of the {end} gateways'"
+             remove secretName' : 'security.{end} needs secretName, the Secret with the certificate of the {end} \
+             gateways'"
         ),
     )
 }
 
-/// If the operator issues both certificates, it knows the peers of both ends. Otherwise `entry` and
+/// With an issuer, the operator knows the names of both ends of its own tunnel. Otherwise `entry` and
 /// `exit` must name their peers.
-pub(crate) fn keys_of_each_end() -> Rule {
+pub(crate) fn certificates_of_each_end() -> Rule {
     let asked = "self.carrier.security";
-    let both = format!("(has({asked}.entry) && has({asked}.exit))");
-    let managed = format!(
-        "({asked}.mode == 'MutualTls' && !has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit))"
+    let (mode, both) = (
+        mode(asked),
+        format!("(has({asked}.entry) && has({asked}.exit))"),
     );
     rule(
         format!(
-            "!has(self.carrier) || has(self.carrier.joinFrom) || (!has({asked}) ? self.side != 'Entry' : \
-             {asked}.mode == 'None' || self.side == 'Rendezvous' || (self.side == 'Entry' ? has({asked}.entry) : \
-             self.side == 'Exit' ? ({managed} || has({asked}.exit)) : ({managed} || {both} || \
-             (has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit)))))"
+            "!has(self.carrier) || {mode} != 'MutualTls' || self.side == 'Rendezvous' || (self.side == 'Entry' ? \
+             has({asked}.entry) : self.side == 'Exit' ? has({asked}.exit) : ({both} || (has({asked}.issuerRef) && \
+             !has({asked}.entry) && !has({asked}.exit))))"
         ),
+        "'carrier.security: mode MutualTls with side ' + self.side + ' needs ' + (self.side == 'Both' ? 'entry and exit' : \
+         self.side == 'Entry' ? 'entry' : 'exit') + ', the certificates of its gateways'",
+    )
+}
+
+/// An entry without a pinned key would have no exit that it accepts.
+pub(crate) fn public_keys_of_an_exit_elsewhere() -> Rule {
+    let mode = mode("self.carrier.security");
+    let needs = format!("(self.side == 'Entry' && {mode} == 'PublicKeys')");
+    rule(
+        format!("!has(self.carrier) || {needs} == has(self.carrier.publicKeys)"),
         format!(
-            "!has({asked}) ? 'side Entry needs carrier.joinFrom or carrier.security.entry, by which the entry verifies the \
-             exit' : 'carrier.security: mode ' + {asked}.mode + ' with side ' + \
-             self.side + ' needs ' + (self.side == 'Both' ? 'entry and exit' : self.side == 'Entry' ? 'entry' : \
-             'exit') + ', the keys of its gateways'"
+            "{needs} ? 'side Entry needs carrier.publicKeys, the keys in the status of the exit: kubectl get mt -o wide \
+             shows them' : 'carrier.publicKeys is only for side Entry with security mode PublicKeys: remove \
+             carrier.publicKeys'"
         ),
     )
 }
 
-pub(crate) fn keys_of_both_ends() -> Rule {
+/// The peers of HBONE are proxies of a mesh, which have certificates.
+pub(crate) fn hbone_has_certificates() -> Rule {
     rule(
-        "!has(self.security) || self.security.mode == 'None' || (has(self.security.entry) == \
-         has(self.security.exit) && (self.security.mode == 'MutualTls' || has(self.security.entry)))",
-        "'security: mode ' + self.security.mode + ' needs both entry and exit, the keys of the gateways' + \
-         (self.security.mode == 'MutualTls' ? ', or neither, so that the operator issues the certificates' : '')",
+        format!(
+            "self.protocol != 'HBONE' || {} != 'PublicKeys'",
+            mode("self.security")
+        ),
+        "'carrier.protocol HBONE needs carrier.security.mode MutualTls or None, because proxies of a mesh have no pinned \
+         keys'",
+    )
+}
+
+pub(crate) fn hbone_measured_without_keys() -> Rule {
+    rule(
+        format!(
+            "!('HBONE' in self.protocols) || {} != 'PublicKeys'",
+            mode("self.tunnel.carrier.security")
+        ),
+        "'protocols: HBONE needs tunnel.carrier.security.mode MutualTls or None'",
+    )
+}
+
+pub(crate) fn certificates_of_both_ends() -> Rule {
+    let mode = mode("self.security");
+    rule(
+        format!(
+            "{mode} != 'MutualTls' || has(self.security.issuerRef) || (has(self.security.entry) && \
+             has(self.security.exit))"
+        ),
+        "'security: mode MutualTls needs both entry and exit, the certificates of the gateways, or issuerRef'",
+    )
+}
+
+pub(crate) fn key_is_of_an_end() -> Rule {
+    rule(
+        "!has(self.key) || self.side != 'Rendezvous'",
+        "'key is for entries and exits, and side Rendezvous has none: remove key'",
+    )
+}
+
+pub(crate) fn ttl_needs_expiration() -> Rule {
+    rule(
+        "!has(self.ttlSecondsAfterExpiration) || has(self.expirationTime)",
+        "'ttlSecondsAfterExpiration %d needs expirationTime, which it counts from'.format([self.ttlSecondsAfterExpiration])",
     )
 }
