@@ -164,7 +164,6 @@ pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Author
             authorizer.denies(host, address.ip(), address.port())
         }
         LocalAddress::Unix(path) => authorizer.denies_unix(path),
-        LocalAddress::Gateway => false,
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod arrive;
 mod handshake;
-mod offer;
 mod quic;
 mod registered;
 mod reverse;
@@ -421,9 +420,6 @@ impl Exit {
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
-        if offer::is_asked_for(target) {
-            return offer::give(in_force.offer.as_deref(), peer).map_err(refused);
-        }
         let authorizer = Authorizer::of(&in_force.policy, &self.worker.protected, peer);
         let dialled = dial::dial(target, authorizer)
             .await
