@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::{ConfigError, PublicKeys, ServerTls, Ssh};
+use crate::{ConfigError, PeerRules, PublicKeys, SSH_IDENTITY, ServerTls, Ssh};
 use fields::Fields;
 
 /// Maximum number of entries in `peers`.
@@ -139,6 +139,27 @@ impl Security {
                 .map(PathBuf::as_path)
                 .collect(),
         }
+    }
+
+    /// The rules of the peer that has proved `identity`. The users of SSH have no rules here: their
+    /// identities begin with [`SSH_IDENTITY`].
+    #[must_use]
+    pub fn rules_of(&self, identity: Option<&str>) -> PeerRules<'_> {
+        let identity = identity.filter(|identity| !identity.starts_with(SSH_IDENTITY));
+        match (self, identity) {
+            (Self::PublicKeys(keys), Some(identity)) => keys.rules_of(identity),
+            _ => PeerRules::default(),
+        }
+    }
+
+    /// Whether a peer has rules.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        let mut peers = match self {
+            Self::PublicKeys(keys) => keys.peers.iter(),
+            _ => [].iter(),
+        };
+        peers.any(|peer| !peer.allow.is_empty() || !peer.deny.is_empty())
     }
 
     /// The security without `peers`: the part that needs a restart.
