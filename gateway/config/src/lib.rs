@@ -58,7 +58,7 @@ pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use public_keys::{
-    ExpirationTime, PEER_KEYS_MAX, Peer, PeerProblem, PublicKeys, check_peers, key_roles,
+    ExpirationTime, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules, PublicKeys, check_peers, key_roles,
     parse_peers, readable_peers,
 };
 pub use rate::{BitRate, BitRateError};
@@ -67,7 +67,7 @@ pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
 pub use security::{MutualTls, PEERS_MAX, Security};
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
-pub use ssh::{HOST_KEYS_MAX, Ssh, SshAlgorithms, SshListener};
+pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
 pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};

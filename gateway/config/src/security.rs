@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, PublicKeys, ServerTls, Ssh};
+use crate::{ConfigError, PeerRules, PublicKeys, SSH_IDENTITY, ServerTls, Ssh};
 use fields::Fields;
 
 /// Maximum number of entries in `peers`.
@@ -58,6 +58,27 @@ impl Security {
             Self::ServerTls(tls) => tls.files(),
             Self::Ssh(ssh) => ssh.files(),
         }
+    }
+
+    /// The rules of the peer that has proved `identity`. The users of SSH have no rules here: their
+    /// identities begin with [`SSH_IDENTITY`].
+    #[must_use]
+    pub fn rules_of(&self, identity: Option<&str>) -> PeerRules<'_> {
+        let identity = identity.filter(|identity| !identity.starts_with(SSH_IDENTITY));
+        match (self, identity) {
+            (Self::PublicKeys(keys), Some(identity)) => keys.rules_of(identity),
+            _ => PeerRules::default(),
+        }
+    }
+
+    /// Whether a peer has rules.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        let mut peers = match self {
+            Self::PublicKeys(keys) => keys.peers.iter(),
+            _ => [].iter(),
+        };
+        peers.any(|peer| !peer.allow.is_empty() || !peer.deny.is_empty())
     }
 
     /// The security without `peers`: the part that needs a restart.

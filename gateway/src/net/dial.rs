@@ -305,8 +305,8 @@ mod tests {
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("", &config, |_| false);
-        let policy = config.reloadable().policy;
-        let authorizer = Authorizer::of(&policy, &protected, None);
+        let in_force = config.reloadable();
+        let authorizer = Authorizer::of_exit(&in_force, &protected, None);
         dial_by(target, authorizer, resolve).await
     }
 

@@ -420,7 +420,7 @@ impl Exit {
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
-        let authorizer = Authorizer::of(&in_force.policy, &self.worker.protected, peer);
+        let authorizer = Authorizer::of_exit(&in_force, &self.worker.protected, peer);
         let dialled = dial::dial(target, authorizer)
             .await
             .and_then(|dialled| match source {
@@ -444,7 +444,7 @@ impl Exit {
         peer: Option<&str>,
     ) -> Result<Dialled, DialError> {
         let now = self.worker.reloadable.borrow();
-        let authorizer = Authorizer::of(&now.policy, &self.worker.protected, peer);
+        let authorizer = Authorizer::of_exit(&now, &self.worker.protected, peer);
         if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, authorizer) {
             let text = format!("a new rule denied {target} while the exit dialled the target");
             return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
