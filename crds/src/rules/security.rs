@@ -105,8 +105,8 @@ pub(crate) fn certificates_of_both_ends() -> Rule {
     let mode = mode("self.security");
     rule(
         format!(
-            "{mode} != 'MutualTls' || has(self.security.issuerRef) || (has(self.security.entry) && \
-             has(self.security.exit))"
+            "{mode} != 'MutualTls' || (has(self.security.entry) && has(self.security.exit)) || \
+             (has(self.security.issuerRef) && !has(self.security.entry) && !has(self.security.exit))"
         ),
         "'security: mode MutualTls needs both entry and exit, the certificates of the gateways, or issuerRef'",
     )
