@@ -10,3 +10,6 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The version of the product.
 pub const VERSION: &str = "app.kubernetes.io/version";
+/// On a Secret with keys: the name of the object whose gateways use it. The label `INSTANCE` is
+/// absent there, because tools that prune objects by it would remove an identity.
+pub const TUNNEL: &str = "muxtunnel.dev/name";

@@ -2,7 +2,6 @@
 //!
 //! The crate has only constants, and no dependencies. A constant that only one crate uses belongs in that crate.
 
-pub mod annotations;
 pub mod defaults;
 pub mod labels;
 pub mod ports;

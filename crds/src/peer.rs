@@ -72,9 +72,12 @@ use crate::{PeerRule, rules};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::ttl_needs_expiration())]
+#[x_kube(
+    validation = rules::ttl_needs_expiration(),
+    validation = rules::peer_exit_immutable()
+)]
 pub struct MuxPeerSpec {
-    /// The exit that the peer may use.
+    /// The exit that the peer may use. Immutable.
     pub exit_ref: ExitRef,
     /// The keys of the peer, from `status.publicKeys` of its MuxTunnel or from `muxgate keygen`.
     /// Several keys are valid while the peer replaces its key.

@@ -38,8 +38,6 @@ use crate::caches::{Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::labels::MANAGER;
 pub use adopt::{Obstacle, Obstacles, adopt_unchanged, obstacles};
-pub(crate) use replace::is_immutable;
-pub(crate) use replicas::is_taken;
 pub use settled::Settled;
 
 /// Annotation with the hash of the built object. If the built object no longer has a field that the
@@ -341,7 +339,7 @@ async fn apply_one<K: Cached + Child>(
     info!(kind = %K::kind(&()), name, "applying");
     let written = match patch(&api, &name, &applied).await {
         Ok(written) => written,
-        Err(kube::Error::Api(status)) if is_immutable(&status) && live.is_some() => {
+        Err(kube::Error::Api(status)) if replace::is_immutable(&status) && live.is_some() => {
             let refusal = kube::Error::Api(status);
             replace::replace(cluster, children, (&api, &name), &wanted, refusal).await?
         }

@@ -28,7 +28,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
@@ -171,7 +171,7 @@ impl<K: Watched> Cache<K> {
     }
 
     /// The objects of a group that the watch has delivered.
-    fn group(&self, group: &Group) -> Result<Vec<Arc<K>>, NotKnown> {
+    pub(crate) fn group(&self, group: &Group) -> Result<Vec<Arc<K>>, NotKnown> {
         self.known()?;
         let groups = self.groups.lock();
         let keys = groups::of(&groups, group);
@@ -423,6 +423,7 @@ macro_rules! caches {
 
 caches! {
     tunnels: MuxTunnel, "All tunnels.";
+    peers: MuxPeer, "All peers of exits.";
     benchmarks: MuxBenchmark, "All benchmarks.";
     deployments: Deployment, "Children of the operator's objects.";
     services: Service, "All Services: children and targets.";

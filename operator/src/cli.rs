@@ -1,7 +1,6 @@
 //! The command line of the operator, and its exit statuses.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -103,21 +102,9 @@ pub struct RunArgs {
     /// The operator's own namespace.
     #[arg(long, env = "POD_NAMESPACE")]
     pub namespace: String,
-    /// The operator's ServiceAccount.
-    #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
-    pub service_account: String,
-    /// Name of the Secret in --namespace with the seed of all certificate authorities.
-    #[arg(long, env = "CA_SECRET", default_value = "muxtunnel-ca")]
-    pub ca_secret: String,
-    /// Trust domain in the SPIFFE IDs of gateways.
+    /// Trust domain in the SPIFFE IDs of certificates that cert-manager issues.
     #[arg(long, env = "TRUST_DOMAIN", default_value = "cluster.local", value_parser = trust_domain)]
     pub trust_domain: String,
-    /// Lifetime of a gateway's certificate, such as 24h; at least 1m.
-    #[arg(long, env = "CERTIFICATE_LIFE", default_value = "24h", value_parser = life)]
-    pub certificate_life: Duration,
-    /// Lifetime of a join bundle, such as 8760h; at least three times --certificate-life.
-    #[arg(long, env = "AUTHORITY_LIFE", default_value = "8760h", value_parser = life)]
-    pub authority_life: Duration,
     /// Address of /healthz, /readyz and /metrics. The host :: means all IPv6 and IPv4 addresses, or
     /// only IPv4 if the kernel has no IPv6.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
@@ -125,19 +112,6 @@ pub struct RunArgs {
     /// Name of the Lease in --namespace for the leader election.
     #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]
     pub lease_name: String,
-}
-
-/// Lifetimes of certificates and authorities, in seconds.
-const LIFE_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 8760 * 3600;
-
-fn life(text: &str) -> Result<Duration, String> {
-    let life: muxtunnel_crds::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    let life = life.as_std();
-    if LIFE_SECONDS.contains(&life.as_secs()) {
-        Ok(life)
-    } else {
-        Err(format!("{text} is not a time from 1m to 87600h"))
-    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -67,3 +67,9 @@ impl Now {
         Time(second.unwrap_or(self.time))
     }
 }
+
+/// `seconds` since 1970 as RFC 3339.
+#[must_use]
+pub fn date(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}

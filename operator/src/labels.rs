@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 pub use muxtunnel_contract::labels::{COMPONENT, INSTANCE};
-use muxtunnel_contract::labels::{MANAGED_BY, NAME};
+use muxtunnel_contract::labels::{MANAGED_BY, NAME, TUNNEL};
 
 /// The component of a benchmark's runner.
 pub const RUNNER: &str = "runner";
@@ -20,6 +20,19 @@ pub fn child(instance: &str, component: &str) -> BTreeMap<String, String> {
     [
         (NAME, PRODUCT),
         (INSTANCE, instance),
+        (COMPONENT, component),
+        (MANAGED_BY, MANAGER),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The labels of a Secret with keys of the gateways of `tunnel`.
+#[must_use]
+pub fn of_key(tunnel: &str, component: &str) -> BTreeMap<String, String> {
+    [
+        (NAME, PRODUCT),
+        (TUNNEL, tunnel),
         (COMPONENT, component),
         (MANAGED_BY, MANAGER),
     ]

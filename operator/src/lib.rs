@@ -1,12 +1,12 @@
-//! The operator: reconciles `MuxTunnel` and `MuxBenchmark` objects.
+//! The operator: reconciles `MuxTunnel`, `MuxPeer` and `MuxBenchmark` objects.
 //!
 //! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
 //! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write
 //! get a client. This level contains the shared modules of the controllers: [`api_server`],
 //! [`apply`], [`backoff`], [`caches`], [`certificates`], [`clock`], [`conditions`], [`events`],
-//! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`],
+//! [`failure`], [`grants`], [`watches`], [`health`], [`key_pair`], [`labels`], [`leader`], [`metrics`],
 //! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`]. Start reading at
-//! [`tunnel_controller`], then [`benchmark_controller`].
+//! [`tunnel_controller`], then [`peer_controller`] and [`benchmark_controller`].
 
 // The crate's name in tests outside of the crate. The crate's own tests share some of their files.
 #[cfg(test)]
@@ -26,11 +26,13 @@ pub mod events;
 pub mod failure;
 pub mod grants;
 pub mod health;
+pub mod key_pair;
 pub mod labels;
 pub mod leader;
 pub mod metrics;
 pub mod muxbench;
 pub mod observer;
+pub mod peer_controller;
 pub mod pods;
 pub mod protocol;
 pub mod quantity;

@@ -25,7 +25,7 @@ use muxtunnel_operator::tunnel_controller::Parts;
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
 use muxtunnel_operator::watch_clock::WatchClock;
 use muxtunnel_operator::watches::WATCH_SECONDS;
-use muxtunnel_operator::{benchmark_controller, tunnel_controller};
+use muxtunnel_operator::{benchmark_controller, peer_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
@@ -42,13 +42,6 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(args: RunArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        args.authority_life >= args.certificate_life * 3,
-        "--authority-life {}s is less than three times --certificate-life {}s: certificates would outlive their \
-             authority. Raise --authority-life, or lower --certificate-life",
-        args.authority_life.as_secs(),
-        args.certificate_life.as_secs()
-    );
     let config = kube::Config::infer()
         .await
         .context("cannot find the API server: run the operator in a pod, or set KUBECONFIG")?;
@@ -120,16 +113,11 @@ fn settings(args: RunArgs) -> Settings {
         permitted_labels: args.permitted_labels,
         permitted_annotations: args.permitted_annotations,
         network_policy: args.network_policy.then(|| AdminPeers {
-            operator_namespace: args.namespace.clone(),
+            operator_namespace: args.namespace,
             operator_labels: args.pod_labels.into_iter().collect(),
             metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
         }),
-        namespace: args.namespace,
-        service_account: args.service_account,
-        ca_secret: args.ca_secret,
         trust_domain: args.trust_domain,
-        certificate_life: args.certificate_life,
-        authority_life: args.authority_life,
     }
 }
 
@@ -166,7 +154,7 @@ impl Operator {
         scope: Option<String>,
         feeds: Feeds,
         targets: Targets,
-    ) -> [LocalBoxFuture<'static, ()>; 2] {
+    ) -> [LocalBoxFuture<'static, ()>; 3] {
         info!(namespace = scope.as_deref().unwrap_or("*"), "watching");
         let cluster = Cluster {
             client: self.client.clone(),
@@ -185,6 +173,14 @@ impl Operator {
             watches: self.watched.clone(),
             clock: self.clock.clone(),
         });
+        let peers = peer_controller::run(
+            cluster.clone(),
+            self.clock.clone(),
+            scope.clone(),
+            self.leadership.clone(),
+            self.metrics.clone(),
+            self.watched.clone(),
+        );
         let benchmarks = benchmark_controller::Context::new(
             cluster,
             self.settings.clone(),
@@ -208,7 +204,11 @@ impl Operator {
             self.metrics.clone(),
             self.watched.clone(),
         );
-        [tunnels.boxed_local(), benchmarks.boxed_local()]
+        [
+            tunnels.boxed_local(),
+            peers.boxed_local(),
+            benchmarks.boxed_local(),
+        ]
     }
 }
 

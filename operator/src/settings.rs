@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// Settings of the operator, from its flags.
 #[derive(Debug, Clone)]
@@ -29,18 +28,8 @@ pub struct Settings {
     pub permitted_annotations: Vec<KeyPattern>,
     /// Whether gateways get NetworkPolicies, and which peers may use their admin port.
     pub network_policy: Option<AdminPeers>,
-    /// The operator's own namespace.
-    pub namespace: String,
-    /// The operator's ServiceAccount.
-    pub service_account: String,
-    /// The Secret of `namespace` with the seed of all authorities.
-    pub ca_secret: String,
-    /// The trust domain in the SPIFFE IDs of gateways.
+    /// The trust domain in the SPIFFE IDs of certificates that cert-manager issues.
     pub trust_domain: String,
-    /// Lifetime of a gateway's certificate.
-    pub certificate_life: Duration,
-    /// Lifetime of an authority of entries, which is also the lifetime of a join bundle.
-    pub authority_life: Duration,
 }
 
 /// The key of a label: `PREFIX/NAME`, or `NAME` for a key without a prefix. The key is no pattern: a

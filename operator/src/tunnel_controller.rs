@@ -4,16 +4,14 @@
 //! -> build (pure) -> apply -> observe (pods and gateways) -> publish -> update_status. Each step
 //! has its own file, takes the result of the previous step, and uses only earlier steps. The types
 //! of [`access`] limit what a step can reach. The pass reads the clock once. An obstacle is a
-//! [`Hindrance`], which passes through the same steps. With a hindrance, the steps do three things
-//! only: they renew the certificates of running gateways, remove unpermitted targets from the
-//! gateways, and write the reason to the status. Builders of children read only the
+//! [`Hindrance`], which passes through the same steps. With a hindrance, the steps do two things
+//! only: they remove unpermitted targets from the gateways, and write the reason to the status. Builders of children read only the
 //! [`validate::ValidatedTunnel`] and the [`validate::ValidatedState`].
 
 pub mod access;
 pub mod apply;
 pub mod build;
 mod cert_manager;
-pub mod certifier;
 mod config_file;
 pub mod dereference;
 mod document;
@@ -22,11 +20,11 @@ pub mod error;
 pub mod hindrance;
 pub mod holder;
 mod issuer;
+pub mod keyring;
 pub mod observe;
 pub mod pods;
 pub mod problem;
 pub mod publish;
-mod records;
 pub mod references;
 pub mod rollouts;
 mod sandbox;
@@ -69,6 +67,7 @@ use holder::Holder;
 use publish::Outcome;
 pub(crate) use sandbox::not_created;
 pub use triggers::Feeds;
+pub(crate) use update_status::write_peer;
 
 /// First pause before a tunnel that is not ready is reconciled again, without the jitter of up to
 /// 100 %. The operator polls, because gateways send no notifications of their state.
@@ -128,7 +127,7 @@ impl<G: observe::Gateways> Context<G> {
         let (cluster, figures) = (parts.cluster, parts.figures);
         figures.follow(cluster.caches.tunnels.clone());
         let memory = Arc::new(Memory {
-            certifier: certifier::Certifier::new(cluster.client.clone(), &parts.settings),
+            keyring: keyring::Keyring::new(cluster.client.clone()),
             rollouts: rollouts::Rollouts::default(),
         });
         let backoffs = Backoffs::default();
@@ -243,12 +242,13 @@ async fn reconcile_in_span<G: observe::Gateways>(
         tunnel = &decodable;
     }
     let (holder, now) = (Holder::of(tunnel)?, context.clock.now());
-    let (outcome, stale) = pass(tunnel, &holder, context, now).await;
+    let (outcome, state, stale) = pass(tunnel, &holder, context, now).await;
+    update_status::update_peers(&context.outputs.cluster, &state, &outcome, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
-        Outcome::Hindered(Hindrance::Failed(error), _) => {
+        Outcome::Hindered(Hindrance::Failed(error)) => {
             let failures = context.backoffs.failures(tunnel);
             error.code() == Code::UnknownValue || failure::is_reported(error, failures)
         }
@@ -259,19 +259,20 @@ async fn reconcile_in_span<G: observe::Gateways>(
         false => None,
     };
     match (outcome, told) {
-        (Outcome::Hindered(Hindrance::Failed(error), _), _) => Err(error),
+        (Outcome::Hindered(Hindrance::Failed(error)), _) => Err(error),
         (outcome, Some(status)) => Ok(requeue_after(tunnel, context, (&outcome, &status), now)),
         (_, None) => Ok(Action::requeue(REQUEUE_AWAITED)),
     }
 }
 
-/// Runs all steps for one tunnel. Returns the outcome, and the paths of stale watches.
+/// Runs all steps for one tunnel but the last. Returns the outcome, the state, and the paths of
+/// stale watches.
 async fn pass<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     holder: &Holder,
     context: &Context<G>,
     now: Now,
-) -> (Outcome, Vec<String>) {
+) -> (Outcome, validate::ValidatedState, Vec<String>) {
     let (access, outputs) = (&context.access, &context.outputs);
     let (caches, settings) = (&access.caches, &*access.settings);
     let found = dereference::dereference(access, tunnel, holder, now).await;
@@ -280,26 +281,24 @@ async fn pass<G: observe::Gateways>(
         Some(hindrance) => Err(hindrance),
         None => pure(|| validate::validate(tunnel, &named, settings)),
     };
-    let state = pure(move || validate::state(tunnel, holder, named, settings));
+    let time = now.seconds();
+    let state = pure(move || validate::state(holder, named, time));
     let (children, built) = match plan {
         Ok(valid) => {
             let (built, others) = pure(|| build::build_all(&valid, &state, settings));
             let children = built.map(|resources| (valid, resources));
             (children.map_err(Hindrance::from), others)
         }
-        Err(hindrance) => match pure(|| build::build_renewals(&state)) {
-            (Ok(()), others) => (Err(hindrance), others),
-            (Err(error), others) => {
-                let hindrance = Err::<(), _>(hindrance);
-                (Hindrance::failed(hindrance, error), others)
-            }
-        },
+        Err(hindrance) => {
+            let others = pure(|| build::build_withdrawals(&state));
+            (Err(hindrance), others)
+        }
     };
     let failures = context.backoffs.failures(tunnel);
     let reached = apply::apply(outputs, holder, (children, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
     let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
-    (outcome, found.stale)
+    (outcome, state, found.stale)
 }
 
 /// Writes the status, and Events for its changes.
@@ -330,8 +329,7 @@ fn requeue_after<G: observe::Gateways>(
     (outcome, status): (&Outcome, &MuxTunnelStatus),
     now: Now,
 ) -> Action {
-    if matches!(outcome, Outcome::Hindered(Hindrance::Paused, _)) {
-        // The operator also renews the certificates of a paused tunnel.
+    if matches!(outcome, Outcome::Hindered(Hindrance::Paused)) {
         return Action::requeue(REQUEUE_STEADY);
     }
     let conditions = &status.conditions;
@@ -367,11 +365,7 @@ fn pause(pending: &Backoffs, tunnel: &MuxTunnel, reason: &str) -> Duration {
             | Code::PodSecurityTooStrict
             | Code::TargetServiceNotFound
             | Code::CertificateSecretTaken
-            | Code::IssuerMissing
-            | Code::JoinBundleMissing
-            | Code::JoinBundleForbidden
-            | Code::JoinBundleInvalid
-            | Code::JoinBundleExpired,
+            | Code::IssuerMissing,
         ) => return pending.pause_unwatched(tunnel, reason),
         Some(
             Code::InvalidSpec

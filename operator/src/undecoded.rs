@@ -84,7 +84,7 @@ fn placeholder<K: DeserializeOwned>(
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(REASON.to_owned(), reason.to_owned());
     // The required fields of all watched kinds.
-    let spec = json!({"tunnel": {"carrier": {}}});
+    let spec = json!({"tunnel": {"carrier": {}}, "exitRef": {"name": ""}, "publicKeys": []});
     serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
 }
 

@@ -8,12 +8,14 @@ use muxtunnel_testkit::layers::{Absent, Layers};
 
 /// The layers, the lowest first: modules without the cluster, modules with the cluster, the
 /// exported state of the operator, the common part of all controllers, and the controllers. The
-/// controller of benchmarks creates tunnels, so it is above the controller of tunnels.
-const LAYERS: [&[&str]; 6] = [
+/// controller of tunnels serves the peers of exits, and the controller of benchmarks creates
+/// tunnels, so both others are above it.
+const LAYERS: [&[&str]; 7] = [
     &[
         "clock",
         "conditions",
         "failure",
+        "key_pair",
         "labels",
         "muxbench",
         "observer",
@@ -40,6 +42,7 @@ const LAYERS: [&[&str]; 6] = [
     &["health", "metrics"],
     &["controller"],
     &["tunnel_controller"],
+    &["peer_controller"],
     &["benchmark_controller"],
 ];
 /// In this order: the common modules of all steps, the steps in their order, and the triggers of
@@ -48,7 +51,6 @@ const STEPS: [&[&str]; 9] = [
     &[
         "access",
         "cert_manager",
-        "certifier",
         "config_file",
         "document",
         "end",
@@ -56,9 +58,9 @@ const STEPS: [&[&str]; 9] = [
         "hindrance",
         "holder",
         "issuer",
+        "keyring",
         "pods",
         "problem",
-        "records",
         "references",
         "rollouts",
         "sandbox",

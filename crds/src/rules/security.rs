@@ -116,6 +116,15 @@ pub(crate) fn key_is_of_an_end() -> Rule {
     )
 }
 
+/// The gateways of the former exit would not notice the change.
+pub(crate) fn peer_exit_immutable() -> Rule {
+    rule(
+        "self.exitRef.name == oldSelf.exitRef.name",
+        "'exitRef.name cannot be changed from ' + oldSelf.exitRef.name + ' to ' + self.exitRef.name + ': create another \
+         MuxPeer'",
+    )
+}
+
 pub(crate) fn ttl_needs_expiration() -> Rule {
     rule(
         "!has(self.ttlSecondsAfterExpiration) || has(self.expirationTime)",

@@ -21,7 +21,7 @@ use crate::caches::{Cached, Cluster};
 const DRY_RUN_NAME_MAX: usize = 40;
 
 /// Whether the refusal of a change can be due to an immutable field.
-pub(crate) fn is_immutable(status: &kube::core::Status) -> bool {
+pub(super) fn is_immutable(status: &kube::core::Status) -> bool {
     // The API server's message for a Service's clusterIP does not contain "immutable".
     let words = ["immutable", "may not change once set"];
     status.code == 422 && words.iter().any(|words| status.message.contains(words))

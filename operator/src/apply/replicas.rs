@@ -68,7 +68,7 @@ fn is_ours(entry: &ManagedFieldsEntry) -> bool {
 
 /// Whether a server-side apply conflicted with another manager's field. No other conflict has the
 /// cause `FieldManagerConflict`.
-pub(crate) fn is_taken(status: &kube::core::Status) -> bool {
+fn is_taken(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409
         && causes

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Resource, ResourceExt};
+use muxtunnel_crds::MuxPeer;
 
 use super::Key;
 use crate::labels;
@@ -20,6 +21,8 @@ pub(crate) enum Group {
     Children(String, String),
     /// Objects that name the Service with this namespace and name, or belong to it.
     Service(String, String),
+    /// Peers that name the exit with this namespace and name.
+    Exit(String, String),
     /// Objects that depend on grants.
     Granted,
 }
@@ -34,7 +37,7 @@ pub(super) fn of<'a>(groups: &'a Groups, group: &'a Group) -> impl Iterator<Item
     own.map(|(_, key)| key)
 }
 
-/// The groups of a child, and of an EndpointSlice.
+/// The groups of a child, of an EndpointSlice, and of a MuxPeer.
 pub(super) fn groups<K: Resource + Any>(object: &K) -> Vec<Group> {
     let Some(namespace) = object.namespace() else {
         return Vec::new();
@@ -42,6 +45,9 @@ pub(super) fn groups<K: Resource + Any>(object: &K) -> Vec<Group> {
     if let Some(slice) = (object as &dyn Any).downcast_ref::<EndpointSlice>() {
         let service = service_of(slice).map(str::to_owned);
         return Vec::from_iter(service.map(|name| Group::Service(namespace, name)));
+    }
+    if let Some(peer) = (object as &dyn Any).downcast_ref::<MuxPeer>() {
+        return vec![Group::Exit(namespace, peer.spec.exit_ref.name.clone())];
     }
     let labels = object.labels();
     let instance = labels

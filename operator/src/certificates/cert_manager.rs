@@ -5,10 +5,6 @@ use kube::core::ObjectMeta;
 use muxtunnel_crds::IssuerRef;
 use serde::{Deserialize, Serialize};
 
-use super::authority::Purpose;
-
-/// Shortest lifetime that cert-manager issues, in seconds.
-const LIFE_MIN: i64 = 3600;
 
 /// The fields of a Certificate that the operator uses. Source: cert-manager.io, API reference,
 /// `cert-manager.io/v1`.
@@ -30,10 +26,6 @@ pub struct CertificateSpec {
     pub uris: Vec<String>,
     /// Key usages.
     pub usages: Vec<String>,
-    /// Lifetime, in Go's notation.
-    pub duration: String,
-    /// Time from the renewal to the expiry, in Go's notation.
-    pub renew_before: String,
     /// The issuer that signs.
     pub issuer_ref: IssuerRef,
     /// How cert-manager creates the private key.
@@ -75,31 +67,21 @@ pub struct StatusCondition {
 }
 
 impl Certificate {
-    /// The Certificate of a gateway of side `purpose` with `identity` and a lifetime of `life`
-    /// seconds, but at least [`LIFE_MIN`]. cert-manager renews it after two thirds of the lifetime,
-    /// like the operator's own certificates.
+    /// The Certificate of a gateway with `identity` and a key usage. cert-manager decides its
+    /// lifetime, and renews it.
     #[must_use]
     pub fn of(
         metadata: ObjectMeta,
-        secret_name: String,
-        identity: String,
-        purpose: Purpose,
-        life: i64,
+        (secret_name, identity): (String, String),
+        usage: &str,
         issuer_ref: IssuerRef,
     ) -> Self {
-        let life = life.max(LIFE_MIN);
-        let usage = match purpose {
-            Purpose::Entry => "client auth",
-            Purpose::Exit => "server auth",
-        };
         Self {
             metadata,
             spec: CertificateSpec {
                 secret_name,
                 uris: vec![identity],
                 usages: ["digital signature", usage].map(str::to_owned).into(),
-                duration: go_duration(life),
-                renew_before: go_duration(life / 3),
                 issuer_ref,
                 private_key: PrivateKey {
                     algorithm: "ECDSA".to_owned(),
@@ -123,10 +105,4 @@ impl Certificate {
             None => Some("cert-manager has not processed the Certificate yet".to_owned()),
         }
     }
-}
-
-/// Formats `seconds` as hours, minutes and seconds, as the API server returns durations.
-fn go_duration(seconds: i64) -> String {
-    let (hours, rest) = (seconds / 3600, seconds % 3600);
-    format!("{hours}h{}m{}s", rest / 60, rest % 60)
 }

@@ -2,13 +2,14 @@
 //! reconciliations of an operator share the access.
 //!
 //! Each step receives only the access that its work needs. The first step receives [`Access`],
-//! which can change nothing in the cluster except a missing seed. Pure steps receive [`Data`], and
+//! which can change nothing in the
+//! cluster except missing key pairs. Pure steps receive [`Data`], and
 //! steps that write receive [`Outputs`].
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use super::certifier::Certifier;
+use super::keyring::Keyring;
 use super::rollouts::Rollouts;
 use crate::api_server::ApiServer;
 use crate::caches::{Caches, Cluster, Targets};
@@ -52,8 +53,8 @@ pub struct Outputs {
 
 /// The operator's memory. The first step reads the memory, and later steps add to it.
 pub struct Memory {
-    /// The last issued certificates, and the seed.
-    pub certifier: Certifier,
+    /// The key pairs of gateways.
+    pub keyring: Keyring,
     /// The ends whose pods nodes have refused.
     pub rollouts: Rollouts,
 }

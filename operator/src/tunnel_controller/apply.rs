@@ -1,8 +1,8 @@
 //! Step 4: applies the built objects.
 //!
-//! Input: the children and [`Built`]. Output: the stored children, and the result for certificates. The order
-//! matters. A pod needs its Secret ([`secrets`]), its account and its configuration to start. An
-//! autoscaler needs its Deployment. The NetworkPolicy must exist before the pod. This step deletes
+//! Input: the children and [`Built`]. Output: the stored children, and the state of certificates. The
+//! order matters. A pod needs its account and its configuration to start. An autoscaler needs its
+//! Deployment. The NetworkPolicy must exist before the pod. This step deletes
 //! children of ends that the spec no longer has. While the test of sysctls has not passed
 //! ([`probes`]), Deployments and the objects that belong to them stay unchanged. If an obstacle or
 //! a refusal prevents the children from being applied, this step still removes unpermitted targets
@@ -10,7 +10,6 @@
 
 mod cert_manager;
 mod probes;
-mod secrets;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +32,6 @@ use crate::apply::{ApplyError, Obstacles, apply as apply_kind, is_owned, obstacl
 use crate::caches::{Cache, Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::grants;
-pub(super) use secrets::apply_secret;
 
 /// The applied children that the status depends on.
 #[derive(Debug, Default)]
@@ -57,25 +55,21 @@ pub struct Reached {
     pub children: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
 }
 
-/// Writes the Secrets, then the children, and deletes own children that are no longer built.
+/// Requests certificates, applies the children, and deletes own children that are no longer built.
 /// `failures`: failed reconciliations in a row before this one.
 pub async fn apply(
-    Outputs {
-        cluster, memory, ..
-    }: &Outputs,
+    Outputs { cluster, .. }: &Outputs,
     holder: &Holder,
     (children, built): (Result<(Box<ValidatedTunnel>, Resources), Hindrance>, Built),
     failures: u32,
 ) -> Reached {
-    let certifier = &memory.certifier;
-    let (issued, ended) = secrets::apply(cluster, certifier, holder, built.certificates).await;
+    let (certified, ended) = cert_manager::apply(cluster, holder, built.certificates).await;
     let children = match (children, ended) {
         (reached, Err(error)) => Hindrance::failed(reached, error),
         (Err(hindrance), Ok(())) => Err(hindrance),
         (Ok((tunnel, resources)), Ok(())) => {
-            let resources = (resources, issued.taken());
+            let resources = (resources, &certified.taken);
             let applied = apply_children(cluster, (holder, &tunnel), failures, resources).await;
-            let applied = applied.map_err(|hindrance| also_taken(hindrance, issued.taken_text()));
             applied.map(|applied| (tunnel, applied))
         }
     };
@@ -92,12 +86,12 @@ pub async fn apply(
         Err(error) => Hindrance::failed(children, error),
     };
     Reached {
-        certified: issued.certified(children.is_ok()),
+        certified,
         children,
     }
 }
 
-/// Applies all children. If another owner has the Secret of an end (`taken`), the Deployment of
+/// Applies all children. If another owner has the Certificate of an end (`taken`), the Deployment of
 /// that end stays unchanged.
 async fn apply_children(
     cluster: &Cluster,
@@ -128,18 +122,6 @@ async fn apply_children(
             Ok(as_it_is(cluster, tunnel, refusal)?)
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Adds the Secrets that have another owner to the obstacles, so that a user can remove all at
-/// once.
-fn also_taken(hindrance: Hindrance, taken: Option<&str>) -> Hindrance {
-    match (hindrance, taken) {
-        (Hindrance::Blocked(mut problem), Some(taken)) if problem.code == Code::OwnedByOther => {
-            problem.detail = format!("{}; {taken}", problem.detail);
-            Hindrance::Blocked(problem)
-        }
-        (other, _) => other,
     }
 }
 

@@ -1,7 +1,6 @@
-//! Step 3: renders the children of a tunnel, and the Secrets of certificates that are due
-//! ([`certificates`]). For the case that the children cannot be applied, the step also renders
-//! replacements of existing ConfigMaps ([`Kept`]). This step is pure, apart from the random keys in
-//! these Secrets.
+//! Step 3: renders the children of a tunnel, and the requests to cert-manager ([`certificates`]).
+//! For the case that the children cannot be applied, the step also renders replacements of existing
+//! ConfigMaps ([`Kept`]). This step is pure.
 //!
 //! Input: a [`ValidatedTunnel`], a [`ValidatedState`] and the [`Settings`]. Output: [`Resources`]
 //! and [`Built`]. Each kind has its own file. Forwards are only in ConfigMaps and Services, so a change of forwards does not restart
@@ -24,7 +23,7 @@ mod sizing;
 mod wan;
 mod withdraw;
 
-pub use certificates::{Certificates, Certified, Due};
+pub use certificates::{Certificates, Certified};
 pub use withdraw::Kept;
 pub(super) use withdraw::bare;
 
@@ -38,9 +37,8 @@ use kube::core::ObjectMeta;
 
 use super::end::End;
 pub use super::error::BuildError;
-use super::error::{CertifyError, Error};
+use super::error::Error;
 use super::validate::{ValidatedState, ValidatedTunnel};
-use crate::certificates::CertificateError;
 use crate::grants;
 use crate::labels;
 use crate::settings::Settings;
@@ -76,8 +74,7 @@ pub struct Resources {
 
 /// The objects to apply in every state of the tunnel.
 pub struct Built {
-    /// The objects for certificates. The operator applies these objects even if the children stay
-    /// unchanged.
+    /// The requests to cert-manager.
     pub certificates: Certificates,
     /// Replacements of existing configurations if the children cannot be applied, see [`Kept`]. If
     /// empty, the existing configurations stay.
@@ -90,39 +87,19 @@ pub(super) fn build_all(
     state: &ValidatedState,
     settings: &Settings,
 ) -> (Result<Resources, Error>, Built) {
-    let children = match build(tunnel, settings) {
-        Ok(children) => children,
-        Err(error) => {
-            let (_, built) = build_renewals(state);
-            return (Err(error.into()), built);
-        }
-    };
-    let (certified, built) = built(state, Certificates::of_valid(tunnel, state));
-    (certified.map(|()| children), built)
-}
-
-/// Renders the objects of a tunnel whose spec is not applied. The result is an error if a
-/// certificate could not be created.
-pub(super) fn build_renewals(state: &ValidatedState) -> (Result<(), Error>, Built) {
-    built(state, Certificates::of_running(state))
-}
-
-fn built(
-    state: &ValidatedState,
-    certificates: Result<Certificates, CertificateError>,
-) -> (Result<(), Error>, Built) {
-    let (certificates, certified) = match certificates {
-        Ok(certificates) => (certificates, Ok(())),
-        Err(error) => (
-            Certificates::known(&state.certificates),
-            Err(CertifyError::from(error).into()),
-        ),
-    };
     let built = Built {
-        certificates,
-        withdrawn: withdraw::withdrawn(&state.live, &state.holder.namespace),
+        certificates: Certificates::of(tunnel, state),
+        ..build_withdrawals(state)
     };
-    (certified, built)
+    (build(tunnel, settings).map_err(Error::from), built)
+}
+
+/// Renders the objects of a tunnel whose spec is not applied.
+pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
+    Built {
+        certificates: Certificates::known(state),
+        withdrawn: withdraw::withdrawn(state),
+    }
 }
 
 /// Renders the children of a tunnel.

@@ -4,20 +4,18 @@
 //!
 //! Input: the tunnel. Output: [`Dereferenced`], which contains the existing Services that the
 //! forwards name, and the Services that their namespace does not permit. It also contains the Jobs
-//! that test sysctls ([`probes`]), the state of the gateways ([`Live`]), and the input of
-//! certificates ([`CertificateFacts`]). A Service without permission is not looked up, so no
+//! that test sysctls ([`probes`]), the state of the gateways ([`Live`]), and the keys and
+//! certificates ([`Credentials`]). A Service without permission is not looked up, so no
 //! message reveals whether it exists. This step does not report faults of the spec:
 //! [`super::validate`] reports a missing Service. A failed read is a [`Hindrance`], and the other
 //! results remain valid.
 
-mod certificates;
-mod join;
+mod credentials;
 mod live;
 mod probes;
 
-pub use certificates::{CertificateFacts, KnownSeed};
-pub use join::Joined;
-pub(super) use join::{KEPT_KEY, kept_in};
+pub use credentials::Credentials;
+pub(super) use credentials::mode;
 pub use live::{Live, LiveConfig};
 pub use probes::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
 
@@ -44,7 +42,7 @@ use crate::clock::Now;
 use crate::{grants, undecoded};
 
 /// Annotation. With the value `"true"`, the operator does not apply the spec. The operator still
-/// withdraws targets whose permission was revoked, and renews certificates.
+/// withdraws targets whose permission was revoked.
 pub const PAUSED: &str = "muxtunnel.dev/paused";
 
 /// The result of the reads.
@@ -70,16 +68,14 @@ pub struct Dereferenced {
     /// The API server's addresses. Gateways dial them for clients only if a rule names them
     /// literally.
     pub api_server: Vec<IpAddr>,
-    /// The join bundle, or why it cannot be used. `None` if the spec names no bundle.
-    pub join: Option<Result<Joined, Problem>>,
     /// The Jobs that test sysctls, running and ended.
     pub probes: Vec<SeenProbe>,
     /// The state of the tunnel's gateways.
     pub live: Live,
     /// The remembered refusals of the tunnel's ends.
     pub refusals: BTreeMap<End, Refusal>,
-    /// The input of certificates.
-    pub certificates: CertificateFacts,
+    /// The keys and certificates, and the peers of an exit.
+    pub credentials: Credentials,
     /// Why the sandboxes of pods failed, by UID of the pod. A pod whose sandbox did not fail, or
     /// whose Events do not name the failure, is missing.
     pub sandboxes: BTreeMap<String, Problem>,
@@ -112,11 +108,7 @@ pub(super) async fn decodable(
 /// Reads the objects that `tunnel` names, each once, and the state of the tunnel. Without a spec to
 /// apply, reads only the state of the tunnel. `now`: the time of the reconciliation.
 pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder, now: Now) -> Found {
-    let certifier = &access.memory.certifier;
-    let mut named = Dereferenced {
-        certificates: CertificateFacts::remembered(certifier, tunnel, now.seconds()),
-        ..Dereferenced::default()
-    };
+    let mut named = Dereferenced::default();
     let read = read(access, tunnel, holder, &mut named, now).await;
     Found {
         named,
@@ -133,12 +125,12 @@ async fn read(
     now: Now,
 ) -> Result<(), Hindrance> {
     let (live, spec) = (live::live(access, holder), spec(tunnel));
-    // Running gateways need certificates, even if other facts are not known.
-    let asked = spec.as_ref().ok().copied();
-    let certificates = certificates::read(access, asked, holder, live.as_ref().ok(), named).await;
     named.live = live?;
-    certificates?;
+    // A peer that is removed loses its carriers even if the spec is not applied.
+    let peers = credentials::peers(access, holder).map_err(DereferenceError::from)?;
+    named.credentials.peers = peers;
     let spec = spec?;
+    credentials::read(access, (tunnel, spec), holder, named, now.seconds()).await?;
     let uid = &holder.owner.uid;
     named.refusals = access.memory.rollouts.refusals(uid, now.seconds());
     let replica_sets = live::replica_sets(access, holder);

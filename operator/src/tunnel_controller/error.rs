@@ -5,10 +5,9 @@ use muxtunnel_gateway_config::ConfigError;
 
 use crate::apply::ApplyError;
 use crate::caches::NotKnown;
-use crate::certificates::CertificateError;
-use crate::certificates::seed::SeedError;
 use crate::failure::{self, Coded};
 use crate::grants;
+use crate::key_pair::KeyPairError;
 
 /// Why a reconciliation failed. The controller retries.
 #[derive(Debug, thiserror::Error)]
@@ -19,10 +18,7 @@ pub enum Error {
     /// The objects that the spec names could not be read.
     #[error(transparent)]
     Dereference(#[from] DereferenceError),
-    /// The join bundle could not be read.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// A certificate could not be issued or stored.
+    /// A certificate could not be requested.
     #[error(transparent)]
     Certify(#[from] CertifyError),
     /// The children could not be rendered.
@@ -64,42 +60,34 @@ pub enum DereferenceError {
     /// The tunnel cannot be decoded, and could not be read again.
     #[error("cannot read the tunnel: {0}")]
     Tunnel(#[from] kube::Error),
+    /// A Certificate of cert-manager could not be read.
+    #[error("cannot read a Certificate of cert-manager: {0}")]
+    Certificate(#[source] kube::Error),
+    /// A key pair could not be created.
+    #[error(transparent)]
+    Key(#[from] KeyError),
 }
 
-/// The bundle could not be read.
+/// A key pair could not be created. The operator retries.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot get Secret {name}: {source}")]
-pub struct JoinError {
-    /// The Secret's name.
-    pub name: String,
-    /// The client's error.
-    pub source: kube::Error,
-}
-
-/// A certificate could not be issued or stored. The operator retries.
-#[derive(Debug, thiserror::Error)]
-pub enum CertifyError {
+pub enum KeyError {
     /// The API server does not answer, or answers with an error.
-    #[error("cannot apply Secret {name}: {source}")]
-    Apply {
+    #[error("cannot create Secret {name}: {source}")]
+    Create {
         /// The Secret's name.
         name: String,
         /// The client's error.
         source: Box<kube::Error>,
     },
-    /// The newer join bundle could not be stored.
-    #[error("cannot store the newer join bundle: {0}")]
-    Keep(#[source] Box<kube::Error>),
-    /// A Certificate of cert-manager could not be applied.
-    #[error("cannot request a certificate from cert-manager: {0}")]
-    CertManager(#[from] kube::Error),
-    /// The seed could not be read.
+    /// The key pair could not be generated.
     #[error(transparent)]
-    Seed(#[from] SeedError),
-    /// A certificate could not be created.
-    #[error(transparent)]
-    Make(#[from] CertificateError),
+    Make(#[from] KeyPairError),
 }
+
+/// A certificate could not be requested. The operator retries.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot request a certificate from cert-manager: {0}")]
+pub struct CertifyError(#[from] pub kube::Error);
 
 /// A child could not be rendered.
 #[derive(Debug, thiserror::Error)]

@@ -6,9 +6,8 @@ use super::error::Error;
 use super::problem::Problem;
 use crate::failure::{self, Coded};
 
-/// Why children stay unchanged. Certificates of running gateways are still renewed. Targets whose
-/// permission was revoked are still withdrawn, except after [`Hindrance::Failed`]: then the next
-/// reconciliation withdraws them.
+/// Why children stay unchanged. Targets and peers whose permission was revoked are still withdrawn,
+/// except after [`Hindrance::Failed`]: then the next reconciliation withdraws them.
 #[derive(Debug)]
 pub enum Hindrance {
     /// The annotation [`super::dereference::PAUSED`] is set.
@@ -17,8 +16,6 @@ pub enum Hindrance {
     Undecoded(String),
     /// The spec is invalid. The sentence names the field.
     Invalid(String),
-    /// The join bundle is missing or invalid.
-    Unjoined(Problem),
     /// A user has to remove an obstacle first.
     Blocked(Problem),
     /// A step failed and is retried.
@@ -42,7 +39,7 @@ impl Hindrance {
                 code: Code::InvalidSpec,
                 detail: sentence.clone(),
             },
-            Self::Unjoined(problem) | Self::Blocked(problem) => problem.clone(),
+            Self::Blocked(problem) => problem.clone(),
             Self::Failed(error) => Problem {
                 code: error.code(),
                 detail: failure::chain(error),

@@ -18,9 +18,8 @@ use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::Status;
-use muxtunnel_gateway_config::{ADMIN_PORT, OFFER_BYTES_MAX};
+use muxtunnel_gateway_config::ADMIN_PORT;
 
-use prober::Asked;
 pub use prober::Prober;
 
 use super::apply::Applied;
@@ -42,12 +41,6 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest error line of a gateway, in bytes.
 const REFUSAL_BYTES_MAX: usize = 1 << 10;
-/// Time limit for an offer, which the gateway requests through the tunnel. The gateway gives up
-/// after 10 s.
-const OFFER_TIME_MAX: Duration = Duration::from_secs(12);
-/// Maximum number of entries that are queried for an offer, one after another, until one returns
-/// it.
-const OFFERS_ASKED: usize = 2;
 /// Maximum number of pods of a tunnel that are read: 32 per side, and twice as many during a
 /// roll-out.
 pub(super) const PODS_MAX: usize = 128;
@@ -57,9 +50,6 @@ pub(super) const PODS_MAX: usize = 128;
 pub struct Seen {
     /// The pods that are not being deleted.
     pub pods: Vec<SeenPod>,
-    /// The exit's offer, or why its request failed. `None` if no offer was requested or no entry is
-    /// running.
-    pub offer: Option<Result<String, String>>,
 }
 
 impl Seen {
@@ -118,10 +108,6 @@ pub enum Wan {
 pub trait Gateways: Send + Sync + 'static {
     /// The status of the gateway at `address` (an IP address), or why the query failed.
     fn status(&self, address: &str) -> impl Future<Output = Result<Status, String>> + Send;
-
-    /// The offer of the exit that the entry gateway at `address` is connected to, or why the
-    /// request failed.
-    fn offer(&self, address: &str) -> impl Future<Output = Result<String, String>> + Send;
 }
 
 /// Queries gateways on their admin port.
@@ -143,28 +129,13 @@ impl Default for HttpGateways {
 
 impl Gateways for HttpGateways {
     async fn status(&self, address: &str) -> Result<Status, String> {
-        let body = self
-            .get(address, "status", ANSWER_TIME_MAX, ANSWER_BYTES_MAX)
-            .await?;
+        let body = self.get(address, "status").await?;
         status_in(&body)
-    }
-
-    async fn offer(&self, address: &str) -> Result<String, String> {
-        let body = self
-            .get(address, "offer", OFFER_TIME_MAX, OFFER_BYTES_MAX)
-            .await?;
-        String::from_utf8(body.into()).map_err(|_| "the answer is not UTF-8".to_owned())
     }
 }
 
 impl HttpGateways {
-    async fn get(
-        &self,
-        address: &str,
-        what: &str,
-        within: Duration,
-        bytes_max: usize,
-    ) -> Result<Bytes, String> {
+    async fn get(&self, address: &str, what: &str) -> Result<Bytes, String> {
         let host = if address.contains(':') {
             format!("[{address}]")
         } else {
@@ -173,14 +144,14 @@ impl HttpGateways {
         let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/{what}")
             .parse()
             .map_err(|error| format!("{address}: {error}"))?;
-        tokio::time::timeout(within, self.body(uri, bytes_max))
+        tokio::time::timeout(ANSWER_TIME_MAX, self.body(uri))
             .await
-            .map_err(|_| format!("no answer within {} s", within.as_secs()))?
+            .map_err(|_| format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()))?
     }
 
     /// Returns the body of a successful answer. For any other answer, the error contains the first
     /// line.
-    async fn body(&self, uri: http::Uri, bytes_max: usize) -> Result<Bytes, String> {
+    async fn body(&self, uri: http::Uri) -> Result<Bytes, String> {
         let response = self
             .0
             .get(uri)
@@ -188,7 +159,7 @@ impl HttpGateways {
             .map_err(|error| format!("cannot connect: {error}"))?;
         let status = response.status();
         let bytes_max = if status.is_success() {
-            bytes_max
+            ANSWER_BYTES_MAX
         } else {
             REFUSAL_BYTES_MAX
         };
@@ -230,9 +201,8 @@ pub async fn observe_all<G: Gateways>(
     Ok((tunnel, applied, seen))
 }
 
-/// Reads the pods of a tunnel and queries each running gateway. If a newer join bundle has to be
-/// requested, also queries entries for the exit's offer, until one returns it. Returns `None` while
-/// an answer is missing.
+/// Reads the pods of a tunnel and queries each running gateway. Returns `None` while an answer is
+/// missing.
 ///
 /// # Errors
 /// [`NotKnown`] if the pods are not known yet. A gateway that does not answer is not an error.
@@ -251,27 +221,15 @@ pub async fn observe<G: Gateways>(
         .filter_map(|pod| facts(&pod, tunnel).map(|seen| (pod, seen)))
         .collect();
     let address_of = |pod: &Pod| running_address(pod).map(str::to_owned);
-    let mut asked = Asked {
-        gateways: counting
-            .iter()
-            .filter_map(|(pod, _)| address_of(pod))
-            .collect(),
-        ..Asked::default()
-    };
-    if state.certificates.asks {
-        let running = counting
-            .iter()
-            .filter(|(_, seen)| seen.end == End::Entry && seen.ready);
-        let running = running.filter_map(|(pod, _)| address_of(pod));
-        asked.entries.extend(running.take(OFFERS_ASKED));
-    }
+    let running = counting.iter().filter_map(|(pod, _)| address_of(pod));
+    let asked = running.collect();
     let Some(mut answers) = prober.answers(namespace, &tunnel.name, asked).await else {
         return Ok(None);
     };
     let mut pods = Vec::with_capacity(counting.len());
     for (pod, mut seen) in counting {
         if let Some(address) = running_address(&pod) {
-            seen.answer = answers.statuses.remove(address);
+            seen.answer = answers.remove(address);
         }
         if seen.problem.is_none() && !tunnel.tuning.is_empty() {
             let failure = pod.uid().and_then(|uid| state.sandboxes.get(&uid));
@@ -280,8 +238,7 @@ pub async fn observe<G: Gateways>(
         pods.push(seen);
     }
     pods.sort_by(|a, b| (a.end, &a.name).cmp(&(b.end, &b.name)));
-    let offer = answers.offer;
-    Ok(Some(Seen { pods, offer }))
+    Ok(Some(Seen { pods }))
 }
 
 fn running_address(pod: &Pod) -> Option<&str> {

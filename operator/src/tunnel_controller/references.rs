@@ -50,6 +50,8 @@ pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
         timeouts: _,
         tuning: _,
         wan: _,
+        // The operator creates the Secrets of keys in the tunnel's namespace.
+        key: _,
         // The field contains networks and addresses, and no Services.
         network: _,
     } = spec;
@@ -137,7 +139,7 @@ fn of_carrier(carrier: &Carrier) {
         pool: _,
         resume: _,
         security: _,
-        join_from: _,
+        public_keys: _,
     } = carrier;
 }
 

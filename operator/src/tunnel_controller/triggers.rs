@@ -13,7 +13,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel};
 
 use super::{dereference, references};
 use crate::caches::{self, Cache, Feed, Group};
@@ -29,6 +29,8 @@ type Triggers = BoxStream<'static, ObjectRef<MuxTunnel>>;
 pub struct Feeds {
     /// The MuxTunnel objects.
     pub tunnels: Feed<MuxTunnel>,
+    /// The peers of exits.
+    pub peers: Feed<MuxPeer>,
     /// Children.
     pub deployments: Feed<Deployment>,
     /// Objects that belong to children.
@@ -59,6 +61,7 @@ impl Feeds {
     pub fn split(all: caches::Feeds) -> (Self, Feed<MuxBenchmark>) {
         let of_tunnels = Self {
             tunnels: all.tunnels,
+            peers: all.peers,
             deployments: all.deployments,
             replica_sets: all.replica_sets,
             services: all.services,
@@ -93,6 +96,7 @@ pub(super) fn all(
     let slices = api(client, namespace);
     vec![
         watches::objects(api(client, namespace), tunnels, clock),
+        watches::named(api(client, namespace), feeds.peers, clock, exit_of),
         watches::named(api(client, namespace), feeds.services, clock, named_by),
         watches::targets(slices, feeds.endpoint_slices, clock, reached_by),
         watches::children(api(client, namespace), feeds.deployments, clock),
@@ -105,6 +109,13 @@ pub(super) fn all(
         watches::children(api(client, namespace), feeds.autoscalers, clock),
         watches::children(api(client, namespace), feeds.jobs, clock),
     ]
+}
+
+/// The exit that a peer names. The name cannot change.
+fn exit_of(peer: &MuxPeer) -> Vec<ObjectRef<MuxTunnel>> {
+    let namespace = peer.namespace().unwrap_or_default();
+    let exit = ObjectRef::new(&peer.spec.exit_ref.name).within(&namespace);
+    vec![exit]
 }
 
 /// The tunnels that a changed grant concerns.

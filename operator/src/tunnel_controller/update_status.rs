@@ -5,15 +5,18 @@
 //! written, because every write is delivered to all watchers.
 
 pub mod bottleneck;
-mod certificates;
+mod credentials;
 mod dials;
 pub mod facts;
 mod files;
 mod foremost;
+mod peers;
 mod telemetry;
 pub mod verdicts;
 
 pub use bottleneck::BottleneckHold;
+pub use peers::update_peers;
+pub(crate) use peers::write as write_peer;
 pub use telemetry::TelemetryClock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,12 +24,9 @@ use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{
-    CertificatesStatus, MuxTunnel, MuxTunnelStatus, tunnel_condition as condition,
-};
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition as condition};
 use serde_json::json;
 
-use super::build::Certified;
 pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
 use super::problem::Problem;
@@ -101,16 +101,12 @@ fn status(
     let (mut verdicts, mut status) = match outcome {
         // There is no new observation, so the status stays.
         Outcome::Awaited => return old.clone(),
-        Outcome::Hindered(hindrance, certified) => {
-            let before = MuxTunnelStatus {
-                certificates: certificates_of(certified, old),
-                ..old.clone()
-            };
+        Outcome::Hindered(hindrance) => {
             let problem = hindrance.problem();
             match hindrance {
-                Hindrance::Paused => return paused(&before, certified, now),
-                Hindrance::Failed(_) => return refused(&problem, &before, generation, now),
-                _ => (hindered(hindrance, &problem, certified), before),
+                Hindrance::Paused => return paused(old, now),
+                Hindrance::Failed(_) => return refused(&problem, old, generation, now),
+                _ => (blocked(problem.code, &problem.detail), old.clone()),
             }
         }
         Outcome::Observed(valid, applied, seen, certified) => (
@@ -124,23 +120,6 @@ fn status(
     status
 }
 
-/// The verdicts for a tunnel whose spec is not applied until a user acts. `CertificatesValid`
-/// reports a failed renewal of the certificates of running gateways.
-fn hindered(hindrance: &Hindrance, problem: &Problem, certified: &Certified) -> Vec<Verdict> {
-    let mut verdicts = blocked(problem.code, &problem.detail);
-    let certificates = verdicts
-        .iter_mut()
-        .filter(|verdict| verdict.type_ == condition::CERTIFICATES_VALID);
-    for verdict in certificates {
-        if let Some(problem) = not_renewed(certified) {
-            *verdict = problem;
-        } else if matches!(hindrance, Hindrance::Unjoined(_)) {
-            verdict.holds = Some(false);
-        }
-    }
-    verdicts
-}
-
 /// The verdict that a watch is stale. `None` if all watches are current.
 fn watches_current(stale: &[String]) -> Option<Verdict> {
     (!stale.is_empty()).then(|| {
@@ -152,22 +131,9 @@ fn watches_current(stale: &[String]) -> Option<Verdict> {
     })
 }
 
-/// The current certificates, or `None` if no certificate was issued.
-fn certificates_of(renewed: &Certified, old: &MuxTunnelStatus) -> Option<CertificatesStatus> {
-    let is_there = old.certificates.is_some() || renewed.status != CertificatesStatus::default();
-    is_there.then(|| renewed.status.clone())
-}
-
-fn not_renewed(renewed: &Certified) -> Option<Verdict> {
-    let problem = renewed.problem.as_ref()?;
-    let (code, detail) = (problem.code, problem.detail.as_str());
-    Some(Verdict::no(condition::CERTIFICATES_VALID, code, detail))
-}
-
-/// The old status with a new condition `Ready` and the renewed certificates. There is no
-/// observation, so the generation and the other conditions stay unchanged, except
-/// `CertificatesValid` after a failed renewal.
-fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnelStatus {
+/// The old status with a new condition `Ready`. There is no observation, so the generation and the
+/// other conditions stay unchanged.
+fn paused(old: &MuxTunnelStatus, now: &Time) -> MuxTunnelStatus {
     let mut status = old.clone();
     let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
     let ready = place(condition::READY);
@@ -186,13 +152,6 @@ fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnel
     let new = conditions(&[verdict], &old.conditions, generation, now);
     let replaced = ready.map_or(0..0, |index| index..index + 1);
     status.conditions.splice(replaced, new);
-    if let Some(problem) = not_renewed(certified) {
-        let new = conditions(&[problem], &old.conditions, generation, now);
-        status
-            .conditions
-            .retain(|old| old.type_ != condition::CERTIFICATES_VALID);
-        status.conditions.extend(new);
-    }
     status
 }
 
@@ -226,7 +185,7 @@ fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
         Verdict::no(condition::READY, code, sentence),
         unknown(condition::AVAILABLE),
         unknown(condition::CARRIER_CONNECTED),
-        unknown(condition::CERTIFICATES_VALID),
+        unknown(condition::CREDENTIALS_VALID),
         unknown(condition::TUNING_APPLIED),
         unknown(condition::WAN_EMULATED),
         unknown(condition::NETWORK_READY),

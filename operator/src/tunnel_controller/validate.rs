@@ -13,8 +13,8 @@ mod certificates;
 mod end;
 mod ends;
 mod forward;
-mod join;
 mod network;
+mod peers;
 mod policy;
 mod problem;
 mod replicas;
@@ -23,11 +23,12 @@ mod ssh;
 mod state;
 
 pub use benchmark::OwningBenchmark;
+pub(super) use carrier::is_address;
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{Identities, ValidatedCertificates};
 pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
-pub(super) use join::bundle;
 pub use network::ValidatedNetwork;
+pub use peers::JudgedPeer;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
 pub use ssh::ValidatedSsh;
@@ -50,7 +51,6 @@ use muxtunnel_gateway_config::{
 
 use super::dereference::{Dereferenced, SeenProbe};
 use super::end::End;
-use super::error::CertifyError;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::references::is_reverse;
@@ -104,9 +104,6 @@ pub struct ValidatedTunnel {
     pub advertised: Option<String>,
     /// The source of the gateways' certificates.
     pub certificates: ValidatedCertificates,
-    /// The exits' offer to remote entries: see [`crate::certificates::offer`]. This field does not
-    /// come from the spec.
-    pub offer: Option<String>,
     /// The settings of carriers over WebSocket.
     pub web_socket: Option<WebSocket>,
     /// The transport of carriers.
@@ -221,23 +218,10 @@ pub fn validate(
     settings: &Settings,
 ) -> Result<Box<ValidatedTunnel>, Hindrance> {
     let holder = Holder::of(tunnel)?;
-    let joined = match &named.join {
-        Some(Ok(joined)) => {
-            join::leads(&tunnel.spec, joined).map_err(Hindrance::Unjoined)?;
-            Some(&joined.bundle)
-        }
-        Some(Err(problem)) => return Err(Hindrance::Unjoined(problem.clone())),
-        None => None,
-    };
-    let certificates = || ValidatedCertificates::of(tunnel, &holder.namespace, joined, settings);
-    let checked = problem::problem(tunnel, settings).map_or(Ok(()), Err);
-    let certificates = checked
-        .and_then(|()| certificates())
-        .map_err(Hindrance::Invalid)?;
-    let has_entry = tunnel.spec.side.has_entry();
-    let offer = join::offer(&certificates, has_entry, &named.certificates);
-    let offer = offer.map_err(CertifyError::from)?;
-    let valid = valid(tunnel, holder, named, (certificates, offer), settings);
+    if let Some(problem) = problem::problem(tunnel, settings) {
+        return Err(Hindrance::Invalid(problem));
+    }
+    let valid = valid(tunnel, holder, named, settings);
     valid.map(Box::new).map_err(Hindrance::Invalid)
 }
 
@@ -245,7 +229,6 @@ fn valid(
     tunnel: &MuxTunnel,
     holder: Holder,
     named: &Dereferenced,
-    (certificates, offer): (ValidatedCertificates, Option<String>),
     settings: &Settings,
 ) -> Result<ValidatedTunnel, String> {
     let spec = &tunnel.spec;
@@ -253,11 +236,10 @@ fn valid(
     let found = resolve_forwards(tunnel, &namespace, named)?;
     let (policy, unpermitted) = policy::policy(spec.policy.as_ref(), &namespace, named)?;
     let carrier = carrier::of(spec);
-    let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
-    let joined = joined.map(|joined| &joined.bundle);
-    let (connect, connect_fallback) =
-        carrier::connect(&name, &namespace, spec.side, &carrier, joined);
-    let ends = Ends::of(spec, &name, (&certificates, &carrier), &named.live)?;
+    let (connect, connect_fallback) = carrier::connect(&name, &namespace, spec.side, &carrier);
+    let certificates = ValidatedCertificates::of(tunnel, &namespace, settings);
+    let judged = peers::judged(&named.credentials.peers, &namespace);
+    let ends = Ends::of(spec, &name, &certificates, (named, &judged))?;
     let (tuning, wan) = (tuning(spec.tuning.as_ref()), wan(spec.wan.as_ref()));
     Ok(ValidatedTunnel {
         rollouts: ends.rollouts(&all_sysctls(&tuning), named),
@@ -268,7 +250,6 @@ fn valid(
         policy,
         advertised: carrier.address.clone().filter(|_| spec.side == Side::Exit),
         certificates,
-        offer,
         name,
         namespace,
         owner: holder.owner,

@@ -5,20 +5,35 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use tracing::info;
 
-use super::secrets::Issued;
 use crate::caches::Cluster;
 use crate::certificates::cert_manager::Certificate;
 use crate::labels::MANAGER;
 use crate::tunnel_controller::build::certificates::pending;
+use crate::tunnel_controller::build::{Certificates, Certified};
 use crate::tunnel_controller::cert_manager::missing;
 use crate::tunnel_controller::error::CertifyError;
 use crate::tunnel_controller::holder::Holder;
 
+/// Sends the requests. The result has the state of the certificates even after a failure.
 pub(super) async fn apply(
     cluster: &Cluster,
     holder: &Holder,
+    certificates: Certificates,
+) -> (Certified, Result<(), CertifyError>) {
+    let Certificates {
+        mut told,
+        requests,
+        superfluous,
+    } = certificates;
+    let ended = write(cluster, holder, (superfluous, requests), &mut told).await;
+    (told, ended)
+}
+
+async fn write(
+    cluster: &Cluster,
+    holder: &Holder,
     (superfluous, requests): (Vec<Certificate>, Vec<Certificate>),
-    issued: &mut Issued,
+    told: &mut Certified,
 ) -> Result<(), CertifyError> {
     let api: Api<Certificate> = Api::namespaced(cluster.client.clone(), &holder.namespace);
     for certificate in superfluous {
@@ -39,9 +54,7 @@ pub(super) async fn apply(
             Ok(applied) => pending(&applied),
             Err(error) => Some(missing(error)?),
         };
-        if let Some(problem) = problem {
-            issued.problem(problem);
-        }
+        told.problem = told.problem.take().or(problem);
     }
     Ok(())
 }

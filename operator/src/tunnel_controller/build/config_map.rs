@@ -10,8 +10,7 @@ use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, ConfigError, CongestionControl, Direction, Drain,
-    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX,
-    Policy, Ports, Priority, ProxyProtocol, Role, Rule, Security, SshAlgorithms, SshListener,
+    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, PEER_BYTES_MAX, Policy, Ports, Priority, ProxyProtocol, PublicKeys, Role, Rule, Security, SshAlgorithms, SshListener,
     Target, Transport, WebSocket, config_hash,
 };
 
@@ -31,6 +30,10 @@ pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
 pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
 /// Mount point of certificates and keys.
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
+/// In [`KEYS_FOLDER`]: the private key of an end whose other end belongs to the same object.
+pub(super) const PRIVATE_KEY_FILE: &str = "key";
+/// In [`KEYS_FOLDER`]: the public key of the other end that belongs to the same object.
+pub(super) const PEERS_FILE: &str = "peers";
 /// Mount point of the files for ssh.
 pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
 
@@ -94,7 +97,7 @@ pub(super) fn config(
             name: leaf.name.clone(),
             secret_file: format!("{MEETING_FOLDER}/secret"),
         }),
-        offer: (tunnel.offer.clone()).filter(|_| end == End::Exit && can.offer),
+        offer: None,
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
         ssh: end.ssh(tunnel).map(ssh),
         workers: sizing.workers,
@@ -154,10 +157,15 @@ fn security(gateway: &ValidatedGateway) -> Security {
             ca: file(secrets::AUTHORITIES),
             peers: peers.clone(),
         }),
-        ValidatedSecurity::Noise { peers, psk, .. } => Security::Noise(Noise {
-            private_key: file("private-key"),
+        ValidatedSecurity::Pair { .. } => Security::PublicKeys(PublicKeys {
+            private_key_file: file(PRIVATE_KEY_FILE),
+            peers: Vec::new(),
+            peers_file: Some(file(PEERS_FILE)),
+        }),
+        ValidatedSecurity::PublicKeys { secrets, peers, .. } => Security::PublicKeys(PublicKeys {
+            private_key_file: secrets.last().map(|secret| file(secret)).unwrap_or_default(),
             peers: peers.clone(),
-            psk: psk.then(|| file("psk")),
+            peers_file: None,
         }),
     }
 }
@@ -241,36 +249,37 @@ fn target(forward: &ValidatedForward) -> Option<Target> {
 }
 
 /// The ports that entries may request the exit to listen on: the ports of the declared reverse
-/// forwards. The peers of `exit` may use these ports. Users of ssh may not use them. The first peer
-/// that requests a port gets it. The rules name no peer in two cases: the exit accepts any peer, or
-/// a gateway's configuration has no room for a rule per peer and port.
+/// forwards. Users of ssh may not use them. The first peer that requests a port gets it. A MuxPeer
+/// may use the ports that it names, and the peers of certificates may use all ports. The rules name
+/// no peer in two cases: the exit accepts any peer, or a gateway's configuration has no room for a
+/// rule per name and port.
 fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<ListenRule> {
     let ports = || tunnel.listen_ports.iter().filter(|port| port.reverse);
-    let peers = peers(&exit.security);
-    let has_room = peers.len() * ports().count() <= LISTEN_RULES_MAX;
-    let are_named = has_room && peers.iter().all(|peer| peer.len() <= PEER_BYTES_MAX);
-    let peers = match are_named && !peers.is_empty() {
-        true => peers.into_iter().map(Some).collect(),
+    let rule = |port: &ListenPort, peer: Option<&String>| ListenRule {
+        address: Ipv6Addr::UNSPECIFIED.into(),
+        ports: Ports::single(port.port),
+        peer: peer.cloned(),
+    };
+    let named = match &exit.security {
+        ValidatedSecurity::PublicKeys { reverse_ports, .. } => {
+            let rules = ports().flat_map(|port| {
+                let peers = reverse_ports.iter();
+                let peers = peers.filter(|(_, names)| names.contains(&port.name));
+                peers.map(|(peer, _)| rule(port, Some(peer)))
+            });
+            return rules.take(LISTEN_RULES_MAX).collect();
+        }
+        ValidatedSecurity::None | ValidatedSecurity::Pair { .. } => &[][..],
+        ValidatedSecurity::MutualTls { peers, .. } => peers,
+    };
+    let has_room = named.len() * ports().count() <= LISTEN_RULES_MAX;
+    let are_named = has_room && named.iter().all(|peer| peer.len() <= PEER_BYTES_MAX);
+    let peers: Vec<_> = match are_named && !named.is_empty() {
+        true => named.iter().map(Some).collect(),
         false => vec![None],
     };
-    let rules = |port: &ListenPort| {
-        let ports = Ports::single(port.port);
-        peers.clone().into_iter().map(move |peer| ListenRule {
-            address: Ipv6Addr::UNSPECIFIED.into(),
-            ports,
-            peer,
-        })
-    };
+    let rules = |port| peers.iter().map(move |peer| rule(port, *peer));
     ports().flat_map(rules).collect()
-}
-
-/// The identities of the peers that may open a carrier. If empty, any peer may open a carrier.
-fn peers(security: &ValidatedSecurity) -> Vec<String> {
-    match security {
-        ValidatedSecurity::None => Vec::new(),
-        ValidatedSecurity::MutualTls { peers, .. } => peers.clone(),
-        ValidatedSecurity::Noise { peers, .. } => peers.iter().map(ToString::to_string).collect(),
-    }
 }
 
 /// Whether the entry dials targets, or dialled targets before a permission was revoked.

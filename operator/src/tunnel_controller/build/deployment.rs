@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_contract::annotations::JOIN_GENERATION;
+use muxtunnel_contract::secrets;
 use muxtunnel_crds::{PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
@@ -30,7 +30,7 @@ use crate::settings::Settings;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{
-    UsersFile, ValidatedCertificates, ValidatedGateway, ValidatedTunnel,
+    UsersFile, ValidatedGateway, ValidatedSecurity, ValidatedTunnel,
 };
 
 /// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
@@ -68,14 +68,7 @@ pub(super) fn build(
     let own_labels = labels::child(&tunnel.name, end.component());
     let template = &gateway.template;
     let key = config_map::key(config, end, settings)?;
-    let mut annotations = template.annotations.clone();
-    if let ValidatedCertificates::Managed(_, subject) = &tunnel.certificates
-        && end == End::Exit
-        && subject.generation > 0
-    {
-        // A revocation restarts the pods, which ends the carriers of revoked peers.
-        annotations.insert(JOIN_GENERATION.to_owned(), subject.generation.to_string());
-    }
+    let annotations = template.annotations.clone();
     let mut pod_labels = template.labels.clone();
     pod_labels.extend(own_labels.clone());
     let mut own_metadata = metadata(tunnel, end);
@@ -312,13 +305,12 @@ fn mounted(
         }),
         ..Volume::default()
     };
-    let keys = gateway.security.secret();
     let meeting = end.meeting_secret(tunnel);
     let ssh = end.ssh(tunnel);
     let volumes = [
         (Some(config), CONFIG_FOLDER),
         (
-            keys.map(|secret| secret_volume(KEYS_VOLUME, secret)),
+            keys_volume(&gateway.security, end),
             config_map::KEYS_FOLDER,
         ),
         (
@@ -346,6 +338,51 @@ fn mounted(
 
 fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
+}
+
+/// The volume with keys and certificates. Each pod gets its own private key, and no other end's.
+fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
+    let file = |key: &str, path: &str| KeyToPath {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        mode: None,
+    };
+    match security {
+        ValidatedSecurity::None => None,
+        ValidatedSecurity::MutualTls { secret, .. } => Some(secret_volume(KEYS_VOLUME, secret)),
+        ValidatedSecurity::Pair { secret } => {
+            let (own, other) = match end {
+                End::Exit => (secrets::EXIT_KEY, secrets::ENTRY_PUBLIC_KEY),
+                End::Entry | End::Rendezvous => (secrets::ENTRY_KEY, secrets::EXIT_PUBLIC_KEY),
+            };
+            let mut volume = secret_volume(KEYS_VOLUME, secret);
+            if let Some(source) = &mut volume.secret {
+                source.items = Some(vec![
+                    file(own, config_map::PRIVATE_KEY_FILE),
+                    file(other, config_map::PEERS_FILE),
+                ]);
+            }
+            Some(volume)
+        }
+        ValidatedSecurity::PublicKeys { secrets: own, .. } => {
+            let source = |secret: &String| VolumeProjection {
+                secret: Some(SecretProjection {
+                    name: secret.clone(),
+                    items: Some(vec![file(secrets::PRIVATE_KEY, secret)]),
+                    optional: None,
+                }),
+                ..VolumeProjection::default()
+            };
+            Some(Volume {
+                name: KEYS_VOLUME.to_owned(),
+                projected: Some(ProjectedVolumeSource {
+                    default_mode: Some(SECRET_MODE),
+                    sources: Some(own.iter().map(source).collect()),
+                }),
+                ..Volume::default()
+            })
+        }
+    }
 }
 
 /// The Secret is mounted as a directory, so that its changes reach running gateways.

@@ -7,7 +7,7 @@
 //! values, so it needs no version of the document's fields.
 
 use muxtunnel_gateway_config::{
-    Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, RULES_MAX, Rule, encode_key,
+    Config, GatewayKey, KEY_BYTES, KeyRole, NAT64_PREFIXES_MAX, PROTECTED_MAX, RULES_MAX, Rule,
 };
 use serde_yaml::Value;
 
@@ -27,7 +27,11 @@ const DECISIVE: [&[&str]; 6] = [
 /// A name that no authority certifies: `invalid` is reserved (RFC 2606).
 const NO_NAME: &str = "spiffe://nobody.invalid/nobody";
 /// A public key without a known private key.
-const NO_KEY: &[u8; 32] = b"Nobody has the private key of me";
+const NO_KEY: &[u8; KEY_BYTES] = b"Nobody has the private key of me";
+/// The security mode whose peers have names.
+const PUBLIC_KEYS: &str = "PublicKeys";
+/// The place of the peers in a document.
+const PEERS: [&str; 2] = ["security", "peers"];
 
 /// The document `text` without what `present` does not permit. Returns an unchanged document as it
 /// is. A text that is not YAML stays unchanged, because no gateway can read it.
@@ -67,7 +71,6 @@ fn reduce(document: &mut Value, present: &Value) {
             append(document, &path, items(present, &path).to_vec(), most);
         }
     }
-    offer(document, present);
     peers(document, present);
 }
 
@@ -125,38 +128,55 @@ fn key_of_rule(rule: &Value) -> Option<&str> {
     more.split('=').next()
 }
 
-/// Replaces the text of an offer. A document without an offer gets none.
-fn offer(document: &mut Value, present: &Value) {
-    let Some(fields) = document.as_mapping_mut() else {
-        return;
-    };
-    if let Some(own) = fields.get_mut("offer") {
-        match present.get("offer") {
-            Some(now) => *own = now.clone(),
-            None => drop(fields.remove("offer")),
-        }
-    }
-}
-
-/// Removes the peers that may no longer open a carrier. An empty list would be invalid, so the last
-/// peer is replaced by an identity that nobody has.
+/// Removes the peers that may no longer open a carrier. The other peers get their present rules.
 fn peers(document: &mut Value, present: &Value) {
     let mode = |document: &Value| document.get("security")?.get("mode").cloned();
     let own = mode(document);
-    let path = ["security", "peers"];
-    if own != mode(present) || items(document, &path).is_empty() {
+    if own == mode(present) {
+        replace_peers(document, items(present, &PEERS));
+    }
+}
+
+/// Like [`reduced`], for the peers of an exit in mode PublicKeys. `present`: the accepted peers.
+pub(super) fn withdraw_peers(document: &mut Value, present: &[Value]) {
+    let mode = document.get("security").and_then(|own| own.get("mode"));
+    if mode.and_then(Value::as_str) == Some(PUBLIC_KEYS) {
+        replace_peers(document, present);
+    }
+}
+
+fn replace_peers(document: &mut Value, present: &[Value]) {
+    let own = items(document, &PEERS);
+    if own.is_empty() {
         return;
     }
-    let permitted = items(present, &path);
-    retain(document, &path, |peer| permitted.contains(peer));
-    if items(document, &path).is_empty() {
-        let is_noise = own.as_ref().and_then(Value::as_str) == Some("Noise");
-        let nobody = match is_noise {
-            true => Value::from(encode_key(NO_KEY).as_str()),
-            false => Value::from(NO_NAME),
-        };
-        set_items(document, &path, vec![nobody]);
+    let name = |peer: &Value| peer.get("name").cloned();
+    let kept = own.iter().filter_map(|own| {
+        let mut same = present.iter();
+        let same = same.find(|now| *now == own || name(own).is_some() && name(now) == name(own));
+        same.cloned()
+    });
+    let mut kept: Vec<_> = kept.collect();
+    if kept.is_empty() {
+        // An empty list would be invalid.
+        kept.push(nobody(document));
     }
+    set_items(document, &PEERS, kept);
+}
+
+/// A peer that nobody is.
+fn nobody(document: &Value) -> Value {
+    let mode = document.get("security").and_then(|own| own.get("mode"));
+    if mode.and_then(Value::as_str) != Some(PUBLIC_KEYS) {
+        return Value::from(NO_NAME);
+    }
+    let is_entry = document.get("role").and_then(Value::as_str) == Some("Entry");
+    let role = match is_entry {
+        true => KeyRole::Exit,
+        false => KeyRole::Entry,
+    };
+    let key = GatewayKey::new(role, *NO_KEY);
+    key.map_or_else(|_| Value::from(NO_NAME), |key| Value::from(key.to_string()))
 }
 
 /// Removes the forwards to the hosts that `is_refused` names, and the allow rules for them. Adds deny

@@ -1,5 +1,5 @@
 //! The configurations of running gateways while the spec cannot be applied: targets without
-//! permission are removed. Pure.
+//! permission are removed, and peers that were removed. Pure.
 //!
 //! A revoked permission takes effect at once in every state of the tunnel. The tunnel's owner
 //! controls this state (a pause, an invalid spec, a Secret of another owner), so an exception for a
@@ -11,13 +11,16 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use serde_yaml::Value;
 
 use super::config_map::BYTES_MAX;
 use super::reduce;
 use crate::grants::NotKnown;
 use crate::tunnel_controller::config_file::whole_key;
 use crate::tunnel_controller::dereference::{Live, LiveConfig};
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::references::{foreign, services_of_document};
+use crate::tunnel_controller::validate::{JudgedPeer, ValidatedState};
 
 /// A ConfigMap, unchanged or with fewer targets.
 #[derive(Debug)]
@@ -33,10 +36,12 @@ pub struct Kept {
 ///
 /// # Errors
 /// [`NotKnown`]. An unreadable configuration is not an error, because no gateway can reload it.
-pub(super) fn withdrawn(live: &Live, namespace: &str) -> Result<Vec<Kept>, NotKnown> {
+pub(super) fn withdrawn(state: &ValidatedState) -> Result<Vec<Kept>, NotKnown> {
+    let (live, namespace) = (&state.live, &*state.holder.namespace);
+    let peers = peers(state);
     let (mut kept, mut is_less) = (Vec::new(), false);
     for config in live.config_maps.values() {
-        let less = lessened(live, config, namespace)?;
+        let less = lessened(live, config, (namespace, &peers))?;
         is_less |= less.is_some();
         kept.push(Kept {
             version: config.config_map.resource_version(),
@@ -47,18 +52,32 @@ pub(super) fn withdrawn(live: &Live, namespace: &str) -> Result<Vec<Kept>, NotKn
     Ok(kept)
 }
 
-/// The ConfigMap without unpermitted targets. `None` if there is no such target.
-fn lessened(live: &Live, own: &LiveConfig, namespace: &str) -> Result<Option<ConfigMap>, NotKnown> {
+/// The accepted peers, as a document lists them.
+fn peers(state: &ValidatedState) -> Vec<Value> {
+    let accepted = state.peers.iter().filter_map(JudgedPeer::accepted);
+    accepted
+        .filter_map(|peer| serde_yaml::to_value(peer).ok())
+        .collect()
+}
+
+/// The ConfigMap without unpermitted targets and peers. `None` if there are none.
+fn lessened(
+    live: &Live,
+    own: &LiveConfig,
+    (namespace, peers): (&str, &[Value]),
+) -> Result<Option<ConfigMap>, NotKnown> {
     let mut less = BTreeMap::new();
     for (key, document) in &own.documents {
-        if services_of_document(document, namespace).is_empty() {
-            continue;
-        }
-        let refused = live.withdrawn.as_ref().ok_or(NotKnown::Unlisted)?;
         let mut rest = document.clone();
-        reduce::withdraw(&mut rest, |host| {
-            !foreign(host, namespace).is_disjoint(refused)
-        });
+        if !services_of_document(document, namespace).is_empty() {
+            let refused = live.withdrawn.as_ref().ok_or(NotKnown::Unlisted)?;
+            reduce::withdraw(&mut rest, |host| {
+                !foreign(host, namespace).is_disjoint(refused)
+            });
+        }
+        if own.end == End::Exit {
+            reduce::withdraw_peers(&mut rest, peers);
+        }
         if rest != *document {
             less.extend(serde_yaml::to_string(&rest).map(|text| (key.clone(), text)));
         }

@@ -38,6 +38,8 @@ pub struct Live {
 /// The ConfigMap of an end's gateways.
 #[derive(Debug)]
 pub struct LiveConfig {
+    /// The end.
+    pub end: End,
     /// The object.
     pub config_map: Arc<ConfigMap>,
     /// The configurations of the gateways that mount the ConfigMap, by key. A text that is not YAML
@@ -52,6 +54,7 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
         .map(|(end, config_map)| {
             let documents = documents(&config_map);
             let own = LiveConfig {
+                end,
                 config_map,
                 documents,
             };

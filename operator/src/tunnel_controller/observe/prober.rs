@@ -4,9 +4,8 @@
 //! Input: the addresses of a tunnel's running gateways. Output: their answers, if all arrive within
 //! [`ANSWERS_WAIT_MAX`]. Otherwise the tunnel is reconciled again when all answers have arrived.
 //! Bounds: one round of queries per tunnel at a time, and at most [`ROUNDS_AT_ONCE`] in total. A
-//! round has at most [`ASKED_AT_ONCE`] queries for a status and one query for an offer at a time.
-//! It lasts at most [`ROUND_TIME_MAX`], or [`OFFER_ROUND_TIME_MAX`] with an offer. The answers of a
-//! round are kept for the next reconciliation, for at most [`ANSWERS_AGE_MAX`].
+//! round has at most [`ASKED_AT_ONCE`] queries at a time, and lasts at most [`ROUND_TIME_MAX`]. The
+//! answers of a round are kept for the next reconciliation, for at most [`ANSWERS_AGE_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,33 +26,15 @@ use crate::clock::Clock;
 const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
 /// Time limit for the status of all gateways of a tunnel.
 const ROUND_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time limit for all answers if entries are queried for an offer. An entry gives up after 10 s.
-const OFFER_ROUND_TIME_MAX: Duration = Duration::from_secs(15);
-/// Maximum number of concurrent queries for a status per tunnel.
+/// Maximum number of concurrent queries per tunnel.
 const ASKED_AT_ONCE: usize = 32;
 /// Maximum number of tunnels with a round in progress.
 const ROUNDS_AT_ONCE: usize = 32;
 /// Maximum age of answers that a reconciliation uses.
 const ANSWERS_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// The queries to the gateways of a tunnel.
-#[derive(Debug, Clone, Default)]
-pub struct Asked {
-    /// The addresses of the running gateways.
-    pub gateways: Vec<String>,
-    /// The addresses of entries to query for the exit's offer, one after another, until an entry
-    /// returns it.
-    pub entries: Vec<String>,
-}
-
-/// The answers of a tunnel's gateways.
-#[derive(Debug, Default)]
-pub struct Answers {
-    /// The status of each gateway, or why it is missing, by address.
-    pub statuses: BTreeMap<String, Result<Status, String>>,
-    /// The exit's offer, if an entry was queried.
-    pub offer: Option<Result<String, String>>,
-}
+/// The status of each gateway of a tunnel, or why it is missing, by address.
+pub(super) type Answers = BTreeMap<String, Result<Status, String>>;
 
 /// Namespace and name.
 type Key = (String, String);
@@ -112,10 +93,15 @@ impl<G: Gateways> Prober<G> {
         references.boxed()
     }
 
-    /// Returns the answers of the gateways of the tunnel `name`, or `None` while an answer is
-    /// missing.
-    pub async fn answers(&self, namespace: &str, name: &str, asked: Asked) -> Option<Answers> {
-        if asked.gateways.is_empty() {
+    /// Returns the answers of the gateways at `asked`, which belong to the tunnel `name`, or `None`
+    /// while an answer is missing.
+    pub async fn answers(
+        &self,
+        namespace: &str,
+        name: &str,
+        asked: Vec<String>,
+    ) -> Option<Answers> {
+        if asked.is_empty() {
             return Some(Answers::default());
         }
         let key = (namespace.to_owned(), name.to_owned());
@@ -149,7 +135,7 @@ impl<G: Gateways> Prober<G> {
         self.clock.now().instant
     }
 
-    fn begin(&self, key: Key, asked: Asked) -> watch::Receiver<bool> {
+    fn begin(&self, key: Key, asked: Vec<String>) -> watch::Receiver<bool> {
         let (ended, over) = watch::channel(false);
         let now = self.instant();
         let mut rounds = lock(&self.rounds);
@@ -192,53 +178,21 @@ fn lock(rounds: &Mutex<BTreeMap<Key, Round>>) -> MutexGuard<'_, BTreeMap<Key, Ro
 }
 
 /// Queries all gateways from `begin`, and gives up on gateways that have not answered in time.
-async fn round<G: Gateways>(gateways: &G, asked: &Asked, begin: Instant) -> Answers {
-    let time = match asked.entries.is_empty() {
-        true => ROUND_TIME_MAX,
-        false => OFFER_ROUND_TIME_MAX,
-    };
-    let end = begin + time;
-    let statuses = async {
-        let mut answered: BTreeMap<_, _> = asked
-            .gateways
-            .iter()
-            .map(|address| (address.clone(), Err(silent())))
-            .collect();
-        let mut answers = stream::iter(asked.gateways.clone())
-            .map(|address| async move {
-                let answer = gateways.status(&address).await;
-                (address, answer)
-            })
-            .buffer_unordered(ASKED_AT_ONCE);
-        let end = begin + ROUND_TIME_MAX;
-        while let Ok(Some((address, answer))) = timeout_at(end, answers.next()).await {
-            answered.insert(address, answer);
-        }
-        answered
-    };
-    let offer = async {
-        let asking = offer(gateways, &asked.entries);
-        let nobody = || (!asked.entries.is_empty()).then(|| Err(silent()));
-        timeout_at(end, asking).await.unwrap_or_else(|_| nobody())
-    };
-    let (statuses, offer) = tokio::join!(statuses, offer);
-    Answers { statuses, offer }
-}
-
-fn silent() -> String {
-    "no answer in time".to_owned()
-}
-
-/// Returns the exit's offer from the first of `entries` that has an offer.
-async fn offer<G: Gateways>(gateways: &G, entries: &[String]) -> Option<Result<String, String>> {
-    let mut offer = None;
-    for address in entries {
-        let asked = gateways.offer(address).await;
-        let has_it = asked.is_ok();
-        offer = Some(asked);
-        if has_it {
-            break;
-        }
+async fn round<G: Gateways>(gateways: &G, asked: &[String], begin: Instant) -> Answers {
+    let silent = || Err("no answer in time".to_owned());
+    let addresses = asked.iter();
+    let mut answered: Answers = addresses
+        .map(|address| (address.clone(), silent()))
+        .collect();
+    let mut answers = stream::iter(asked.to_vec())
+        .map(|address| async move {
+            let answer = gateways.status(&address).await;
+            (address, answer)
+        })
+        .buffer_unordered(ASKED_AT_ONCE);
+    let end = begin + ROUND_TIME_MAX;
+    while let Ok(Some((address, answer))) = timeout_at(end, answers.next()).await {
+        answered.insert(address, answer);
     }
-    offer
+    answered
 }

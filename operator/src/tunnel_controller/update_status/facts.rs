@@ -8,14 +8,14 @@ use kube::ResourceExt;
 use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus, PacketStatus};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
-use super::certificates;
+use super::credentials;
 use super::verdicts::{answers, ready_replicas, viewpoint, wanted};
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::build::service::ssh_name;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
-use crate::tunnel_controller::publish::{is_balanced, load_balancer};
+use crate::tunnel_controller::publish::{address, is_balanced, load_balancer};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// Maximum number of sysctls in the status.
@@ -44,7 +44,13 @@ pub fn facts(
         .flat_map(|(_, status)| &status.carriers)
         .map(|carrier| carrier.transport.to_string())
         .collect();
+    let keys = credentials::keys(&certified.keys, seen);
+    let mut newest_first: Vec<_> = keys.iter().collect();
+    newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
+    let public_keys = newest_first.into_iter();
     MuxTunnelStatus {
+        public_keys: public_keys.filter_map(|key| key.public_key.clone()).collect(),
+        keys,
         entry: side(tunnel, applied, End::Entry),
         exit: side(tunnel, applied, End::Exit),
         rendezvous: side(tunnel, applied, End::Rendezvous),
@@ -53,7 +59,6 @@ pub fn facts(
             rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
             transports: transports.into_iter().collect::<Vec<_>>().join(","),
         }),
-        certificates: certificates::facts(tunnel, seen, certified),
         packets: tunnel.network.as_ref().map(|_| packets(tunnel, seen)),
         sysctls: sysctls(seen),
         ..MuxTunnelStatus::default()
@@ -87,9 +92,8 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         ready: format!("{ready_replicas}/{replicas}"),
         address: match end {
             End::Entry => host,
-            _ => host
-                .filter(|_| end.is_dialled(tunnel))
-                .map(|host| format!("{host}:{CARRIER_PORT}")),
+            End::Exit => address(tunnel, applied).filter(|_| end.is_dialled(tunnel)),
+            End::Rendezvous => host.map(|host| format!("{host}:{CARRIER_PORT}")),
         },
         ssh_address: ssh,
     })

@@ -71,9 +71,9 @@ fn is_obstacle(part: &Verdict) -> bool {
             // These causes follow from the pods or the Services, or resolve themselves.
             Code::CertificatePending
             | Code::CertificateExpiring
-            | Code::JoinAddressMissing
+            | Code::KeyPending
             | Code::NotRequested => false,
-            _ if part.type_ == condition::CERTIFICATES_VALID => true,
+            _ if part.type_ == condition::CREDENTIALS_VALID => true,
             code => matches!(
                 code,
                 Code::SysctlForbidden

@@ -10,7 +10,7 @@ use muxtunnel_crds::tunnel_condition as condition;
 use muxtunnel_gateway_config::status::Status;
 
 use super::foremost::{Facts, foremost, no_carrier};
-use super::{certificates, dials};
+use super::{credentials, dials};
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
@@ -34,7 +34,7 @@ pub fn verdicts(
     certified: &Certified,
 ) -> Vec<Verdict> {
     let carrier = carrier_connected(tunnel, seen);
-    let certificates = certificates::valid(tunnel, seen, certified);
+    let credentials = credentials::valid(tunnel, seen, certified);
     let tuning = tuning_applied(tunnel, seen);
     let wan = wan_emulated(tunnel, seen);
     let network = network_ready(tunnel, seen);
@@ -45,10 +45,10 @@ pub fn verdicts(
         certified,
     };
     vec![
-        ready(facts, &[&carrier, &certificates, &tuning, &wan, &network]),
+        ready(facts, &[&carrier, &credentials, &tuning, &wan, &network]),
         available(tunnel, seen),
         carrier,
-        certificates,
+        credentials,
         tuning,
         wan,
         network,

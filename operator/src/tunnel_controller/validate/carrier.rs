@@ -1,14 +1,19 @@
 //! Settings of carriers: the dialled address, the transport and the security. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use muxtunnel_crds::{
     Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, Transport, WebSocket,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{CARRIER_PORT, Cidr, CidrError, Pool, PublicKey};
+use muxtunnel_gateway_config::{CARRIER_PORT, Cidr, CidrError, GatewayKey, KeyRole, Peer, Pool};
 
 use super::certificates::ValidatedCertificates;
-use crate::certificates::join::Bundle;
+use super::peers::JudgedPeer;
 use crate::protocol::configured;
+use crate::tunnel_controller::dereference::{Credentials, mode};
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::issuer::ISSUED_SUFFIX;
 
 /// The identity of an entry or an exit at a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +34,24 @@ impl ValidatedLeaf {
 }
 
 /// The security of carriers of one end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ValidatedSecurity {
     /// Carriers are not secured.
     None,
+    /// Carriers use TLS with public keys of both sides. Both ends belong to the object.
+    Pair {
+        /// The Secret with the keys of both ends.
+        secret: String,
+    },
+    /// Carriers use TLS with public keys of both sides. The other end belongs to another object.
+    PublicKeys {
+        /// The Secrets with the private keys, in ascending order of their generations, 1 or 2.
+        secrets: Vec<String>,
+        /// The accepted peers.
+        peers: Vec<Peer>,
+        /// For an exit: the names of the forwards whose ports a peer may serve, by peer.
+        reverse_ports: BTreeMap<String, BTreeSet<String>>,
+    },
     /// Carriers use TLS with certificates on both sides.
     MutualTls {
         /// The Secret with certificate, key and authority.
@@ -40,24 +59,16 @@ pub enum ValidatedSecurity {
         /// The peer's certificate must contain one of these names.
         peers: Vec<String>,
     },
-    /// Carriers use Noise.
-    Noise {
-        /// The Secret with the private key.
-        secret: String,
-        /// Permitted public keys of the peer.
-        peers: Vec<PublicKey>,
-        /// Whether the Secret also has a pre-shared key.
-        psk: bool,
-    },
 }
 
 impl ValidatedSecurity {
-    /// The Secret that the end's gateways mount.
+    /// The Secrets that the end's gateways mount.
     #[must_use]
-    pub fn secret(&self) -> Option<&str> {
+    pub fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::None => None,
-            Self::MutualTls { secret, .. } | Self::Noise { secret, .. } => Some(secret),
+            Self::None => Vec::new(),
+            Self::Pair { secret } | Self::MutualTls { secret, .. } => vec![secret],
+            Self::PublicKeys { secrets, .. } => secrets.iter().map(String::as_str).collect(),
         }
     }
 }
@@ -74,19 +85,8 @@ pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
         liveness_seconds: None,
         pool: None,
         resume: None,
-        join_from: None,
+        public_keys: Vec::new(),
         security: None,
-    })
-}
-
-/// The security of carriers in the spec, or its default.
-pub(super) fn asked_security(carrier: &Carrier) -> Security {
-    carrier.security.clone().unwrap_or_else(|| Security {
-        mode: SecurityMode::default(),
-        issuer_ref: None,
-        entry: None,
-        exit: None,
-        pre_shared_key: false,
     })
 }
 
@@ -96,14 +96,12 @@ pub(super) fn connect(
     namespace: &str,
     side: Side,
     carrier: &Carrier,
-    joined: Option<&Bundle>,
 ) -> (String, Option<String>) {
     if let Some(rendezvous) = &carrier.rendezvous {
         return (rendezvous.address.clone(), None);
     }
     let service = format!("{name}-exit.{namespace}.svc:{CARRIER_PORT}");
-    let told = joined.and_then(|bundle| bundle.address.as_ref());
-    match (carrier.address.as_ref().or(told), side) {
+    match (carrier.address.as_ref(), side) {
         (Some(address), Side::Entry) => (address.clone(), None),
         (_, Side::Both) if configured(carrier.protocol).can().several_exits => {
             let pods = format!("{name}-exit-headless.{namespace}.svc:{CARRIER_PORT}");
@@ -111,6 +109,25 @@ pub(super) fn connect(
         }
         _ => (service, None),
     }
+}
+
+/// Whether `text` is `host:port`, as the schema defines it.
+#[must_use]
+pub(in crate::tunnel_controller) fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let is_host = match inner {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !host.is_empty() && host.chars().all(is_fine)
+        }
+    };
+    is_host && text.len() <= 260 && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 /// The networks of load balancers in front of `end` (its name in the spec).
@@ -155,52 +172,93 @@ pub(super) fn pool(carrier: &Carrier) -> Pool {
 }
 
 /// The security of an end's carriers. `certificates` is the source of the end's certificates.
-/// `name` is the end's name in the spec and in the names of Secrets.
 pub(super) fn security(
-    asked: &Security,
+    spec: &MuxTunnelSpec,
     certificates: &ValidatedCertificates,
-    tunnel: &str,
-    name: &str,
+    (name, end): (&str, End),
+    (credentials, peers): (&Credentials, &[JudgedPeer]),
 ) -> Result<ValidatedSecurity, String> {
-    let keys = match name {
-        "entry" => asked.entry.as_ref(),
-        _ => asked.exit.as_ref(),
-    };
-    if let Some(identities) = certificates.identities() {
-        let (other, secret) = match name {
-            "entry" => (&identities.exit, certificates.secret(tunnel, name)),
-            _ => (&identities.entry, certificates.secret(tunnel, name)),
-        };
-        let named = keys.map(|keys| keys.peers.clone());
-        return Ok(ValidatedSecurity::MutualTls {
-            secret,
-            peers: named.unwrap_or_else(|| vec![other.clone()]),
+    let carrier = spec.carrier.as_ref();
+    match mode(spec) {
+        None | Some(SecurityMode::None) => Ok(ValidatedSecurity::None),
+        Some(SecurityMode::PublicKeys) => public_keys(spec, credentials, peers),
+        Some(SecurityMode::MutualTls) => {
+            let asked = carrier.and_then(|carrier| carrier.security.as_ref());
+            mutual_tls(asked, certificates, name, end)
+        }
+    }
+}
+
+fn public_keys(
+    spec: &MuxTunnelSpec,
+    credentials: &Credentials,
+    peers: &[JudgedPeer],
+) -> Result<ValidatedSecurity, String> {
+    if let Some(secret) = credentials.pair.clone() {
+        return Ok(ValidatedSecurity::Pair { secret });
+    }
+    let own = credentials.own.iter();
+    let secrets = own.map(|own| own.status.secret_name.clone()).collect();
+    if spec.side == Side::Exit {
+        let reverse_ports = peers.iter().filter_map(|peer| {
+            let ports = peer.object.spec.reverse_ports.iter().cloned().collect();
+            Some((peer.accepted()?.name.clone()?, ports))
+        });
+        return Ok(ValidatedSecurity::PublicKeys {
+            secrets,
+            peers: peers.iter().filter_map(JudgedPeer::accepted).cloned().collect(),
+            reverse_ports: reverse_ports.collect(),
         });
     }
-    let keys = match (asked.mode, keys) {
-        (SecurityMode::None, _) => return Ok(ValidatedSecurity::None),
-        (_, None) => {
-            return Err(format!(
-                "carrier.security needs {name}, the keys of the {name} gateways"
-            ));
-        }
-        (_, Some(keys)) => keys,
+    let asked = spec.carrier.iter().flat_map(|carrier| &carrier.public_keys);
+    let key = |(index, text): (usize, &String)| {
+        let key = GatewayKey::of_role(text, KeyRole::Exit);
+        let key = key.map_err(|error| format!("carrier.publicKeys[{index}]: {error}"))?;
+        Ok::<_, String>(Peer::with_key(key))
     };
-    let secret = keys.secret_name.clone();
-    let secret = secret.ok_or_else(|| {
-        format!("carrier.security.{name} needs secretName, the Secret with the keys of the {name} gateways")
+    let peers: Vec<_> = asked.enumerate().map(key).collect::<Result<_, _>>()?;
+    config::check_peers(&peers, KeyRole::Exit, None).map_err(|found| {
+        let index = found.index;
+        format!("carrier.publicKeys[{index}] {}", found.problem)
     })?;
-    if asked.mode == SecurityMode::MutualTls {
-        let peers = keys.peers.clone();
-        return Ok(ValidatedSecurity::MutualTls { secret, peers });
+    if peers.is_empty() {
+        let sentence = "side Entry needs carrier.publicKeys, the keys in the status of the exit";
+        return Err(sentence.to_owned());
     }
-    let key = |text: &String| {
-        let key = text.parse::<PublicKey>();
-        key.map_err(|error| format!("carrier.security.{name}.peers: {text:?} is {error}"))
-    };
-    Ok(ValidatedSecurity::Noise {
-        secret,
-        peers: keys.peers.iter().map(key).collect::<Result<_, _>>()?,
-        psk: asked.pre_shared_key,
+    Ok(ValidatedSecurity::PublicKeys {
+        secrets,
+        peers,
+        reverse_ports: BTreeMap::new(),
     })
+}
+
+fn mutual_tls(
+    asked: Option<&Security>,
+    certificates: &ValidatedCertificates,
+    tunnel: &str,
+    end: End,
+) -> Result<ValidatedSecurity, String> {
+    let name = end.component();
+    let own = asked.and_then(|asked| match end {
+        End::Entry => asked.entry.as_ref(),
+        End::Exit | End::Rendezvous => asked.exit.as_ref(),
+    });
+    let peers = own.map(|own| own.peers.clone());
+    if let ValidatedCertificates::Issued(identities, _) = certificates {
+        let other = match end {
+            End::Entry => &identities.exit,
+            End::Exit | End::Rendezvous => &identities.entry,
+        };
+        return Ok(ValidatedSecurity::MutualTls {
+            secret: format!("{}{ISSUED_SUFFIX}", end.child_of(tunnel)),
+            peers: peers.unwrap_or_else(|| vec![other.clone()]),
+        });
+    }
+    let secret = own.and_then(|own| own.secret_name.clone());
+    match (secret, peers) {
+        (Some(secret), Some(peers)) => Ok(ValidatedSecurity::MutualTls { secret, peers }),
+        _ => Err(format!(
+            "carrier.security.{name} needs secretName, the Secret with the certificate of the {name} gateways"
+        )),
+    }
 }

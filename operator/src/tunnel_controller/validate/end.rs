@@ -56,10 +56,11 @@ impl End {
     /// Secrets exist.
     #[must_use]
     pub fn secrets(self, tunnel: &ValidatedTunnel) -> BTreeSet<&str> {
-        let keys = self.gateway(tunnel).and_then(|own| own.security.secret());
+        let keys = self.gateway(tunnel).map(|own| own.security.secrets());
         let users = self.users(tunnel).into_iter();
         let users = users.map(|file| file.secret.as_str());
         keys.into_iter()
+            .flatten()
             .chain(self.meeting_secret(tunnel))
             .chain(users)
             .chain(self.ssh(tunnel).map(|ssh| ssh.secret.as_str()))

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use muxtunnel_contract::defaults;
-use muxtunnel_crds::{Carrier, Gateway, MuxTunnelSpec, Rendezvous};
+use muxtunnel_crds::{Gateway, MuxTunnelSpec, Rendezvous};
 
 use super::{
-    Replicas, ValidatedCertificates, ValidatedGateway, ValidatedRendezvous, ValidatedSecurity,
+    JudgedPeer, Replicas, ValidatedCertificates, ValidatedGateway, ValidatedRendezvous, ValidatedSecurity,
     ValidatedSsh, asked, carrier, rollouts,
 };
-use crate::tunnel_controller::dereference::{Dereferenced, Live};
+use crate::tunnel_controller::dereference::Dereferenced;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::rollouts::Rollout;
 
@@ -28,12 +28,13 @@ impl Ends {
     pub(super) fn of(
         spec: &MuxTunnelSpec,
         name: &str,
-        (certificates, carrier): (&ValidatedCertificates, &Carrier),
-        live: &Live,
+        certificates: &ValidatedCertificates,
+        (named, peers): (&Dereferenced, &[JudgedPeer]),
     ) -> Result<Self, String> {
-        let asked = carrier::asked_security(carrier);
+        let live = &named.live;
         let end = |gateway: Option<&Gateway>, end: End| {
-            let security = carrier::security(&asked, certificates, name, end.component())?;
+            let known = (&named.credentials, peers);
+            let security = carrier::security(spec, certificates, (name, end), known)?;
             let replicas = match spec.network {
                 // The packets of a network need exactly one gateway on each side.
                 Some(_) => Replicas::Fixed(1),

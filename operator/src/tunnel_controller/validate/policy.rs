@@ -1,6 +1,6 @@
 //! The gateways' rules for targets that are not in forwards. Pure.
 
-use muxtunnel_crds::{Policy, PolicyRule};
+use muxtunnel_crds::{PeerRule, Policy, PolicyRule};
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, CidrError, HostPattern, Ports, Rule, RuleError};
 
@@ -54,6 +54,28 @@ pub(super) fn policy(
         nat64_prefixes: prefixes(&asked.nat64_prefixes)?,
     };
     Ok((policy, forbidden))
+}
+
+/// The rules of one peer. They narrow the exit's rules, so a Service of another namespace needs no
+/// grant here.
+pub(super) fn peer_rules(
+    field: &str,
+    rules: &[PeerRule],
+    namespace: &str,
+) -> Result<Vec<Rule>, String> {
+    let numbered = rules.iter().cloned().enumerate();
+    let rule = numbered.map(|(index, rule)| {
+        let rule = PolicyRule {
+            host: rule.host,
+            cidr: rule.cidr,
+            port: rule.port,
+            end_port: rule.end_port,
+            peer: None,
+        };
+        let parsed = policy_rule(&rule, namespace);
+        parsed.map_err(|problem| format!("{field}[{index}]: {problem}"))
+    });
+    rule.collect()
 }
 
 fn prefixes(asked: &[String]) -> Result<Vec<Cidr>, String> {

@@ -9,7 +9,7 @@ use muxtunnel_crds::{
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
 use super::{network, ssh};
-use crate::certificates::join::is_address;
+use super::carrier::is_address;
 use crate::protocol::configured;
 use crate::settings::Settings;
 use crate::tunnel_controller::references::is_reverse;
@@ -155,7 +155,7 @@ fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
     }
     let Some(carrier) = &spec.carrier else {
         return (spec.side == Side::Entry)
-            .then_some("side Entry needs carrier, with address, rendezvous or joinFrom");
+            .then_some("side Entry needs carrier, with address or rendezvous");
     };
     if let Some(address) = &carrier.address
         && spec.side == Side::Entry
@@ -163,20 +163,8 @@ fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
     {
         return Some("invalid carrier.address: expected host:port");
     }
-    if carrier.join_from.is_some() {
-        if spec.side != Side::Entry {
-            return Some("carrier.joinFrom is only for side Entry: remove carrier.joinFrom");
-        }
-        if carrier.security.is_some() {
-            return Some(
-                "carrier.joinFrom contains the certificates of carriers: remove carrier.security",
-            );
-        }
-    }
     let sentence = match (spec.side, &carrier.address, &carrier.rendezvous) {
-        (Side::Entry, None, None) if carrier.join_from.is_none() => {
-            "side Entry needs carrier.address, carrier.rendezvous or carrier.joinFrom"
-        }
+        (Side::Entry, None, None) => "side Entry needs carrier.address or carrier.rendezvous",
         (Side::Entry | Side::Exit, Some(_), Some(_)) => {
             "carrier.address and carrier.rendezvous exclude each other: remove one of them"
         }

@@ -1,13 +1,10 @@
-//! The state of a tunnel that all specs have in common: its existing objects, and the input of its
-//! certificates. Pure.
+//! The state of a tunnel that all specs have in common: its existing objects, its keys and its
+//! peers. Pure.
 
 use std::collections::BTreeMap;
 
-use muxtunnel_crds::MuxTunnel;
-
-use crate::certificates::authority::Subject;
-use crate::settings::Settings;
-use crate::tunnel_controller::dereference::{CertificateFacts, Dereferenced, Joined, Live};
+use super::peers::{JudgedPeer, judged};
+use crate::tunnel_controller::dereference::{Credentials, Dereferenced, Live};
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::problem::Problem;
 
@@ -17,40 +14,30 @@ use crate::tunnel_controller::problem::Problem;
 pub struct ValidatedState {
     /// The tunnel as the owner of its children.
     pub holder: Holder,
+    /// The time of the reconciliation, in seconds since 1970.
+    pub now: i64,
     /// The existing children.
     pub live: Live,
-    /// The input of certificates.
-    pub certificates: CertificateFacts,
-    /// The join bundle, or why it cannot be used. `None` if the spec names no bundle.
-    pub join: Option<Result<Joined, Problem>>,
-    /// The subject of the authorities of running gateways.
-    pub subject: Subject,
+    /// The keys and certificates.
+    pub credentials: Credentials,
+    /// The MuxPeers that name this exit.
+    pub peers: Vec<JudgedPeer>,
     /// Why the sandboxes of pods failed, by UID of the pod.
     pub sandboxes: BTreeMap<String, Problem>,
 }
 
-impl ValidatedState {
-    /// The usable join bundle.
-    pub(in crate::tunnel_controller) fn joined(&self) -> Option<&Joined> {
-        self.join.as_ref().and_then(|join| join.as_ref().ok())
-    }
-}
-
-/// The state of `tunnel` according to the reads.
+/// The state of a tunnel according to the reads at `now`.
 pub(in crate::tunnel_controller) fn state(
-    tunnel: &MuxTunnel,
     holder: &Holder,
     named: Dereferenced,
-    settings: &Settings,
+    now: i64,
 ) -> ValidatedState {
-    let generation = named.certificates.known.least_generation();
-    let generation = u32::try_from(generation).unwrap_or_default();
     ValidatedState {
         holder: holder.clone(),
+        now,
         live: named.live,
-        join: named.join,
-        subject: Subject::of(tunnel, generation, settings),
-        certificates: named.certificates,
+        peers: judged(&named.credentials.peers, &holder.namespace),
+        credentials: named.credentials,
         sandboxes: named.sandboxes,
     }
 }

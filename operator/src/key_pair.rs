@@ -1,0 +1,146 @@
+//! Key pairs of gateways: their creation, and the Secrets that store them. Pure, apart from random
+//! keys.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+use muxtunnel_contract::secrets::{
+    ENTRY_KEY, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_PUBLIC_KEY, KEY_TYPE, PRIVATE_KEY, PUBLIC_KEY,
+};
+use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use zeroize::Zeroizing;
+
+use crate::labels;
+
+/// The cryptographic library could not create a key.
+#[derive(Debug, thiserror::Error)]
+#[error("the cryptographic library cannot create a key")]
+pub struct KeyPairError;
+
+/// A new key pair (Ed25519).
+pub struct KeyPair {
+    /// PKCS #8 in PEM.
+    private: Zeroizing<String>,
+    /// The public key.
+    pub public: GatewayKey,
+}
+
+impl KeyPair {
+    /// A random key pair.
+    ///
+    /// # Errors
+    /// [`KeyPairError`].
+    pub fn random(role: KeyRole) -> Result<Self, KeyPairError> {
+        let key = Ed25519KeyPair::generate().map_err(|_| KeyPairError)?;
+        let document = key.to_pkcs8v1().map_err(|_| KeyPairError)?;
+        let text = Zeroizing::new(STANDARD.encode(document.as_ref()));
+        let private = Zeroizing::new(format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            *text
+        ));
+        let bytes = key.public_key().as_ref().try_into();
+        let public = GatewayKey::new(role, bytes.map_err(|_| KeyPairError)?);
+        Ok(Self {
+            private,
+            public: public.map_err(|_| KeyPairError)?,
+        })
+    }
+
+    /// The Secret `name` with this key pair, for an end whose other end belongs to another object.
+    /// Without an owner, the identity survives a deletion of the object.
+    #[must_use]
+    pub fn secret(&self, place: Place<'_>) -> Secret {
+        let data = [
+            (PRIVATE_KEY, self.private.as_bytes().to_vec()),
+            (PUBLIC_KEY, self.public.to_string().into_bytes()),
+        ];
+        secret(place, None, data)
+    }
+}
+
+/// The Secret with the key pairs of both ends of a tunnel, which belongs to the tunnel.
+#[must_use]
+pub fn pair_secret(
+    place: Place<'_>,
+    owner: &OwnerReference,
+    (entry, exit): (&KeyPair, &KeyPair),
+) -> Secret {
+    let data = [
+        (ENTRY_KEY, entry.private.as_bytes().to_vec()),
+        (ENTRY_PUBLIC_KEY, entry.public.to_string().into_bytes()),
+        (EXIT_KEY, exit.private.as_bytes().to_vec()),
+        (EXIT_PUBLIC_KEY, exit.public.to_string().into_bytes()),
+    ];
+    secret(place, Some(owner.clone()), data)
+}
+
+/// The name of a Secret with keys, and its labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Namespace of the tunnel.
+    pub namespace: &'a str,
+    /// Name of the tunnel.
+    pub tunnel: &'a str,
+    /// The component in the labels.
+    pub component: &'a str,
+    /// Name of the Secret.
+    pub name: &'a str,
+}
+
+fn secret<const N: usize>(
+    place: Place<'_>,
+    owner: Option<OwnerReference>,
+    data: [(&str, Vec<u8>); N],
+) -> Secret {
+    let data = data.map(|(key, bytes)| (key.to_owned(), ByteString(bytes)));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(place.name.to_owned()),
+            namespace: Some(place.namespace.to_owned()),
+            labels: Some(labels::of_key(place.tunnel, place.component)),
+            owner_references: owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        type_: Some(KEY_TYPE.to_owned()),
+        data: Some(BTreeMap::from(data)),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_has_the_key_of_each_end_with_its_role() {
+        let (entry, exit) = (
+            KeyPair::random(KeyRole::Entry).unwrap(),
+            KeyPair::random(KeyRole::Exit).unwrap(),
+        );
+        assert_ne!(entry.public.bytes(), exit.public.bytes());
+        let place = Place {
+            namespace: "site",
+            tunnel: "web",
+            component: "pair",
+            name: "web-pair-1-abcde",
+        };
+        let owner = OwnerReference::default();
+        let secret = pair_secret(place, &owner, (&entry, &exit));
+        let data = secret.data.unwrap();
+        let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
+        assert!(text(ENTRY_PUBLIC_KEY).starts_with("mte1"));
+        assert!(text(EXIT_PUBLIC_KEY).starts_with("mtx1"));
+        assert!(text(EXIT_KEY).starts_with("-----BEGIN PRIVATE KEY-----\n"));
+        assert_eq!((secret.immutable, data.len()), (Some(true), 4));
+        // A tool that prunes by this label would remove an identity.
+        let labels = secret.metadata.labels.unwrap();
+        assert!(!labels.contains_key("app.kubernetes.io/instance"), "{labels:?}");
+    }
+}

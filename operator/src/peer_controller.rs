@@ -1,0 +1,180 @@
+//! The controller of `MuxPeer`: peers without an exit, and the deletion of expired peers.
+//!
+//! The reconciliation of an exit judges and serves its peers, and writes their statuses
+//! ([`crate::tunnel_controller`]). This controller has the rest, which belongs to no exit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::controller::{Action, Config};
+use kube::{Api, Resource, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::peer_condition::{ACCEPTED, READY};
+use muxtunnel_crds::{MuxPeer, MuxPeerStatus, Side};
+use tracing::info;
+
+use crate::backoff::Backoffs;
+use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::clock::{Clock, Now};
+use crate::conditions::{Verdict, conditions};
+use crate::controller::{self, Reconciler};
+use crate::failure::{self, Coded};
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::tunnel_controller::write_peer;
+use crate::undecoded;
+use crate::watch_clock::WatchClock;
+use crate::watches;
+
+/// Pause between two looks at a peer. Nothing triggers a look when the exit is deleted.
+const LOOKED_AT: Duration = Duration::from_secs(60);
+/// Maximum number of concurrent reconciliations.
+const CONCURRENCY: u16 = 4;
+
+/// The shared state of all reconciliations.
+pub struct Context {
+    cluster: Cluster,
+    cache: Cache<MuxPeer>,
+    backoffs: Backoffs,
+    clock: Clock,
+}
+
+/// Why a reconciliation failed. The controller retries.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A cache is not filled yet.
+    #[error(transparent)]
+    NotKnown(#[from] NotKnown),
+    /// The peer could not be deleted, or its status could not be written.
+    #[error("cannot delete the peer, or cannot write its status: {0}")]
+    Write(#[from] kube::Error),
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotKnown(error) => error.code(),
+            Self::Write(_) => failure::code(self),
+        }
+    }
+}
+
+/// Runs the controller for `namespace`, or for all namespaces, until the process ends.
+pub async fn run(
+    cluster: Cluster,
+    clock: Clock,
+    namespace: Option<String>,
+    leadership: Leadership,
+    metrics: Metrics,
+    watched: Arc<WatchClock>,
+) {
+    let feed = Feed::<MuxPeer>::default();
+    let cache = feed.cache();
+    let context = Arc::new(Context {
+        cluster: cluster.clone(),
+        cache: cache.clone(),
+        backoffs: Backoffs::default(),
+        clock,
+    });
+    let objects = controller::api(&cluster.client, namespace.as_deref());
+    let triggers = watches::batched(watches::objects(objects, feed, &watched));
+    let config = Config::default().concurrency(CONCURRENCY);
+    controller::run(context, cache.store(), triggers, config, leadership, metrics).await;
+}
+
+impl Reconciler for Context {
+    type Object = MuxPeer;
+    type Error = Error;
+
+    fn caches(&self) -> &Caches {
+        &self.cluster.caches
+    }
+
+    fn cache(&self) -> &Cache<MuxPeer> {
+        &self.cache
+    }
+
+    fn backoffs(&self) -> &Backoffs {
+        &self.backoffs
+    }
+
+    async fn reconcile(self: Arc<Self>, peer: Arc<MuxPeer>) -> Result<Action, Error> {
+        reconcile(&self.cluster, &peer, self.clock.now()).await
+    }
+}
+
+/// Deletes an expired peer, or writes that its exit is missing.
+///
+/// # Errors
+/// [`Error`]. A retry is safe.
+pub async fn reconcile(cluster: &Cluster, peer: &MuxPeer, now: Now) -> Result<Action, Error> {
+    if peer.meta().deletion_timestamp.is_some() || undecoded::reason(peer).is_some() {
+        return Ok(Action::await_change());
+    }
+    let rest = life(peer).map(|end| end - now.seconds());
+    if rest.is_some_and(|rest| rest <= 0) {
+        delete(cluster, peer).await?;
+        return Ok(Action::await_change());
+    }
+    let namespace = peer.namespace().unwrap_or_default();
+    let exit = &peer.spec.exit_ref.name;
+    let found = cluster.caches.tunnels.get(&namespace, exit);
+    let found = match found {
+        // The reconciliation of the exit reports it.
+        Err(NotKnown::Undecoded { .. }) => return Ok(Action::requeue(LOOKED_AT)),
+        found => found?,
+    };
+    let is_exit = found.is_some_and(|found| found.spec.side == Side::Exit);
+    if !is_exit {
+        let status = without_exit(peer, now);
+        if peer.status.as_ref() != Some(&status) {
+            write_peer(cluster, peer, &status).await?;
+        }
+    }
+    let rest = rest.and_then(|rest| u64::try_from(rest).ok());
+    let rest = rest.map_or(LOOKED_AT, Duration::from_secs);
+    Ok(Action::requeue(rest.min(LOOKED_AT)))
+}
+
+/// When the operator deletes the peer, in seconds since 1970.
+fn life(peer: &MuxPeer) -> Option<i64> {
+    let ttl = peer.spec.ttl_seconds_after_expiration?;
+    let end = peer.spec.expiration_time.as_ref()?.0.as_second();
+    Some(end.saturating_add(ttl.into()))
+}
+
+async fn delete(cluster: &Cluster, peer: &MuxPeer) -> Result<(), kube::Error> {
+    let namespace = peer.namespace().unwrap_or_default();
+    let api: Api<MuxPeer> = Api::namespaced(cluster.client.clone(), &namespace);
+    let name = peer.name_any();
+    info!(namespace, name, "deleting an expired MuxPeer");
+    // A peer that was prolonged meanwhile stays.
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: peer.uid(),
+            resource_version: peer.resource_version(),
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(&name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The status of a peer whose exit does not exist. Pure.
+fn without_exit(peer: &MuxPeer, now: Now) -> MuxPeerStatus {
+    let old = peer.status.clone().unwrap_or_default();
+    let generation = peer.metadata.generation;
+    let exit = &peer.spec.exit_ref.name;
+    let detail = format!("no MuxTunnel {exit} of side Exit exists in this namespace");
+    let verdicts = [ACCEPTED, READY].map(|type_| Verdict::no(type_, Code::ExitNotFound, &*detail));
+    MuxPeerStatus {
+        observed_generation: generation,
+        conditions: conditions(&verdicts, &old.conditions, generation, &now.whole_second()),
+        carriers: None,
+        ..old
+    }
+}

@@ -1,0 +1,144 @@
+//! Reads the keys and certificates of an object, and the peers of an exit. This module requires a
+//! client. Missing key pairs are created here, because every later step needs their names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use muxtunnel_crds::{
+    KeySource, KeyStatus, MuxPeer, MuxTunnel, MuxTunnelSpec, SecurityMode, Side,
+};
+
+use super::{Dereferenced, Live};
+use crate::caches::{Group, NotKnown};
+use crate::certificates::cert_manager::Certificate;
+use crate::tunnel_controller::access::Access;
+use crate::tunnel_controller::cert_manager;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::error::{DereferenceError, Error};
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::issuer::{ISSUED_SUFFIX, Issuer};
+use crate::tunnel_controller::keyring::OwnKey;
+use crate::tunnel_controller::pods::{end_of, waiting_since};
+use crate::tunnel_controller::problem::Problem;
+
+/// The keys and certificates, and the peers of an exit.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    /// The Secret with the keys of both ends, if both belong to the object.
+    pub pair: Option<String>,
+    /// The key pairs of the only end of the object, in ascending order of their generations.
+    pub own: Vec<OwnKey>,
+    /// The MuxPeers that name this exit.
+    pub peers: Vec<Arc<MuxPeer>>,
+    /// The Certificates of cert-manager by end, or why they cannot be used.
+    pub of_cert_manager: BTreeMap<End, Result<Option<Certificate>, Problem>>,
+}
+
+/// The MuxPeers that name this object as their exit.
+pub(super) fn peers(access: &Access, holder: &Holder) -> Result<Vec<Arc<MuxPeer>>, NotKnown> {
+    let exit = Group::Exit(holder.namespace.clone(), holder.name.clone());
+    access.caches.peers.group(&exit)
+}
+
+/// Reads the other parts of `named.credentials`. `now`: seconds since 1970.
+pub(super) async fn read(
+    access: &Access,
+    (tunnel, spec): (&MuxTunnel, &MuxTunnelSpec),
+    holder: &Holder,
+    named: &mut Dereferenced,
+    now: i64,
+) -> Result<(), Error> {
+    let (live, found) = (&named.live, &mut named.credentials);
+    if mode(spec) == Some(SecurityMode::PublicKeys) {
+        let keyring = &access.memory.keyring;
+        let generations = KeySource::generations(spec.key.as_ref());
+        let waits = |end: End| waits(live, end, now);
+        match spec.side {
+            Side::Rendezvous => {}
+            Side::Both => {
+                let newest = generations.last().copied().unwrap_or(1);
+                let waits = waits(End::Entry) || waits(End::Exit);
+                let seen = (mounted_pair(live, holder), waits);
+                let pair = keyring.pair(holder, newest, seen, now).await;
+                found.pair = Some(pair.map_err(DereferenceError::from)?);
+            }
+            Side::Entry | Side::Exit => {
+                let end = match spec.side {
+                    Side::Exit => End::Exit,
+                    _ => End::Entry,
+                };
+                let status = tunnel.status.as_ref();
+                let known: &[KeyStatus] = status.map_or(&[], |status| &status.keys);
+                let own = keyring
+                    .own(holder, end, (&generations, known), (waits(end), now))
+                    .await;
+                found.own = own.map_err(DereferenceError::from)?;
+            }
+        }
+    }
+    for end in asked_of_cert_manager(spec, live, holder) {
+        let name = end.child_of(&holder.name);
+        let certificate = access.reader.get(&holder.namespace, &name).await;
+        let certificate = match certificate {
+            Ok(certificate) => Ok(certificate),
+            Err(error) => Err(cert_manager::missing(error).map_err(DereferenceError::Certificate)?),
+        };
+        found.of_cert_manager.insert(end, certificate);
+    }
+    Ok(())
+}
+
+/// The security mode of carriers. `None` on side Rendezvous, whose carriers belong to others.
+pub(in crate::tunnel_controller) fn mode(spec: &MuxTunnelSpec) -> Option<SecurityMode> {
+    let carrier = spec.carrier.as_ref();
+    let security = carrier.and_then(|carrier| carrier.security.as_ref());
+    let mode = security.and_then(|security| security.mode);
+    (spec.side != Side::Rendezvous).then(|| mode.unwrap_or_default())
+}
+
+/// Whether a pod of `end` has waited for some time, perhaps for its Secret.
+fn waits(live: &Live, end: End, now: i64) -> bool {
+    let mut pods = live.pods.iter().flatten();
+    pods.any(|pod| {
+        pod.metadata.deletion_timestamp.is_none()
+            && end_of(pod) == Some(end)
+            && waiting_since(pod, now).is_some()
+    })
+}
+
+/// The Secret with the keys of both ends that the Deployments mount.
+fn mounted_pair(live: &Live, holder: &Holder) -> Option<String> {
+    let prefix = format!("{}-pair-", holder.name);
+    let ends = [End::Exit, End::Entry].into_iter();
+    let deployments = ends.filter_map(|end| live.deployments.get(&end));
+    deployments
+        .flat_map(|deployment| secrets(deployment))
+        .find(|secret| secret.starts_with(&prefix))
+        .map(str::to_owned)
+}
+
+/// The Secrets in the volumes of the pods.
+fn secrets(deployment: &Deployment) -> impl Iterator<Item = &str> {
+    let spec = deployment.spec.as_ref();
+    let spec = spec.and_then(|spec| spec.template.spec.as_ref());
+    let volumes = spec.into_iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref())
+}
+
+/// The ends whose Certificates are or were requested.
+fn asked_of_cert_manager(spec: &MuxTunnelSpec, live: &Live, holder: &Holder) -> Vec<End> {
+    let ends = [End::Exit, End::Entry].into_iter();
+    let is_asked = matches!(Issuer::of(spec), Issuer::CertManager(_));
+    let was_issued = |end: End| {
+        let secret = format!("{}{ISSUED_SUFFIX}", end.child_of(&holder.name));
+        let deployment = live.deployments.get(&end);
+        deployment.is_some_and(|deployment| secrets(deployment).any(|mounted| mounted == secret))
+    };
+    let has = |end: End| match end {
+        End::Exit => spec.side.has_exit(),
+        End::Entry | End::Rendezvous => spec.side.has_entry(),
+    };
+    ends.filter(|end| is_asked && has(*end) || was_issued(*end))
+        .collect()
+}

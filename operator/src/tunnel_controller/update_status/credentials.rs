@@ -1,0 +1,176 @@
+//! The part of the status about keys and certificates, from the created keys and from the gateways'
+//! answers. Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{KeyOrigin, KeyStatus, tunnel_condition::CREDENTIALS_VALID};
+use muxtunnel_gateway_config::status::{Certificate, Status};
+
+use super::files;
+use super::verdicts::answers;
+use crate::conditions::Verdict;
+use crate::tunnel_controller::build::Certified;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::keyring::OwnKey;
+use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::validate::{ValidatedSecurity, ValidatedTunnel};
+
+/// When this part of a certificate's lifetime (1/6) is left, the status reports the missing renewal.
+const LEFT: i64 = 6;
+
+/// Whether the keys and certificates exist, and whether all gateways use them.
+pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified) -> Verdict {
+    let no = |code, detail: String| Verdict::no(CREDENTIALS_VALID, code, detail);
+    let ends = [End::Exit, End::Entry].into_iter();
+    let mut secured = ends.filter_map(|end| Some((end, &end.gateway(tunnel)?.security)));
+    let Some((_, security)) = secured.find(|(_, own)| **own != ValidatedSecurity::None) else {
+        return no(Code::NotRequested, String::new());
+    };
+    if let Some(problem) = &certified.problem {
+        return no(problem.code, problem.detail.clone());
+    }
+    if let Some(lost) = lost(tunnel, &certified.keys) {
+        return no(Code::KeyLost, lost);
+    }
+    let has_certificates = matches!(security, ValidatedSecurity::MutualTls { .. });
+    let (mut answered, mut unknown, mut late) = (false, None, None);
+    for end in [End::Exit, End::Entry] {
+        for (pod, status) in answers(seen, end) {
+            answered = true;
+            if let Some(what) = files::rejected_credentials(status) {
+                return no(Code::FileRejected, format!("pod {}: {what}", pod.name));
+            }
+            if let Some(what) = mismatch(&certified.keys, status) {
+                return no(Code::KeyMismatch, format!("pod {}: {what}", pod.name));
+            }
+            if !files::are_known(status) {
+                unknown.get_or_insert((&pod.name, &status.version));
+            }
+            // A gateway of an older version does not report its certificate.
+            let Some(shown) = &status.certificate else {
+                continue;
+            };
+            if let Some((code, what)) = fault(shown, certified.now) {
+                let found = no(code, format!("pod {}: {what}", pod.name));
+                match code {
+                    Code::CertificateExpired => return found,
+                    _ => drop(late.get_or_insert(found)),
+                }
+            }
+        }
+    }
+    if let Some(found) = late {
+        return found;
+    }
+    let pending = match has_certificates {
+        true => Code::CertificatePending,
+        false => Code::KeyPending,
+    };
+    if let Some((pod, version)) = unknown {
+        let detail = format!(
+            "pod {pod} has version {version}, which does not report whether its files are in force"
+        );
+        return Verdict::unknown(CREDENTIALS_VALID, pending, detail);
+    }
+    let unreported = keys(&certified.keys, seen);
+    if let Some(unreported) = unreported.iter().find(|key| key.public_key.is_none()) {
+        let detail = format!(
+            "Secret {} existed before, and no gateway has reported its public key yet",
+            unreported.secret_name
+        );
+        return Verdict::unknown(CREDENTIALS_VALID, pending, detail);
+    }
+    match (has_certificates, answered) {
+        (false, _) => Verdict::yes(CREDENTIALS_VALID, Code::KeysCreated),
+        (true, true) => Verdict::yes(CREDENTIALS_VALID, Code::CertificatesProvided),
+        (true, false) => Verdict::unknown(CREDENTIALS_VALID, pending, "no gateway answers yet"),
+    }
+}
+
+/// A sentence about the first lost key, and its remedies.
+fn lost(tunnel: &ValidatedTunnel, keys: &[OwnKey]) -> Option<String> {
+    let lost = keys.iter().find(|key| key.is_lost)?;
+    let (name, generation) = (&lost.status.secret_name, lost.status.generation);
+    let newest = keys.iter().map(|key| key.status.generation).max()?;
+    let other = match tunnel.exit {
+        Some(_) => "carrier.publicKeys of its entries",
+        None => "the MuxPeer at its exit",
+    };
+    Some(format!(
+        "Secret {name} with the key of generation {generation} does not exist. Running gateways keep the key in memory, and \
+         new pods wait for it. Restore the Secret, or set key.generations to [{}] and add the new key in \
+         status.publicKeys to {other}",
+        newest + 1
+    ))
+}
+
+/// How the keys that a gateway reports differ from those that the operator created. The gateway's
+/// report never replaces a known key, because the admin port is not authenticated.
+fn mismatch(keys: &[OwnKey], status: &Status) -> Option<String> {
+    let reported = &status.public_keys;
+    // A gateway with an older template has fewer keys.
+    let unknown = |key: &&OwnKey| {
+        let public = key.status.public_key.as_ref();
+        public.is_some_and(|public| !reported.contains(public))
+    };
+    if keys.is_empty() || reported.is_empty() || !keys.iter().all(|key| unknown(&key)) {
+        return None;
+    }
+    let key = keys.first()?;
+    Some(format!(
+        "the gateway has the public key {}, and the operator created Secret {} with another one: somebody replaced the \
+         Secret. If that is intended, set key.generations to the next number",
+        reported.join(", "),
+        key.status.secret_name
+    ))
+}
+
+/// The key pairs for the status. A Secret that existed before has the public key that all answering
+/// gateways report.
+pub(super) fn keys(keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
+    let known: BTreeSet<_> = keys
+        .iter()
+        .filter_map(|key| key.status.public_key.as_ref())
+        .collect();
+    let answers = || [End::Exit, End::Entry].into_iter().flat_map(|end| answers(seen, end));
+    // The other keys that each gateway reports, oldest first.
+    let others = answers().map(|(_, status)| {
+        let others = status.public_keys.iter().rev();
+        others.filter(|key| !known.contains(key)).collect::<Vec<_>>()
+    });
+    let others: BTreeSet<Vec<_>> = others.collect();
+    let agreed = match others.len() {
+        1 => others.into_iter().next().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let found = keys.iter().filter(|key| key.status.public_key.is_none());
+    let is_whole = found.count() == agreed.len();
+    let mut agreed = agreed.into_iter();
+    let keys = keys.iter().map(|key| {
+        let mut status = key.status.clone();
+        if status.public_key.is_none() && status.origin == KeyOrigin::Found && is_whole {
+            status.public_key = agreed.next().cloned();
+        }
+        status
+    });
+    keys.collect()
+}
+
+/// The problem of the certificate that a gateway uses.
+fn fault(shown: &Certificate, now: i64) -> Option<(Code, String)> {
+    let (begin, end) = (seconds(&shown.not_before)?, seconds(&shown.not_after)?);
+    if end <= now {
+        let what = format!("its certificate expired at {}", shown.not_after);
+        return Some((Code::CertificateExpired, what));
+    }
+    (end - now < (end - begin) / LEFT).then(|| {
+        let what = format!("its certificate expires at {}", shown.not_after);
+        (Code::CertificateExpiring, what)
+    })
+}
+
+fn seconds(date: &str) -> Option<i64> {
+    date.parse::<Timestamp>().ok().map(Timestamp::as_second)
+}

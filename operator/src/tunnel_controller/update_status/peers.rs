@@ -1,0 +1,191 @@
+//! Writes the statuses of an exit's MuxPeers. This module requires a client. [`status`] is the pure
+//! part. An unchanged status is not written.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::peer_condition::{ACCEPTED, CONNECTED, PROGRAMMED, READY};
+use muxtunnel_crds::{MuxPeer, MuxPeerStatus};
+use serde_json::json;
+use tracing::warn;
+
+use super::verdicts::answers;
+use crate::caches::Cluster;
+use crate::clock::Now;
+use crate::conditions::{Verdict, conditions};
+use crate::labels::MANAGER;
+use crate::tunnel_controller::build::config_map::expected_hash;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::hindrance::Hindrance;
+use crate::tunnel_controller::publish::Outcome;
+use crate::tunnel_controller::validate::{JudgedPeer, ValidatedSecurity, ValidatedState};
+
+/// Seconds after which the time of a connected peer is written again.
+const SEEN_SECONDS: i64 = 24 * 3600;
+
+/// Writes the changed statuses. A failure is logged, because the next reconciliation writes again.
+pub async fn update_peers(cluster: &Cluster, state: &ValidatedState, outcome: &Outcome, now: Now) {
+    for peer in &state.peers {
+        let object = &peer.object;
+        let Some(new) = status(peer, outcome, &now.whole_second()) else {
+            continue;
+        };
+        if object.status.as_ref() == Some(&new) {
+            continue;
+        }
+        if let Err(error) = write(cluster, object, &new).await {
+            warn!(peer = object.name_any(), %error, "cannot write the status of a MuxPeer");
+        }
+    }
+}
+
+/// Writes the status of a peer.
+pub(crate) async fn write(
+    cluster: &Cluster,
+    peer: &MuxPeer,
+    status: &MuxPeerStatus,
+) -> Result<(), kube::Error> {
+    let namespace = peer.namespace().unwrap_or_default();
+    let api: Api<DeserializeGuard<MuxPeer>> = Api::namespaced(cluster.client.clone(), &namespace);
+    let body = json!({
+        "apiVersion": MuxPeer::api_version(&()),
+        "kind": MuxPeer::kind(&()),
+        "status": status,
+    });
+    let params = PatchParams::apply(MANAGER).force();
+    let name = peer.name_any();
+    let written = api.patch_status(&name, &params, &Patch::Apply(body)).await;
+    match written {
+        Ok(written) => {
+            if let Ok(written) = &written.0 {
+                cluster.caches.peers.wrote(written);
+            }
+            Ok(())
+        }
+        // The peer was deleted meanwhile.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The status of `peer`, or `None` if there is no observation. Pure.
+fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerStatus> {
+    let old = peer.object.status.clone().unwrap_or_default();
+    let generation = peer.object.metadata.generation;
+    let with = |verdicts: &[Verdict]| MuxPeerStatus {
+        observed_generation: generation,
+        conditions: conditions(verdicts, &old.conditions, generation, now),
+        ..old.clone()
+    };
+    let accepted = match &peer.verdict {
+        Ok(_) => Verdict::yes(ACCEPTED, Code::Accepted),
+        Err(problem) => Verdict::no(ACCEPTED, problem.code, problem.detail.clone()),
+    };
+    let refused = |code, detail: &str| {
+        let ready = Verdict::no(READY, code, detail);
+        MuxPeerStatus {
+            carriers: None,
+            ..with(&[accepted.clone(), ready])
+        }
+    };
+    if let Err(problem) = &peer.verdict {
+        return Some(refused(problem.code, &problem.detail));
+    }
+    let (tunnel, applied, seen) = match outcome {
+        Outcome::Awaited => return None,
+        Outcome::Observed(tunnel, applied, seen, _) => (tunnel, applied, seen),
+        Outcome::Hindered(hindrance) => return Some(hindered(hindrance, &accepted, &with, &old)),
+    };
+    let security = tunnel.exit.as_ref().map(|exit| &exit.security);
+    if !matches!(security, Some(ValidatedSecurity::PublicKeys { .. })) {
+        let detail = "the exit has another security mode than PublicKeys";
+        let refusal = Verdict::no(ACCEPTED, Code::ExitHasNoKeys, detail);
+        let ready = Verdict::no(READY, Code::ExitHasNoKeys, detail);
+        return Some(with(&[refusal, ready]));
+    }
+    let name = peer.object.name_any();
+    let gateways: Vec<_> = answers(seen, End::Exit).collect();
+    let config_map = applied
+        .config_maps
+        .iter()
+        .find(|one| one.name_any() == End::Exit.child_name(tunnel));
+    let behind = gateways.iter().find(|(pod, status)| {
+        let key = pod.config.as_deref();
+        let expected = config_map.and_then(|config_map| expected_hash(config_map, key?));
+        expected.as_ref() != Some(&status.config_hash)
+    });
+    let programmed = match (gateways.is_empty(), behind) {
+        (true, _) => {
+            let detail = "no exit gateway answers yet";
+            Verdict::unknown(PROGRAMMED, Code::GatewaysNotReady, detail)
+        }
+        (false, Some((pod, _))) => {
+            let detail = format!("pod {} does not have the newest peers yet", pod.name);
+            Verdict::no(PROGRAMMED, Code::ConfigPending, detail)
+        }
+        (false, None) => Verdict::yes(PROGRAMMED, Code::Programmed),
+    };
+    let reported = gateways.iter().flat_map(|(_, status)| &status.peers);
+    let own = reported.filter(|reported| reported.name.as_ref() == Some(&name));
+    let carriers = own.map(|_| 0_u32).fold(0, u32::saturating_add);
+    let connected = match carriers {
+        0 => Verdict::no(CONNECTED, Code::Idle, ""),
+        _ => Verdict::yes(CONNECTED, Code::Connected),
+    };
+    let ready = ready(peer, &programmed, &connected, now);
+    let was_connected = holds(&old.conditions, CONNECTED);
+    let last = old.last_seen_time.as_ref();
+    let is_old = last.is_none_or(|last| now.0.as_second() - last.0.as_second() >= SEEN_SECONDS);
+    let sees = carriers > 0 && (!was_connected || is_old) || carriers == 0 && was_connected;
+    Some(MuxPeerStatus {
+        carriers: Some(i32::try_from(carriers).unwrap_or(i32::MAX)),
+        last_seen_time: match sees {
+            true => Some(now.clone()),
+            false => old.last_seen_time.clone(),
+        },
+        ..with(&[accepted, programmed, connected, ready])
+    })
+}
+
+fn ready(peer: &JudgedPeer, programmed: &Verdict, connected: &Verdict, now: &Time) -> Verdict {
+    let spec = &peer.object.spec;
+    let has_expired = spec.expiration_time.as_ref().is_some_and(|end| end.0 <= now.0);
+    let code = match connected.holds {
+        _ if spec.suspend => Code::Suspended,
+        _ if has_expired => Code::Expired,
+        Some(true) => Code::Connected,
+        _ => Code::Idle,
+    };
+    match programmed.holds {
+        Some(true) => Verdict::yes(READY, code),
+        _ => Verdict {
+            type_: READY,
+            ..programmed.clone()
+        },
+    }
+}
+
+/// The status while the exit's spec is not applied. What the gateways do is not known, so the other
+/// conditions stay.
+fn hindered(
+    hindrance: &Hindrance,
+    accepted: &Verdict,
+    with: &impl Fn(&[Verdict]) -> MuxPeerStatus,
+    old: &MuxPeerStatus,
+) -> MuxPeerStatus {
+    let problem = hindrance.problem();
+    let detail = format!("the exit: {}", problem.detail);
+    let not_programmed = Verdict::no(PROGRAMMED, problem.code, detail.clone());
+    let ready = Verdict::no(READY, problem.code, detail);
+    let mut new = with(&[accepted.clone(), not_programmed, ready]);
+    let connected = old.conditions.iter().find(|one| one.type_ == CONNECTED);
+    new.conditions.extend(connected.cloned());
+    new
+}
+
+fn holds(conditions: &[Condition], type_: &str) -> bool {
+    let mut found = conditions.iter().filter(|one| one.type_ == type_);
+    found.any(|one| one.status == "True")
+}
