@@ -167,7 +167,10 @@ impl<'a> Authorizer<'a> {
         let mut allowing = self.allow.iter();
         let named = |rule: &Rule| self.names_unix(rule, path);
         allowing.any(named)
-            && self.of_peer.allow.is_none_or(|rules| rules.iter().any(named))
+            && self
+                .of_peer
+                .allow
+                .is_none_or(|rules| rules.iter().any(named))
             && !self.denies_unix(path)
     }
 

@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{self as config, HostPattern, Policy, Ports, Reloadable, Rule, Security};
+use muxtunnel_gateway_config::{
+    self as config, HostPattern, Policy, Ports, Reloadable, Rule, Security,
+};
 use muxtunnel_packet::Packet;
 use tokio::sync::watch;
 

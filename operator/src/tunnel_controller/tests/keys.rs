@@ -38,7 +38,10 @@ fn bench_with_time(spec: &str) -> (Bench, impl Fn() + use<>) {
     let read = time.clone();
     let now = clock(move || read.load(Ordering::Relaxed));
     let bench = Bench::with(spec, known([]), now);
-    (bench, move || drop(time.fetch_add(60, Ordering::Relaxed)))
+    let later = move || {
+        time.fetch_add(60, Ordering::Relaxed);
+    };
+    (bench, later)
 }
 
 /// Adds a pod of `end` whose containers have not started.
