@@ -272,8 +272,9 @@ fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<Listen
             });
             return rules.take(LISTEN_RULES_MAX).collect();
         }
-        ValidatedSecurity::None | ValidatedSecurity::Pair { .. } => &[][..],
-        ValidatedSecurity::MutualTls { peers, .. } => peers,
+        ValidatedSecurity::None => Vec::new(),
+        ValidatedSecurity::Pair { .. } => vec![secrets::ENTRY_NAME.to_owned()],
+        ValidatedSecurity::MutualTls { peers, .. } => peers.clone(),
     };
     let has_room = named.len() * ports().count() <= LISTEN_RULES_MAX;
     let are_named = has_room && named.iter().all(|peer| peer.len() <= PEER_BYTES_MAX);
