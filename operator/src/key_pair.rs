@@ -141,6 +141,9 @@ mod tests {
         assert_eq!((secret.immutable, data.len()), (Some(true), 4));
         // A tool that prunes by this label would remove an identity.
         let labels = secret.metadata.labels.unwrap();
-        assert!(!labels.contains_key("app.kubernetes.io/instance"), "{labels:?}");
+        assert!(
+            !labels.contains_key("app.kubernetes.io/instance"),
+            "{labels:?}"
+        );
     }
 }

@@ -126,7 +126,9 @@ impl Keyring {
         for generation in generations {
             let name = format!("{}-key-{generation}", end.child_of(&holder.name));
             let recorded = known.iter().find(|known| known.secret_name == name);
-            let recorded = recorded.cloned().or_else(|| self.remembered(holder, &name, now));
+            let recorded = recorded
+                .cloned()
+                .or_else(|| self.remembered(holder, &name, now));
             let component = end.component();
             keys.push(match recorded {
                 Some(status) => OwnKey {

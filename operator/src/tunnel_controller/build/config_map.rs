@@ -10,7 +10,8 @@ use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, ConfigError, CongestionControl, Direction, Drain,
-    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, PEER_BYTES_MAX, Policy, Ports, Priority, ProxyProtocol, PublicKeys, Role, Rule, Security, SshAlgorithms, SshListener,
+    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, PEER_BYTES_MAX, Policy,
+    Ports, Priority, ProxyProtocol, PublicKeys, Role, Rule, Security, SshAlgorithms, SshListener,
     Target, Transport, WebSocket, config_hash,
 };
 
@@ -163,7 +164,10 @@ fn security(gateway: &ValidatedGateway) -> Security {
             peers_file: Some(file(PEERS_FILE)),
         }),
         ValidatedSecurity::PublicKeys { secrets, peers, .. } => Security::PublicKeys(PublicKeys {
-            private_key_file: secrets.last().map(|secret| file(secret)).unwrap_or_default(),
+            private_key_file: secrets
+                .last()
+                .map(|secret| file(secret))
+                .unwrap_or_default(),
             peers: peers.clone(),
             peers_file: None,
         }),

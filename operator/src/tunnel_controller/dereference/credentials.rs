@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use muxtunnel_crds::{
-    KeySource, KeyStatus, MuxPeer, MuxTunnel, MuxTunnelSpec, SecurityMode, Side,
-};
+use muxtunnel_crds::{KeySource, KeyStatus, MuxPeer, MuxTunnel, MuxTunnelSpec, SecurityMode, Side};
 
 use super::{Dereferenced, Live};
 use crate::caches::{Group, NotKnown};
@@ -122,7 +120,9 @@ fn mounted_pair(live: &Live, holder: &Holder) -> Option<String> {
 fn secrets(deployment: &Deployment) -> impl Iterator<Item = &str> {
     let spec = deployment.spec.as_ref();
     let spec = spec.and_then(|spec| spec.template.spec.as_ref());
-    let volumes = spec.into_iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let volumes = spec
+        .into_iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref())
 }
 
