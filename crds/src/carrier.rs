@@ -48,7 +48,7 @@ pub struct Carrier {
     /// the exit. Entries accept only exits with one of these keys. The exit accepts this entry by a
     /// MuxPeer with the key in `status.publicKeys` of this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4), inner(length(equal = 63), regex(pattern = rules::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = rules::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Sides Entry and Exit: the rendezvous that connects an entry and an exit which cannot dial
     /// each other. This field replaces `address`.

@@ -21,6 +21,7 @@ use crate::{PeerRule, rules};
     status = "MuxPeerStatus",
     derive = "PartialEq",
     doc = "One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the entry.",
+    validation = rules::label_name(),
     printcolumn(
         name = "Exit",
         type_ = "string",

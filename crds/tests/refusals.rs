@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use kube::core::cel::{Validator, apply_defaults};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
-use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ fn schema_of(kind: &str) -> Value {
 
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
     static SCHEMAS: LazyLock<BTreeMap<&str, Value>> = LazyLock::new(|| {
-        ["MuxTunnel", "MuxBenchmark", "MuxGrant"]
+        ["MuxTunnel", "MuxPeer", "MuxBenchmark", "MuxGrant"]
             .map(|kind| (kind, schema_of(kind)))
             .into()
     });
@@ -120,7 +120,7 @@ fn every_rule_is_broken_by_a_bad_object() {
         .flat_map(|(_, bad)| refusals(&bad.object, bad.old.as_ref()))
         .map(|refusal| refusal.rule)
         .collect();
-    for kind in ["MuxTunnel", "MuxBenchmark", "MuxGrant"] {
+    for kind in ["MuxTunnel", "MuxPeer", "MuxBenchmark", "MuxGrant"] {
         for rule in rules(&schema_of(kind)) {
             assert!(
                 broken.contains(&rule),
@@ -186,6 +186,7 @@ fn accept(file: &Path, object: Value) {
     assert!(messages.is_empty(), "{}: {messages:?}", file.display());
     match object["kind"].as_str() {
         Some("MuxTunnel") => drop(serde_json::from_value::<MuxTunnel>(object).unwrap()),
+        Some("MuxPeer") => drop(serde_json::from_value::<MuxPeer>(object).unwrap()),
         Some("MuxBenchmark") => drop(serde_json::from_value::<MuxBenchmark>(object).unwrap()),
         Some("MuxGrant") => drop(serde_json::from_value::<MuxGrant>(object).unwrap()),
         kind => panic!("{}: kind {kind:?}", file.display()),
@@ -219,7 +220,7 @@ fn schemas_have_no_unsigned_formats() {
 /// list has no bound, the API server refuses the whole definition.
 #[test]
 fn own_lists_and_strings_of_specs_are_bounded() {
-    for kind in ["MuxTunnel", "MuxBenchmark", "MuxGrant"] {
+    for kind in ["MuxTunnel", "MuxPeer", "MuxBenchmark", "MuxGrant"] {
         let schema = schema_of(kind);
         structure::assert_bounded("spec", &schema["properties"]["spec"]);
     }

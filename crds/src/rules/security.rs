@@ -62,12 +62,15 @@ pub(crate) fn certificates_of_each_end() -> Rule {
     )
 }
 
-/// An entry without a pinned key would have no exit that it accepts.
+/// An entry without a pinned key would have no exit that it accepts. The rule
+/// [`hbone_has_certificates`] refuses HBONE with public keys.
 pub(crate) fn public_keys_of_an_exit_elsewhere() -> Rule {
     let mode = mode("self.carrier.security");
     let needs = format!("(self.side == 'Entry' && {mode} == 'PublicKeys')");
     rule(
-        format!("!has(self.carrier) || {needs} == has(self.carrier.publicKeys)"),
+        format!(
+            "!has(self.carrier) || self.carrier.protocol == 'HBONE' || {needs} == has(self.carrier.publicKeys)"
+        ),
         format!(
             "{needs} ? 'side Entry needs carrier.publicKeys, the keys in the status of the exit: kubectl get mt -o wide \
              shows them' : 'carrier.publicKeys is only for side Entry with security mode PublicKeys: remove \
@@ -102,8 +105,8 @@ pub(crate) fn certificates_of_both_ends() -> Rule {
     let mode = mode("self.security");
     rule(
         format!(
-            "{mode} != 'MutualTls' || has(self.security.issuerRef) || (has(self.security.entry) && \
-             has(self.security.exit))"
+            "{mode} != 'MutualTls' || (has(self.security.entry) && has(self.security.exit)) || \
+             (has(self.security.issuerRef) && !has(self.security.entry) && !has(self.security.exit))"
         ),
         "'security: mode MutualTls needs both entry and exit, the certificates of the gateways, or issuerRef'",
     )

@@ -98,7 +98,6 @@ pub(super) fn config(
             name: leaf.name.clone(),
             secret_file: format!("{MEETING_FOLDER}/secret"),
         }),
-        offer: None,
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
         ssh: end.ssh(tunnel).map(ssh),
         workers: sizing.workers,

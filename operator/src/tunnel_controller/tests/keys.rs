@@ -1,10 +1,14 @@
 //! The keys of gateways: their Secrets, their loss and their rotation.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE, TUNNEL};
+use super::reconcile::{Bench, MADE, TUNNEL, clock};
 use super::{DIRECT, ELSEWHERE, EXIT_KEY, MANAGED, document};
 use crate::clock::date;
+use crate::grants::tests::known;
 
 /// The Secret that the pods of an end mount.
 fn mounted(bench: &Bench, end: &str) -> Value {
@@ -26,6 +30,18 @@ fn forget_status(bench: &Bench) {
     let mut tunnel = bench.api.get(TUNNEL).unwrap();
     tunnel["status"] = json!({});
     bench.api.put(TUNNEL, tunnel);
+}
+
+/// A bench, and a function that lets a minute pass.
+fn bench_with_time(spec: &str) -> (Bench, impl Fn() + use<>) {
+    let time = Arc::new(AtomicI64::new(MADE));
+    let read = time.clone();
+    let now = clock(move || read.load(Ordering::Relaxed));
+    let bench = Bench::with(spec, known([]), now);
+    let later = move || {
+        time.fetch_add(60, Ordering::Relaxed);
+    };
+    (bench, later)
 }
 
 /// Adds a pod of `end` whose containers have not started.
@@ -83,7 +99,7 @@ async fn another_operator_keeps_the_keys_of_both_ends() {
 
 #[tokio::test]
 async fn lost_keys_of_both_ends_are_created_again() {
-    let mut bench = Bench::new(MANAGED);
+    let (mut bench, later) = bench_with_time(MANAGED);
     bench.run().await;
     let [secret] = &secrets(&bench)[..] else {
         panic!("{:?}", secrets(&bench));
@@ -93,6 +109,7 @@ async fn lost_keys_of_both_ends_are_created_again() {
     bench.reconcile().await.unwrap();
     assert_eq!(secrets(&bench), [""; 0], "running gateways need no Secret");
     waiting_pod(&bench, "exit");
+    later();
     bench.run().await;
     let [new] = &secrets(&bench)[..] else {
         panic!("{:?}", secrets(&bench));
@@ -155,10 +172,11 @@ async fn a_rotation_has_both_keys_and_then_the_newer_one() {
 /// A new key would be unknown to the other side, so a person has to act.
 #[tokio::test]
 async fn a_lost_key_of_an_end_alone_is_a_condition_and_not_replaced() {
-    let bench = Bench::new(&format!("side: Entry\n{ELSEWHERE}"));
+    let (bench, later) = bench_with_time(&format!("side: Entry\n{ELSEWHERE}"));
     bench.run().await;
     bench.api.remove("secrets/office-entry-key-1");
     waiting_pod(&bench, "entry");
+    later();
     bench.reconcile().await.unwrap();
     let condition = bench.condition("CredentialsValid");
     assert_eq!(condition["reason"], "KeyLost");

@@ -177,7 +177,7 @@ async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
     let near = peers(&bench)
         .into_iter()
         .find(|peer| peer["name"] == "near");
-    assert_eq!(near.unwrap()["allow"][0], "shop.site.svc:80");
+    assert_eq!(near.unwrap()["allow"][0], "shop:80");
 }
 
 #[tokio::test]

@@ -779,7 +779,7 @@ async fn so_is_what_is_refused_before_anything_is_applied() {
     let available = bench.condition("Available");
     // A key pair of another generation has to be created.
     bench.edit(&format!("{MANAGED}key: {{generations: [2]}}\n"));
-    bench.api.deny("secrets/", 400);
+    bench.api.deny("secrets", 400);
     bench.reconcile().await.unwrap_err();
     let ready = bench.condition("Ready");
     assert_eq!(

@@ -117,7 +117,9 @@ fn users_may_do_what_is_recorded_and_nothing_else() {
 /// The labels with which the cluster adds the rules of a role to its roles `view`, `edit` and
 /// `admin`.
 fn aggregated(documents: &[Value]) -> BTreeMap<&str, Vec<&str>> {
-    let roles = documents.iter().filter(|role| role["kind"] == "ClusterRole");
+    let roles = documents
+        .iter()
+        .filter(|role| role["kind"] == "ClusterRole");
     let roles = roles.filter(|role| !is_bound(documents, role));
     let with_labels = roles.map(|role| {
         let labels = role["metadata"]["labels"].as_object().unwrap().keys();
@@ -130,7 +132,11 @@ fn aggregated(documents: &[Value]) -> BTreeMap<&str, Vec<&str>> {
 #[test]
 fn a_user_who_may_edit_a_namespace_lets_no_peer_in() {
     let documents = golden("default");
-    let [view, edit, admin] = ["aggregate-to-view", "aggregate-to-edit", "aggregate-to-admin"];
+    let [view, edit, admin] = [
+        "aggregate-to-view",
+        "aggregate-to-edit",
+        "aggregate-to-admin",
+    ];
     let expected = [
         ("muxtunnel-admin", vec![admin]),
         ("muxtunnel-connect", vec![]),

@@ -58,22 +58,20 @@ fn removed_rules_peers_networks_and_listeners_go() {
         present["security"]["peers"] = value("[b, c]");
         present["trustedProxies"] = value("[192.0.2.0/24]");
         present["allowListen"] = value("['[::]:9443', '[::]:7443']");
-        present["offer"] = value("new");
     });
     assert_eq!(list(&rest, &["policy", "allow"]), ["*.example.org:443"]);
     assert_eq!(list(&rest, &["security", "peers"]), ["b"]);
     assert_eq!(list(&rest, &["trustedProxies"]), ["192.0.2.0/24"]);
     assert_eq!(list(&rest, &["allowListen"]), ["[::]:9443"]);
-    assert_eq!(rest["offer"], "new");
     assert_eq!(rest["further"], value(EXIT)["further"]);
 
     let rest = after(EXIT, |present| {
         let present = present.as_mapping_mut().unwrap();
-        for name in ["policy", "trustedProxies", "allowListen", "offer"] {
+        for name in ["policy", "trustedProxies", "allowListen"] {
             present.remove(name);
         }
     });
-    for name in ["trustedProxies", "allowListen", "offer"] {
+    for name in ["trustedProxies", "allowListen"] {
         assert!(rest.get(name).is_none(), "{name}");
     }
     assert!(rest["policy"].get("allow").is_none());

@@ -124,7 +124,10 @@ fn controllers_of_the_cluster_delete_every_peer() {
     let stored = peer();
     let service_account = Asked {
         username: "system:serviceaccount:kube-system:namespace-controller",
-        groups: &["system:serviceaccounts", "system:serviceaccounts:kube-system"],
+        groups: &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:kube-system",
+        ],
         ..deleted(&stored)
     };
     assert!(!is_refused(&service_account));

@@ -69,7 +69,15 @@ fn the_operator_creates_no_other_secret() {
     ]
     .map(key)
     .into();
-    others.extend(["office-pair", "office-pair-", "-pair-a", "office-entry-key-1"].map(pair));
+    others.extend(
+        [
+            "office-pair",
+            "office-pair-",
+            "-pair-a",
+            "office-entry-key-1",
+        ]
+        .map(pair),
+    );
     // A pair without its tunnel.
     others.push(key("office-pair-x7k2p"));
     for own in [
@@ -91,16 +99,14 @@ fn the_operator_creates_no_other_secret() {
         ]);
     }
     // The types with the owner of the other one.
-    others.push(with(
-        &pair("office-pair-x7k2p"),
-        "/type",
-        json!("Opaque"),
-    ));
+    others.push(with(&pair("office-pair-x7k2p"), "/type", json!("Opaque")));
     others.push(with(&token(), "/type", json!("muxtunnel.dev/key")));
     for secret in others {
         let refused = refusals(&policies, &created(&secret));
         assert!(
-            refused.iter().any(|why| why.starts_with("the operator may only create")),
+            refused
+                .iter()
+                .any(|why| why.starts_with("the operator may only create")),
             "{secret}: {refused:?}"
         );
         let by_a_person = Asked {
