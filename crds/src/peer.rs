@@ -91,6 +91,7 @@ pub struct MuxPeerSpec {
     /// The time from which the exit refuses the peer, by the clock of the exit's gateways. Its
     /// carriers and streams then end. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = 64))]
     pub expiration_time: Option<Time>,
     /// Seconds after `expirationTime` until the operator deletes the object. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
