@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::reconcile::Bench;
+use super::reconcile::{Bench, MADE};
 use super::{ENTRY_KEY, MANAGED, document};
+use crate::clock::date;
 
+const THIRD_KEY: &str = "mte1qywdhpdkagrh9tkaj8wxhts9me2whfd7gs6d59z7l2fjef4nhnk8sn6k2sr";
 const OTHER_KEY: &str = "mte1q9503hlhl7dhlagz72halmawpml35gucsg95q5ym74fws0r59wa4ssld50k";
 
 fn peer(name: &str, key: &str, more: Value) -> Value {
@@ -191,4 +193,60 @@ async fn no_status_is_written_again_if_nothing_changed() {
     assert_eq!(bench.api.take_writes(), [""; 0]);
     let cached = bench.context.access.caches.peers.references();
     assert_eq!(cached.len(), 1, "{:?}", cached[0].name);
+}
+
+/// Reconciles the object itself, as the controller of peers does.
+async fn look(bench: &Bench, name: &str) {
+    bench.watches.borrow_mut().deliver(&bench.api);
+    let peer = bench.api.get(&format!("muxpeers/{name}")).unwrap();
+    let peer = serde_json::from_value(peer).unwrap();
+    let cluster = &bench.context.outputs.cluster;
+    let looked = crate::peer_controller::reconcile(cluster, &peer, bench.clock.now()).await;
+    looked.unwrap();
+}
+
+#[tokio::test]
+async fn a_peer_without_its_exit_says_so() {
+    let bench = exit(&[]).await;
+    let mut lost = peer("lost", ENTRY_KEY, json!({}));
+    lost["spec"]["exitRef"]["name"] = json!("nowhere");
+    bench.api.put("muxpeers/lost", lost);
+    look(&bench, "lost").await;
+    assert_eq!(
+        condition(&bench, "lost", "Ready"),
+        (json!("False"), json!("ExitNotFound"))
+    );
+    bench.api.take_requests();
+    look(&bench, "lost").await;
+    assert_eq!(bench.api.take_writes(), [""; 0]);
+}
+
+/// The exit refuses the peer from the expiration time on, and the object goes later.
+#[tokio::test]
+async fn an_expired_peer_is_deleted_after_its_time_to_live_and_no_other() {
+    let time = |seconds: i64| json!(date(MADE + seconds));
+    let short = |seconds| json!({"expirationTime": time(seconds), "ttlSecondsAfterExpiration": 60});
+    let bench = exit(&[
+        peer("gone", ENTRY_KEY, short(-60)),
+        peer("expired", OTHER_KEY, short(-59)),
+    ])
+    .await;
+    let kept = json!({"expirationTime": time(-3600)});
+    bench
+        .api
+        .put("muxpeers/kept", peer("kept", THIRD_KEY, kept));
+    bench.run().await;
+    for name in ["gone", "expired", "kept"] {
+        assert_eq!(
+            condition(&bench, name, "Ready"),
+            (json!("True"), json!("Expired")),
+            "{name}"
+        );
+        look(&bench, name).await;
+    }
+    let left = |name: &str| bench.api.get(&format!("muxpeers/{name}")).is_some();
+    assert_eq!(
+        [left("gone"), left("expired"), left("kept")],
+        [false, true, true]
+    );
 }

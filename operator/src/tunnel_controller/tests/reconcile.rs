@@ -64,7 +64,7 @@ pub(super) struct Bench {
     pub(super) watches: RefCell<Watches>,
     pub(super) context: Arc<Context<Healthy>>,
     grants: Grants,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 /// A clock that shows these seconds since 1970.
