@@ -129,6 +129,9 @@ codes! {
     BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator correctly.", "If the fault is rare, no action is needed, because the operator repeats the request. Otherwise read the log of the Job's pod, and check whether the operator can reach port 64002 of that pod.";
     InterfaceFailed = 345, "The init container `network` of a gateway's pod cannot create the interface for IP packets.", "Correct the fault that the message names. If the node has no TUN driver, load the module `tun` on the node (`modprobe tun`). If the container cannot enable forwarding, set the forwarding sysctl in `tuning.sysctls` and set `tuning.allowUnsafe: true`, or set `network.entryForwarding` and `network.exitForwarding` to None.";
     NetworkReady = 346, "The gateways have the interface for IP packets. If the MuxTunnel has an entry, the entry has a session that carries IP packets.", "No action is needed.";
+    SysctlProbing = 350, "A Job tries the sysctls in a separate pod before gateways get them.", "Wait. If the Job succeeds, the gateways get the sysctls within seconds. If the Job does not end, read the message, or run `kubectl describe` on the Job.";
+    SandboxFailed = 351, "The node could not create a pod with the sysctls, because the kernel does not know a name or does not accept a value.", "Correct the name or the value in `tuning.sysctls`. The operator does not change running gateways, and tries again within 10 minutes.";
+    SysctlProbeFailed = 352, "The Job that tries the sysctls ended without a result.", "Read the message, which describes the Job's pod. The cause can be the node, a quota or the image. The operator tries again after a minute, and does not change running gateways.";
     Accepted = 353, "The exit exists, and the peer conflicts with no other peer.", "No action is needed.";
     Programmed = 354, "Every gateway of the exit has the newest spec of the peer.", "No action is needed.";
     Connected = 355, "The peer has a carrier.", "No action is needed.";
@@ -140,9 +143,6 @@ codes! {
     KeyConflict = 361, "Two peers of an exit have the same key.", "Delete one of both MuxPeers. The exit accepts the older one.";
     ExitFull = 362, "The exit has the maximum number of peers.", "Delete MuxPeers that are not in use.";
     ExitHasNoKeys = 363, "The exit does not identify its peers by keys.", "Remove `carrier.security.mode` of the exit, or delete the MuxPeer.";
-    SysctlProbing = 350, "A Job tries the sysctls in a separate pod before gateways get them.", "Wait. If the Job succeeds, the gateways get the sysctls within seconds. If the Job does not end, read the message, or run `kubectl describe` on the Job.";
-    SandboxFailed = 351, "The node could not create a pod with the sysctls, because the kernel does not know a name or does not accept a value.", "Correct the name or the value in `tuning.sysctls`. The operator does not change running gateways, and tries again within 10 minutes.";
-    SysctlProbeFailed = 352, "The Job that tries the sysctls ended without a result.", "Read the message, which describes the Job's pod. The cause can be the node, a quota or the image. The operator tries again after a minute, and does not change running gateways.";
     TargetNotPermitted = 365, "A forward or a rule of `policy.allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, kind MuxTunnel and the tunnel's namespace, and `to` has kind Service. If the rule of `policy.allow` is a pattern, omit the name in `to`.";
     TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Check the pods that the Service selects. Connections reach the target as soon as one pod is ready.";
 
