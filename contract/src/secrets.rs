@@ -15,9 +15,15 @@ pub const PRIVATE_KEY: &str = "key";
 pub const PUBLIC_KEY: &str = "publicKey";
 /// In the Secret with the keys of both ends: the key for the entry's private key, PEM.
 pub const ENTRY_KEY: &str = "entry-key";
-/// In the Secret with the keys of both ends: the key for the entry's public key, as text.
+/// In the Secret with the keys of both ends: the key for the line with the entry's public key and its
+/// name, as in a gateway's file of peers.
 pub const ENTRY_PUBLIC_KEY: &str = "entry-publicKey";
 /// In the Secret with the keys of both ends: the key for the exit's private key, PEM.
 pub const EXIT_KEY: &str = "exit-key";
-/// In the Secret with the keys of both ends: the key for the exit's public key, as text.
+/// In the Secret with the keys of both ends: the key for the line with the exit's public key and its
+/// name.
 pub const EXIT_PUBLIC_KEY: &str = "exit-publicKey";
+/// In the Secret with the keys of both ends: the name of the entry, which rules of the exit use.
+pub const ENTRY_NAME: &str = "entry";
+/// In the Secret with the keys of both ends: the name of the exit.
+pub const EXIT_NAME: &str = "exit";

@@ -17,8 +17,7 @@
 //!
 //! `docs/architecture.md` describes the path of a byte, which never crosses threads. The workers
 //! and the admin thread share telemetry, forwards and watch channels. The workers of an exit pass
-//! new carriers to the worker of their session, which the hello specifies. The admin thread
-//! requests the exit's offer from the workers of an entry.
+//! new carriers to the worker of their session, which the hello specifies.
 
 pub mod base;
 pub mod cli;

@@ -3,8 +3,8 @@
 //! Each worker is a thread with a single-threaded event loop. The worker handles the connections
 //! that the kernel distributes to its listeners. One more thread serves the admin port, watches the
 //! configuration file and handles signals. This thread reaches the workers by watch channels
-//! ([`Phase`], the reloadable part of the configuration, credentials). The same thread requests
-//! offers from the workers of an entry ([`Offers`]), and shares telemetry with all workers.
+//! ([`Phase`], the reloadable part of the configuration, credentials), and shares telemetry with all
+//! workers.
 
 mod admin;
 mod control;
@@ -32,7 +32,6 @@ use crate::io::transport::{KcpListener, KcpPeers};
 use crate::net::bind::{ListenError, check_free, listen_alone};
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
-use crate::roles::entry::Offers;
 use crate::roles::network::Queues;
 use crate::roles::rendezvous::RendezvousRole;
 use crate::roles::worker::{Phase, Worker};
@@ -167,11 +166,9 @@ fn serve(
         rendezvous_role: rendezvous_role.clone(),
         telemetry: Arc::clone(&telemetry),
     };
-    let (offers, asked) = Offers::new(workers);
-    let offers = (config.role == Role::Entry).then(|| Arc::new(offers));
     std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || control.run(admin, file, offers))
+        .spawn(move || control.run(admin, file))
         .context("cannot start the admin thread")?;
     let first = Worker {
         index: 0,
@@ -190,7 +187,7 @@ fn serve(
         datagram_sockets: Arc::default(),
         queues,
     };
-    workers::run(&gateway, config.limits.carriers as usize, &first, asked)
+    workers::run(&gateway, config.limits.carriers as usize, &first)
 }
 
 /// The configuration with the memory of each session within the process's memory limit.

@@ -67,7 +67,7 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
         exit: "{mode: None}".to_owned(),
         entry: "{mode: None}".to_owned(),
     };
-    for ends in [none, tls, ends::noise(folder.path(), false, false)] {
+    for ends in [none, tls, ends::by_keys(folder.path())] {
         let (listener, address) = target();
         let carrier = carrier_address();
         let exit = exit(&ends.exit, carrier, address);
@@ -175,7 +175,7 @@ fn web_socket_is_chosen_where_nothing_but_requests_passes_and_is_dialled_at_once
             exit: "{mode: None}".to_owned(),
             entry: "{mode: None}".to_owned(),
         },
-        ends::noise(folder.path(), false, false),
+        ends::by_keys(folder.path()),
     ] {
         let (listener, address) = target();
         let carrier = carrier_address();

@@ -244,6 +244,52 @@ fn a_key_that_leaves_the_list_ends_its_streams_and_does_not_come_back() {
 }
 
 #[test]
+fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
+    for protocol in ["Native", "QUIC"] {
+        let (_dir, [exit_key, site_key, other_key]) = keys();
+        let [(listener, target), (barred_listener, barred)] = [target(), target()];
+        let carrier = carrier_address();
+        let text = |rules: &str| {
+            let site = format!("{{name: site, publicKeys: [{}]{rules}}}", site_key.entry);
+            let security = exit_key.accepts(&[&site, &other_key.entry]);
+            exit_file((protocol, ""), &security, carrier, target)
+                .replace("allow: [", &format!("allow: ['{barred}', "))
+        };
+        let exit = Gate::with_file(&text(&format!(", allow: ['{target}']"))).until_ready();
+        let entries = |key: &Key, to| {
+            let security = key.accepts(&[&exit_key.exit]);
+            let (gate, forward) = entry_of((protocol, ""), &security, carrier, to);
+            (gate.until_ready(), forward)
+        };
+        let site = entries(&site_key, target);
+        let site_barred = entries(&site_key, barred);
+        let other = entries(&other_key, barred);
+        let stream = open(site.1, &listener);
+        let others = open(other.1, &barred_listener);
+        assert_reset(&connect(site_barred.1));
+        exit.line(&["MT0204", &barred.to_string()]);
+        // Without rules, the peer reaches what the exit allows.
+        reload(&exit, &text(""));
+        let opened = open(site_barred.1, &barred_listener);
+        // A rule that denies ends the open stream of the peer alone.
+        exit.rewrite(&text(&format!(", deny: ['{target}', '{barred}']")));
+        assert_reset(&stream.0);
+        assert_reset(&stream.1);
+        assert_reset(&opened.0);
+        assert_reset(&connect(site_barred.1));
+        assert_bulk(&others.0, others.1, MIB);
+    }
+}
+
+/// Waits until the gateway has applied a new file.
+fn reload(gate: &Gate, text: &str) {
+    let hash = || gate.status()["configHash"].clone();
+    let before = hash();
+    gate.rewrite(text);
+    until("the new file is in force", || hash() != before);
+}
+
+#[test]
 fn a_file_of_peers_is_followed_and_names_its_peers() {
     let (dir, [exit_key, one, two]) = keys();
     let (listener, target) = target();

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use common::namespace::Namespace;
 use common::*;
-use ends::keygen;
+use ends::{gateway_key, public_keys};
 
 /// Number of connections after the loss of the first entry.
 const CONNECTIONS: usize = 60;
@@ -129,24 +129,23 @@ fn problem(host: &Namespace, entry: &Gate) -> Option<String> {
 fn an_entry_of_another_identity_gets_the_port_of_a_lost_entry() {
     let keys = tempfile::tempdir().unwrap();
     let key = |name: &str| keys.path().join(name);
-    let [exit_key, one, two] = ["exit", "one", "two"].map(|name| keygen(&key(name)));
-    let head = |name: &str, peers: &str| {
-        let key = key(name);
+    let [[_, exit_key], [one, _], [two, _]] =
+        ["exit", "one", "two"].map(|name| gateway_key(&key(name)));
+    let head = |name: &str, peers: &[&str]| {
+        let security = public_keys(&key(name), peers);
         format!(
-            "protocol: Native\nsecurity: {{mode: Noise, privateKey: '{}', peers: [{peers}]}}\nadmin: ADMIN\n\
-             livenessSeconds: 5\nresume: false\n",
-            key.display()
+            "protocol: Native\nsecurity: {security}\nadmin: ADMIN\nlivenessSeconds: 5\nresume: false\n"
         )
     };
     let (carrier, port) = (free_port(), free_port());
-    let exit_head = head("exit", &format!("'{one}', '{two}'"));
+    let exit_head = head("exit", &[&one, &two]);
     let _exit = Gate::with_file(&format!(
         "role: Exit\n{exit_head}workers: 4\nlisten: 0.0.0.0:{carrier}\nallowListen: [{port}]\n"
     ))
     .until_ready();
     let [first, second] = [92, 93].map(host);
     let to = |number: u8| format!("10.{number}.0.1:{carrier}");
-    let entry_head = |name| head(name, &format!("'{exit_key}'"));
+    let entry_head = |name| head(name, &[&exit_key]);
     let lost = entry(&first, &entry_head("one"), &to(92), port, b"first.");
     until_listening(&first, &lost);
     first.run(&["ip", "link", "set", "eth0", "down"]);

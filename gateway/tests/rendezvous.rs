@@ -9,14 +9,18 @@
     reason = "a test"
 )]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
+#[path = "common/ends.rs"]
+mod ends;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use common::*;
+use ends::{Ends, by_keys, gateway_key};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
@@ -103,24 +107,11 @@ fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {
     sending.join().unwrap();
 }
 
-/// Writes a private key for Noise. Returns its file and the public key.
-fn keygen(dir: &Path, name: &str) -> (String, String) {
-    let file = dir.join(name).display().to_string();
-    let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .args(["keygen", "--noise", &file])
-        .output()
-        .unwrap();
-    let public = String::from_utf8(done.stdout).unwrap();
-    (file, public.trim().to_owned())
-}
-
 #[test]
 fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     let (mut place, (listener, address)) = (Place::new(), target());
-    let keys = ["exit", "entry"].map(|name| keygen(place.dir.path(), name));
-    let noise =
-        |own: &str, peer: &str| format!("{{mode: Noise, privateKey: '{own}', peers: ['{peer}']}}");
-    place.securities = [noise(&keys[0].0, &keys[1].1), noise(&keys[1].0, &keys[0].1)];
+    let Ends { exit, entry } = by_keys(place.dir.path());
+    place.securities = [exit, entry];
     let _rendezvous = place.rendezvous();
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
@@ -128,8 +119,7 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     exchange(forward, &listener, 4 << 20);
 
     // The exit refuses a peer that has the secret of the name but an unknown key.
-    let stranger = keygen(place.dir.path(), "stranger");
-    place.securities[1] = noise(&stranger.0, &keys[0].1);
+    gateway_key(&place.dir.path().join("entry.key"));
     let stranger = place.entry(&place.visits, loopback(free_port()), address);
     stranger.line(&["No carrier"]);
     assert_eq!(stranger.get("/readyz").0, 503);

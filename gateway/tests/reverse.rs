@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use common::path::Path;
 use common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
 use common::*;
-use ends::keygen;
+use ends::{gateway_key, public_keys};
 use muxtunnel_proto::LISTENS_MAX;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, LISTEN_FEATURE, RESUME, VERSION};
@@ -378,19 +378,14 @@ fn entries_share_a_port_until_the_last_of_them_has_left(protocol: &str) {
 /// the identity of the first entry.
 fn two_identities(dir: &std::path::Path) -> (String, [String; 2], String) {
     let key = |name: &str| dir.join(name);
-    let exit = keygen(&key("exit"));
-    let public = ["one", "two"].map(|name| keygen(&key(name)));
-    let security = |name: &str, peers: &str| {
-        let key = key(name);
-        format!(
-            "{{mode: Noise, privateKey: '{}', peers: [{peers}]}}",
-            key.display()
-        )
-    };
-    let entries = ["one", "two"].map(|name| security(name, &format!("'{exit}'")));
-    let [one, two] = &public;
-    let exit = security("exit", &format!("'{one}', '{two}'"));
-    (exit, entries, public[0].clone())
+    let [_, exit] = gateway_key(&key("exit"));
+    let [one, two] = ["one", "two"].map(|name| {
+        let [public, _] = gateway_key(&key(name));
+        public
+    });
+    let entries = ["one", "two"].map(|name| public_keys(&key(name), &[&exit]));
+    let exit = public_keys(&key("exit"), &[&one, &two]);
+    (exit, entries, one)
 }
 
 /// An entry with its own identity that requests the listener `port`, and answers with `name`.

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use authority::{Authority, in_seconds};
 use common::*;
-use ends::{ENTRY, EXIT, LATER, carrier_address, entry, keygen};
+use ends::{ENTRY, EXIT, LATER, carrier_address, entry, gateway_key, public_keys};
 
 /// An exit with `security` that may dial `allow`, with `more` lines of YAML.
 fn exit_text(security: &str, carrier: SocketAddr, allow: SocketAddr, more: &str) -> String {
@@ -64,18 +64,17 @@ impl Open {
 /// Returns two `security` texts of an exit: the first accepts one key, the second accepts both
 /// keys. Also returns the `security` of each of the two entries.
 fn two_keys(dir: &Path) -> ([String; 2], [String; 2]) {
-    let exit = keygen(&dir.join("exit"));
-    let [one, two] = ["one", "two"].map(|name| keygen(&dir.join(name)));
-    let security = |name: &str, peers: &str| {
-        let key = dir.join(name);
-        format!(
-            "{{mode: Noise, privateKey: '{}', peers: [{peers}]}}",
-            key.display()
-        )
-    };
-    let entries = ["one", "two"].map(|name| security(name, &format!("'{exit}'")));
-    let exits = [format!("'{one}'"), format!("'{one}', '{two}'")];
-    (exits.map(|peers| security("exit", &peers)), entries)
+    let [_, exit] = gateway_key(&dir.join("exit"));
+    let [one, two] = ["one", "two"].map(|name| {
+        let [public, _] = gateway_key(&dir.join(name));
+        public
+    });
+    let entries = ["one", "two"].map(|name| public_keys(&dir.join(name), &[&exit]));
+    let exits = [&[&*one][..], &[&one, &two]];
+    (
+        exits.map(|peers| public_keys(&dir.join("exit"), peers)),
+        entries,
+    )
 }
 
 /// Returns two `security` texts of an exit: the first accepts one name, the second accepts both

@@ -106,37 +106,25 @@ fn a_rule_for_one_peer_is_for_the_one_whose_certificate_says_so() {
 }
 
 #[test]
-fn bulk_arrives_exactly_over_mutual_tls() {
+fn bulk_arrives_exactly_over_tls_with_certificates_and_with_keys() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, _, ends) = tls(dir.path(), &Authority::new());
-    for protocol in ["Native", "Jmux"] {
-        carries_bulk_without_splicing(protocol, &ends);
+    let (_, _, tls) = tls(dir.path(), &Authority::new());
+    for ends in [tls, by_keys(dir.path())] {
+        for protocol in ["Native", "Jmux"] {
+            carries_bulk_without_splicing(protocol, &ends);
+        }
     }
 }
 
 #[test]
-fn bulk_arrives_exactly_over_noise_of_either_pattern_with_and_without_a_shared_secret() {
-    for (protocol, psk, more_peers) in [
-        ("Native", false, false),
-        ("Native", true, true),
-        ("Jmux", true, false),
-        ("Jmux", false, true),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let ends = noise(dir.path(), psk, more_peers);
-        carries_bulk_without_splicing(protocol, &ends);
-    }
-}
-
-#[test]
-fn bulk_arrives_exactly_over_web_sockets_alone_over_tls_and_below_noise() {
+fn bulk_arrives_exactly_over_web_sockets_alone_over_tls_and_below_tls_with_keys() {
     let dir = tempfile::tempdir().unwrap();
     let (_, _, tls) = tls(dir.path(), &Authority::new());
     let plain = Ends {
         exit: "{mode: None}".to_owned(),
         entry: "{mode: None}".to_owned(),
     };
-    for ends in [plain, tls, noise(dir.path(), false, false)] {
+    for ends in [plain, tls, by_keys(dir.path())] {
         let web_socket = |security: &str| format!("{security}\nwebSocket: {{path: /carrier}}");
         let ends = Ends {
             exit: web_socket(&ends.exit),
@@ -149,11 +137,10 @@ fn bulk_arrives_exactly_over_web_sockets_alone_over_tls_and_below_noise() {
 }
 
 #[test]
-fn bulk_arrives_exactly_over_kcp_with_certificates_of_both_or_one_and_with_noise() {
+fn bulk_arrives_exactly_over_kcp_with_keys_and_with_certificates_of_both_or_one() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (own, _, mutual) = tls(dir.path(), &authority);
-    let noise_dir = tempfile::tempdir().unwrap();
     let one = Ends {
         exit: format!(
             "{{mode: ServerTls, certificate: '{}', key: '{}', allowAnonymous: true}}",
@@ -165,7 +152,7 @@ fn bulk_arrives_exactly_over_kcp_with_certificates_of_both_or_one_and_with_noise
             own.ca.display()
         ),
     };
-    for ends in [&mutual, &noise(noise_dir.path(), false, true), &one] {
+    for ends in [&mutual, &by_keys(dir.path()), &one] {
         carries_bulk_without_splicing(OVER_KCP, ends);
     }
 }
@@ -364,91 +351,6 @@ fn changed_certificates_are_for_new_carriers_and_streams_go_on() {
     drop((first, second));
 }
 
-#[test]
-fn noise_refuses_who_has_another_key_or_another_secret() {
-    let dir = tempfile::tempdir().unwrap();
-    let ends = noise(dir.path(), true, false);
-    let carrier = carrier_address();
-    let exit = exit(&ends.exit, carrier, carrier);
-    let other = tempfile::tempdir().unwrap();
-    let public = keygen(&other.path().join("key"));
-    // Three wrong peers: another exit, another entry, and an entry with another pre-shared key.
-    let own = ends.entry.rsplit_once("peers: ['").unwrap().0;
-    let wrong_exit = format!(
-        "{own}peers: ['{public}'], psk: '{}'}}",
-        dir.path().join("psk").display()
-    );
-    let wrong_entry = ends.entry.replace(
-        dir.path().join("entry.key").to_str().unwrap(),
-        other.path().join("key").to_str().unwrap(),
-    );
-    keygen(&other.path().join("psk"));
-    let wrong_psk = ends.entry.replace(
-        dir.path().join("psk").to_str().unwrap(),
-        other.path().join("psk").to_str().unwrap(),
-    );
-    for (security, at_exit) in [
-        (wrong_exit, ["MT0230", "the Noise handshake failed"]),
-        (wrong_entry, ["MT0230", "not in security.peers"]),
-        // The entry detects the wrong key from the answer, and sends no confirmation.
-        (wrong_psk, ["MT0230", "during the handshake"]),
-    ] {
-        let (entry, _) = entry(&security, "Native", carrier, carrier);
-        entry.line(&["No carrier"]);
-        exit.line(&at_exit);
-        assert_eq!(entry.get("/readyz").0, 503);
-    }
-}
-
-/// The first message of an entry to its exit.
-fn first_message(security: &str) -> Vec<u8> {
-    let (listener, exit) = target();
-    let (_entry, _) = entry(security, "Jmux", exit, exit);
-    let mut tcp = accept(&listener);
-    let mut message = vec![0; 4 + 2];
-    tcp.read_exact(&mut message).unwrap();
-    let length = u16::from_be_bytes([message[4], message[5]]);
-    message.resize(message.len() + usize::from(length), 0);
-    tcp.read_exact(&mut message[6..]).unwrap();
-    message
-}
-
-#[test]
-fn a_first_message_of_noise_that_is_replayed_takes_no_place() {
-    const CARRIERS_MAX: usize = 2;
-    for psk in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let ends = noise(dir.path(), psk, false);
-        let recorded = first_message(&ends.entry);
-        let (listener, target) = target();
-        let carrier = carrier_address();
-        let exit = Gate::with_file(&format!(
-            "role: Exit\nprotocol: Jmux\nsecurity: {}\nlisten: '{carrier}'\nadmin: ADMIN\n\
-             allow: ['{target}']\nlimits: {{carriers: {CARRIERS_MAX}}}\n",
-            ends.exit
-        ))
-        .until_ready();
-        let replay = |more: &[u8]| {
-            let mut tcp = connect(carrier);
-            tcp.write_all(&[&recorded[..], more].concat()).unwrap();
-            // The exit answers, because it treats the copy as a new message.
-            tcp.read_exact(&mut [0; 2]).unwrap();
-            tcp
-        };
-        let _replayed: Vec<_> = (0..2 * CARRIERS_MAX).map(|_| replay(&[])).collect();
-        let (entry, forward) = entry(&ends.entry, "Jmux", carrier, target);
-        let _entry = entry.until_ready();
-        until("only the entry has a carrier", || {
-            exit.status()["carriers"].as_array().unwrap().len() == 1
-        });
-        let client = connect(forward);
-        assert_bulk(&client, accept(&listener), MIB);
-        // A replay also fails if data that was encrypted with other keys follows it.
-        let _forged = replay(&[&[0, 16][..], &[0; 16]].concat());
-        exit.line(&["MT0230", "the Noise handshake failed"]);
-    }
-}
-
 /// A path that modifies a byte when requested.
 fn tampering_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (listener, address) = target();
@@ -489,7 +391,7 @@ fn tampering_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicU
 fn a_changed_byte_ends_the_carrier_and_the_streams_go_on_over_another() {
     let dir = tempfile::tempdir().unwrap();
     let (_, _, tls) = tls(dir.path(), &Authority::new());
-    for ends in [tls, noise(dir.path(), false, false)] {
+    for ends in [tls, by_keys(dir.path())] {
         let (listener, target) = target();
         let carrier = carrier_address();
         let exit = exit(&ends.exit, carrier, target);
@@ -506,22 +408,4 @@ fn a_changed_byte_ends_the_carrier_and_the_streams_go_on_over_another() {
             carriers.load(Ordering::Relaxed) > before
         });
     }
-}
-
-#[test]
-fn a_key_is_written_for_its_owner_alone_and_never_over_another() {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("key");
-    let public = keygen(&file);
-    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
-    assert_eq!((mode & 0o777, public.len()), (0o600, 44));
-    let written = std::fs::read(&file).unwrap();
-    let again = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .args(["keygen", "--noise"])
-        .arg(&file)
-        .output()
-        .unwrap();
-    assert!(!again.status.success());
-    assert_eq!(std::fs::read(&file).unwrap(), written);
 }

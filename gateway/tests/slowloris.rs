@@ -77,20 +77,10 @@ fn doors(dir: &Path) -> Vec<Door> {
         entry: ends.entry + "\nwebSocket: {path: /carrier}",
     };
     let begun = b"GET /carrier HTTP/1.1\r\nUpgrade: websocket\r\nX: xxxxxxxxxxxxxxx";
-    let noise = noise(dir, false, false);
+    let hello = b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03";
     vec![
-        carriers(
-            "TLS",
-            tls,
-            b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03",
-            target,
-        ),
-        carriers(
-            "Noise",
-            noise,
-            b"MN\x02\x01\x01\0aaaaaaaaaaaaaaaaaaaa",
-            target,
-        ),
+        carriers("TLS", tls, hello, target),
+        carriers("keys", by_keys(dir), hello, target),
         carriers("plain", plain(), b"\x01\0\0\0\0\0\0\xff", target),
         carriers("WebSocket", web_socket(plain()), begun, target),
         clients("SOCKS5", "Socks5", b"\x05\x20\0\0\0\0\0", target),
@@ -337,12 +327,8 @@ fn no_more_than_its_bound_is_taken_of_what_never_ends() {
     let endless = |head: &str| [head.as_bytes(), &[b'x'; (16 << 10) + 1]].concat();
     let long_head = |head: &str| [head.as_bytes(), &[b'x'; (64 << 10) + 1]].concat();
     let refused = [
-        ("TLS", records, "the TLS handshake is longer than"),
-        (
-            "Noise",
-            endless("MN\x02\x01"),
-            "message of the Noise handshake has",
-        ),
+        ("TLS", records.clone(), "the TLS handshake is longer than"),
+        ("keys", records, "the TLS handshake is longer than"),
         (
             "WebSocket",
             endless("GET /carrier HTTP/1.1\r\nX: "),

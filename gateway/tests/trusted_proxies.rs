@@ -195,12 +195,12 @@ fn a_header_is_below_all_that_secures_a_carrier() {
     let dir = tempfile::tempdir().unwrap();
     let (_, _, tls) = tls(dir.path(), &Authority::new());
     assert_is_of(CLIENT, &tls, binary_of_client(), true);
-    let noise = noise(dir.path(), false, false);
-    let noise = Ends {
-        exit: noise.exit + "\nwebSocket: {path: /carrier}",
-        entry: noise.entry + "\nwebSocket: {path: /carrier}",
+    let keys = by_keys(dir.path());
+    let keys = Ends {
+        exit: keys.exit + "\nwebSocket: {path: /carrier}",
+        entry: keys.entry + "\nwebSocket: {path: /carrier}",
     };
-    assert_is_of(CLIENT, &noise, line_of_client(), false);
+    assert_is_of(CLIENT, &keys, line_of_client(), false);
 }
 
 #[test]

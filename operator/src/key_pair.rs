@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use muxtunnel_contract::secrets::{
-    ENTRY_KEY, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_PUBLIC_KEY, KEY_TYPE, PRIVATE_KEY, PUBLIC_KEY,
+    ENTRY_KEY, ENTRY_NAME, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_NAME, EXIT_PUBLIC_KEY, KEY_TYPE,
+    PRIVATE_KEY, PUBLIC_KEY,
 };
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use zeroize::Zeroizing;
@@ -71,11 +72,12 @@ pub fn pair_secret(
     owner: &OwnerReference,
     (entry, exit): (&KeyPair, &KeyPair),
 ) -> Secret {
+    let line = |key: &KeyPair, name: &str| format!("{} {name}\n", key.public).into_bytes();
     let data = [
         (ENTRY_KEY, entry.private.as_bytes().to_vec()),
-        (ENTRY_PUBLIC_KEY, entry.public.to_string().into_bytes()),
+        (ENTRY_PUBLIC_KEY, line(entry, ENTRY_NAME)),
         (EXIT_KEY, exit.private.as_bytes().to_vec()),
-        (EXIT_PUBLIC_KEY, exit.public.to_string().into_bytes()),
+        (EXIT_PUBLIC_KEY, line(exit, EXIT_NAME)),
     ];
     secret(place, Some(owner.clone()), data)
 }
@@ -116,6 +118,8 @@ fn secret<const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_gateway_config::parse_peers;
+
     use super::*;
 
     #[test]
@@ -137,10 +141,15 @@ mod tests {
         let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
         assert!(text(ENTRY_PUBLIC_KEY).starts_with("mte1"));
         assert!(text(EXIT_PUBLIC_KEY).starts_with("mtx1"));
+        let peers = parse_peers(&text(ENTRY_PUBLIC_KEY)).unwrap();
+        assert_eq!(peers[0].1.name.as_deref(), Some("entry"));
         assert!(text(EXIT_KEY).starts_with("-----BEGIN PRIVATE KEY-----\n"));
         assert_eq!((secret.immutable, data.len()), (Some(true), 4));
         // A tool that prunes by this label would remove an identity.
         let labels = secret.metadata.labels.unwrap();
-        assert!(!labels.contains_key("app.kubernetes.io/instance"), "{labels:?}");
+        assert!(
+            !labels.contains_key("app.kubernetes.io/instance"),
+            "{labels:?}"
+        );
     }
 }

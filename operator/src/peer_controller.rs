@@ -80,7 +80,15 @@ pub async fn run(
     let objects = controller::api(&cluster.client, namespace.as_deref());
     let triggers = watches::batched(watches::objects(objects, feed, &watched));
     let config = Config::default().concurrency(CONCURRENCY);
-    controller::run(context, cache.store(), triggers, config, leadership, metrics).await;
+    controller::run(
+        context,
+        cache.store(),
+        triggers,
+        config,
+        leadership,
+        metrics,
+    )
+    .await;
 }
 
 impl Reconciler for Context {

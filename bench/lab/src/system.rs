@@ -90,12 +90,12 @@ pub(crate) enum System {
     MuxgateTlsSocks5,
     /// Mutual TLS 1.3; the gateway on the target's side dials the carriers.
     MuxgateTlsReverse,
-    /// The native protocol over Noise.
-    MuxgateNoise,
-    /// Noise; clients use a SOCKS 5 proxy at the entry.
-    MuxgateNoiseSocks5,
-    /// Noise; the gateway on the target's side dials the carriers.
-    MuxgateNoiseReverse,
+    /// The native protocol over TLS 1.3 with raw public keys.
+    MuxgateKeys,
+    /// Public keys; clients use a SOCKS 5 proxy at the entry.
+    MuxgateKeysSocks5,
+    /// Public keys; the gateway on the target's side dials the carriers.
+    MuxgateKeysReverse,
     /// Plain carriers; clients use a SOCKS 5 proxy at the entry.
     MuxgateSocks5,
     /// Plain carriers; clients use an HTTP proxy at the entry.
@@ -104,8 +104,8 @@ pub(crate) enum System {
     MuxgateReverse,
     /// Plain carriers; both gateways dial a rendezvous.
     MuxgateVisitor,
-    /// Noise; both gateways dial a rendezvous, which cannot read the payload.
-    MuxgateNoiseVisitor,
+    /// Public keys; both gateways dial a rendezvous, which cannot read the payload.
+    MuxgateKeysVisitor,
     /// QUIC, which runs on UDP and includes mutual TLS.
     MuxgateQuic,
     /// QUIC with BBR, which does not treat loss as congestion.
@@ -239,7 +239,7 @@ impl System {
     /// The settings of the gateways; `None` for other systems.
     fn gateways(self) -> Option<Gateways> {
         let tls = Gateways::secured(Security::MutualTls);
-        let noise = Gateways::secured(Security::Noise);
+        let keys = Gateways::secured(Security::PublicKeys);
         let plain = Gateways::PLAIN;
         Some(match self {
             Self::MuxgateJmux => plain.speaking("Jmux"),
@@ -261,14 +261,14 @@ impl System {
             Self::MuxgateTls => tls,
             Self::MuxgateTlsSocks5 => tls.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateTlsReverse => tls.by(Way::Reverse),
-            Self::MuxgateNoise => noise,
-            Self::MuxgateNoiseSocks5 => noise.by(Way::Dynamic(Proxy::Socks5)),
-            Self::MuxgateNoiseReverse => noise.by(Way::Reverse),
+            Self::MuxgateKeys => keys,
+            Self::MuxgateKeysSocks5 => keys.by(Way::Dynamic(Proxy::Socks5)),
+            Self::MuxgateKeysReverse => keys.by(Way::Reverse),
             Self::MuxgateSocks5 => plain.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateHttp => plain.by(Way::Dynamic(Proxy::Http)),
             Self::MuxgateReverse => plain.by(Way::Reverse),
             Self::MuxgateVisitor => plain.by(Way::Visitor),
-            Self::MuxgateNoiseVisitor => noise.by(Way::Visitor),
+            Self::MuxgateKeysVisitor => keys.by(Way::Visitor),
             Self::MuxgateQuic => tls.speaking("QUIC"),
             Self::MuxgateQuicBbr => Gateways {
                 congestion_control: "Bbr",

@@ -31,16 +31,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* Converts a duration such as 1h30m to whole seconds. */}}
-{{- define "muxtunnel.seconds" -}}
-{{- $sum := 0 }}
-{{- range regexFindAll "[0-9]+(ms|h|m|s)" . -1 }}
-{{- $factor := get (dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1) (regexFind "[a-z]+$" .) }}
-{{- $sum = add $sum (mul (regexFind "^[0-9]+" . | atoi) $factor) }}
-{{- end }}
-{{- div $sum 1000 }}
-{{- end }}
-
 {{/* The namespace of the objects of `helm test`: one of the served namespaces. */}}
 {{- define "muxtunnel.testNamespace" -}}
 {{- if .Values.watchNamespaces }}{{ first .Values.watchNamespaces }}{{ else }}{{ .Release.Namespace }}{{ end }}
@@ -77,9 +67,8 @@ volumeMounts:
 {{- end }}
 
 {{/*
-The operator's permissions in each served namespace. The operator may not get or list Secrets: it creates the tokens of
-benchmarks, and creates and renews the certificates of gateways. The response to a patch contains the whole Secret, so
-the permission to patch discloses the Secret. `watchNamespaces` limits this permission to the served namespaces.
+The operator's permissions in each served namespace. The operator can create Secrets, and cannot read or change any
+Secret.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
@@ -89,8 +78,12 @@ the permission to patch discloses the Secret. `watchNamespaces` limits this perm
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels]
   verbs: [get, list, watch, create, patch, delete]
+# The operator deletes peers whose spec.ttlSecondsAfterExpiration is over.
 - apiGroups: [muxtunnel.dev]
-  resources: [muxtunnels/status, muxbenchmarks/status]
+  resources: [muxpeers]
+  verbs: [get, list, watch, delete]
+- apiGroups: [muxtunnel.dev]
+  resources: [muxtunnels/status, muxpeers/status, muxbenchmarks/status]
   verbs: [patch]
 # Grants of other namespaces: MuxGrants and, if they are installed, the Gateway API's ReferenceGrants.
 - apiGroups: [muxtunnel.dev]
@@ -126,9 +119,10 @@ the permission to patch discloses the Secret. `watchNamespaces` limits this perm
   resources: [pods/status]
   verbs: [patch]
 {{- end }}
+# Key pairs of gateways, and tokens of benchmarks.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create, patch]
+  verbs: [create]
 {{- if .Values.certificates.certManager }}
 - apiGroups: [cert-manager.io]
   resources: [certificates]
@@ -146,21 +140,28 @@ the permission to patch discloses the Secret. `watchNamespaces` limits this perm
   verbs: [list, create, patch]
 {{- end }}
 
-{{/* The admission policies match requests of the operator's account, except for the Secret of the authorities. */}}
+{{/* CEL: the request is of the operator's account. */}}
+{{- define "muxtunnel.byTheOperator" -}}
+request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "muxtunnel.serviceAccountName" . }}'
+{{- end }}
+
+{{/* The condition with which an admission policy applies to the operator's account alone. */}}
 {{- define "muxtunnel.ofTheOperator" -}}
 - name: of-the-operator
   expression: >-
-    request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "muxtunnel.serviceAccountName" . }}'
-- name: not-the-authorities
-  expression: >-
-    request.resource.resource != 'secrets' || request.namespace != '{{ .Release.Namespace }}' ||
-    request.name != '{{ .Values.certificates.caSecret }}'
+    {{ include "muxtunnel.byTheOperator" . }}
 {{- end }}
 
 {{/* CEL: the object has the label of the operator's objects. */}}
 {{- define "muxtunnel.labelled" -}}
 has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels &&
       object.metadata.labels['app.kubernetes.io/managed-by'] == 'muxtunnel-operator'
+{{- end }}
+
+{{/* CEL: an object of the kind owns the object in the variable. The arguments are the variable and the kind. */}}
+{{- define "muxtunnel.ownedBy" -}}
+(has({{ index . 0 }}.metadata.ownerReferences) && {{ index . 0 }}.metadata.ownerReferences.exists(o,
+      o.apiVersion.startsWith('muxtunnel.dev/') && o.kind == '{{ index . 1 }}'))
 {{- end }}
 
 {{/* CEL: a MuxTunnel or MuxBenchmark owns the object in the variable that is the argument. */}}
@@ -185,12 +186,25 @@ operator may adopt it: the new object has the same name of its owner and of its 
       oldObject.metadata.labels['app.kubernetes.io/managed-by'] == 'muxtunnel-operator')
 {{- end }}
 
-{{/* CEL: the Secret in the variable that is the argument has the type and the owner of an operator's Secret. */}}
+{{/*
+CEL: the object is a Secret of the operator. The key pair of one end has no owner, because the identity of the end
+survives a deletion of its MuxTunnel.
+*/}}
 {{- define "muxtunnel.ownSecret" -}}
-has({{ . }}.type) && has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
-      o.apiVersion.startsWith('muxtunnel.dev/') &&
-      (({{ . }}.type in ['kubernetes.io/tls', 'muxtunnel.dev/join'] && o.kind == 'MuxTunnel') ||
-      ({{ . }}.type == 'Opaque' && o.kind == 'MuxBenchmark')))
+has(object.type) && has(object.immutable) && object.immutable && (
+      (object.type == 'muxtunnel.dev/key' &&
+      object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit)-key-[1-9][0-9]{0,6}$') &&
+      (!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.size() == 0)) ||
+      (object.type == 'muxtunnel.dev/key' &&
+      object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-pair-[a-z0-9]([-a-z0-9]*[a-z0-9])?$') &&
+      {{ include "muxtunnel.ownedBy" (list "object" "MuxTunnel") }}) ||
+      (object.type == 'Opaque' && {{ include "muxtunnel.ownedBy" (list "object" "MuxBenchmark") }}))
+{{- end }}
+
+{{/* CEL: the peer in the variable that is the argument ends within 24 hours after its creation. */}}
+{{- define "muxtunnel.temporary" -}}
+(has({{ . }}.spec.expirationTime) &&
+      timestamp({{ . }}.spec.expirationTime) <= timestamp({{ . }}.metadata.creationTimestamp) + duration('24h'))
 {{- end }}
 
 {{/* CEL: container c has no privileges. Other rules check its added capabilities. */}}

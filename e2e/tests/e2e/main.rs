@@ -30,6 +30,7 @@ mod traffic;
 mod tuning;
 mod uninstall;
 mod upgrade;
+mod user_roles;
 mod wan;
 
 /// Plausible round-trip times in milliseconds with an emulated one-way delay of 50 ms. The minimum

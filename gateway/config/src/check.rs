@@ -4,8 +4,8 @@ use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
     LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
     RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX,
-    admin_hosts, carrier, forward, network, offer, policy, protocol, proxy, public_keys,
-    rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
+    admin_hosts, carrier, forward, network, policy, protocol, proxy, public_keys, rendezvous,
+    reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -32,7 +32,6 @@ impl Config {
         policy::check(self)?;
         reverse::check(self)?;
         network::check(self)?;
-        offer::check(self)?;
         rendezvous::check(self)?;
         trusted_proxies::check(self)?;
         transport::check(self)?;

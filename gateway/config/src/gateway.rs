@@ -137,8 +137,6 @@ pub struct Reloadable {
     pub allow_listen: Vec<ListenRule>,
     /// The value of [`Config::trusted_proxies`].
     pub trusted_proxies: Vec<Cidr>,
-    /// The value of [`Config::offer`].
-    pub offer: Option<String>,
     /// The value of [`Config::timeouts`].
     pub timeouts: Timeouts,
     /// The value of [`Memory::sessions`].
@@ -243,7 +241,6 @@ impl Config {
             },
             allow_listen: self.allow_listen.clone(),
             trusted_proxies: self.trusted_proxies.clone(),
-            offer: self.offer.clone(),
             timeouts: self.timeouts,
             sessions: self.memory.sessions,
             security: self.security.clone(),

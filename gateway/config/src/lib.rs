@@ -15,7 +15,6 @@ mod hash;
 mod listen;
 mod locate;
 mod network;
-mod offer;
 mod policy;
 mod pool;
 mod problem;
@@ -50,7 +49,6 @@ pub use network::{
     NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
     Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
 };
-pub use offer::{OFFER_BYTES_MAX, OFFER_TARGET};
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
     RULES_MAX, Rule, RuleError, ends_in_number,
@@ -60,18 +58,16 @@ pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use public_keys::{
-    ExpirationTime, PEER_KEYS_MAX, Peer, PeerProblem, PublicKeys, check_peers, key_roles,
-    parse_peers, readable_peers,
+    ExpirationTime, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules, PublicKeys,
+    check_peers, key_roles, parse_peers, readable_peers,
 };
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
-pub use security::{
-    KeyError, MutualTls, Noise, PEERS_MAX, PublicKey, Security, decode_key, encode_key,
-};
+pub use security::{MutualTls, PEERS_MAX, Security};
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
-pub use ssh::{HOST_KEYS_MAX, Ssh, SshAlgorithms, SshListener};
+pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
 pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
@@ -134,7 +130,7 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 /// The whole configuration of one gateway.
 ///
 /// A running gateway applies changes of `forwards`, `allow`, `policy`, `allowListen`,
-/// `trustedProxies`, `offer`, `timeouts`, `memory.sessions` and `security.peers`. A change of any
+/// `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`. A change of any
 /// other field needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -237,10 +233,6 @@ pub struct Config {
     /// listeners, at most [`LISTEN_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_listen: Vec<ListenRule>,
-    /// Exit with security mode MutualTls: a text of 1..=[`OFFER_BYTES_MAX`] bytes. The exit sends
-    /// this text to each entry that opens a stream to [`OFFER_TARGET`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offer: Option<String>,
     /// Number of single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]. Default:
     /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
     /// worker. Otherwise one worker per core. A JMUX entry has one worker, because jetsocat accepts
@@ -454,7 +446,6 @@ impl Config {
             policy: new.policy.clone(),
             allow_listen: new.allow_listen.clone(),
             trusted_proxies: new.trusted_proxies.clone(),
-            offer: new.offer.clone(),
             timeouts: new.timeouts,
             memory: Memory {
                 sessions: new.memory.sessions,
@@ -484,7 +475,7 @@ impl Config {
     }
 
     /// The configuration without its reloadable fields: `forwards`, `allow`, `policy`,
-    /// `allowListen`, `trustedProxies`, `offer`, `timeouts`, `memory.sessions` and `security.peers`
+    /// `allowListen`, `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`
     /// are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
@@ -494,7 +485,6 @@ impl Config {
             policy: Policy::default(),
             allow_listen: Vec::new(),
             trusted_proxies: Vec::new(),
-            offer: None,
             timeouts: Timeouts::default(),
             memory: Memory {
                 sessions: None,

@@ -273,10 +273,10 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     let proves = matches!(
         config.security,
-        Security::PublicKeys(_) | Security::MutualTls(_) | Security::Noise(_)
+        Security::PublicKeys(_) | Security::MutualTls(_)
     );
     if !network.peers.is_empty() && !proves {
-        let problem = "need security.mode PublicKeys, MutualTls or Noise, because entries are distinguished by identity";
+        let problem = "need security.mode PublicKeys or MutualTls, because entries are distinguished by identity";
         return Err(ConfigError::field("network.peers", problem));
     }
     for (index, peer) in network.peers.iter().enumerate() {

@@ -61,8 +61,6 @@ pub struct Capabilities {
     pub packets: bool,
     /// Targets can be Unix sockets.
     pub unix_targets: bool,
-    /// An exit can send its [`Config::offer`] to entries.
-    pub offer: bool,
     /// Carriers can be WebSocket connections.
     pub web_socket: bool,
     /// The protocol runs on any ordered byte stream: TCP, proxies, Unix sockets, commands, a
@@ -100,7 +98,6 @@ impl Protocol {
             source: false,
             packets: false,
             unix_targets: false,
-            offer: false,
             web_socket: false,
             bytes: true,
             library_buffers: true,
@@ -119,7 +116,6 @@ impl Protocol {
                 source: true,
                 packets: true,
                 unix_targets: true,
-                offer: true,
                 web_socket: true,
                 bytes: true,
                 library_buffers: false,
@@ -138,7 +134,6 @@ impl Protocol {
                 source: false,
                 packets: false,
                 unix_targets: true,
-                offer: true,
                 web_socket: true,
                 bytes: true,
                 library_buffers: false,
@@ -218,22 +213,19 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         };
         return Err(ConfigError::field("webSocket", problem));
     }
-    if config.offer.is_some() && !can.offer {
-        let problem = format!("protocol {name} does not support offers");
-        return Err(ConfigError::field("offer", problem));
-    }
     if !can.bytes {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
         Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
-        Protocol::Http2 => !matches!(config.security, Security::Noise(_) | Security::Ssh(_)),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
             Security::PublicKeys(_) | Security::MutualTls(_) | Security::ServerTls(_)
         ),
         Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
-        Protocol::Native | Protocol::Jmux => !matches!(config.security, Security::Ssh(_)),
+        Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
+            !matches!(config.security, Security::Ssh(_))
+        }
     };
     if !has_its_security {
         let problem = match config.protocol {
@@ -243,11 +235,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             Protocol::Quic => "protocol QUIC needs mode PublicKeys, MutualTls or ServerTls",
             Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, MutualTls or ServerTls",
             Protocol::Ssh => "protocol SSH needs mode SSH",
-            _ if matches!(config.security, Security::Ssh(_)) => {
-                "mode SSH is for protocol SSH only: use PublicKeys, MutualTls, Noise, ServerTls or None"
-            }
-            _ => {
-                "protocol HTTP2 needs mode PublicKeys, MutualTls, ServerTls or None: HTTP/2 peers do not support Noise"
+            Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
+                "mode SSH is for protocol SSH only: use PublicKeys, MutualTls, ServerTls or None"
             }
         };
         return Err(ConfigError::field("security.mode", problem));
@@ -286,7 +275,7 @@ mod tests {
     /// The table in docs/protocol.md.
     fn table() -> String {
         type Row = (&'static str, fn(Capabilities) -> bool);
-        let rows: [Row; 14] = [
+        let rows: [Row; 13] = [
             ("the halves of a stream end independently", |can| {
                 can.half_close
             }),
@@ -312,9 +301,6 @@ mod tests {
             ),
             ("IP packets (`network`)", |can| can.packets),
             ("Unix sockets as targets", |can| can.unix_targets),
-            ("an offer of the exit to its entries (`offer`)", |can| {
-                can.offer
-            }),
             ("WebSocket carriers", |can| can.web_socket),
             (
                 "carriers through proxies, Unix sockets, commands and a rendezvous",
@@ -360,7 +346,7 @@ mod tests {
     fn what_does_not_go_together_is_refused_with_its_field() {
         let entry = "role: Entry\nconnect: far:1\n";
         let none = "security: {mode: None}\n";
-        let noise = "security: {mode: Noise, privateKey: /key, peers: []}\n";
+        let ssh = "security: {mode: SSH}\n";
         let forward = |target: &str| {
             format!("forwards: [{{name: a, listen: '127.0.0.1:1', target: {{{target}}}}}]\n")
         };
@@ -374,11 +360,11 @@ mod tests {
                 format!("protocol: HTTP2\n{none}webSocket: {{path: /}}\n"),
                 "webSocket",
             ),
-            (format!("protocol: HTTP2\n{noise}"), "security.mode"),
-            (format!("protocol: HBONE\n{noise}"), "security.mode"),
-            (format!("protocol: QUIC\n{noise}"), "security.mode"),
+            (format!("protocol: HTTP2\n{ssh}"), "security.mode"),
+            (format!("protocol: HBONE\n{ssh}"), "security.mode"),
+            (format!("protocol: QUIC\n{ssh}"), "security.mode"),
             (format!("protocol: QUIC\n{none}"), "security.mode"),
-            (format!("protocol: HTTP3\n{noise}"), "security.mode"),
+            (format!("protocol: HTTP3\n{ssh}"), "security.mode"),
             (format!("protocol: HTTP3\n{none}"), "security.mode"),
             (
                 format!("protocol: HTTP3\n{MUTUAL_TLS}{}", forward(web))

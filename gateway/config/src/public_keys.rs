@@ -10,10 +10,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
-use crate::{Config, ConfigError, PEERS_MAX, Role, Security};
+use crate::{Config, ConfigError, PEERS_MAX, Role, Rule, Security};
 
 /// Maximum number of keys of a peer. Two keys are in use while the peer changes its key.
 pub const PEER_KEYS_MAX: usize = 4;
+/// Maximum number of rules in `allow` and in `deny` of a peer.
+pub const PEER_RULES_MAX: usize = 32;
 /// Maximum length of the name of a peer, in characters.
 const NAME_LENGTH_MAX: usize = 63;
 /// The option of a line of `peersFile`.
@@ -53,6 +55,22 @@ pub struct Peer {
         skip_serializing_if = "Option::is_none"
     )]
     pub expiration_time: Option<ExpirationTime>,
+    /// Of the targets that the exit allows, those that the peer may reach, at most
+    /// [`PEER_RULES_MAX`] rules. Empty: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<Rule>,
+    /// Targets that the peer may not reach, at most [`PEER_RULES_MAX`] rules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+}
+
+/// The rules that apply to one peer, in addition to the rules of the exit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PeerRules<'a> {
+    /// Of the targets that the exit allows, those that the peer may reach. `None`: all of them.
+    pub allow: Option<&'a [Rule]>,
+    /// Targets that the peer may not reach.
+    pub deny: &'a [Rule],
 }
 
 /// Reads a value that must not be null, because a peer without an expiration time never expires.
@@ -113,6 +131,17 @@ impl Peer {
             public_keys: vec![key],
             suspend: false,
             expiration_time: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+        }
+    }
+
+    /// The rules of the peer.
+    #[must_use]
+    pub fn rules(&self) -> PeerRules<'_> {
+        PeerRules {
+            allow: (!self.allow.is_empty()).then_some(&self.allow),
+            deny: &self.deny,
         }
     }
 
@@ -330,6 +359,22 @@ pub const fn key_roles(role: Role) -> (KeyRole, KeyRole) {
 }
 
 impl PublicKeys {
+    /// The rules of the peer that has proved `identity`. A line of `peers_file` has no rules. A peer
+    /// that no list has may reach nothing: its carriers are about to end.
+    #[must_use]
+    pub fn rules_of(&self, identity: &str) -> PeerRules<'_> {
+        let key: Option<GatewayKey> = identity.parse().ok();
+        let peer = self.peers.iter().find(|peer| match &peer.name {
+            Some(name) => name == identity,
+            None => key.is_some_and(|key| peer.public_keys.contains(&key)),
+        });
+        let unlisted = || PeerRules {
+            allow: self.peers_file.is_none().then_some(&[][..]),
+            deny: &[],
+        };
+        peer.map_or_else(unlisted, Peer::rules)
+    }
+
     pub(crate) fn files(&self) -> Vec<&Path> {
         let peers = self.peers_file.as_deref();
         std::iter::once(&*self.private_key_file)
@@ -356,12 +401,36 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             found.problem,
         ));
     }
+    check_rules_of_peers(config.role, &keys.peers)?;
     if config.role == Role::Entry && keys.peers.is_empty() && keys.peers_file.is_none() {
         let problem =
             "is empty, so the entry could not reach any exit: list the exit's key (mtx1...)";
         return Err(ConfigError::field("security.peers", problem));
     }
     check_rules(config, keys, peers)
+}
+
+/// Checks the lengths of the lists, and that each rule is for its peer alone.
+fn check_rules_of_peers(role: Role, peers: &[Peer]) -> Result<(), ConfigError> {
+    for (at, peer) in peers.iter().enumerate() {
+        for (list, rules) in [("allow", &peer.allow), ("deny", &peer.deny)] {
+            let field = format!("security.peers[{at}].{list}");
+            let problem = if rules.is_empty() {
+                continue;
+            } else if role != Role::Exit {
+                "only an exit has rules for its peers: write the rules at the exit".to_owned()
+            } else if rules.len() > PEER_RULES_MAX {
+                let length = rules.len();
+                format!("has {length} entries, at most {PEER_RULES_MAX} are allowed")
+            } else if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
+                format!("{rule} has peer=, but the rules of a peer are for this peer: remove peer=")
+            } else {
+                continue;
+            };
+            return Err(ConfigError::field(field, problem));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses rules whose key never is the identity of a peer. Such a rule would never apply, so a rule

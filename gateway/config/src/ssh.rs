@@ -9,6 +9,8 @@ use crate::{Config, ConfigError, Protocol, Role, Security, UNIX_PREFIX};
 
 /// Maximum number of host keys of an exit. More than one key of each type is not useful.
 pub const HOST_KEYS_MAX: usize = 8;
+/// The begin of every identity that SSH proves. No other identity begins so.
+pub const SSH_IDENTITY: &str = "ssh:";
 
 /// Keys and identities of both ends of SSH carriers. The files have OpenSSH's formats. If a file
 /// changes, new carriers use its new content, and the gateway verifies the identities of

@@ -580,9 +580,9 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
     assert_eq!(config.security.files().len(), 3);
     let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
     assert_eq!(again, config);
-    let key = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
-    let noise = format!("{{mode: Noise, privateKey: a, psk: b, peers: ['{key}']}}");
-    let config = with(&noise).unwrap();
+    let key = key_text(KeyRole::Exit, &[7; KEY_BYTES]);
+    let keys = format!("{{mode: PublicKeys, privateKeyFile: a, peersFile: b, peers: ['{key}']}}");
+    let config = with(&keys).unwrap();
     assert_eq!(config.security.files().len(), 2);
     assert_eq!(
         Config::from_yaml(&config.to_yaml().unwrap()).unwrap(),
@@ -604,10 +604,13 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
             "security.peers: has an empty",
         ),
         (
-            &tls.replace("key: b", "key: b, psk: d"),
-            "`psk` is not a field of mode MutualTls",
+            &tls.replace("key: b", "key: b, peersFile: d"),
+            "`peersFile` is not a field of mode MutualTls",
         ),
-        (&noise.replace(key, "abc="), "32 bytes in base64"),
+        (
+            &keys.replace(&key, "abc="),
+            "`peers[0]`: not the public key",
+        ),
     ] {
         let error = with(security).unwrap_err().to_string();
         assert!(error.contains(problem), "{security}: {error}");
@@ -883,64 +886,6 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         (
             entry.replace("64000", "64000,other:1"),
             "connect: a leaf connects to only one rendezvous: set one address",
-        ),
-    ] {
-        let error = Config::from_yaml(&text).unwrap_err();
-        assert!(said(&error).starts_with(message), "{error}");
-    }
-}
-
-const SECURE_EXIT: &str = "role: Exit\nsecurity: {mode: MutualTls, certificate: a, key: b, ca: c, peers: [d]}\nlisten: 0.0.0.0:64000\n";
-
-#[test]
-fn an_offer_round_trips_as_it_is_and_is_taken_over_while_running() {
-    let running = Config::from_yaml(SECURE_EXIT).unwrap();
-    for offer in [
-        "x".repeat(OFFER_BYTES_MAX),
-        "-----BEGIN-----\nAA==\n  b: 'ä'\n-----END-----\n".to_owned(),
-        " ".to_owned(),
-    ] {
-        let config = Config {
-            offer: Some(offer),
-            ..running.clone()
-        };
-        config.check().unwrap();
-        let written = config.to_yaml().unwrap();
-        assert_eq!(Config::from_yaml(&written).unwrap(), config);
-        assert!(config.needing_restart(&running).is_empty());
-    }
-    assert!(!running.to_yaml().unwrap().contains("offer"));
-}
-
-#[test]
-fn an_offer_that_cannot_be_made_says_why() {
-    let offer = "offer: text\n";
-    let long = "x".repeat(OFFER_BYTES_MAX + 1);
-    let server_tls = "{mode: ServerTls, certificate: a, key: b, allowAnonymous: true}";
-    for (text, message) in [
-        (
-            ENTRY.replace("forwards:", &format!("{offer}forwards:")),
-            "offer: only an exit has an offer: remove the field",
-        ),
-        (
-            EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n" + offer,
-            "offer: only an exit has an offer: remove the field",
-        ),
-        (
-            format!("{EXIT}{offer}"),
-            "offer: needs security.mode MutualTls, so that entries show a certificate",
-        ),
-        (
-            EXIT.replace("{mode: None}", server_tls) + offer,
-            "offer: needs security.mode MutualTls",
-        ),
-        (
-            format!("{SECURE_EXIT}offer: ''\n"),
-            "offer: is empty: remove the field",
-        ),
-        (
-            format!("{SECURE_EXIT}offer: {long}\n"),
-            "offer: has 65537 bytes, at most 65536",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();

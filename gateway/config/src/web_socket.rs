@@ -7,8 +7,8 @@ use crate::{ConfigError, Role};
 /// Maximum number of origins in `webSocket.origins`.
 pub const ORIGINS_MAX: usize = 16;
 
-/// Carriers are WebSocket connections (RFC 6455). With TLS security, WebSocket runs over TLS. With
-/// Noise security, Noise runs over WebSocket.
+/// Carriers are WebSocket connections (RFC 6455). With certificates, WebSocket runs over TLS. With
+/// public keys, TLS runs over WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebSocket {

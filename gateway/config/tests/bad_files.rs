@@ -23,9 +23,9 @@ limits: {streams: 100}
 const EXIT: &str = "\
 role: Exit
 security:
-  mode: Noise
-  privateKey: /etc/muxgate/exit.key
-  peers: ['hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=']
+  mode: PublicKeys
+  privateKeyFile: /etc/muxgate/exit.key
+  peers: ['mte1q8t44xqps2cs4d74f0ld8jtyquaqactj70d2vge94upp568hqag35gy0qhe']
 listen: 0.0.0.0:64000
 allow:
 - 'db.internal:5432'
@@ -118,7 +118,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         EXIT,
         "  peers: ['",
         "  peers: ['x",
-        "5:3: security: `peers`: \"xhPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=\" is not a key: expected 32 bytes in base64, as `muxgate keygen` prints it",
+        "5:3: security: `peers[0]`: not the public key of a gateway: expected 63 lower-case characters that begin with mte1 (an entry), mtx1 (an exit) or mtr1 (a rendezvous), as `muxgate keygen` prints them",
     ),
     (
         ENTRY,
@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `allow`, `policy`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -160,14 +160,14 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (
         ENTRY,
         "{mode: None}",
-        "{mode: None, psk: /psk}",
-        "2:24: security: `psk` is not a field of mode None",
+        "{mode: None, ca: /ca}",
+        "2:24: security: `ca` is not a field of mode None",
     ),
     (
         ENTRY,
         "{mode: None}",
         "{mode: Plain}",
-        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `MutualTls`, `Noise`, `ServerTls`, `SSH`",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `MutualTls`, `ServerTls`, `SSH`",
     ),
     (
         ENTRY,
@@ -278,12 +278,6 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "policy: {}",
         "policy: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
         "11:30: trustedProxies[1]: 0.0.0.0/0 contains every address: list only the networks of the load balancers",
-    ),
-    (
-        EXIT,
-        "policy: {}",
-        "policy: {}\noffer: text",
-        "11:8: offer: needs security.mode MutualTls, so that entries show a certificate",
     ),
     (
         ENTRY,

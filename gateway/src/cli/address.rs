@@ -15,9 +15,7 @@ pub(super) fn parse(
     };
     let (modes, expected) = match security {
         Security::MutualTls(_) | Security::ServerTls(_) => ("mtls or tls", "wss"),
-        Security::None {} | Security::PublicKeys(_) | Security::Noise(_) | Security::Ssh(_) => {
-            ("none, keys or noise", "ws")
-        }
+        Security::None {} | Security::PublicKeys(_) | Security::Ssh(_) => ("none or keys", "ws"),
     };
     if scheme != expected {
         return Err(format!(

@@ -36,7 +36,6 @@ pub(super) fn plain(role: Role) -> Config {
         allow: Vec::new(),
         policy: Policy::default(),
         allow_listen: Vec::new(),
-        offer: None,
         workers: None,
         pool: None,
         resume: true,

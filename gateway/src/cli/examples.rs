@@ -8,9 +8,6 @@ use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, key_text};
 use super::{Cli, Task};
 use crate::process::Source;
 
-/// A public key. It replaces placeholders such as `ENTRY` in the commands.
-const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
-
 /// The command lines of `text`, each as its words. A command line is indented, or is in backticks
 /// in a table.
 fn commands(text: &str) -> Vec<Vec<String>> {
@@ -31,7 +28,6 @@ fn commands(text: &str) -> Vec<Vec<String>> {
             let words = shlex::split(line).unwrap();
             let words = words.into_iter().take_while(|word| word != ">");
             let word = |word: String| match word.as_str() {
-                "ENTRY" | "ENTRY=" | "EXIT" | "EXIT=" => KEY.to_owned(),
                 "ENTRY_KEY" => key_text(KeyRole::Entry, &[7; KEY_BYTES]),
                 "EXIT_KEY" => key_text(KeyRole::Exit, &[7; KEY_BYTES]),
                 _ => word,

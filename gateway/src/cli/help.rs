@@ -149,8 +149,6 @@ Examples:
     muxgate keygen exit.key && muxgate keygen entry.key
   The public keys of an existing file:
     muxgate keygen --show exit.key
-  A key for --security noise:
-    muxgate keygen --noise noise.key
   A certificate authority and a certificate for each side, for --security mtls:
     muxgate keygen --tls certificates --exit far.example.com --entry laptop.example.com";
 

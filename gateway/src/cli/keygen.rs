@@ -1,5 +1,4 @@
-//! `muxgate keygen`: creates the key of a gateway, a key pair for `--security noise`, or certificates
-//! for TLS.
+//! `muxgate keygen`: creates the key of a gateway, or certificates for TLS.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,9 +10,8 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole, PublicKey, encode_key};
+use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use rcgen::{KeyPair, PKCS_ED25519};
-use snow::Builder;
 use zeroize::Zeroizing;
 
 use super::tls_files;
@@ -26,11 +24,8 @@ pub struct Keygen {
     #[arg(value_name = "FILE", required_unless_present = "tls")]
     file: Option<PathBuf>,
     /// Print the public keys of an existing FILE, and write nothing.
-    #[arg(long, conflicts_with_all = ["tls", "noise", "force"])]
+    #[arg(long, conflicts_with_all = ["tls", "force"])]
     show: bool,
-    /// Write a key for `--security noise` instead.
-    #[arg(long, requires = "file")]
-    noise: bool,
     /// Write ca.crt, exit.crt and entry.crt with their keys to this folder instead, for `--security
     /// mtls`.
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
@@ -65,7 +60,6 @@ impl Keygen {
     pub fn run(&self) -> anyhow::Result<String> {
         match (&self.file, &self.tls) {
             (_, Some(folder)) => tls_files::make(folder, &self.exit, &self.entry, self.force),
-            (Some(file), None) if self.noise => Ok(self.noise(file)?.to_string()),
             (Some(file), None) if self.show => show(file),
             (Some(file), None) => self.key(file),
             (None, None) => anyhow::bail!("no file to write to is given"),
@@ -85,18 +79,6 @@ impl Keygen {
         ));
         write_secret(file, &text, self.force)?;
         public_keys(key.public_key().as_ref())
-    }
-
-    fn noise(&self, file: &Path) -> anyhow::Result<PublicKey> {
-        let pattern = "Noise_XX_25519_AESGCM_BLAKE2s".parse()?;
-        let pair = Builder::new(pattern).generate_keypair()?;
-        let wrong = "the generated key does not have 32 bytes";
-        let private = Zeroizing::new(pair.private);
-        let private = private.first_chunk().context(wrong)?;
-        let public = pair.public.try_into().map_err(|_| anyhow::anyhow!(wrong))?;
-        let text = Zeroizing::new(format!("{}\n", *encode_key(private)));
-        write_secret(file, &text, self.force)?;
-        Ok(PublicKey(public))
     }
 }
 

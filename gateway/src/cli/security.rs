@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{
-    GatewayKey, MutualTls, Noise, Peer, PublicKey, PublicKeys, Role, Security, ServerTls, Ssh,
-    SshAlgorithms, key_roles,
+    GatewayKey, MutualTls, Peer, PublicKeys, Role, Security, ServerTls, Ssh, SshAlgorithms,
+    key_roles,
 };
 
 /// The mode, and the files that the mode requires.
@@ -20,8 +20,7 @@ pub(super) struct SecurityArgs {
     key: Option<PathBuf>,
     /// An identity that the peer may have (repeatable). With keys, the peer's public key: mtx1... of
     /// an exit, mte1... of an entry. With mtls, a name in the peer's certificate: a DNS name, an IP
-    /// address or a URI such as spiffe://example.org/exit. With noise, the peer's public key, as
-    /// `muxgate keygen --noise` prints it.
+    /// address or a URI such as spiffe://example.org/exit.
     #[arg(long = "peer", value_name = "KEY|NAME")]
     peers: Vec<String>,
     /// With keys: a file with further peers, one line `[expirationTime="TIME"] KEY [NAME]` for each
@@ -46,12 +45,6 @@ pub(super) struct SecurityArgs {
     /// allowed targets.
     #[arg(long)]
     allow_anonymous: bool,
-    /// With noise: this end's private key, as `muxgate keygen --noise` writes it.
-    #[arg(long, value_name = "FILE")]
-    noise_key: Option<PathBuf>,
-    /// With noise: a secret that both ends share, 32 bytes in base64.
-    #[arg(long, value_name = "FILE")]
-    noise_psk: Option<PathBuf>,
     #[command(flatten)]
     ssh: SshArgs,
 }
@@ -130,8 +123,6 @@ enum Mode {
     Keys,
     /// TLS 1.3 with a certificate on both sides.
     Mtls,
-    /// Noise with a static key on both sides.
-    Noise,
     /// TLS 1.3 with a certificate only on the exit, as on a web server. The exit accepts every
     /// entry.
     Tls,
@@ -157,7 +148,7 @@ impl SecurityArgs {
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--key FILE --peer KEY, or --security keys|mtls|noise|tls|none, is required: `muxgate keygen` creates a key. With \
+                return Err("--key FILE --peer KEY, or --security keys|mtls|tls|none, is required: `muxgate keygen` creates a key. With \
                      none, anyone on the path can read and change the traffic".to_owned());
             }
         };
@@ -165,7 +156,7 @@ impl SecurityArgs {
             return Err("--security: an option does not belong to this mode. Options of keys: --key, --peer, --peers. \
                  Options of mtls: --tls-certificate, --tls-key, --tls-ca, --peer. \
                  Options of tls: --tls-certificate, --tls-key, --tls-ca, --tls-server-name, --allow-anonymous. \
-                 Options of noise: --noise-..., --peer. Options of ssh: --ssh-...".to_owned());
+                 Options of ssh: --ssh-...".to_owned());
         }
         Ok(match mode {
             Mode::Tls => {
@@ -201,11 +192,6 @@ impl SecurityArgs {
                 ca: needed("mtls", "--tls-ca", self.tls_ca)?,
                 peers: self.peers,
             }),
-            Mode::Noise => Security::Noise(Noise {
-                private_key: needed("noise", "--noise-key", self.noise_key)?,
-                peers: keys(&self.peers)?,
-                psk: self.noise_psk,
-            }),
         })
     }
 }
@@ -216,19 +202,15 @@ impl SecurityArgs {
         let files = [&self.tls_certificate, &self.tls_key, &self.tls_ca];
         let has_tls = files.iter().any(|file| file.is_some());
         let has_server_tls = self.tls_server_name.is_some() || self.allow_anonymous;
-        let has_noise = self.noise_key.is_some() || self.noise_psk.is_some();
         let has_peers = !self.peers.is_empty();
         let has_ssh = self.ssh != SshArgs::default();
         let has_keys = self.key.is_some() || self.peers_file.is_some();
         match mode {
-            Mode::None => {
-                has_keys || has_tls || has_server_tls || has_noise || has_peers || has_ssh
-            }
-            Mode::Keys => has_tls || has_server_tls || has_noise || has_ssh,
-            Mode::Mtls => has_keys || has_server_tls || has_noise || has_ssh,
-            Mode::Noise => has_keys || has_tls || has_server_tls || has_ssh,
-            Mode::Tls => has_keys || has_noise || has_peers || has_ssh,
-            Mode::Ssh => has_keys || has_tls || has_server_tls || has_noise || has_peers,
+            Mode::None => has_keys || has_tls || has_server_tls || has_peers || has_ssh,
+            Mode::Keys => has_tls || has_server_tls || has_ssh,
+            Mode::Mtls => has_keys || has_server_tls || has_ssh,
+            Mode::Tls => has_keys || has_peers || has_ssh,
+            Mode::Ssh => has_keys || has_tls || has_server_tls || has_peers,
         }
     }
 }
@@ -253,14 +235,6 @@ fn known(peers: &[String], role: Role, has_file: bool) -> Result<Vec<Peer>, Stri
     peers.iter().map(peer).collect()
 }
 
-fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
-    let key = |peer: &String| {
-        let key = peer.parse();
-        key.map_err(|error| format!("--peer {peer}: {error}"))
-    };
-    peers.iter().map(key).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -280,8 +254,6 @@ mod tests {
         args.security(Role::Exit, false, false)
     }
 
-    const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
-
     #[test]
     fn flags_mean_what_a_file_would_say() {
         assert_eq!(security("--security none").unwrap(), Security::None {});
@@ -290,12 +262,6 @@ mod tests {
             panic!("not mutual TLS");
         };
         assert_eq!(tls.peers, ["d", "e"]);
-        let noise = format!("--security noise --noise-key a --noise-psk b --peer {KEY}");
-        let Ok(Security::Noise(noise)) = security(&noise) else {
-            panic!("not Noise");
-        };
-        assert_eq!(noise.peers[0].to_string(), KEY);
-        assert!(noise.psk.is_some());
         let tls = "--security tls --tls-certificate a --tls-key b --allow-anonymous";
         let Ok(Security::ServerTls(tls)) = security(tls) else {
             panic!("not TLS");
@@ -342,17 +308,9 @@ mod tests {
                 "--security mtls --peer a",
                 "requires --tls-certificate FILE",
             ),
-            ("--security noise", "requires --noise-key FILE"),
-            (
-                "--security noise --noise-key a --peer b",
-                "--peer b: not a key",
-            ),
             ("--security none --peer a", "does not belong to this mode"),
             ("--security none --tls-ca a", "does not belong to this mode"),
-            (
-                "--security mtls --noise-key a",
-                "does not belong to this mode",
-            ),
+            ("--security mtls --peers a", "does not belong to this mode"),
             (
                 "--security mtls --allow-anonymous",
                 "does not belong to this mode",

@@ -212,8 +212,6 @@ pub(crate) enum LocalAddress {
     Tcp(SocketAddr),
     /// The path of the listening socket. A connecting Unix socket has no path.
     Unix(Rc<str>),
-    /// This gateway itself is the local end.
-    Gateway,
 }
 
 impl LocalAddress {
@@ -221,7 +219,7 @@ impl LocalAddress {
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip()),
-            Self::Unix(_) | Self::Gateway => None,
+            Self::Unix(_) => None,
         }
     }
 }
@@ -231,7 +229,6 @@ impl fmt::Display for LocalAddress {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "{UNIX_PREFIX}{path}"),
-            Self::Gateway => f.write_str("gateway"),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::base::shown::Shown;
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
-    self, Inside, KeyTls, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
+    self, Inside, KeyTls, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
 
 /// Pause before credentials that could not be used are loaded again.
@@ -42,7 +42,6 @@ pub(crate) enum Credentials {
     Keys(KeyTls),
     Tls(Tls),
     ServerTls(ServerTls),
-    Noise(Noise),
     Ssh(Arc<ssh::Keys>),
 }
 
@@ -57,7 +56,6 @@ impl Credentials {
             Security::PublicKeys(keys) => Self::Keys(KeyTls::load(keys, role)?),
             Security::MutualTls(tls) => Self::Tls(Tls::load(tls)?),
             Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
-            Security::Noise(noise) => Self::Noise(Noise::load(noise)?),
             Security::Ssh(ssh) => Self::Ssh(Arc::new(ssh::Keys::load(ssh)?)),
         })
     }
@@ -74,7 +72,7 @@ impl Credentials {
                 peers: keys.peers(),
                 ..Shown::default()
             },
-            Self::None | Self::ServerTls(_) | Self::Noise(_) | Self::Ssh(_) => Shown::default(),
+            Self::None | Self::ServerTls(_) | Self::Ssh(_) => Shown::default(),
         }
     }
 
@@ -93,7 +91,6 @@ impl Credentials {
         match self {
             Self::Keys(keys) => keys.standing(proof, UnixTime::now()),
             Self::Tls(tls) => tls.standing(proof, side),
-            Self::Noise(noise) => noise.standing(proof),
             Self::Ssh(keys) => keys.standing(proof),
             // With `ServerTls`, the proof is the dialled name. No list of permitted names could
             // change.
@@ -103,7 +100,7 @@ impl Credentials {
 
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
     /// decides whether the carrier uses WebSocket. TLS with certificates runs below WebSocket. TLS
-    /// with public keys, and Noise, run above WebSocket. `protocol` is the protocol of the session.
+    /// with public keys runs above WebSocket. `protocol` is the protocol of the session.
     /// `host` is the dialled host, or empty on the accepting side. `patience` is the time limit.
     ///
     /// # Errors
@@ -123,11 +120,10 @@ impl Credentials {
         let inside = Inside::of(protocol, upgrade);
         let proof = async {
             match self {
-                Self::None | Self::Noise(_) | Self::Keys(_) => {
+                Self::None | Self::Keys(_) => {
                     let web_socket = upgrade.heard(&*below).await?;
                     let below = upgraded(below, web_socket).await?;
                     match self {
-                        Self::Noise(noise) => noise.secure(below, side).await,
                         Self::Keys(keys) => {
                             let inside = Inside::of(protocol, Upgrade::Never);
                             keys.secure(below, side, host, inside).await
@@ -175,7 +171,7 @@ impl Credentials {
             Self::Keys(keys) => Ok(keys.quic_client(inside, host)),
             Self::Tls(tls) => Ok(tls.quic_client(inside)),
             Self::ServerTls(tls) => tls.quic_client(inside, host),
-            Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
+            Self::None | Self::Ssh(_) => Err(no_certificates()),
         }
     }
 
@@ -189,7 +185,7 @@ impl Credentials {
             Self::Keys(keys) => Ok(keys.quic_server(inside)),
             Self::Tls(tls) => Ok(tls.quic_server(inside)),
             Self::ServerTls(tls) => tls.quic_server(inside),
-            Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
+            Self::None | Self::Ssh(_) => Err(no_certificates()),
         }
     }
 
@@ -202,7 +198,7 @@ impl Credentials {
             Self::Keys(keys) => keys.reset_secret(),
             Self::Tls(tls) => tls.reset_secret(),
             Self::ServerTls(tls) => tls.reset_secret()?,
-            Self::None | Self::Noise(_) | Self::Ssh(_) => return Err(no_certificates()),
+            Self::None | Self::Ssh(_) => return Err(no_certificates()),
         };
         secret.key(address)
     }
@@ -223,7 +219,7 @@ impl Credentials {
             (Self::Tls(tls), _) => tls.proof(chain.unwrap_or_default()).map(Some),
             (Self::ServerTls(_), Side::Dials) => Ok(Some(Proof::of(name.to_owned()))),
             (Self::ServerTls(_), Side::Accepts) => Ok(None),
-            (Self::None | Self::Noise(_) | Self::Ssh(_), _) => Err(no_certificates()),
+            (Self::None | Self::Ssh(_), _) => Err(no_certificates()),
         }
     }
 }
@@ -237,7 +233,7 @@ impl Credentials {
     pub(crate) fn ssh(&self) -> Result<Arc<ssh::Keys>> {
         match self {
             Self::Ssh(keys) => Ok(Arc::clone(keys)),
-            Self::None | Self::Keys(_) | Self::Tls(_) | Self::ServerTls(_) | Self::Noise(_) => {
+            Self::None | Self::Keys(_) | Self::Tls(_) | Self::ServerTls(_) => {
                 let text = "SSH requires keys: set security mode SSH";
                 Err(Error::new(ErrorKind::InvalidInput, text))
             }
@@ -356,7 +352,7 @@ fn read_again(
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, PublicKeys, encode_key};
+    use muxtunnel_gateway_config::{MutualTls, PublicKeys};
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
@@ -398,12 +394,6 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let (own, psk): ([u8; 32], [u8; 32]) = (rand::random(), rand::random());
-        let noise = Noise {
-            private_key: file("key", &encode_key(&own)),
-            peers: vec![PublicKey([7; 32])],
-            psk: Some(file("psk", &encode_key(&psk))),
-        };
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(["a".to_owned()]).unwrap();
         let pem = certificate.self_signed(&key).unwrap().pem();
@@ -412,10 +402,6 @@ mod tests {
             key: file("tls", &key.serialize_pem()),
             ca: file("ca", &pem),
             peers: vec!["b".to_owned()],
-        };
-        let broken = Noise {
-            private_key: file("broken", &encode_key(&own)[1..]),
-            ..noise.clone()
         };
         let pair = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let ed25519 = pair.serialize_der();
@@ -431,9 +417,7 @@ mod tests {
         for security in [
             Security::PublicKeys(keys),
             Security::PublicKeys(broken_keys),
-            Security::Noise(noise),
             Security::MutualTls(tls),
-            Security::Noise(broken),
         ] {
             let loaded = Credentials::load(&security, Role::Entry);
             let said = match &loaded {
@@ -441,12 +425,7 @@ mod tests {
                 Err(error) => format!("{security:?} {error:?} {error}"),
             };
             // The private part of PKCS #8. The public part may be shown.
-            for secret in [
-                &own[..],
-                &psk,
-                &key.serialize_der()[36..68],
-                &ed25519[16..48],
-            ] {
+            for secret in [&key.serialize_der()[36..68], &ed25519[16..48]] {
                 assert!(!shows(&said, secret), "{said}");
             }
         }

@@ -10,7 +10,6 @@ mod buffer;
 #[cfg(feature = "connect-command")]
 mod command;
 mod kcp;
-mod noise;
 mod pipes;
 mod sealed;
 mod tcp;
@@ -36,7 +35,6 @@ use crate::io::ssh;
 #[cfg(feature = "connect-command")]
 pub(crate) use command::{name as command_name, start as start_command};
 pub(crate) use kcp::{Kcp, KcpListener, KcpPeers, KcpWindows};
-pub(crate) use noise::Noise;
 pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
 #[cfg(any(test, feature = "oracles"))]

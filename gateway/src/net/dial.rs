@@ -164,7 +164,6 @@ pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Author
             authorizer.denies(host, address.ip(), address.port())
         }
         LocalAddress::Unix(path) => authorizer.denies_unix(path),
-        LocalAddress::Gateway => false,
     }
 }
 
@@ -306,8 +305,8 @@ mod tests {
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("", &config, |_| false);
-        let policy = config.reloadable().policy;
-        let authorizer = Authorizer::of(&policy, &protected, None);
+        let in_force = config.reloadable();
+        let authorizer = Authorizer::of_exit(&in_force, &protected, None);
         dial_by(target, authorizer, resolve).await
     }
 

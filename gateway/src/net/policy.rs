@@ -3,6 +3,8 @@
 //! For given rules, the decision depends only on the requested name, the resolved address and the
 //! peer. The caller dials exactly the address for which the decision was made. Without a matching
 //! rule, the target is denied. A deny rule takes precedence over allow rules.
+//! Rules of the peer itself narrow this: none of its deny rules may match, and one of its allow
+//! rules must, if it has any.
 //!
 //! A rule with a network permits a protected address only if all addresses of the network are
 //! protected for the same reason (kind). The kinds are: loopback, link-local, metadata services,
@@ -15,7 +17,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use muxtunnel_gateway_config::{Cidr, HostPattern, Policy, Rule, ends_in_number};
+use muxtunnel_gateway_config::{
+    Cidr, HostPattern, PeerRules, Policy, Ports, Reloadable, Rule, ends_in_number,
+};
 
 use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
 
@@ -62,6 +66,11 @@ pub(crate) struct Authorizer<'a> {
     pub(crate) protected: &'a ProtectedAddresses,
     /// The identity that the peer's carriers proved; `None`: the peer proved no identity.
     pub(crate) peer: Option<&'a str>,
+    /// The rules of this peer alone. They only narrow what the other rules permit.
+    pub(crate) of_peer: PeerRules<'a>,
+    /// Whether a packet has no port. An allow rule must then be for all ports, and a deny rule
+    /// applies with any ports.
+    pub(crate) is_portless: bool,
 }
 
 /// The host of a target.
@@ -89,22 +98,42 @@ impl<'a> Host<'a> {
 
 impl<'a> Authorizer<'a> {
     /// Creates an authorizer with the rules of an exit.
-    pub(crate) fn of(
-        policy: &'a Policy,
+    pub(crate) fn of_exit(
+        in_force: &'a Reloadable,
         protected: &'a ProtectedAddresses,
         peer: Option<&'a str>,
     ) -> Self {
+        let policy = &in_force.policy;
         Self {
             allow: &policy.allow,
             policy,
             protected,
             peer,
+            of_peer: in_force.security.rules_of(peer),
+            is_portless: false,
         }
     }
 
     fn allowing(&self, port: u16) -> impl Iterator<Item = &Rule> {
         let allowing = self.allow.iter();
-        allowing.filter(move |rule| self.is_for(rule, port))
+        allowing.filter(move |rule| self.is_of_peer(rule) && self.is_open(rule, port))
+    }
+
+    /// Whether an allow rule is for `port`.
+    fn is_open(&self, rule: &Rule, port: u16) -> bool {
+        match self.is_portless {
+            true => rule.ports == Ports::ALL,
+            false => rule.ports.contains(port),
+        }
+    }
+
+    /// Whether a rule of the peer's own `allow` for `port` is one of those that `matches` selects.
+    fn is_open_to_peer(&self, port: u16, matches: impl Fn(&Rule) -> bool) -> bool {
+        let Some(allow) = self.of_peer.allow else {
+            return true;
+        };
+        let mut allow = allow.iter().filter(|rule| self.is_open(rule, port));
+        allow.any(matches)
     }
 
     /// Whether any rule could permit `host`:`port`. The exit does not resolve a name that no rule
@@ -116,47 +145,55 @@ impl<'a> Authorizer<'a> {
             HostPattern::Network(_) => None,
             HostPattern::Unix(_) => Some(false),
         };
+        let possible = |rule: &Rule| by_name(rule).unwrap_or(true);
         let mut denied = self.denying(port);
-        self.allowing(port)
-            .any(|rule| by_name(rule).unwrap_or(true))
+        self.allowing(port).any(possible)
+            && self.is_open_to_peer(port, possible)
             && !denied.any(|rule| by_name(rule).unwrap_or(false))
     }
 
-    /// Whether at least one rule matches the name of `host`, and all of these rules have an
-    /// absolute name, so that the resolver must not apply its search list.
+    /// Whether in one of both lists of allow rules, at least one rule matches the name of `host`,
+    /// and all of these rules have an absolute name, so that the resolver must not apply its search
+    /// list.
     pub(crate) fn is_whole(&self, host: Host<'_>, port: u16) -> bool {
-        let by_name = self.allowing(port).filter(|rule| names(rule, host));
-        let mut by_name = by_name.filter_map(|rule| match &rule.host {
-            HostPattern::Name(name) | HostPattern::Below(name) => Some(name.ends_with('.')),
-            _ => None,
-        });
-        by_name
-            .next()
-            .is_some_and(|first| first && by_name.all(|is_whole| is_whole))
+        let of_peer = self.of_peer.allow.into_iter().flatten();
+        let of_peer = of_peer.filter(|rule| self.is_open(rule, port));
+        are_whole(self.allowing(port), host) || are_whole(of_peer, host)
     }
 
     /// Whether the Unix socket at `path` is permitted, that is, an allow rule names the path and no
     /// deny rule names it.
     pub(crate) fn permits_unix(&self, path: &str) -> bool {
         let mut allowing = self.allow.iter();
-        allowing.any(|rule| self.names_unix(rule, path)) && !self.denies_unix(path)
+        let named = |rule: &Rule| self.names_unix(rule, path);
+        allowing.any(named)
+            && self
+                .of_peer
+                .allow
+                .is_none_or(|rules| rules.iter().any(named))
+            && !self.denies_unix(path)
     }
 
     /// Whether a rule denies the Unix socket at `path`.
     pub(crate) fn denies_unix(&self, path: &str) -> bool {
-        let mut denying = self.policy.deny.iter();
+        let mut denying = self.policy.deny.iter().chain(self.of_peer.deny);
         denying.any(|rule| self.names_unix(rule, path))
     }
 
     fn names_unix(&self, rule: &Rule, path: &str) -> bool {
-        let is_for = rule.peer.is_none() || rule.peer.as_deref() == self.peer;
-        is_for && matches!(&rule.host, HostPattern::Unix(named) if named == path)
+        self.is_of_peer(rule) && matches!(&rule.host, HostPattern::Unix(named) if named == path)
     }
 
     /// Whether the peer may dial `host`:`port`, resolved to `address`.
     pub(crate) fn permits(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
         self.allowing(port)
             .any(|rule| self.covers(rule, host, address, port))
+            && self.is_open_to_peer(port, |rule| match &rule.host {
+                HostPattern::Any => true,
+                HostPattern::Name(_) | HostPattern::Below(_) => names(rule, host),
+                HostPattern::Network(cidr) => ends(*cidr, address).is_some(),
+                HostPattern::Unix(_) => false,
+            })
             && !self.denies(host, address, port)
     }
 
@@ -171,13 +208,14 @@ impl<'a> Authorizer<'a> {
     }
 
     fn denying(&self, port: u16) -> impl Iterator<Item = &Rule> {
-        let denying = self.policy.deny.iter();
-        denying.filter(move |rule| self.is_for(rule, port))
+        let denying = self.policy.deny.iter().chain(self.of_peer.deny);
+        let is_for = move |rule: &Rule| self.is_portless || rule.ports.contains(port);
+        denying.filter(move |rule| self.is_of_peer(rule) && is_for(rule))
     }
 
-    fn is_for(&self, rule: &Rule, port: u16) -> bool {
+    fn is_of_peer(&self, rule: &Rule) -> bool {
         let peer = rule.peer.as_deref();
-        rule.ports.contains(port) && peer.is_none_or(|peer| self.peer == Some(peer))
+        peer.is_none_or(|peer| self.peer == Some(peer))
     }
 
     /// Whether an allow rule matches and, for a protected address, specifies it literally.
@@ -264,6 +302,19 @@ impl<'a> Authorizer<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether at least one of `rules` matches the name of `host`, and all of these have an absolute
+/// name.
+fn are_whole<'a>(rules: impl Iterator<Item = &'a Rule>, host: Host<'_>) -> bool {
+    let by_name = rules.filter(|rule| names(rule, host));
+    let mut by_name = by_name.filter_map(|rule| match &rule.host {
+        HostPattern::Name(name) | HostPattern::Below(name) => Some(name.ends_with('.')),
+        _ => None,
+    });
+    by_name
+        .next()
+        .is_some_and(|first| first && by_name.all(|is_whole| is_whole))
 }
 
 /// Whether a rule with a name or a name pattern matches `host`.

@@ -1,9 +1,7 @@
-//! The admin port: `/healthz`, `/readyz`, `/metrics`, `/status`, and on an entry `/offer`.
+//! The admin port: `/healthz`, `/readyz`, `/metrics` and `/status`.
 //!
 //! The port has its own thread and runtime. So a busy worker does not delay a probe, and a slow
-//! scraper does not delay payload. No request changes the gateway. Only `/offer` uses a worker. A
-//! request for `/offer` opens a stream to the exit. At most one such stream is open at a time, and
-//! its length is bounded ([`crate::roles::entry`]).
+//! scraper does not delay payload. No request changes the gateway or uses a worker.
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections with one request each, or fewer if the process may have
 //! few open files. A further connection evicts the
@@ -33,7 +31,6 @@ use crate::base::open_files::OpenFiles;
 use crate::base::telemetry::Telemetry;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::observe::metrics;
-use crate::roles::entry::{NoOffer, Offers};
 pub(super) use host::AdminHosts;
 
 /// Maximum number of connections.
@@ -51,13 +48,11 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 struct Times {
     /// Time until the head of the client's request is complete.
     head: Duration,
-    /// Time from the start of the connection until the last byte of the response is sent. `/offer`
-    /// takes up to 10 s of this time.
+    /// Time from the start of the connection until the last byte of the response is sent.
     connection: Duration,
 }
 
 /// Serves until the process ends, for requests to an address, to `localhost` and to `hosts`.
-/// `offers` is set on an entry.
 ///
 /// # Errors
 /// The system's error. The port then answers no request.
@@ -65,9 +60,8 @@ pub(crate) async fn serve(
     listener: std::net::TcpListener,
     hosts: AdminHosts,
     telemetry: Arc<Telemetry>,
-    offers: Option<Arc<Offers>>,
 ) -> std::io::Result<Infallible> {
-    serve_within(TIMES, listener, hosts, telemetry, offers).await
+    serve_within(TIMES, listener, hosts, telemetry).await
 }
 
 async fn serve_within(
@@ -75,7 +69,6 @@ async fn serve_within(
     listener: std::net::TcpListener,
     hosts: AdminHosts,
     telemetry: Arc<Telemetry>,
-    offers: Option<Arc<Offers>>,
 ) -> std::io::Result<Infallible> {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -85,7 +78,6 @@ async fn serve_within(
             "/status",
             get(|State(t): State<Arc<Telemetry>>| async move { Json(t.status()) }),
         )
-        .route("/offer", get(serve_offer).with_state(offers))
         .with_state(telemetry)
         .layer(from_fn_with_state(hosts, host::check));
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -141,31 +133,6 @@ async fn serve_metrics(State(telemetry): State<Arc<Telemetry>>) -> impl IntoResp
     }
 }
 
-/// Returns the exit's offer unchanged.
-async fn serve_offer(State(offers): State<Option<Arc<Offers>>>) -> impl IntoResponse {
-    let Some(offers) = offers else {
-        let line = "only an entry can request an offer\n".to_owned();
-        return Err((StatusCode::NOT_FOUND, line));
-    };
-    match offers.fetch().await {
-        Ok(offer) => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], offer)),
-        Err(error) => Err((status_of(&error), format!("{error}\n"))),
-    }
-}
-
-const fn status_of(error: &NoOffer) -> StatusCode {
-    match error {
-        NoOffer::Busy => StatusCode::TOO_MANY_REQUESTS,
-        NoOffer::NoSession | NoOffer::NotOpened(_) | NoOffer::NoSocket(_) | NoOffer::GoingAway => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        NoOffer::Refused(_) | NoOffer::Abandoned | NoOffer::Cut { .. } | NoOffer::TooLong => {
-            StatusCode::BAD_GATEWAY
-        }
-        NoOffer::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use muxtunnel_gateway_config::Config;
@@ -180,7 +147,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let hosts = Arc::new(["gate.example.com".to_owned()]);
-        tokio::spawn(serve_within(times, listener, hosts, telemetry, None));
+        tokio::spawn(serve_within(times, listener, hosts, telemetry));
         address
     }
 
@@ -226,9 +193,7 @@ mod tests {
     #[tokio::test]
     async fn a_web_page_whose_name_resolves_to_the_gateway_reads_nothing() {
         let address = admin(TIMES).await;
-        for path in [
-            "/status", "/metrics", "/readyz", "/healthz", "/offer", "/other",
-        ] {
+        for path in ["/status", "/metrics", "/readyz", "/healthz", "/other"] {
             for (request, status) in [
                 (
                     format!("GET {path} HTTP/1.1\r\nHost: evil.example:64001\r\n\r\n"),

@@ -15,7 +15,6 @@ use crate::base::telemetry::Telemetry;
 use crate::base::unwind::caught;
 use crate::io::security::{self, Credentials};
 use crate::observe::carrier_sampler;
-use crate::roles::entry::Offers;
 use crate::roles::rendezvous::RendezvousRole;
 use crate::roles::worker::Phase;
 
@@ -43,10 +42,9 @@ impl Control {
         self,
         listener: Option<(std::net::TcpListener, AdminHosts)>,
         file: Option<(PathBuf, Config, String)>,
-        offers: Option<Arc<Offers>>,
     ) {
         let phase = self.phase.clone();
-        if let Err(panic) = caught(|| self.work(listener, file, offers)) {
+        if let Err(panic) = caught(|| self.work(listener, file)) {
             tracing::error!(
                 panic,
                 "The admin thread failed by a fault of this gateway; stopping"
@@ -59,7 +57,6 @@ impl Control {
         self,
         listener: Option<(std::net::TcpListener, AdminHosts)>,
         file: Option<(PathBuf, Config, String)>,
-        offers: Option<Arc<Offers>>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -76,10 +73,8 @@ impl Control {
             let admin = async {
                 match listener {
                     Some((listener, hosts)) => {
-                        // Without the admin port, `offers` is not needed: no client can request an
-                        // offer.
                         tokio::join!(
-                            self.serve(listener, hosts, offers),
+                            self.serve(listener, hosts),
                             carrier_sampler::follow(&self.telemetry)
                         );
                     }
@@ -121,13 +116,8 @@ impl Control {
         });
     }
 
-    async fn serve(
-        &self,
-        listener: std::net::TcpListener,
-        hosts: AdminHosts,
-        offers: Option<Arc<Offers>>,
-    ) {
-        match super::admin::serve(listener, hosts, Arc::clone(&self.telemetry), offers).await {
+    async fn serve(&self, listener: std::net::TcpListener, hosts: AdminHosts) {
+        match super::admin::serve(listener, hosts, Arc::clone(&self.telemetry)).await {
             Ok(never) => match never {},
             Err(error) => {
                 tracing::error!(%error, "The admin port failed; stopping");

@@ -10,7 +10,6 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::base::cpu::WORKER_NAME;
 use crate::base::memory_budget::MemoryBudget;
-use crate::roles::entry::Asker;
 use crate::roles::worker::Worker;
 use crate::roles::{entry, exit, rendezvous};
 use crate::session::handover::{Handed, Handover};
@@ -56,18 +55,12 @@ pub(super) fn count(config: &Config) -> usize {
 }
 
 /// Runs the workers until all workers end or one fails. Each worker is a copy of `first` with its
-/// own index. `carriers_max` is the maximum number of an exit's carriers. The workers receive
-/// requests for offers on the channels `asked`.
-pub(super) fn run(
-    gateway: &Gateway,
-    carriers_max: usize,
-    first: &Worker,
-    asked: Vec<Receiver<Asker>>,
-) -> anyhow::Result<()> {
+/// own index. `carriers_max` is the maximum number of an exit's carriers.
+pub(super) fn run(gateway: &Gateway, carriers_max: usize, first: &Worker) -> anyhow::Result<()> {
     let (ended, ends) = mpsc::channel();
     let (handover, handed) = Handover::new(first.workers, carriers_max);
     first.telemetry.add_limiter(&handover.limiter);
-    for (index, (handed, asked)) in handed.into_iter().zip(asked).enumerate() {
+    for (index, handed) in handed.into_iter().enumerate() {
         let worker = Worker {
             index,
             ..first.clone()
@@ -77,7 +70,7 @@ pub(super) fn run(
             .name(format!("{WORKER_NAME}{index}"))
             .spawn(move || {
                 let end = catch_unwind(AssertUnwindSafe(|| {
-                    run_worker(worker, gateway, handover, handed, asked)
+                    run_worker(worker, gateway, handover, handed)
                 }));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
                 // The receiver is dropped if another worker has failed.
@@ -95,7 +88,6 @@ fn run_worker(
     gateway: Gateway,
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
-    asked: Receiver<Asker>,
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -104,7 +96,7 @@ fn run_worker(
         .build_local(LocalOptions::default())?;
     let run = async move {
         match gateway {
-            Gateway::Entry(entry) => entry::run(worker, entry, asked).await,
+            Gateway::Entry(entry) => entry::run(worker, entry).await,
             Gateway::Exit(exit) => exit::run(worker, exit, handover, handed).await,
             Gateway::Rendezvous(rendezvous) => rendezvous::run(worker, rendezvous).await,
         }

@@ -12,7 +12,6 @@ mod exits;
 mod fallback;
 mod http;
 mod listen;
-mod offer;
 pub(crate) mod refused;
 mod reverse;
 mod session_end;
@@ -54,7 +53,6 @@ use exits::{Connected, EXITS_MAX, Link, Links, Taken};
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use http::oracle::response as response_oracle;
 use listen::{Listener, follow};
-pub(crate) use offer::{Asker, NoOffer, Offers};
 use reverse::{Asked, Outcomes};
 use ways::Ways;
 
@@ -109,11 +107,7 @@ type Underway = mpsc::Sender<Infallible>;
 ///
 /// # Errors
 /// [`WorkerError`]: at the start, the entry cannot listen on the port of a forward.
-pub(crate) async fn run(
-    worker: Worker,
-    configured: config::Entry,
-    asked: mpsc::Receiver<Asker>,
-) -> Result<(), WorkerError> {
+pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(), WorkerError> {
     let (index, phase, pool) = (worker.index, worker.phase.clone(), configured.pool);
     let mut reloadable = worker.reloadable.clone();
     let (underway, arrived) = mpsc::channel(1);
@@ -135,7 +129,7 @@ pub(crate) async fn run(
     let trust = Rc::clone(&entry);
     let trust = entry.tasks.spawn(async move { trust.trust().await });
     tokio::select! {
-        _ = async { tokio::join!(follow(&entry, reloadable), offer::answer(&entry, asked)) } => {}
+        () = follow(&entry, reloadable) => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
         never = entry.tasks.fail() => match never {},
         lost = &mut packets => return Err(network::lost(lost)),

@@ -6,7 +6,6 @@
 
 mod arrive;
 mod handshake;
-mod offer;
 mod quic;
 mod registered;
 mod reverse;
@@ -421,10 +420,7 @@ impl Exit {
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
-        if offer::is_asked_for(target) {
-            return offer::give(in_force.offer.as_deref(), peer).map_err(refused);
-        }
-        let authorizer = Authorizer::of(&in_force.policy, &self.worker.protected, peer);
+        let authorizer = Authorizer::of_exit(&in_force, &self.worker.protected, peer);
         let dialled = dial::dial(target, authorizer)
             .await
             .and_then(|dialled| match source {
@@ -448,7 +444,7 @@ impl Exit {
         peer: Option<&str>,
     ) -> Result<Dialled, DialError> {
         let now = self.worker.reloadable.borrow();
-        let authorizer = Authorizer::of(&now.policy, &self.worker.protected, peer);
+        let authorizer = Authorizer::of_exit(&now, &self.worker.protected, peer);
         if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, authorizer) {
             let text = format!("a new rule denied {target} while the exit dialled the target");
             return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));

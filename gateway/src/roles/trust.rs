@@ -49,7 +49,7 @@ pub(crate) async fn follow(
                 for session in sessions() {
                     let peer = session.identity();
                     let authorizer =
-                        Authorizer::of(&in_force.policy, protected, peer.as_deref());
+                        Authorizer::of_exit(&in_force, protected, peer.as_deref());
                     session.cut_denied(&|target, address| is_denied(target, address, authorizer));
                 }
             }

@@ -6,15 +6,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
+#[cfg(test)]
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+use muxtunnel_gateway_config::ForwardLimits;
 use tokio::sync::oneshot;
 use tracing::field::display;
 
 use crate::base::closing::Reason;
 use crate::base::counters::StreamCounters;
 use crate::base::forward::Admission;
+#[cfg(test)]
+use crate::base::forward::Forwards;
 use crate::base::pace::Pace;
 use crate::base::telemetry::Telemetry;
 use crate::io::local_end::LocalEnd;
@@ -42,13 +48,6 @@ pub(crate) enum Local {
         /// The stream's place in its forward, if this side has the forward.
         admission: Option<Admission>,
     },
-    /// This gateway itself, which opened the stream for its own request. The counters of forwards
-    /// do not include the stream.
-    Own {
-        /// The URL of the request.
-        target: Rc<str>,
-        ended: Ended,
-    },
 }
 
 /// The channel on which the stream reports why it ended; `None`: nothing waits for the reason. The
@@ -70,6 +69,20 @@ pub(crate) struct Account {
     keepalive: Cell<Option<Option<Keepalive>>>,
     /// The number in `heard` at which the local end had acknowledged all bytes; `None`: unknown.
     settled: Cell<Option<u64>>,
+}
+
+#[cfg(test)]
+impl Local {
+    /// For tests: a client of the forward `web`.
+    pub(crate) fn of_client(target: &str, ended: Ended) -> Self {
+        let forward = Forwards::default().named("web", ForwardLimits::default());
+        Self::Client {
+            address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+            target: target.into(),
+            admission: forward.admit(Instant::now()).unwrap(),
+            ended,
+        }
+    }
 }
 
 impl Account {
@@ -151,7 +164,7 @@ impl Account {
             Local::Target {
                 target, address, ..
             } => Some((target, address)),
-            Local::Client { .. } | Local::Own { .. } => None,
+            Local::Client { .. } => None,
         }
     }
 
@@ -173,7 +186,7 @@ impl Account {
     /// The reason for a reset or a failure of the local socket.
     pub(crate) const fn local_reset(&self) -> Reason {
         match self.local {
-            Local::Client { .. } | Local::Own { .. } => Reason::ClientReset,
+            Local::Client { .. } => Reason::ClientReset,
             Local::Target { .. } => Reason::TargetReset,
         }
     }
@@ -188,7 +201,7 @@ impl Account {
         error: Option<ErrorKind>,
     ) {
         self.count(telemetry, |streams| streams.closed(reason));
-        if let Local::Own { ended, .. } | Local::Client { ended, .. } = &self.local
+        if let Local::Client { ended, .. } = &self.local
             && let Some(ended) = ended.take()
         {
             // The receiver may have been dropped.
@@ -202,7 +215,6 @@ impl Account {
             Local::Client {
                 address, target, ..
             } => (Some(address), &**target, None),
-            Local::Own { target, .. } => (Some(&LocalAddress::Gateway), &**target, None),
             Local::Target {
                 target, address, ..
             } => (None, &**target, Some(address)),
@@ -235,7 +247,6 @@ impl Account {
         match &self.local {
             Local::Client { admission, .. } => Some(admission),
             Local::Target { admission, .. } => admission.as_ref(),
-            Local::Own { .. } => None,
         }
     }
 }

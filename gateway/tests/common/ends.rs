@@ -36,17 +36,6 @@ pub fn tls(dir: &Path, authority: &Authority) -> (Files, Files, Ends) {
     (exit, entry, ends)
 }
 
-/// Writes a private key for Noise. Returns the public key.
-pub fn keygen(file: &Path) -> String {
-    let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .args(["keygen", "--noise"])
-        .arg(file)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{done:?}");
-    String::from_utf8(done.stdout).unwrap().trim().to_owned()
-}
-
 /// Writes the private key of a gateway. Returns its public key as that of an entry and of an exit.
 pub fn gateway_key(file: &Path) -> [String; 2] {
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
@@ -66,28 +55,13 @@ pub fn public_keys(key: &Path, peers: &[&str]) -> String {
     format!("{{mode: PublicKeys, privateKeyFile: '{key}', peers: [{peers}]}}")
 }
 
-/// Creates the keys of both ends. With `more_peers`, the entry accepts several peers, so it uses
-/// pattern XX.
-pub fn noise(dir: &Path, psk: bool, more_peers: bool) -> Ends {
+/// Creates the keys of both ends.
+pub fn by_keys(dir: &Path) -> Ends {
     let (exit, entry) = (dir.join("exit.key"), dir.join("entry.key"));
-    let (exit_public, entry_public) = (keygen(&exit), keygen(&entry));
-    let mut secret = String::new();
-    if psk {
-        keygen(&dir.join("psk"));
-        secret = format!(", psk: '{}'", dir.join("psk").display());
-    }
-    let more = if more_peers {
-        format!(", '{entry_public}'")
-    } else {
-        String::new()
-    };
-    let security = |key: &Path, peers: String| {
-        let key = key.display();
-        format!("{{mode: Noise, privateKey: '{key}', peers: [{peers}]{secret}}}")
-    };
+    let ([_, exit_public], [entry_public, _]) = (gateway_key(&exit), gateway_key(&entry));
     Ends {
-        exit: security(&exit, format!("'{entry_public}'")),
-        entry: security(&entry, format!("'{exit_public}'{more}")),
+        exit: public_keys(&exit, &[&entry_public]),
+        entry: public_keys(&entry, &[&exit_public]),
     }
 }
 

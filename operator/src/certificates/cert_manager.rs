@@ -5,7 +5,6 @@ use kube::core::ObjectMeta;
 use muxtunnel_crds::IssuerRef;
 use serde::{Deserialize, Serialize};
 
-
 /// The fields of a Certificate that the operator uses. Source: cert-manager.io, API reference,
 /// `cert-manager.io/v1`.
 #[derive(CustomResource, Serialize, Deserialize, Debug, Clone, PartialEq)]

@@ -58,7 +58,6 @@ fn status(opened: u64, retransmits: u64) -> Status {
 
 fn seen(status: Status) -> Seen {
     Seen {
-        offer: None,
         pods: vec![SeenPod {
             end: End::Entry,
             name: "office-entry-x".to_owned(),

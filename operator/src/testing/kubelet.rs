@@ -11,20 +11,11 @@ use crate::labels;
 use crate::tunnel_controller::build::config_map::expected_hash;
 use crate::tunnel_controller::observe::Gateways;
 
-/// Where tests store the exit's offer for [`Healthy`] gateways.
-pub(crate) const OFFER: &str = "offers/exit";
-
 /// Gateways that run the configuration in their ConfigMaps.
 #[derive(Clone)]
 pub(crate) struct Healthy(pub(crate) FakeApi);
 
 impl Gateways for Healthy {
-    /// The offer that a test has stored.
-    async fn offer(&self, _address: &str) -> Result<String, String> {
-        let offer = self.0.get(OFFER).ok_or("the exit offers nothing")?;
-        Ok(offer["offer"].as_str().unwrap().to_owned())
-    }
-
     async fn status(&self, address: &str) -> Result<Status, String> {
         let pod = self.0.pod_at(address).ok_or("no such pod")?;
         let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap().to_owned();
@@ -46,7 +37,7 @@ impl Gateways for Healthy {
             .0
             .get(&format!("muxtunnels/{instance}"))
             .ok_or("no such tunnel")?;
-        let issued = &tunnel["status"]["certificates"][&component];
+        let keys = tunnel["status"]["publicKeys"].clone();
         let carrier = json!({
             "peer": "10.0.0.1:64000", "uptimeSeconds": 1.0, "rttMilliseconds": 100.0,
             "rttMinMilliseconds": 100.0, "congestionControl": "cubic", "bytesSent": 1,
@@ -63,11 +54,9 @@ impl Gateways for Healthy {
             },
             "process": {"cpuSeconds": 0.0, "maxRssBytes": 0, "uptimeSeconds": 1.0},
         });
-        if issued["fingerprint"].is_string() {
-            status["certificate"] = json!({
-                "fingerprint": issued["fingerprint"],
-                "notBefore": issued["issuedAt"], "notAfter": issued["notAfter"],
-            });
+        // A gateway of an object with one end reports its own keys.
+        if keys.is_array() {
+            status["publicKeys"] = keys;
         }
         serde_json::from_value(status).map_err(|error| error.to_string())
     }

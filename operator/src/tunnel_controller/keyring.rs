@@ -4,6 +4,10 @@
 //! knows a public key only if it created the key pair, or if the gateways report it. The status, or
 //! the Deployments, have what was created. The memory covers the time until a watch delivers them.
 //! A dry run of a creation shows whether a Secret exists.
+//!
+//! The first Secret with the keys of both ends has a name that follows from the object's UID, so that
+//! an operator that ends before it writes the Deployments leaves no second Secret. A Secret that
+//! replaces a lost one has a random name, because kubelets cache immutable Secrets by name.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +18,7 @@ use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::KeyRole;
 use parking_lot::Mutex;
 use rand::RngExt;
+use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use super::end::End;
@@ -95,16 +100,25 @@ impl Keyring {
                 secret = known,
                 "the keys of both ends were lost: the operator creates new keys, and restarts the gateways"
             );
+            return self
+                .make_pair(holder, format!("{prefix}{}", suffix()), now)
+                .await;
         }
-        let name = format!("{prefix}{}", suffix());
+        let digest = Sha256::digest(holder.owner.uid.as_bytes());
+        let name = format!("{prefix}{}", letters(digest.into_iter()));
+        self.make_pair(holder, name, now).await
+    }
+
+    async fn make_pair(&self, holder: &Holder, name: String, now: i64) -> Result<String, KeyError> {
         let (entry, exit) = (
             KeyPair::random(KeyRole::Entry)?,
             KeyPair::random(KeyRole::Exit)?,
         );
         let place = place(holder, &name, PAIR);
         let secret = pair_secret(place, &holder.owner, (&entry, &exit));
-        self.create(&secret).await?;
-        info!(secret = name, "created the keys of both ends");
+        if self.create(&secret).await? {
+            info!(secret = name, "created the keys of both ends");
+        }
         let mut pairs = self.pairs.lock();
         pairs.insert(holder.owner.uid.clone(), (now, name.clone()));
         Ok(name)
@@ -126,7 +140,9 @@ impl Keyring {
         for generation in generations {
             let name = format!("{}-key-{generation}", end.child_of(&holder.name));
             let recorded = known.iter().find(|known| known.secret_name == name);
-            let recorded = recorded.cloned().or_else(|| self.remembered(holder, &name, now));
+            let recorded = recorded
+                .cloned()
+                .or_else(|| self.remembered(holder, &name, now));
             let component = end.component();
             keys.push(match recorded {
                 Some(status) => OwnKey {
@@ -265,6 +281,11 @@ const fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Pla
 
 fn suffix() -> String {
     let mut random = rand::rng();
-    let letters = (0..SUFFIX_LENGTH).map(|_| LETTERS[random.random_range(0..LETTERS.len())]);
+    letters(std::iter::repeat_with(|| random.random()))
+}
+
+fn letters(bytes: impl Iterator<Item = u8>) -> String {
+    let bytes = bytes.take(SUFFIX_LENGTH);
+    let letters = bytes.map(|byte| LETTERS[usize::from(byte) % LETTERS.len()]);
     letters.map(char::from).collect()
 }

@@ -17,8 +17,8 @@ use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::status::Status;
 use muxtunnel_gateway_config::ADMIN_PORT;
+use muxtunnel_gateway_config::status::Status;
 
 pub use prober::Prober;
 

@@ -3,11 +3,12 @@
 //! not `muxtunnel`. So a test fails if a label has the product's name instead of the object's name.
 
 mod adoption;
-mod certify;
 mod drift;
 mod faults;
 mod handover;
 mod interruptions;
+mod keys;
+mod peers;
 mod probe;
 mod reconcile;
 mod refresh;
@@ -25,7 +26,8 @@ use serde_json::Value;
 
 use crate::testing::FakeApi;
 use crate::testing::tunnel::{
-    DIRECT, FAR, MANAGED, NET_A, SMALLEST, settings, shop_json, tuned, tunnel_json,
+    DIRECT, ELSEWHERE, ENTRY_KEY, EXIT_KEY, FAR, MANAGED, NET_A, SMALLEST, settings, shop_json,
+    tuned, tunnel_json,
 };
 
 /// The configuration with which new pods of the fixture's end start.

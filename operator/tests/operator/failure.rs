@@ -6,7 +6,8 @@ use muxtunnel_operator::apply::ApplyError;
 use muxtunnel_operator::benchmark_controller;
 use muxtunnel_operator::benchmark_controller::runner_client::RunnerError;
 use muxtunnel_operator::failure::{Coded, NotLeader, chain, code, is_reported};
-use muxtunnel_operator::tunnel_controller::{self, error::CertifyError};
+use muxtunnel_operator::tunnel_controller;
+use muxtunnel_operator::tunnel_controller::error::{CertifyError, DereferenceError, KeyError};
 
 fn answered(status: u16) -> kube::Error {
     kube::Error::Api(Status::failure("", "").with_code(status).boxed())
@@ -24,7 +25,10 @@ fn each_answer_has_its_class_however_deep_it_lies() {
         assert_eq!(code(&answered(status)), class);
         let name = "office-exit".to_owned();
         let source = Box::new(answered(status));
-        let deep = tunnel_controller::Error::from(CertifyError::Apply { name, source });
+        let deep = tunnel_controller::Error::from(DereferenceError::from(KeyError::Create {
+            name,
+            source,
+        }));
         assert_eq!(deep.code(), class);
     }
     let refused = kube::Error::Service(Box::new(NotLeader));
@@ -65,10 +69,11 @@ fn a_refusal_is_one_plain_sentence() {
     assert_eq!(chain(&tunnel_controller::Error::from(of_status)), expected);
     let name = "office-exit".to_owned();
     let source = Box::new(refused());
-    let of_secret = tunnel_controller::Error::from(CertifyError::Apply { name, source });
+    let of_secret =
+        tunnel_controller::Error::from(DereferenceError::from(KeyError::Create { name, source }));
     assert_eq!(
         chain(&of_secret),
-        format!("cannot apply Secret office-exit: {said}")
+        format!("cannot create Secret office-exit: {said}")
     );
     // A refusal without a message has at least its number.
     let empty = Status::failure("", "").with_code(403).boxed();

@@ -8,7 +8,6 @@
 )]
 
 mod benchmark;
-mod certificates;
 mod chart;
 mod failure;
 mod fixtures;

@@ -4,7 +4,6 @@
 
 mod build;
 mod carriers;
-mod certificates;
 mod listeners;
 mod network;
 mod network_policy;
@@ -17,17 +16,19 @@ mod ssh;
 mod verdicts;
 
 use k8s_openapi::api::core::v1::Service;
-use muxtunnel_crds::MuxTunnel;
+use muxtunnel_crds::{KeyOrigin, KeyStatus, MuxTunnel};
 use muxtunnel_operator::settings::Settings;
 use muxtunnel_operator::tunnel_controller::build::{Resources, build};
-use muxtunnel_operator::tunnel_controller::dereference::Dereferenced;
+use muxtunnel_operator::tunnel_controller::dereference::{Credentials, Dereferenced};
 use muxtunnel_operator::tunnel_controller::hindrance::Hindrance;
+use muxtunnel_operator::tunnel_controller::keyring::OwnKey;
 use muxtunnel_operator::tunnel_controller::references::ServiceName;
 use muxtunnel_operator::tunnel_controller::validate::{ValidatedTunnel, validate};
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    DIRECT, FAR, MANAGED, SMALLEST, settings, shop_json, tuned, tunnel_json,
+    DIRECT, ELSEWHERE, ENTRY_KEY, EXIT_KEY, FAR, MANAGED, SMALLEST, settings, shop_json, tuned,
+    tunnel_json,
 };
 
 fn tunnel(spec: &str) -> MuxTunnel {
@@ -45,7 +46,26 @@ fn shop() -> Dereferenced {
     let service: Service = serde_json::from_value(shop_json()).unwrap();
     Dereferenced {
         services: [(named("site", "shop"), service)].into(),
+        credentials: keys(),
         ..Dereferenced::default()
+    }
+}
+
+/// The keys for each side of a tunnel `office`.
+fn keys() -> Credentials {
+    let own = KeyStatus {
+        secret_name: "office-key-1".to_owned(),
+        generation: 1,
+        public_key: None,
+        origin: KeyOrigin::Found,
+    };
+    Credentials {
+        pair: Some("office-pair-1-bcdfg".to_owned()),
+        own: vec![OwnKey {
+            status: own,
+            is_lost: false,
+        }],
+        ..Credentials::default()
     }
 }
 

@@ -36,7 +36,7 @@ const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
 pub(super) enum Security {
     None,
     MutualTls,
-    Noise,
+    PublicKeys,
     /// SSH's own encryption and authentication.
     Ssh,
 }
@@ -311,7 +311,7 @@ impl Gateways {
                     accepts: certificates.accepts.security(),
                 })
             }
-            Security::Noise => noise_keys(setup),
+            Security::PublicKeys => public_keys(setup),
             Security::Ssh => ssh_keys(setup),
         }
     }
@@ -421,25 +421,27 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
     })
 }
 
-/// Creates a key pair for each end with `muxgate keygen --noise`.
-fn noise_keys(setup: &Setup<'_>) -> Result<Keys> {
+/// Creates a key for each end with `muxgate keygen`.
+fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
     let pair = |name: &str| {
         let path = setup.folder.join(name);
-        if path.is_file() {
-            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-        }
         let mut command = Command::new(setup.muxgate);
-        let output = command.args(["keygen", "--noise"]).arg(&path).output();
+        let output = command.args(["keygen", "--force"]).arg(&path).output();
         let output = output.context("cannot start muxgate keygen")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
-        let public = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Ok((path, public))
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut lines = text.lines().map(str::to_owned);
+        let public = lines.next().zip(lines.next());
+        Ok((
+            path,
+            public.context("muxgate keygen printed no public keys")?,
+        ))
     };
-    let (dials, accepts) = (pair("dials.key")?, pair("accepts.key")?);
-    let end = |private: &Path, peer: &str| json!({"mode": "Noise", "privateKey": private, "peers": [peer]});
+    let ((dials, (entry, _)), (accepts, (_, exit))) = (pair("dials.key")?, pair("accepts.key")?);
+    let end = |private: &Path, peer: &str| json!({"mode": "PublicKeys", "privateKeyFile": private, "peers": [peer]});
     Ok(Keys {
-        dials: end(&dials.0, &accepts.1),
-        accepts: end(&accepts.0, &dials.1),
+        dials: end(&dials, &exit),
+        accepts: end(&accepts, &entry),
     })
 }

@@ -19,12 +19,12 @@ use crate::{
 use System::{
     Direct, EnvoyH2c, EnvoyHttp2, FrpStcp, FrpStcpEncrypted, FrpTls, GoH2c, GoHttp2, Haproxy,
     Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
-    MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
-    MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
-    MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse, MuxgateTls,
-    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload, MuxgateTunQuic,
-    MuxgateTunTls, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise,
-    RelayCopy, RelaySplice, WireguardGoCurrent,
+    MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateKeys, MuxgateKeysReverse,
+    MuxgateKeysSocks5, MuxgateKeysVisitor, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
+    MuxgateQuic, MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse,
+    MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload,
+    MuxgateTunQuic, MuxgateTunTls, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn,
+    RatholeNoise, RelayCopy, RelaySplice, WireguardGoCurrent,
 };
 use Topology::{Loopback, Veth, Wan, Wan20, Wan20Tuned, WanLoss1, WanLoss5, WanTuned};
 
@@ -283,9 +283,9 @@ fn bulk_encrypted() -> Vec<Target> {
         (MuxgateTls, Openssh),
         (MuxgateTlsSocks5, OpensshDynamic),
         (MuxgateTlsReverse, OpensshReverse),
-        (MuxgateNoise, Openssh),
-        (MuxgateNoiseSocks5, OpensshDynamic),
-        (MuxgateNoiseReverse, OpensshReverse),
+        (MuxgateKeys, Openssh),
+        (MuxgateKeysSocks5, OpensshDynamic),
+        (MuxgateKeysReverse, OpensshReverse),
     ];
     let of = |(system, ssh)| {
         [
@@ -316,8 +316,8 @@ fn bulk_by_other_ways() -> Vec<Target> {
         proxy(MuxgateSocks5),
         proxy(MuxgateHttp),
         ways(MuxgateVisitor, FrpStcp, 1.5).to_vec(),
-        ways(MuxgateNoiseVisitor, FrpStcpEncrypted, 1.5).to_vec(),
-        ways(MuxgateNoiseVisitor, FrpStcp, 1.5).to_vec(),
+        ways(MuxgateKeysVisitor, FrpStcpEncrypted, 1.5).to_vec(),
+        ways(MuxgateKeysVisitor, FrpStcp, 1.5).to_vec(),
     ]
     .concat()
 }

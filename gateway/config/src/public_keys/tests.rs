@@ -207,6 +207,89 @@ fn a_rule_names_no_key_that_is_no_identity() {
 }
 
 #[test]
+fn an_exit_has_rules_for_each_of_its_peers() {
+    let rules = |rules: &str, more: &str| {
+        let peer = format!("name: a, publicKeys: [{}, {}], {rules}", entry(1), entry(2));
+        exit(
+            &format!(
+                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: ['*:25']}}]{more}",
+                entry(3)
+            ),
+            "",
+        )
+    };
+    let config = rules("allow: ['web:80'], deny: ['10.0.0.0/8']", "").unwrap();
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    let of = |identity: &str| config.security.rules_of(Some(identity));
+    let shown = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(of("a").allow.unwrap()), ["web:80"]);
+    assert_eq!(shown(of("a").deny), ["10.0.0.0/8"]);
+    assert_eq!(
+        (of(&entry(3)).allow, &*shown(of(&entry(3)).deny)),
+        (None, &["*:25".to_owned()][..])
+    );
+    // The key of a peer with a name is no identity.
+    for identity in [&*entry(1), "b", ""] {
+        assert_eq!(
+            of(identity),
+            PeerRules {
+                allow: Some(&[]),
+                deny: &[]
+            }
+        );
+    }
+    assert_eq!(of("ssh:SHA256:x"), PeerRules::default());
+    assert_eq!(config.security.rules_of(None), PeerRules::default());
+    // Further peers are in the file, without rules.
+    let config = rules("allow: ['web:80']", ", peersFile: /p").unwrap();
+    assert_eq!(config.security.rules_of(Some("b")), PeerRules::default());
+    assert!(config.security.rules_of(Some("a")).allow.is_some());
+    let many = vec!["a"; PEER_RULES_MAX + 1].join(", ");
+    for (wrong, problem) in [
+        (
+            format!("allow: [{many}]"),
+            "security.peers[0].allow: has 33 entries, at most 32",
+        ),
+        (
+            format!("deny: [{many}]"),
+            "security.peers[0].deny: has 33 entries, at most 32",
+        ),
+        (
+            "deny: ['a:1,peer=b']".to_owned(),
+            "security.peers[0].deny: a:1,peer=b has peer=",
+        ),
+        ("allow: ['a:0']".to_owned(), "is not a rule"),
+    ] {
+        let error = rules(&wrong, "").unwrap_err();
+        assert!(error.contains(problem), "{error}");
+    }
+    let exit_of_entry = format!(
+        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFile: /k, peers: [{{publicKeys: [{}], allow: [a]}}]}}\n",
+        text(KeyRole::Exit, 1)
+    );
+    let error = Config::from_yaml(&exit_of_entry).unwrap_err().to_string();
+    assert!(
+        error.contains("security.peers[0].allow: only an exit has rules for its peers"),
+        "{error}"
+    );
+}
+
+#[test]
+fn rules_of_peers_are_reloaded() {
+    let with = |rules: &str| {
+        exit(
+            &format!("peers: [{{publicKeys: [{}], {rules}}}]", entry(1)),
+            "",
+        )
+        .unwrap()
+    };
+    let (before, after) = (with("allow: [a]"), with("deny: [a]"));
+    assert!(before.needing_restart(&after).is_empty());
+    assert_eq!(before.reloaded(&after), after);
+}
+
+#[test]
 fn a_time_without_a_text_is_no_time() {
     for text in [
         "9999-12-31T23:59:59-05:00",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{KeyError, MutualTls, Noise, PublicKey, Security};
+use super::{MutualTls, Security};
 use crate::public_keys::Listed;
 use crate::{Peer, PublicKeys, ServerTls, Ssh, SshAlgorithms};
 
@@ -14,7 +14,6 @@ enum Mode {
     None,
     PublicKeys,
     MutualTls,
-    Noise,
     ServerTls,
     #[serde(rename = "SSH")]
     Ssh,
@@ -26,7 +25,6 @@ impl Mode {
             Self::None => "None",
             Self::PublicKeys => "PublicKeys",
             Self::MutualTls => "MutualTls",
-            Self::Noise => "Noise",
             Self::ServerTls => "ServerTls",
             Self::Ssh => "SSH",
         }
@@ -43,8 +41,6 @@ pub(super) struct Fields {
     peers: Option<Vec<Listed>>,
     private_key_file: Option<PathBuf>,
     peers_file: Option<PathBuf>,
-    private_key: Option<PathBuf>,
-    psk: Option<PathBuf>,
     allow_anonymous: Option<bool>,
     server_name: Option<String>,
     host_keys: Option<Vec<PathBuf>>,
@@ -85,16 +81,6 @@ impl TryFrom<Fields> for Security {
                 ca: fields.ca.take().ok_or_else(|| missing("ca"))?,
                 peers: names(fields.peers.take().ok_or_else(|| missing("peers"))?)?,
             }),
-            Mode::Noise => Self::Noise(Noise {
-                private_key: fields
-                    .private_key
-                    .take()
-                    .ok_or_else(|| missing("privateKey"))?,
-                peers: keys(&names(
-                    fields.peers.take().ok_or_else(|| missing("peers"))?,
-                )?)?,
-                psk: fields.psk.take(),
-            }),
             Mode::ServerTls => Self::ServerTls(ServerTls {
                 certificate: fields.certificate.take(),
                 key: fields.key.take(),
@@ -131,8 +117,6 @@ impl Fields {
             ("peers", self.peers.is_some()),
             ("privateKeyFile", self.private_key_file.is_some()),
             ("peersFile", self.peers_file.is_some()),
-            ("privateKey", self.private_key.is_some()),
-            ("psk", self.psk.is_some()),
             ("allowAnonymous", self.allow_anonymous.is_some()),
             ("serverName", self.server_name.is_some()),
             ("hostKeys", self.host_keys.is_some()),
@@ -161,7 +145,7 @@ fn known(peers: Vec<Listed>) -> Result<Vec<Peer>, String> {
     peers.into_iter().enumerate().map(peer).collect()
 }
 
-/// The peers of the other modes.
+/// The peers of mode MutualTls.
 fn names(peers: Vec<Listed>) -> Result<Vec<String>, String> {
     let name = |listed| match listed {
         Listed::Text(text) => Ok(text),
@@ -170,12 +154,4 @@ fn names(peers: Vec<Listed>) -> Result<Vec<String>, String> {
         }
     };
     peers.into_iter().map(name).collect()
-}
-
-fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
-    let key = |peer: &String| {
-        let key: Result<PublicKey, KeyError> = peer.parse();
-        key.map_err(|error| format!("`peers`: {peer:?} is {error}"))
-    };
-    peers.iter().map(key).collect()
 }

@@ -28,7 +28,7 @@ pub(super) fn proxy(
         return Ok(None);
     };
     let names: &[&str] = match config.security {
-        Security::None {} | Security::PublicKeys(_) | Security::Noise(_) | Security::Ssh(_) => {
+        Security::None {} | Security::PublicKeys(_) | Security::Ssh(_) => {
             &["http_proxy", "all_proxy", "ALL_PROXY"]
         }
         Security::MutualTls(_) | Security::ServerTls(_) => {

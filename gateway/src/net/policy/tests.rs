@@ -8,7 +8,7 @@ const EXIT: &str =
 
 /// The rules of a test. The API server is 10.96.0.1, and this host is 192.0.2.99.
 struct Rules {
-    policy: Policy,
+    in_force: Reloadable,
     protected: ProtectedAddresses,
 }
 
@@ -23,18 +23,20 @@ impl Rules {
     }
 
     fn beside(policy: &str, api_server: &str) -> Self {
-        let config =
-            muxtunnel_gateway_config::Config::from_yaml(&format!("{EXIT}policy: {policy}\n"))
-                .unwrap();
+        Self::of(&format!("{EXIT}policy: {policy}\n"), api_server)
+    }
+
+    fn of(text: &str, api_server: &str) -> Self {
+        let config = muxtunnel_gateway_config::Config::from_yaml(text).unwrap();
         let is_local = |address: IpAddr| address == IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
         Self {
             protected: ProtectedAddresses::new(api_server, &config, is_local),
-            policy: config.policy,
+            in_force: config.reloadable(),
         }
     }
 
     fn authorizer<'a>(&'a self, peer: Option<&'a str>) -> Authorizer<'a> {
-        Authorizer::of(&self.policy, &self.protected, peer)
+        Authorizer::of_exit(&self.in_force, &self.protected, peer)
     }
 
     fn permit(&self, host: &str, address: &str, port: u16) -> bool {
@@ -406,4 +408,75 @@ fn the_gateways_own_ports_need_their_address_and_their_port() {
         let got = permitted(&[allow], host, address, port);
         assert_eq!(got, expected, "{allow} {address}:{port}");
     }
+}
+
+/// An exit with two peers. `peer` has the YAML of the first peer's rules.
+fn with_peer(policy: &str, peer: &str) -> (Rules, String) {
+    use muxtunnel_gateway_config::{KeyRole, key_text};
+    let [one, two] = [7, 8].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
+    let text = format!(
+        "role: Exit\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\npolicy: {policy}\nsecurity: {{mode: PublicKeys, \
+         privateKeyFile: /k, peers: [{{name: site, publicKeys: [{one}], {peer}}}, {two}]}}\n"
+    );
+    (Rules::of(&text, "10.96.0.1"), two)
+}
+
+#[test]
+fn a_peer_reaches_what_the_exit_and_its_own_rules_allow_and_neither_denies() {
+    let policy = "{allow: ['*.internal:80', '10.0.0.0/8', 127.0.0.1, 'unix:/a', 'unix:/b'], deny: ['10.6.0.0/16']}";
+    let (rules, other) = with_peer(
+        policy,
+        "allow: ['web.internal', '10.1.0.0/16:80-90', '10.6.0.0/16', 127.0.0.0/8, 192.0.2.0/24, '*:22', 'unix:/a'], \
+         deny: ['10.1.2.3:81', 'bad.internal', '10.1.9.0/24', '10.1.7.7']",
+    );
+    for (host, address, port, site, others) in [
+        ("web.internal", "192.0.2.1", 80, true, true),
+        ("WEB.internal.", "192.0.2.1", 80, true, true),
+        ("web.internal", "192.0.2.1", 81, false, false),
+        ("db.internal", "198.51.100.1", 80, false, true),
+        // A rule with a network matches the address to which a name resolves.
+        ("db.internal", "192.0.2.1", 80, true, true),
+        ("10.1.2.3", "10.1.2.3", 80, true, true),
+        ("10.1.2.3", "::ffff:10.1.2.3", 80, true, true),
+        ("10.1.2.3", "10.1.2.3", 91, false, true),
+        ("10.1.2.3", "10.1.2.3", 81, false, true),
+        ("10.2.0.1", "10.2.0.1", 80, false, true),
+        ("10.2.0.1", "10.2.0.1", 22, true, true),
+        ("x.example", "10.1.9.1", 80, false, true),
+        // The address contains a denied IPv4 address.
+        ("x.internal", "2002:a01:909::1", 80, false, true),
+        ("bad.internal", "10.1.0.1", 80, false, true),
+        // Another name of a denied address is no way around the rule.
+        ("web.internal", "10.1.7.7", 80, false, true),
+        // The rules of a peer permit nothing that the exit does not.
+        ("10.6.0.1", "10.6.0.1", 80, false, false),
+        ("192.0.2.1", "192.0.2.1", 80, false, false),
+        ("web.internal", "10.96.0.1", 80, false, false),
+        ("127.0.0.1", "127.0.0.1", 80, true, true),
+        ("127.0.0.2", "127.0.0.2", 80, false, false),
+    ] {
+        for (peer, expected) in [("site", site), (&*other, others)] {
+            let got = rules.permit_to(Some(peer), host, address, port);
+            assert_eq!(got, expected, "{peer} {host} {address} {port}");
+        }
+        // The list does not have these peers any more. Users of SSH are in another list.
+        assert!(!rules.permit_to(Some("gone"), host, address, port));
+        let of_ssh = rules.permit_to(Some("ssh:SHA256:x"), host, address, port);
+        assert_eq!(of_ssh, others, "{host} {address} {port}");
+    }
+    let site = rules.authorizer(Some("site"));
+    assert!(site.permits_unix("/a") && !site.permits_unix("/b"));
+    assert!(rules.authorizer(Some(&other)).permits_unix("/b"));
+    assert!(!rules.authorizer(Some("gone")).permits_unix("/a"));
+    // No name is resolved that the peer's rules cannot permit.
+    let (rules, other) = with_peer("{allow: ['*']}", "allow: [web.internal, 'web.whole.:80']");
+    let site = rules.authorizer(Some("site"));
+    assert!(!site.may_permit(Host::Name("db.internal"), 80));
+    assert!(
+        rules
+            .authorizer(Some(&other))
+            .may_permit(Host::Name("db.internal"), 80)
+    );
+    assert!(site.is_whole(Host::Name("web.whole"), 80));
+    assert!(!site.is_whole(Host::Name("web.internal"), 80));
 }

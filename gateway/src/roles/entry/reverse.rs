@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, Direction, Rule};
+use muxtunnel_gateway_config::{self as config, Direction, PeerRules, Rule};
 use muxtunnel_proto::{ListenEvent, ListenId, Reason, Refusal, listen_of_target};
 use tokio::sync::Notify;
 
@@ -299,6 +299,8 @@ impl Entry {
             policy: &reloadable.policy,
             protected: &self.protected,
             peer,
+            of_peer: PeerRules::default(),
+            is_portless: false,
         };
         match dial::dial(&route.url, authorizer).await {
             Ok(dialled) => Ok(Dialled {

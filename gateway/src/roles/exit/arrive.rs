@@ -200,7 +200,7 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins:
         (accepted, address) => {
             let source = match &address {
                 LocalAddress::Tcp(client) => Some(client.ip()),
-                LocalAddress::Unix(_) | LocalAddress::Gateway => None,
+                LocalAddress::Unix(_) => None,
             };
             let greet = greet(exit, carrier(accepted, &address), source, begins);
             drop(tokio::task::spawn_local(greet));
@@ -225,8 +225,6 @@ fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> 
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), _) => Tcp::boxed(tcp),
         (LocalSocket::Unix(unix), LocalAddress::Unix(path)) => Unix::boxed(unix, path),
-        (LocalSocket::Unix(unix), LocalAddress::Tcp(_) | LocalAddress::Gateway) => {
-            Unix::boxed(unix, "")
-        }
+        (LocalSocket::Unix(unix), LocalAddress::Tcp(_)) => Unix::boxed(unix, ""),
     }
 }

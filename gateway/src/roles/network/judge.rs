@@ -1,6 +1,6 @@
 //! Decides where packets of peers may go. The same [`Authorizer`] decides about targets of streams.
 //!
-//! At an exit, the rules of `network` apply. At an entry, every destination is permitted. At both
+//! At an exit, the rules of `network` and of the peer apply. At an entry, every destination is permitted. At both
 //! ends, the gateway's own listeners and the protected addresses need a rule that names them, so an
 //! entry denies them. A packet that no rule permits passes if it replies to a flow that the other
 //! side of the packet began ([`super::flows`]). A reply never passes to an own listener.
@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{self as config, HostPattern, Policy, Ports, Reloadable, Rule};
+use muxtunnel_gateway_config::{
+    self as config, HostPattern, Policy, Ports, Reloadable, Rule, Security,
+};
 use muxtunnel_packet::Packet;
 use tokio::sync::watch;
 
@@ -47,8 +49,8 @@ struct State {
 
 struct Rules {
     policy: Policy,
-    /// The rules for packets without ports: `allow` rules for all ports, and every `deny` rule.
-    portless: Policy,
+    /// The rules of the peers themselves.
+    security: Security,
     /// Whether a rule is for one peer.
     has_peers: bool,
     protected: ProtectedAddresses,
@@ -228,21 +230,11 @@ impl Rules {
             protected: reloadable.policy.protected.clone(),
             nat64_prefixes: reloadable.policy.nat64_prefixes.clone(),
         };
-        let has_all = |rule: &&Rule| rule.ports == Ports::ALL;
-        let with_all = |rule: &Rule| Rule {
-            ports: Ports::ALL,
-            ..rule.clone()
-        };
-        let portless = Policy {
-            allow: policy.allow.iter().filter(has_all).cloned().collect(),
-            deny: policy.deny.iter().map(with_all).collect(),
-            ..policy.clone()
-        };
         let mut rules = policy.allow.iter().chain(&policy.deny);
         Self {
-            has_peers: rules.any(|rule| rule.peer.is_some()),
+            has_peers: rules.any(|rule| rule.peer.is_some()) || reloadable.security.has_rules(),
             policy,
-            portless,
+            security: reloadable.security.clone(),
             protected: match side {
                 Side::Dials => protected.with_listeners(&reloadable.forwards),
                 Side::Accepts => protected.clone(),
@@ -253,11 +245,14 @@ impl Rules {
     fn decide(&self, to: Destination, peer: Option<&str>) -> Decision {
         // No server can listen on port 0, so a packet to port 0 counts as a packet without ports.
         let port = to.port.filter(|port| *port > 0);
-        let policy = match port {
-            Some(_) if !to.is_fragment => &self.policy,
-            _ => &self.portless,
+        let authorizer = Authorizer {
+            allow: &self.policy.allow,
+            policy: &self.policy,
+            protected: &self.protected,
+            peer,
+            of_peer: self.security.rules_of(peer),
+            is_portless: port.is_none() || to.is_fragment,
         };
-        let authorizer = Authorizer::of(policy, &self.protected, peer);
         let host = Host::Address(to.address);
         if authorizer.permits(host, to.address, port.unwrap_or(Ports::ALL.last)) {
             return Decision::Permitted;

@@ -144,10 +144,7 @@ pub(crate) async fn open(
     let (tell, end) = oneshot::channel();
     let connection = Client {
         socket: Box::new(LocalSocket::from(socket)),
-        local: LocalIs::Own {
-            target: target.into(),
-            ended: RefCell::default(),
-        },
+        local: LocalIs::of_client(target, RefCell::default()),
         early: b"early ".to_vec(),
         answer: Answer::None,
         source: None,

@@ -889,10 +889,7 @@ async fn streams_of_a_last_carrier_that_is_trusted_no_more_are_revoked() {
     in_time(async {
         let (driver, mut far) = established(&Rc::default()).await;
         let (ended, end) = tokio::sync::oneshot::channel();
-        let local = Local::Own {
-            target: "tcp://x:1".into(),
-            ended: RefCell::new(Some(ended)),
-        };
+        let local = Local::of_client("tcp://x:1", RefCell::new(Some(ended)));
         let _client = opened(&driver, local).await;
         take_up(&driver, &mut far).await;
         let carriers = driver.carriers.all();

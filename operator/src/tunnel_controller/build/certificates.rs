@@ -117,7 +117,10 @@ fn wanted(valid: &ValidatedTunnel) -> Vec<(End, Certificate)> {
         };
         let secret = format!("{}{ISSUED_SUFFIX}", end.child_name(valid));
         let content = (secret, identity.clone());
-        (end, Certificate::of(metadata, content, usage, issuer.clone()))
+        (
+            end,
+            Certificate::of(metadata, content, usage, issuer.clone()),
+        )
     })
     .collect()
 }

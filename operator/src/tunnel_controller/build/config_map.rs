@@ -10,7 +10,8 @@ use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, ConfigError, CongestionControl, Direction, Drain,
-    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, PEER_BYTES_MAX, Policy, Ports, Priority, ProxyProtocol, PublicKeys, Role, Rule, Security, SshAlgorithms, SshListener,
+    Forward, LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, PEER_BYTES_MAX, Policy,
+    Ports, Priority, ProxyProtocol, PublicKeys, Role, Rule, Security, SshAlgorithms, SshListener,
     Target, Transport, WebSocket, config_hash,
 };
 
@@ -97,7 +98,6 @@ pub(super) fn config(
             name: leaf.name.clone(),
             secret_file: format!("{MEETING_FOLDER}/secret"),
         }),
-        offer: None,
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
         ssh: end.ssh(tunnel).map(ssh),
         workers: sizing.workers,
@@ -163,7 +163,10 @@ fn security(gateway: &ValidatedGateway) -> Security {
             peers_file: Some(file(PEERS_FILE)),
         }),
         ValidatedSecurity::PublicKeys { secrets, peers, .. } => Security::PublicKeys(PublicKeys {
-            private_key_file: secrets.last().map(|secret| file(secret)).unwrap_or_default(),
+            private_key_file: secrets
+                .last()
+                .map(|secret| file(secret))
+                .unwrap_or_default(),
             peers: peers.clone(),
             peers_file: None,
         }),
@@ -269,8 +272,9 @@ fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<Listen
             });
             return rules.take(LISTEN_RULES_MAX).collect();
         }
-        ValidatedSecurity::None | ValidatedSecurity::Pair { .. } => &[][..],
-        ValidatedSecurity::MutualTls { peers, .. } => peers,
+        ValidatedSecurity::None => Vec::new(),
+        ValidatedSecurity::Pair { .. } => vec![secrets::ENTRY_NAME.to_owned()],
+        ValidatedSecurity::MutualTls { peers, .. } => peers.clone(),
     };
     let has_room = named.len() * ports().count() <= LISTEN_RULES_MAX;
     let are_named = has_room && named.iter().all(|peer| peer.len() <= PEER_BYTES_MAX);

@@ -309,10 +309,7 @@ fn mounted(
     let ssh = end.ssh(tunnel);
     let volumes = [
         (Some(config), CONFIG_FOLDER),
-        (
-            keys_volume(&gateway.security, end),
-            config_map::KEYS_FOLDER,
-        ),
+        (keys_volume(&gateway.security, end), config_map::KEYS_FOLDER),
         (
             meeting.map(|secret| secret_volume(MEETING_VOLUME, secret)),
             config_map::MEETING_FOLDER,

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use muxtunnel_crds::{
-    KeySource, KeyStatus, MuxPeer, MuxTunnel, MuxTunnelSpec, SecurityMode, Side,
-};
+use kube::ResourceExt;
+use muxtunnel_crds::{KeySource, KeyStatus, MuxPeer, MuxTunnel, MuxTunnelSpec, SecurityMode, Side};
 
 use super::{Dereferenced, Live};
+use crate::apply::is_owned;
 use crate::caches::{Group, NotKnown};
 use crate::certificates::cert_manager::Certificate;
 use crate::tunnel_controller::access::Access;
@@ -59,7 +59,7 @@ pub(super) async fn read(
             Side::Both => {
                 let newest = generations.last().copied().unwrap_or(1);
                 let waits = waits(End::Entry) || waits(End::Exit);
-                let seen = (mounted_pair(live, holder), waits);
+                let seen = (mounted_pair(access, holder)?, waits);
                 let pair = keyring.pair(holder, newest, seen, now).await;
                 found.pair = Some(pair.map_err(DereferenceError::from)?);
             }
@@ -107,22 +107,30 @@ fn waits(live: &Live, end: End, now: i64) -> bool {
     })
 }
 
-/// The Secret with the keys of both ends that the Deployments mount.
-fn mounted_pair(live: &Live, holder: &Holder) -> Option<String> {
+/// The Secret with the keys of both ends that the Deployments mount. A Deployment that nobody owns
+/// counts, because the operator adopts it.
+fn mounted_pair(access: &Access, holder: &Holder) -> Result<Option<String>, DereferenceError> {
     let prefix = format!("{}-pair-", holder.name);
-    let ends = [End::Exit, End::Entry].into_iter();
-    let deployments = ends.filter_map(|end| live.deployments.get(&end));
-    deployments
+    let components = [End::Exit, End::Entry].map(End::component);
+    let deployments = &access.caches.deployments;
+    let deployments = deployments.children(&holder.namespace, &holder.name, &components)?;
+    let own = deployments.iter().filter(|deployment| {
+        deployment.owner_references().is_empty() || is_owned(deployment.as_ref(), &holder.owner)
+    });
+    let found = own
         .flat_map(|deployment| secrets(deployment))
         .find(|secret| secret.starts_with(&prefix))
-        .map(str::to_owned)
+        .map(str::to_owned);
+    Ok(found)
 }
 
 /// The Secrets in the volumes of the pods.
 fn secrets(deployment: &Deployment) -> impl Iterator<Item = &str> {
     let spec = deployment.spec.as_ref();
     let spec = spec.and_then(|spec| spec.template.spec.as_ref());
-    let volumes = spec.into_iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let volumes = spec
+        .into_iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref())
 }
 

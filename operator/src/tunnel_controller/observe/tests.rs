@@ -35,7 +35,6 @@ fn tunnel() -> ValidatedTunnel {
         leaf: None,
         advertised: None,
         certificates: crate::tunnel_controller::validate::ValidatedCertificates::None,
-        offer: None,
         web_socket: None,
         transport: muxtunnel_crds::Transport::Tcp,
         protocol: muxtunnel_crds::Protocol::Jmux,
@@ -205,7 +204,7 @@ async fn answered(status: StatusCode, body: Vec<u8>) -> http::Uri {
 #[tokio::test]
 async fn an_answer_without_end_is_cut_off() {
     let uri = served(vec![b' '; ANSWER_BYTES_MAX + 1]).await;
-    let answer = HttpGateways::default().body(uri, ANSWER_BYTES_MAX).await;
+    let answer = HttpGateways::default().body(uri).await;
     let error = answer.unwrap_err();
     assert!(error.contains("ended early"), "{error}");
 }
@@ -218,19 +217,19 @@ fn an_answer_that_is_no_status_is_said_to_be_none() {
 
 #[tokio::test]
 async fn a_refusal_comes_with_what_the_gateway_says() {
-    let line = b"the exit offers nothing\n".to_vec();
+    let line = b"the gateway is draining\n".to_vec();
     let uri = answered(StatusCode::BAD_GATEWAY, line).await;
-    let answer = HttpGateways::default().body(uri, OFFER_BYTES_MAX).await;
+    let answer = HttpGateways::default().body(uri).await;
     assert_eq!(
         answer.unwrap_err(),
-        "answered 502 Bad Gateway: the exit offers nothing"
+        "answered 502 Bad Gateway: the gateway is draining"
     );
 }
 
 #[test]
 fn a_pod_whose_containers_are_not_begun_waits_once_it_is_ten_seconds_old() {
     let made: i64 = 1_900_000_000;
-    let date = crate::certificates::join::date(made);
+    let date = crate::clock::date(made);
     let creating = json!({"name": "muxgate", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": "ContainerCreating"}}});
     let mut begun = creating.clone();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::reconcile::{Bench, SEED};
+use super::reconcile::Bench;
 use super::*;
 use crate::tunnel_controller::PAUSED;
 
@@ -31,7 +31,7 @@ async fn a_paused_tunnel_can_be_deleted() {
     bench.reconcile().await.unwrap();
     bench.api.remove("muxtunnels/office");
     let left: Vec<_> = bench.api.snapshot().into_keys().collect();
-    assert_eq!(left, ["endpointslices/shop-1", SEED, "services/shop"]);
+    assert_eq!(left, ["endpointslices/shop-1", "services/shop"]);
 }
 
 #[tokio::test]

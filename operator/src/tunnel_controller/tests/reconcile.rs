@@ -14,8 +14,8 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cluster, Targets};
-use crate::certificates::join::date;
 use crate::clock::Clock;
+use crate::clock::date;
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
@@ -42,8 +42,6 @@ const CHILDREN: [&str; 10] = [
 
 /// Creation time of all objects, in seconds since 1970, and the default of the operators' clocks.
 pub(super) const MADE: i64 = 1_893_499_200;
-/// The seed of all authorities.
-pub(super) const SEED: &str = "secrets/authorities@operators";
 
 /// The endpoints of the Service.
 fn slice_json(ready: bool) -> Value {
@@ -66,7 +64,7 @@ pub(super) struct Bench {
     pub(super) watches: RefCell<Watches>,
     pub(super) context: Arc<Context<Healthy>>,
     grants: Grants,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 /// A clock that shows these seconds since 1970.
@@ -116,11 +114,6 @@ impl Bench {
         let api = FakeApi::default();
         api.put("services/shop", shop_json());
         api.put("endpointslices/shop-1", slice_json(true));
-        let seed = json!({"name": "authorities", "namespace": "operators"});
-        api.put(
-            SEED,
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": seed}),
-        );
         let mut tunnel = tunnel_json(spec);
         tunnel["metadata"]["creationTimestamp"] = json!(date(MADE));
         api.put(TUNNEL, tunnel);
@@ -252,7 +245,7 @@ fn steady() -> Vec<Steady> {
         reads: &[],
     };
     let managed = |extra: &str| format!("{MANAGED}{extra}");
-    let issuer = "carrier: {protocol: Jmux, security: {issuerRef: {name: ca}}}";
+    let issuer = "carrier: {protocol: Jmux, security: {mode: MutualTls, issuerRef: {name: ca}}}";
     vec![
         steady(
             "amounts that the API server spells in its own way, and a profile",
@@ -263,7 +256,7 @@ fn steady() -> Vec<Steady> {
                  tuning: {profile: Wan}\n"
             ),
         ),
-        steady("certificates", managed("")),
+        steady("keys of both ends", managed("")),
         steady(
             "several gateways, and an autoscaler",
             managed(
@@ -278,16 +271,11 @@ fn steady() -> Vec<Steady> {
                  exit: {template: {nodeSelector: {zone: a}}}\n",
             ),
         ),
+        steady("an exit with a key of its own", managed("side: Exit\n")),
         steady(
-            "an exit that publishes a join bundle",
-            managed("side: Exit\n"),
+            "an entry with a key of its own",
+            format!("side: Entry\n{ELSEWHERE}"),
         ),
-        Steady {
-            name: "an entry that joins by one",
-            spec: managed("side: Entry\n")
-                .replace("{protocol: Jmux}", "{joinFrom: {secretName: far}}"),
-            reads: &["secrets/far"],
-        },
         Steady {
             name: "certificates of cert-manager",
             spec: MANAGED.replace("carrier: {protocol: Jmux}", issuer),
@@ -296,20 +284,10 @@ fn steady() -> Vec<Steady> {
     ]
 }
 
-/// The bundle of a remote exit with that name.
-async fn bundle() -> Value {
-    let exit = Bench::new(&format!("side: Exit\n{MANAGED}"));
-    exit.reconcile().await.unwrap();
-    let mut bundle = exit.api.get("secrets/office-join").unwrap();
-    bundle["metadata"] = json!({"name": "far"});
-    bundle
-}
-
 #[tokio::test]
 async fn nothing_is_written_in_a_hundred_looks_when_nothing_changed() {
     for Steady { name, spec, reads } in steady() {
         let mut bench = Bench::new(&spec);
-        bench.api.put("secrets/far", bundle().await);
         bench.run().await;
         if name.contains("cert-manager") {
             for path in reads {
@@ -322,25 +300,22 @@ async fn nothing_is_written_in_a_hundred_looks_when_nothing_changed() {
         bench.run().await;
         let ready = bench.condition("Ready");
         assert_eq!(ready["status"], "True", "{name}: {ready}");
-        // The second pass is by another process of the operator, which has to read the seed once.
-        for is_first in [true, false] {
+        // The second pass is by another process of the operator, which has no memory.
+        for _ in 0..2 {
             let begin = bench.api.newest();
             bench.api.take_requests();
             for _ in 0..100 {
                 bench.reconcile().await.unwrap();
             }
             assert_eq!(bench.api.newest(), begin, "{name}");
-            let mut read = Vec::new();
             for request in bench.api.take_requests() {
                 assert_eq!(request.method, Method::GET, "{name}: {}", request.path);
-                if !reads.contains(&request.path.as_str()) {
-                    read.push(request.path);
-                }
+                assert!(
+                    reads.contains(&request.path.as_str()),
+                    "{name}: {}",
+                    request.path
+                );
             }
-            assert!(
-                read.is_empty() || (!is_first && read == [SEED]),
-                "{name}: {read:?}"
-            );
             bench.restart();
         }
     }
@@ -799,15 +774,12 @@ async fn what_fails_again_and_again_is_in_the_status_too() {
 
 #[tokio::test]
 async fn so_is_what_is_refused_before_anything_is_applied() {
-    let spec = format!(
-        "side: Entry\n{}",
-        MANAGED.replace("{protocol: Jmux}", "{joinFrom: {secretName: far}}")
-    );
-    let bench = Bench::new(&spec);
-    bench.api.put("secrets/far", bundle().await);
+    let bench = Bench::new(MANAGED);
     bench.run().await;
     let available = bench.condition("Available");
-    bench.api.deny("secrets/far", 400);
+    // A key pair of another generation has to be created.
+    bench.edit(&format!("{MANAGED}key: {{generations: [2]}}\n"));
+    bench.api.deny("secrets", 400);
     bench.reconcile().await.unwrap_err();
     let ready = bench.condition("Ready");
     assert_eq!(

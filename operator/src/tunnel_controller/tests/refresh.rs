@@ -32,10 +32,6 @@ struct Mounted {
 }
 
 impl Gateways for Mounted {
-    async fn offer(&self, _: &str) -> Result<String, String> {
-        Err("the exit offers nothing".to_owned())
-    }
-
     async fn status(&self, address: &str) -> Result<Status, String> {
         let mut status = Healthy(self.api.clone()).status(address).await?;
         let pod = self.api.pod_at(address).ok_or("no such pod")?;

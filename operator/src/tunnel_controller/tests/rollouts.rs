@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::reconcile::{Bench, MADE};
 use super::*;
-use crate::certificates::join::date;
+use crate::clock::date;
 use crate::grants::tests::known;
 use muxtunnel_gateway_config::{Config, Protocol};
 

@@ -388,10 +388,6 @@ async fn a_status_that_is_written_is_no_reason_to_look() {
 struct PartlySilent(FakeApi, Healthy);
 
 impl Gateways for PartlySilent {
-    async fn offer(&self, address: &str) -> Result<String, String> {
-        self.1.offer(address).await
-    }
-
     async fn status(
         &self,
         address: &str,

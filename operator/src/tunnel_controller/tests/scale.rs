@@ -38,10 +38,6 @@ const HERE: &str = "tunnel_controller::tests::scale";
 struct OverHttp(String);
 
 impl Gateways for OverHttp {
-    async fn offer(&self, _address: &str) -> Result<String, String> {
-        Err("no tunnel of this test has an exit elsewhere".to_owned())
-    }
-
     async fn status(&self, address: &str) -> Result<Status, String> {
         let http: HttpClient<_, Empty<Bytes>> =
             HttpClient::builder(TokioExecutor::new()).build_http();

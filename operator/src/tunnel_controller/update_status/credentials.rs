@@ -134,11 +134,17 @@ pub(super) fn keys(keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
         .iter()
         .filter_map(|key| key.status.public_key.as_ref())
         .collect();
-    let answers = || [End::Exit, End::Entry].into_iter().flat_map(|end| answers(seen, end));
+    let answers = || {
+        [End::Exit, End::Entry]
+            .into_iter()
+            .flat_map(|end| answers(seen, end))
+    };
     // The other keys that each gateway reports, oldest first.
     let others = answers().map(|(_, status)| {
         let others = status.public_keys.iter().rev();
-        others.filter(|key| !known.contains(key)).collect::<Vec<_>>()
+        others
+            .filter(|key| !known.contains(key))
+            .collect::<Vec<_>>()
     });
     let others: BTreeSet<Vec<_>> = others.collect();
     let agreed = match others.len() {

@@ -49,7 +49,9 @@ pub fn facts(
     newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
     let public_keys = newest_first.into_iter();
     MuxTunnelStatus {
-        public_keys: public_keys.filter_map(|key| key.public_key.clone()).collect(),
+        public_keys: public_keys
+            .filter_map(|key| key.public_key.clone())
+            .collect(),
         keys,
         entry: side(tunnel, applied, End::Entry),
         exit: side(tunnel, applied, End::Exit),

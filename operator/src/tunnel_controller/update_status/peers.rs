@@ -151,7 +151,10 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
 
 fn ready(peer: &JudgedPeer, programmed: &Verdict, connected: &Verdict, now: &Time) -> Verdict {
     let spec = &peer.object.spec;
-    let has_expired = spec.expiration_time.as_ref().is_some_and(|end| end.0 <= now.0);
+    let has_expired = spec
+        .expiration_time
+        .as_ref()
+        .is_some_and(|end| end.0 <= now.0);
     let code = match connected.holds {
         _ if spec.suspend => Code::Suspended,
         _ if has_expired => Code::Expired,

@@ -194,7 +194,9 @@ fn public_keys(
     credentials: &Credentials,
     peers: &[JudgedPeer],
 ) -> Result<ValidatedSecurity, String> {
-    if let Some(secret) = credentials.pair.clone() {
+    if spec.side == Side::Both {
+        let secret = credentials.pair.clone();
+        let secret = secret.ok_or("the keys of both ends are not known")?;
         return Ok(ValidatedSecurity::Pair { secret });
     }
     let own = credentials.own.iter();
@@ -206,7 +208,11 @@ fn public_keys(
         });
         return Ok(ValidatedSecurity::PublicKeys {
             secrets,
-            peers: peers.iter().filter_map(JudgedPeer::accepted).cloned().collect(),
+            peers: peers
+                .iter()
+                .filter_map(JudgedPeer::accepted)
+                .cloned()
+                .collect(),
             reverse_ports: reverse_ports.collect(),
         });
     }

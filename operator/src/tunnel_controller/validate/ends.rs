@@ -6,8 +6,8 @@ use muxtunnel_contract::defaults;
 use muxtunnel_crds::{Gateway, MuxTunnelSpec, Rendezvous};
 
 use super::{
-    JudgedPeer, Replicas, ValidatedCertificates, ValidatedGateway, ValidatedRendezvous, ValidatedSecurity,
-    ValidatedSsh, asked, carrier, rollouts,
+    JudgedPeer, Replicas, ValidatedCertificates, ValidatedGateway, ValidatedRendezvous,
+    ValidatedSecurity, ValidatedSsh, asked, carrier, rollouts,
 };
 use crate::tunnel_controller::dereference::Dereferenced;
 use crate::tunnel_controller::end::End;

@@ -72,7 +72,8 @@ fn peer(object: &MuxPeer, namespace: &str) -> Result<Peer, Problem> {
         return Err(no(Code::UnknownValue, detail));
     }
     let spec = &object.spec;
-    let invalid = |field: &str, problem: String| no(Code::KeyInvalid, format!("{field}: {problem}"));
+    let invalid =
+        |field: &str, problem: String| no(Code::KeyInvalid, format!("{field}: {problem}"));
     let mut keys: Vec<GatewayKey> = Vec::new();
     for (index, text) in spec.public_keys.iter().enumerate() {
         let field = format!("publicKeys[{index}]");

@@ -8,8 +8,8 @@ use muxtunnel_crds::{
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
-use super::{network, ssh};
 use super::carrier::is_address;
+use super::{network, ssh};
 use crate::protocol::configured;
 use crate::settings::Settings;
 use crate::tunnel_controller::references::is_reverse;

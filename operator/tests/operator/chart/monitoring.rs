@@ -240,7 +240,7 @@ fn alerts_on(text: &str) -> Vec<Alert> {
 #[test]
 fn a_tunnel_that_no_connection_passes_pages_unless_nobody_knows() {
     use muxtunnel_codes::Code;
-    use muxtunnel_crds::tunnel_condition::{AVAILABLE, CERTIFICATES_VALID};
+    use muxtunnel_crds::tunnel_condition::{AVAILABLE, CREDENTIALS_VALID};
     let [unavailable] = alerts_on(&format!("condition=\"{AVAILABLE}\""))
         .try_into()
         .ok()
@@ -248,8 +248,8 @@ fn a_tunnel_that_no_connection_passes_pages_unless_nobody_knows() {
     assert_eq!(unavailable.labels["severity"], "critical");
     let unobserved = format!("code!=\"{}\"", Code::InvalidSpec);
     assert!(unavailable.expr.contains(&unobserved), "{unobserved}");
-    let of_certificates = alerts_on(&format!("condition=\"{CERTIFICATES_VALID}\""));
-    let said = |text: String| of_certificates.iter().any(|one| one.expr.contains(&text));
+    let of_credentials = alerts_on(&format!("condition=\"{CREDENTIALS_VALID}\""));
+    let said = |text: String| of_credentials.iter().any(|one| one.expr.contains(&text));
     assert!(said(format!("code!=\"{}\"", Code::NotRequested)));
     assert!(said(format!("code=\"{}\"", Code::CertificateExpiring)));
     assert_eq!(alerts_on("muxgate_session_panics_total").len(), 1);

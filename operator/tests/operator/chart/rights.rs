@@ -1,4 +1,4 @@
-//! The operator's permissions in the rendered roles.
+//! The permissions in the rendered roles: those of the operator, and those for users.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,8 +12,6 @@ type Rights = BTreeMap<String, BTreeSet<String>>;
 
 /// Granted only with `certificates.certManager`.
 const CERT_MANAGER: &str = "cert-manager.io/certificates";
-/// The scope in which `join.namespaces` of all-values.yaml permits the operator to read any Secret.
-const JOINS_BY_ANY: &str = "in three";
 
 fn texts(list: &Value) -> Vec<&str> {
     list.as_array()
@@ -23,15 +21,42 @@ fn texts(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The permissions by scope: `cluster-wide`, or `in NAMESPACE`.
+/// Whether a binding gives the role to the operator, whose account is the only subject of the chart.
+fn is_bound(documents: &[Value], role: &Value) -> bool {
+    documents.iter().any(|binding| {
+        binding["roleRef"]["kind"] == role["kind"]
+            && binding["roleRef"]["name"] == role["metadata"]["name"]
+            && binding["metadata"]["namespace"] == role["metadata"]["namespace"]
+    })
+}
+
+/// The operator's permissions by scope: `cluster-wide`, or `in NAMESPACE`.
 fn rights(documents: &[Value]) -> BTreeMap<String, Rights> {
-    let mut found: BTreeMap<String, Rights> = BTreeMap::new();
-    for role in documents {
+    by_scope(documents, |role| {
         let scope = match role["kind"].as_str() {
             Some("ClusterRole") => "cluster-wide".to_owned(),
             Some("Role") => format!("in {}", role["metadata"]["namespace"].as_str().unwrap()),
-            _ => continue,
+            _ => return None,
         };
+        is_bound(documents, role).then_some(scope)
+    })
+}
+
+/// The permissions of the roles for users, by role.
+fn rights_of_users(documents: &[Value]) -> BTreeMap<String, Rights> {
+    by_scope(documents, |role| {
+        let is_for_users = role["kind"] == "ClusterRole" && !is_bound(documents, role);
+        is_for_users.then(|| role["metadata"]["name"].as_str().unwrap().to_owned())
+    })
+}
+
+fn by_scope(
+    documents: &[Value],
+    scope: impl Fn(&Value) -> Option<String>,
+) -> BTreeMap<String, Rights> {
+    let mut found: BTreeMap<String, Rights> = BTreeMap::new();
+    for role in documents {
+        let Some(scope) = scope(role) else { continue };
         let rights = found.entry(scope).or_default();
         for rule in role["rules"].as_array().unwrap() {
             let mut names = texts(&rule["resourceNames"]).join(",");
@@ -79,6 +104,62 @@ fn the_operator_may_do_what_is_recorded_and_nothing_else() {
 }
 
 #[test]
+fn users_may_do_what_is_recorded_and_nothing_else() {
+    let listed = listed(&rights_of_users(&golden("default")));
+    compare(
+        "charts/tests/golden/rights-of-users.txt",
+        &listed,
+        "UPDATE_GOLDEN",
+    );
+    assert!(rights_of_users(&golden("all-values")).is_empty());
+}
+
+/// The labels with which the cluster adds the rules of a role to its roles `view`, `edit` and
+/// `admin`.
+fn aggregated(documents: &[Value]) -> BTreeMap<&str, Vec<&str>> {
+    let roles = documents
+        .iter()
+        .filter(|role| role["kind"] == "ClusterRole");
+    let roles = roles.filter(|role| !is_bound(documents, role));
+    let with_labels = roles.map(|role| {
+        let labels = role["metadata"]["labels"].as_object().unwrap().keys();
+        let labels = labels.filter_map(|key| key.strip_prefix("rbac.authorization.k8s.io/"));
+        (role["metadata"]["name"].as_str().unwrap(), labels.collect())
+    });
+    with_labels.collect()
+}
+
+#[test]
+fn a_user_who_may_edit_a_namespace_lets_no_peer_in() {
+    let documents = golden("default");
+    let [view, edit, admin] = [
+        "aggregate-to-view",
+        "aggregate-to-edit",
+        "aggregate-to-admin",
+    ];
+    let expected = [
+        ("muxtunnel-admin", vec![admin]),
+        ("muxtunnel-connect", vec![]),
+        ("muxtunnel-edit", vec![admin, edit]),
+        ("muxtunnel-peer-admin", vec![]),
+        ("muxtunnel-view", vec![admin, edit, view]),
+    ];
+    assert_eq!(aggregated(&documents), expected.into());
+    let rights = rights_of_users(&documents);
+    let reads = BTreeSet::from(["get", "list", "watch"].map(str::to_owned));
+    for role in ["muxtunnel-view", "muxtunnel-edit"] {
+        for kind in ["muxpeers", "muxgrants"] {
+            let verbs = rights[role].get(&format!("muxtunnel.dev/{kind}"));
+            assert!(verbs.is_none_or(|verbs| verbs.is_subset(&reads)), "{role}");
+        }
+    }
+    let peers = "muxtunnel.dev/muxpeers";
+    assert!(rights["muxtunnel-admin"][peers].contains("permanent"));
+    assert!(rights["muxtunnel-peer-admin"][peers].contains("permanent"));
+    assert!(!rights["muxtunnel-connect"][peers].contains("permanent"));
+}
+
+#[test]
 fn with_watched_namespaces_it_may_do_the_same_there_and_nothing_cluster_wide() {
     let everywhere = rights(&golden("default"));
     let namespaced = rights(&golden("all-values"));
@@ -87,7 +168,6 @@ fn with_watched_namespaces_it_may_do_the_same_there_and_nothing_cluster_wide() {
         let mut rights = namespaced[&format!("in {namespace}")].clone();
         // Only the values of all-values.yaml request this permission.
         rights.remove(CERT_MANAGER).unwrap();
-        rights.remove("/secrets[office-join]");
         assert_eq!(rights, everywhere["cluster-wide"]);
     }
 }
@@ -99,11 +179,9 @@ fn it_may_nowhere_do_what_would_lead_further() {
             for (resource, verbs) in rights {
                 let at = format!("{name}: {scope}: {resource}");
                 assert!(!resource.contains('*') && !verbs.contains("*"), "{at}");
-                let named = resource.contains('[');
-                if resource.starts_with("/secrets") && !named {
-                    let refused = ["list", "watch", "update", "delete"];
-                    assert!(refused.iter().all(|verb| !verbs.contains(*verb)), "{at}");
-                    assert!(!verbs.contains("get") || scope == JOINS_BY_ANY, "{at}");
+                if resource.starts_with("/secrets") {
+                    // The answers to `get`, `update` and `patch` contain the Secret.
+                    assert_eq!(verbs, BTreeSet::from(["create".to_owned()]), "{at}");
                 }
                 for verb in ["escalate", "bind", "impersonate", "deletecollection"] {
                     assert!(!verbs.contains(verb), "{at}: {verb}");
@@ -159,13 +237,9 @@ fn the_table_of_the_readme_has_what_the_chart_grants() {
     let mut granted = Rights::new();
     let all = ["default", "all-values"].map(|name| rights(&golden(name)));
     let all = all.into_iter().flatten();
-    let all = all.filter(|(scope, _)| scope != JOINS_BY_ANY);
     for (resource, verbs) in all.flat_map(|(_, rights)| rights) {
-        // The table describes in words which Secrets a rule permits by name, and to which names
-        // other rules are limited. This test does not compare these words.
-        if resource.starts_with("/secrets[") {
-            continue;
-        }
+        // The table describes in words to which names a rule is limited. This test does not compare
+        // these words.
         let resource = resource.split('[').next().unwrap().to_owned();
         granted.entry(resource).or_default().extend(verbs);
     }

@@ -593,29 +593,46 @@ fn keys_come_from_the_secret_of_each_side() {
     assert_eq!(plain["spec"]["volumes"].as_array().map(Vec::len), Some(1));
 }
 
+/// Each pod has its own private key and the public key of the other end, and no other end's private
+/// key.
 #[test]
-fn the_public_keys_of_noise_are_read_and_one_that_is_none_is_named() {
-    let key = muxtunnel_gateway_config::encode_key(&[7; 32]).to_string();
-    let ends = |peer: &str| {
-        secured(&format!(
-            "{{mode: Noise, preSharedKey: true, entry: {{secretName: near, peers: ['{peer}']}}, \
-             exit: {{secretName: far, peers: ['{key}']}}}}"
-        ))
-    };
-    let Security::Noise(noise) = config(&built(&ends(&key)), "office-entry").security else {
-        panic!("no Noise");
-    };
-    assert_eq!(noise.peers[0].to_string(), key);
-    assert!(noise.psk.is_some_and(|psk| psk.ends_with("psk")));
+fn keys_of_both_ends_come_from_one_secret() {
+    let tunnel = built(MANAGED);
+    for (name, own, other) in [
+        ("office-entry", "entry-key", "exit-publicKey"),
+        ("office-exit", "exit-key", "entry-publicKey"),
+    ] {
+        let spec = &pod(&tunnel, name)["spec"];
+        let items = json!([{"key": own, "path": "key"}, {"key": other, "path": "peers"}]);
+        let secret =
+            json!({"secretName": "office-pair-1-bcdfg", "defaultMode": 0o440, "items": items});
+        assert_eq!(
+            spec["volumes"][1],
+            json!({"name": "keys", "secret": secret})
+        );
+        let Security::PublicKeys(keys) = config(&tunnel, name).security else {
+            panic!("no keys");
+        };
+        let peers = keys.peers_file.unwrap();
+        assert_eq!(peers, std::path::Path::new("/etc/muxgate-keys/peers"));
+        assert!(keys.peers.is_empty());
+    }
+}
 
-    let judged = validate(&super::tunnel(&ends("short")), &shop(), &settings());
+#[test]
+fn an_entry_pins_the_keys_of_its_exit_and_one_that_is_none_is_named() {
+    let spec = format!("side: Entry\n{ELSEWHERE}");
+    let Security::PublicKeys(keys) = config(&built(&spec), "office-entry").security else {
+        panic!("no keys");
+    };
+    assert_eq!(keys.peers[0].public_keys[0].to_string(), EXIT_KEY);
+    let wrong = spec.replace(EXIT_KEY, ENTRY_KEY);
+    let judged = validate(&super::tunnel(&wrong), &shop(), &settings());
     let Err(Hindrance::Invalid(problem)) = judged else {
         panic!("{judged:?}");
     };
-    assert!(
-        problem.starts_with("carrier.security.entry.peers: \"short\" is not a key"),
-        "{problem}"
-    );
+    let expected = "carrier.publicKeys[0]: the key of an entry (mte1...), but an exit (mtx1...) is expected here";
+    assert_eq!(problem, expected);
 }
 
 #[test]

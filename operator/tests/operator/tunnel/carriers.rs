@@ -281,7 +281,7 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
     for (spec, sentence) in [
         (
             format!("side: Entry\n{FORWARDS}carrier: {{security: {{mode: None}}}}"),
-            "side Entry needs carrier.address, carrier.rendezvous or carrier.joinFrom",
+            "side Entry needs carrier.address or carrier.rendezvous",
         ),
         (
             format!("side: Entry\n{address}"),
@@ -301,7 +301,7 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
         ),
         (
             format!("side: Entry\n{FORWARDS}"),
-            "side Entry needs carrier, with address, rendezvous or joinFrom",
+            "side Entry needs carrier, with address or rendezvous",
         ),
         (
             "side: Rendezvous".to_owned(),

@@ -7,12 +7,11 @@ use std::path::Path;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
-use muxtunnel_operator::tunnel_controller::dereference::{Joined, ProbeOutcome, SeenProbe};
+use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 use muxtunnel_operator::tunnel_controller::end::End;
 use muxtunnel_testkit::pod_security::violations;
 
 use super::*;
-use crate::certificates::any_bundle;
 
 /// The only fields of a pod's spec that a pod may have.
 const POD_FIELDS: [&str; 15] = [
@@ -99,13 +98,7 @@ fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
 
 fn resources(object: &Value) -> Option<Resources> {
     let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
-    let carrier = tunnel.spec.carrier.as_ref();
-    let named = Dereferenced {
-        join: carrier
-            .and_then(|carrier| carrier.join_from.as_ref())
-            .map(|from| Ok(Joined::by_copy(&from.secret_name, any_bundle()))),
-        ..shop()
-    };
+    let named = shop();
     match validate(&tunnel, &named, &settings()) {
         Ok(mut valid) => {
             // The gateways' Deployments are built only after their sysctls have passed.
@@ -122,7 +115,7 @@ fn resources(object: &Value) -> Option<Resources> {
             }
             build(&valid, &settings()).ok()
         }
-        Err(Hindrance::Invalid(_) | Hindrance::Unjoined(_)) => None,
+        Err(Hindrance::Invalid(_)) => None,
         Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
@@ -356,7 +349,6 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
         "sidecar.istio.io/proxyImage",
         "k8s.v1.cni.cncf.io/networks",
         "azure.workload.identity/use",
-        "muxtunnel.dev/join-generation",
         "app.kubernetes.io/instance",
         "not-prometheus.io/scrape",
     ];

@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{CertificateStatus, Direction};
+use muxtunnel_crds::{Direction, KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::status::{
     Assigned, Carrier, Certificate, Credit, Forward, Limit, OpenFiles, Packets, Process, Resume,
     Splice, Status, Streams,
@@ -18,13 +16,13 @@ use muxtunnel_gateway_config::status::{
 use muxtunnel_gateway_config::{Protocol, Role};
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds};
-use muxtunnel_operator::certificates::join::date;
-use muxtunnel_operator::clock::{Clock, Now};
+use muxtunnel_operator::clock::{Clock, Now, date};
 use muxtunnel_operator::conditions::Verdict;
 use muxtunnel_operator::tunnel_controller::apply::Applied;
 use muxtunnel_operator::tunnel_controller::build::Certified;
 use muxtunnel_operator::tunnel_controller::build::config_map::expected_hash;
 use muxtunnel_operator::tunnel_controller::end::End;
+use muxtunnel_operator::tunnel_controller::keyring::OwnKey;
 use muxtunnel_operator::tunnel_controller::observe::{Seen, SeenPod, Wan};
 use muxtunnel_operator::tunnel_controller::problem::Problem;
 use muxtunnel_operator::tunnel_controller::publish::Outcome;
@@ -83,7 +81,7 @@ fn case(spec: &str) -> Case {
             refusal: None,
         },
         tunnel,
-        seen: Seen { pods, offer: None },
+        seen: Seen { pods },
         certified: Certified {
             now: NOW,
             ..Certified::default()
@@ -864,63 +862,106 @@ fn shown(fingerprint: &str, more: i64) -> Certificate {
     }
 }
 
-/// A tunnel whose certificates the operator issued an hour ago. The tunnel's gateways use these
-/// certificates.
+/// A tunnel whose keys the operator created.
 fn managed() -> Case {
-    let mut case = case(MANAGED);
-    let record = |end: &str| CertificateStatus {
-        secret_name: format!("office-{end}-tls"),
-        issued_at: Timestamp::from_second(NOW - 3600).ok().map(Time),
-        fingerprint: Some(end.to_owned()),
-        ..CertificateStatus::default()
-    };
-    case.certified.status.entry = Some(record("entry"));
-    case.certified.status.exit = Some(record("exit"));
-    for end in [End::Entry, End::Exit] {
-        case.status(end).certificate = Some(shown(end.component(), 0));
+    case(MANAGED)
+}
+
+#[test]
+fn keys_of_both_ends_are_valid_and_not_in_the_status() {
+    let case = managed();
+    let verdict = case.verdict("CredentialsValid");
+    assert_eq!(
+        (verdict.holds, verdict.code),
+        (Some(true), Code::KeysCreated)
+    );
+    assert_eq!(case.verdict("Ready").holds, Some(true));
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    assert!(facts.public_keys.is_empty() && facts.keys.is_empty());
+}
+
+fn own_key(public_key: Option<&str>) -> OwnKey {
+    OwnKey {
+        status: KeyStatus {
+            secret_name: "office-exit-key-1".to_owned(),
+            generation: 1,
+            public_key: public_key.map(str::to_owned),
+            origin: match public_key {
+                Some(_) => KeyOrigin::Created,
+                None => KeyOrigin::Found,
+            },
+        },
+        is_lost: false,
     }
+}
+
+fn exit(public_key: Option<&str>, reported: &[&str]) -> Case {
+    let mut case = case(&format!("side: Exit\n{MANAGED}"));
+    case.certified.keys = vec![own_key(public_key)];
+    case.status(End::Exit).public_keys = reported.iter().map(|&key| key.to_owned()).collect();
     case
 }
 
 #[test]
-fn certificates_that_are_good_are_said_to_be_so_and_stand_in_the_status() {
-    let case = managed();
-    let verdict = case.verdict("CertificatesValid");
+fn a_key_that_existed_before_has_the_public_key_that_the_gateways_report() {
+    let facts = |case: &Case| facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    let silent = exit(None, &[]);
+    let verdict = silent.verdict("CredentialsValid");
+    assert_eq!((verdict.holds, verdict.code), (None, Code::KeyPending));
+    assert!(facts(&silent).public_keys.is_empty());
+    let reported = exit(None, &["mtx1a"]);
+    assert_eq!(facts(&reported).public_keys, ["mtx1a"]);
+    assert_eq!(reported.verdict("CredentialsValid").holds, Some(true));
+}
+
+/// The admin port is not authenticated.
+#[test]
+fn a_report_never_replaces_a_key_that_the_operator_created() {
+    let case = exit(Some("mtx1a"), &["mtx1b"]);
+    let verdict = case.verdict("CredentialsValid");
     assert_eq!(
         (verdict.holds, verdict.code),
-        (Some(true), Code::CertificatesIssued)
+        (Some(false), Code::KeyMismatch)
     );
-    assert_eq!(case.verdict("Ready").holds, Some(true));
+    assert!(verdict.detail.contains("mtx1b"), "{verdict:?}");
     let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    assert_eq!(facts.certificates.as_ref(), Some(&case.certified.status));
+    assert_eq!(facts.public_keys, ["mtx1a"]);
+    // During a rotation, gateways have the older key, the newer key or both.
+    let mut case = exit(Some("mtx1a"), &["mtx1a"]);
+    let mut newer = own_key(Some("mtx1b"));
+    newer.status.generation = 2;
+    case.certified.keys.push(newer);
+    assert_eq!(case.verdict("CredentialsValid").holds, Some(true));
+    let facts = muxtunnel_operator::tunnel_controller::update_status::facts::facts(
+        &case.tunnel,
+        &case.applied,
+        &case.seen,
+        &case.certified,
+    );
+    assert_eq!(facts.public_keys, ["mtx1b", "mtx1a"]);
+}
+
+#[test]
+fn a_lost_key_is_named_with_both_remedies() {
+    let mut case = exit(Some("mtx1a"), &["mtx1a"]);
+    case.certified.keys[0].is_lost = true;
+    for type_ in ["CredentialsValid", "Ready"] {
+        let verdict = case.verdict(type_);
+        assert_eq!((verdict.holds, verdict.code), (Some(false), Code::KeyLost));
+        for words in [
+            "Secret office-exit-key-1",
+            "Restore",
+            "key.generations to [2]",
+        ] {
+            assert!(verdict.detail.contains(words), "{verdict:?}");
+        }
+    }
 }
 
 #[test]
 fn where_there_are_none_nothing_is_asked_for() {
     let case = case(SMALLEST);
-    assert_eq!(case.verdict("CertificatesValid").code, Code::NotRequested);
-    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    assert_eq!(facts.certificates, None);
-}
-
-#[test]
-fn a_gateway_that_shows_another_than_the_newest_certificate_has_a_while_to_take_it_over() {
-    for (issued_before, holds) in [(300, Some(true)), (301, Some(false))] {
-        let mut case = managed();
-        let record = case.certified.status.exit.as_mut().unwrap();
-        record.fingerprint = Some("newest".to_owned());
-        record.issued_at = Timestamp::from_second(NOW - issued_before).ok().map(Time);
-        let verdict = case.verdict("CertificatesValid");
-        assert_eq!(verdict.holds, holds, "{issued_before}");
-        if holds == Some(false) {
-            assert_eq!(verdict.code, Code::CertificatePending);
-            assert!(
-                verdict.detail.starts_with("pod office-exit-0: "),
-                "{verdict:?}"
-            );
-            assert_eq!(case.verdict("Ready").code, Code::CertificatePending);
-        }
-    }
+    assert_eq!(case.verdict("CredentialsValid").code, Code::NotRequested);
 }
 
 #[test]
@@ -931,7 +972,7 @@ fn an_expired_certificate_and_one_that_is_about_to_expire_are_named() {
     ] {
         let mut case = managed();
         case.status(End::Entry).certificate = Some(shown("entry", more));
-        let verdict = case.verdict("CertificatesValid");
+        let verdict = case.verdict("CredentialsValid");
         assert_eq!((verdict.holds, verdict.code), (Some(false), code));
         let words = format!(
             "pod office-entry-0: its certificate {says} {}",
@@ -942,55 +983,36 @@ fn an_expired_certificate_and_one_that_is_about_to_expire_are_named() {
 }
 
 #[test]
-fn a_bundle_that_a_newer_one_is_there_for_is_named_and_carries_on() {
-    for (renewed_by, code) in [
-        (NOW + 1, Code::CertificatesIssued),
-        (NOW, Code::CertificateExpiring),
-    ] {
-        let mut case = managed();
-        case.certified.joined_until = Some((NOW + 100, renewed_by));
-        let verdict = case.verdict("CertificatesValid");
-        assert_eq!((verdict.holds, verdict.code), (Some(true), code));
-    }
-}
-
-#[test]
 fn certificates_of_somebody_else_are_judged_by_what_the_gateways_show() {
-    let provided = "carrier: {security: {entry: {secretName: a, peers: [x]}, exit: {secretName: b, peers: [y]}}}";
+    let provided = "carrier: {security: {mode: MutualTls, entry: {secretName: a, peers: [x]}, exit: {secretName: b, peers: [y]}}}";
     let spec = MANAGED.replace("carrier: {protocol: Jmux}", provided);
     let mut silent = case(&spec);
     for end in [End::Entry, End::Exit] {
         silent.pod(end).answer = None;
     }
-    assert_eq!(silent.verdict("CertificatesValid").holds, None);
+    assert_eq!(silent.verdict("CredentialsValid").holds, None);
     let mut case = case(&spec);
     case.status(End::Exit).certificate = Some(shown("theirs", 0));
-    let verdict = case.verdict("CertificatesValid");
+    let verdict = case.verdict("CredentialsValid");
     assert_eq!(
         (verdict.holds, verdict.code),
         (Some(true), Code::CertificatesProvided)
     );
-    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    let certificates = facts.certificates.unwrap();
-    let (entry, exit) = (certificates.entry.unwrap(), certificates.exit.unwrap());
-    assert_eq!((entry.secret_name.as_str(), entry.not_after), ("a", None));
-    assert_eq!(exit.fingerprint.as_deref(), Some("theirs"));
-    assert_eq!(exit.not_after.unwrap().0.as_second(), NOW + 3600);
 }
 
 #[test]
 fn what_keeps_certificates_from_being_issued_is_why_the_tunnel_is_not_ready() {
     let mut case = managed();
     case.certified.problem = Some(Problem {
-        code: Code::AuthorityUnavailable,
-        detail: "Secret authorities".to_owned(),
+        code: Code::IssuerMissing,
+        detail: "cert-manager is not installed".to_owned(),
     });
-    for type_ in ["CertificatesValid", "Ready"] {
+    for type_ in ["CredentialsValid", "Ready"] {
         let verdict = case.verdict(type_);
         assert_eq!(
             (verdict.holds, verdict.code),
-            (Some(false), Code::AuthorityUnavailable)
+            (Some(false), Code::IssuerMissing)
         );
-        assert_eq!(verdict.detail, "Secret authorities");
+        assert_eq!(verdict.detail, "cert-manager is not installed");
     }
 }

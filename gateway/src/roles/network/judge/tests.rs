@@ -22,12 +22,15 @@ struct Gateway {
 
 impl Gateway {
     fn of(side: Side, rest: &str, network: &str) -> Self {
-        let config = config(side, rest, network);
+        Self::with(side, &config(side, rest, network))
+    }
+
+    fn with(side: Side, config: &Config) -> Self {
         let is_local = |address| {
             let local: [IpAddr; 2] = [GATEWAY.parse().unwrap(), ENTRY.parse().unwrap()];
             local.contains(&address)
         };
-        let protected = Arc::new(ProtectedAddresses::new("10.96.0.1", &config, is_local));
+        let protected = Arc::new(ProtectedAddresses::new("10.96.0.1", config, is_local));
         let (reloads, reloadable) = watch::channel(Arc::new(config.reloadable()));
         let network = config.network.as_ref().unwrap();
         Self {
@@ -71,12 +74,16 @@ impl Gateway {
 }
 
 fn config(side: Side, rest: &str, network: &str) -> Config {
+    secured(side, "{mode: None}", rest, network)
+}
+
+fn secured(side: Side, security: &str, rest: &str, network: &str) -> Config {
     let role = match side {
         Side::Accepts => "role: Exit\nlisten: 0.0.0.0:64000\n",
         Side::Dials => "role: Entry\nconnect: exit.example.com:64000\n",
     };
     let text = format!(
-        "{role}security: {{mode: None}}\nadmin: 0.0.0.0:64001\n{rest}\n\
+        "{role}security: {security}\nadmin: 0.0.0.0:64001\n{rest}\n\
          policy: {{protected: [10.2.9.0/24], nat64Prefixes: ['2001:db8:64::/96']}}\n\
          network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/14, 10.96.0.0/12, 169.0.0.0/8, '2001:db8::/32'], {network}}}\n"
     );
@@ -313,6 +320,55 @@ fn a_rule_of_one_peer_is_for_its_packets_alone() {
             assert_eq!(exit.takes_from(peer, packet), permits, "{peer}");
         }
     }
+}
+
+#[test]
+fn the_rules_of_a_peer_narrow_those_of_the_network_for_its_packets() {
+    use muxtunnel_gateway_config::{KeyRole, key_text};
+    let [a, b, c] = [7, 8, 9].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
+    let peers = |rules: &str| {
+        let security = format!(
+            "{{mode: PublicKeys, privateKeyFile: /k, peers: [{{name: a, publicKeys: [{a}], {rules}}}, \
+             {{name: b, publicKeys: [{b}], allow: ['web.internal']}}, {{name: c, publicKeys: [{c}]}}]}}"
+        );
+        let network = "allow: ['10.2.0.0/16', '10.3.0.0/16:80']";
+        secured(Side::Accepts, &security, "", network)
+    };
+    let first = peers(
+        "allow: ['10.2.0.0/24:80-90', '10.2.1.0/24', '10.3.0.0/16'], deny: ['10.2.0.0/24:81', '10.2.1.7']",
+    );
+    let exit = Gateway::with(Side::Accepts, &first);
+    for (destination, port, of_a) in [
+        ("10.2.0.1", Some(80), true),
+        ("10.2.0.1", Some(81), false),
+        ("10.2.0.1", Some(91), false),
+        // Packets without a port need rules for all ports.
+        ("10.2.0.1", None, false),
+        ("10.2.1.1", None, true),
+        ("10.2.1.7", Some(80), false),
+        ("10.2.1.7", None, false),
+        ("10.2.2.1", Some(80), false),
+        ("10.2.9.1", Some(80), false),
+        ("10.3.0.1", Some(80), true),
+        ("10.3.0.1", Some(81), false),
+    ] {
+        let packet = to(destination, port);
+        let of_c = !destination.starts_with("10.2.9.")
+            && (destination.starts_with("10.2.") || port == Some(80));
+        // A name never matches a packet. The list has no peer d.
+        for (peer, expected) in [("a", of_a), ("b", false), ("c", of_c), ("d", false)] {
+            let got = exit.takes_from(peer, &packet);
+            assert_eq!(got, expected, "{peer} {destination} {port:?}");
+        }
+    }
+    // Replies to flows of this side pass without a rule of the peer.
+    let from_server = packet(TCP, ("10.2.2.1", 80), (ENTRY, 5000));
+    exit.sends(&owner("a"), None, &from_server);
+    let reply = packet(TCP, (ENTRY, 5000), ("10.2.2.1", 80));
+    assert!(exit.takes_from("a", &reply));
+    exit.reloads
+        .send_replace(Arc::new(peers("suspend: false").reloadable()));
+    assert!(exit.takes_from("a", &to("10.2.2.1", Some(81))));
 }
 
 #[test]

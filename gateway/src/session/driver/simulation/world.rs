@@ -480,10 +480,7 @@ impl World {
         borrowed.halves[CLIENT].sent = early as u64;
         let connection = Connection {
             socket: near,
-            local: Local::Own {
-                target: Record::url(label).into(),
-                ended: RefCell::new(Some(ended)),
-            },
+            local: Local::of_client(&Record::url(label), RefCell::new(Some(ended))),
             early: payload(label, CLIENT, 0, early).to_vec(),
             answer: borrowed.answer,
             source: None,

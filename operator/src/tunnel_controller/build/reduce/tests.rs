@@ -58,22 +58,20 @@ fn removed_rules_peers_networks_and_listeners_go() {
         present["security"]["peers"] = value("[b, c]");
         present["trustedProxies"] = value("[192.0.2.0/24]");
         present["allowListen"] = value("['[::]:9443', '[::]:7443']");
-        present["offer"] = value("new");
     });
     assert_eq!(list(&rest, &["policy", "allow"]), ["*.example.org:443"]);
     assert_eq!(list(&rest, &["security", "peers"]), ["b"]);
     assert_eq!(list(&rest, &["trustedProxies"]), ["192.0.2.0/24"]);
     assert_eq!(list(&rest, &["allowListen"]), ["[::]:9443"]);
-    assert_eq!(rest["offer"], "new");
     assert_eq!(rest["further"], value(EXIT)["further"]);
 
     let rest = after(EXIT, |present| {
         let present = present.as_mapping_mut().unwrap();
-        for name in ["policy", "trustedProxies", "allowListen", "offer"] {
+        for name in ["policy", "trustedProxies", "allowListen"] {
             present.remove(name);
         }
     });
-    for name in ["trustedProxies", "allowListen", "offer"] {
+    for name in ["trustedProxies", "allowListen"] {
         assert!(rest.get(name).is_none(), "{name}");
     }
     assert!(rest["policy"].get("allow").is_none());
@@ -136,21 +134,40 @@ fn without_a_common_peer_an_identity_counts_that_nobody_has() {
     });
     assert_eq!(list(&rest, &["security", "peers"]), [NO_NAME]);
 
-    let key = |byte: u8| encode_key(&[byte; 32]).to_string();
-    let noise = |peer: &str| {
+    let key = |byte: u8| {
+        GatewayKey::new(KeyRole::Entry, [byte; KEY_BYTES])
+            .unwrap()
+            .to_string()
+    };
+    let keys = |peers: &str| {
         format!(
-            "{{role: Exit, security: {{mode: Noise, privateKey: /k, peers: ['{peer}']}}, listen: '[::]:64000'}}"
+            "{{role: Exit, security: {{mode: PublicKeys, privateKeyFile: /k, peers: {peers}}}, listen: '[::]:64000'}}"
         )
     };
-    let rest = after(&noise(&key(1)), |present| {
-        present["security"]["peers"] = Value::Sequence(vec![key(2).into()]);
-    });
-    assert_eq!(
-        list(&rest, &["security", "peers"]),
-        [encode_key(NO_KEY).as_str()]
+    let rest = after(
+        &keys(&format!("[{{name: a, publicKeys: [{}]}}]", key(1))),
+        |present| {
+            present["security"]["peers"] =
+                value(&format!("[{{name: b, publicKeys: [{}]}}]", key(2)));
+        },
     );
+    let nobody = GatewayKey::new(KeyRole::Entry, *NO_KEY).unwrap();
+    assert_eq!(list(&rest, &["security", "peers"]), [nobody.to_string()]);
     let text = serde_yaml::to_string(&rest).unwrap();
     Config::from_yaml(&text).unwrap();
+
+    // A peer of the same name gets its present rules.
+    let now = value(&format!(
+        "[{{name: a, publicKeys: [{}], suspend: true}}]",
+        key(3)
+    ));
+    let rest = after(
+        &keys(&format!("[{{name: a, publicKeys: [{}]}}]", key(1))),
+        |present| {
+            present["security"]["peers"] = now.clone();
+        },
+    );
+    assert_eq!(rest["security"]["peers"], now);
 
     // With another mode, both ends need new pods.
     let rest = after(EXIT, |present| {

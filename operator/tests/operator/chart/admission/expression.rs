@@ -1,6 +1,6 @@
 //! The expressions of the policies in the form that the evaluator uses. The evaluator has no
-//! variables, and escapes all keys as Kubernetes escapes names of fields. Kubernetes does not escape
-//! keys of labels and annotations.
+//! variables and no authorizer, and escapes all keys as Kubernetes escapes names of fields.
+//! Kubernetes does not escape keys of labels and annotations.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
@@ -12,6 +12,11 @@ use super::APPLIED_HASH;
 
 /// The operations that compare the variable `key` with a text.
 const OF_KEYS: [&str; 3] = ["key == '", "key.startsWith('", "key.contains('"];
+
+/// The question to the authorizer, and the group that stands for its answer "yes" in the tests.
+const MAY_BE_PERMANENT: &str = "authorizer.group('muxtunnel.dev').resource('muxpeers')\
+     .namespace(request.namespace).check('permanent').allowed()";
+pub(super) const PERMANENT: &str = "may be permanent";
 
 type Compiled = &'static [Result<CompiledVapExpression, VapError>];
 
@@ -50,6 +55,9 @@ fn with_variables(spec: &Value, expression: &str) -> String {
         text = text.replace(&format!("variables.{name}"), &format!("({expression})"));
     }
     assert!(!text.contains("variables."), "{text}");
+    let answer = format!("('{PERMANENT}' in request.userInfo.groups)");
+    let text = text.replace(MAY_BE_PERMANENT, &answer);
+    assert!(!text.contains("authorizer"), "{text}");
     text
 }
 

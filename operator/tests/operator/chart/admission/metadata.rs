@@ -31,7 +31,7 @@ fn pods_have_no_label_or_annotation_that_the_installation_does_not_permit() {
         ("labels", "team"),
         ("labels", "example.com/team"),
         ("annotations", "note"),
-        ("annotations", "muxtunnel.dev/join-generation"),
+        ("annotations", "muxtunnel.dev/note"),
     ];
     for object in [one("Deployment", "entry"), one("Job", "runner")] {
         for (field, key) in refused {

@@ -24,13 +24,7 @@ fn adopted() -> Vec<Value> {
     let mut kinds = BTreeSet::new();
     let all = built().into_iter().map(|(_, object)| object);
     let first = all.filter(|object| kinds.insert(object["kind"].to_string()));
-    let mut adopted: Vec<_> = first.filter(|object| object["kind"] != "Secret").collect();
-    for type_ in ["kubernetes.io/tls", "muxtunnel.dev/join"] {
-        let mut secret = with(&one("ConfigMap", "exit"), "/type", json!(type_));
-        secret["kind"] = json!("Secret");
-        adopted.push(secret);
-    }
-    adopted
+    first.filter(|object| object["kind"] != "Secret").collect()
 }
 
 #[test]
@@ -43,10 +37,8 @@ fn an_object_that_nobody_owns_is_adopted_and_not_deleted() {
         // An update has to adopt the object, and a deletion is none.
         let asked = updated(&orphan, &orphan);
         assert!(!refusals(&policies, &asked).is_empty(), "{object}");
-        if object["kind"] != "Secret" {
-            let refused = refusals(&policies, &deleted(&orphan));
-            assert!(!refused.is_empty(), "{object}");
-        }
+        let refused = refusals(&policies, &deleted(&orphan));
+        assert!(!refused.is_empty(), "{object}");
     }
 }
 
@@ -68,12 +60,6 @@ fn an_object_that_was_never_the_operators_is_not_adopted() {
             let place = format!("/metadata/labels/{label}");
             changes.push((place.clone(), json!("other")));
             changes.push((place, Value::Null));
-        }
-        if object["kind"] == "Secret" {
-            for type_ in ["Opaque", "kubernetes.io/service-account-token", ""] {
-                changes.push(("/type".to_owned(), json!(type_)));
-            }
-            changes.push(("/type".to_owned(), Value::Null));
         }
         for (place, value) in changes {
             let stored = with(&orphan(&object), &place, value.clone());

@@ -495,14 +495,14 @@ fn a_file_that_a_gateway_rejects_is_a_cause_although_all_gateways_are_ready() {
     for end in [End::Entry, End::Exit] {
         let mut case = case(PROVIDED);
         case.expect(
-            "CertificatesValid",
+            "CredentialsValid",
             Some(true),
             Code::CertificatesProvided,
             "",
         );
         rejected(&mut case, end, FileUse::Credentials);
         case.expect("Ready", Some(false), Code::FileRejected, detail);
-        case.expect("CertificatesValid", Some(false), Code::FileRejected, detail);
+        case.expect("CredentialsValid", Some(false), Code::FileRejected, detail);
         // Running gateways still take connections.
         case.expect("Available", Some(true), Code::Reconciled, "");
     }
@@ -516,7 +516,7 @@ fn a_file_that_a_gateway_rejects_is_a_cause_although_all_gateways_are_ready() {
         rejected(&mut case, End::Entry, purpose);
         case.expect("Ready", Some(false), Code::FileRejected, detail);
         case.expect(
-            "CertificatesValid",
+            "CredentialsValid",
             Some(true),
             Code::CertificatesProvided,
             "",
@@ -530,7 +530,7 @@ fn the_files_of_an_older_gateway_are_unknown() {
     case.status(End::Exit).files = None;
     let detail =
         "pod office-exit-0 has version 0.1.0, which does not report whether its files are in force";
-    case.expect("CertificatesValid", None, Code::CertificatePending, detail);
+    case.expect("CredentialsValid", None, Code::CertificatePending, detail);
     case.expect("Ready", Some(false), Code::CertificatePending, detail);
     case.expect("Available", Some(true), Code::Reconciled, "");
 }
