@@ -112,9 +112,6 @@ pub const ALL: &[Fault] = &[
     fault("own certificates renewed every 10 s", 150, 0, |scale| {
         Box::pin(gateways::certificates_renewed(scale))
     }),
-    fault("issued certificates, of 3 minutes", 300, 0, |scale| {
-        Box::pin(gateways::certificates_of_three_minutes(scale))
-    }),
     fault("packets: an entry killed, Native", 15, 0, |scale| {
         Box::pin(packets::process_killed("entry", "Native", scale))
     })

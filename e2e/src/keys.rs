@@ -1,13 +1,33 @@
-//! Creates Secrets with newly generated keys for carriers, and Secrets with given texts.
+//! Creates Secrets with newly generated certificates for carriers, and Secrets with given texts. Reads
+//! the public keys of tunnels.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
+use muxtunnel_crds::MuxTunnel;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-use crate::TestNamespace;
+use crate::{TestNamespace, wait};
+
+/// Time-out for a public key in the status.
+const KNOWN_WITHIN: Duration = Duration::from_secs(180);
+
+/// The newest public key of a tunnel of side Entry or Exit, when the status has it.
+///
+/// # Errors
+/// If the status has no public key in time.
+pub async fn public_key(ns: &TestNamespace, tunnel: &str) -> Result<String> {
+    let what = "the status has a public key";
+    let tunnels = ns.api::<MuxTunnel>();
+    let first = |tunnel: &MuxTunnel| tunnel.status.as_ref()?.public_keys.first().cloned();
+    let known = |tunnel: &MuxTunnel| first(tunnel).is_some();
+    let tunnel = wait::for_object(&tunnels, tunnel, what, KNOWN_WITHIN, known).await?;
+    first(&tunnel).context("a public key")
+}
 
 /// Creates an authority. For each of `names`, creates a Secret with this name and a certificate for
 /// this name.

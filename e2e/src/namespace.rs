@@ -172,11 +172,11 @@ async fn dump(ns: &TestNamespace) {
     let looks: [&[&str]; 6] = [
         &[
             "get",
-            "muxtunnels,muxbenchmarks,muxgrants,networkpolicies,all,configmaps",
+            "muxtunnels,muxpeers,muxbenchmarks,muxgrants,networkpolicies,all,configmaps",
             "-o",
             "wide",
         ],
-        &["get", "muxtunnels,muxbenchmarks", "-o", "yaml"],
+        &["get", "muxtunnels,muxpeers,muxbenchmarks", "-o", "yaml"],
         &["get", "events", "--sort-by=.lastTimestamp"],
         &["describe", "pods"],
         &[

@@ -184,7 +184,8 @@ pub async fn create(ns: &TestNamespace, pod: Value) -> Result<()> {
     Ok(())
 }
 
-/// Generates a key pair with `muxgate keygen --noise`. Returns the public key and the private key.
+/// Generates a key pair with `muxgate keygen`. Returns the public key for an entry, and the text of
+/// the file.
 ///
 /// # Errors
 /// If the command fails.
@@ -194,7 +195,7 @@ pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> 
     let mut generate = pod["spec"]["containers"][0].clone();
     generate["name"] = "keygen".into();
     generate["image"] = GATEWAY_IMAGE.into();
-    generate["command"] = json!(["/usr/local/bin/muxgate", "keygen", "--noise", "/tmp/key"]);
+    generate["command"] = json!(["/usr/local/bin/muxgate", "keygen", "/tmp/key"]);
     pod["spec"]["initContainers"] = json!([generate]);
     create(ns, pod).await?;
     let private = end(ns, name, START).await?;
@@ -203,7 +204,9 @@ pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> 
         ..LogParams::default()
     };
     let public = ns.api::<Pod>().logs(name, &log).await?;
-    Ok((public.trim().to_owned(), private.trim().to_owned()))
+    let entry = public.lines().find(|line| line.starts_with("mte1"));
+    let entry = entry.with_context(|| format!("no key of an entry in {public:?}"))?;
+    Ok((entry.to_owned(), private))
 }
 
 /// Waits for a client pod to end. Returns its output.

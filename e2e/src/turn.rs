@@ -4,9 +4,9 @@
 //! Most tests spend their time waiting for the kubelet, drains and pods. These tests run in the
 //! first cluster, and a few of them run in parallel ([`beside`]). Tests that remove the operator or
 //! the definitions use the second cluster exclusively ([`alone`]). Tests across clusters need an
-//! intact second cluster, and share it ([`across`]). Faults under load need the whole machine.
-//! Short lifetimes of certificates change the authorities of every tunnel. Tests of both kinds use
-//! both clusters exclusively ([`both`]), and run first.
+//! intact second cluster, and share it ([`across`]). Faults under load need the whole machine, and
+//! some tests remove the operators of both clusters. These tests use both clusters exclusively
+//! ([`both`]), and run first.
 
 use std::io::Write;
 use std::thread;

@@ -93,17 +93,15 @@ pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
 /// As [`super::Fault::run`].
 pub async fn operator_away(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let deployments: Api<Deployment> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
-        let operator = deployments.get("muxtunnel").await?;
-        let replicas = operator.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let replicas = operator::replicas(ns).await?;
         let at = Moment::now();
         let away = async {
-            scale_operator(ns, 0).await?;
+            operator::scale(ns, 0).await?;
             tokio::time::sleep(Duration::from_secs(scale.away_seconds.into())).await;
             anyhow::Ok(())
         };
         let away = away.await;
-        scale_operator(ns, replicas).await?;
+        operator::scale(ns, replicas).await?;
         away?;
         let back = Moment::now();
         site::taken_up(ns, PLAIN).await?;
@@ -111,25 +109,6 @@ pub async fn operator_away(scale: Scale) -> Result<Outcome> {
             "a change is applied {:.1} s after the operator's pods are ready again",
             back.seconds()
         )))
-    })
-    .await
-}
-
-/// Scales the operator. Returns when it has `replicas` pods and all of them are ready.
-async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
-    let (namespace, count) = (
-        format!("--namespace={}", operator::NAMESPACE),
-        format!("--replicas={replicas}"),
-    );
-    let scale = ["scale", "deployment/muxtunnel", &namespace, &count];
-    ns.cluster.run("kubectl", &scale).await?;
-    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
-    let what = format!("{replicas} operators");
-    wait::until(&what, PODS_WITHIN, async || {
-        let operators = ListParams::default().labels(operator::LABEL);
-        let pods = pods.list(&operators).await?.items;
-        let all = i32::try_from(pods.len())? == replicas && pods.iter().all(pods::is_ready);
-        Ok(all.then_some(()))
     })
     .await
 }

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use serde_json::Value;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
 use super::{Outcome, Scale};
@@ -198,49 +196,6 @@ pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
         Ok(at.over(format!("{renewals} renewals, then a roll-out of the exits")))
     });
     outcome.await
-}
-
-/// Lets the operator issue certificates with a lifetime of 3 minutes, and waits until each
-/// certificate is renewed at least twice.
-///
-/// # Errors
-/// As [`super::Fault::run`].
-pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
-    let shorter =
-        async |_: &TestNamespace| scale.cluster.set_value("certificates.life=\"3m\"").await;
-    let outcome = under_load("", scale, shorter, async |ns| {
-        let at = Moment::now();
-        let life = Duration::from_secs(180);
-        let first = issued(ns).await?;
-        wait::until(
-            "both certificates are renewed twice",
-            life * 2,
-            async || {
-                let now = issued(ns).await?;
-                Ok((now[0] >= first[0] + 180 && now[1] >= first[1] + 180).then_some(()))
-            },
-        )
-        .await?;
-        Ok(at.over("both certificates were renewed twice, according to their expiry in the tunnel's status"))
-    });
-    let outcome = outcome.await;
-    scale.cluster.set_value("certificates.life=\"24h\"").await?;
-    outcome
-}
-
-/// The expiry of the entries' and exits' certificates in the tunnel's status, in seconds since
-/// 1970.
-async fn issued(ns: &TestNamespace) -> Result<[i64; 2]> {
-    let tunnel = ns
-        .kubectl(&["get", "muxtunnel", "t", "--output=json"])
-        .await?;
-    let tunnel: Value = serde_json::from_str(&tunnel)?;
-    let expiry = |side: &str| {
-        let text = tunnel["status"]["certificates"][side]["notAfter"].as_str();
-        let text = text.with_context(|| format!("status.certificates.{side}.notAfter"))?;
-        anyhow::Ok(text.parse::<Timestamp>()?.as_second())
-    };
-    Ok([expiry("entry")?, expiry("exit")?])
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{LogParams, Patch, PatchParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use serde::Deserialize;
@@ -134,30 +134,29 @@ async fn transports(ns: &TestNamespace, name: &str) -> Result<String> {
 
 async fn web_socket(ns: &TestNamespace) -> Result<()> {
     let (entry, exit) = ("through-http-entry", "through-http-exit");
-    keys::certificates(&[(ns, entry), (ns, exit)]).await?;
     let text = example("muxtunnel-websocket.yaml")?;
     tunnel::up(ns, &text).await?;
-    send(ns, "by-tls", entry, "10000000").await?;
-    let service = ns.api::<Service>().get(exit).await?;
-    let ports = service.spec.and_then(|spec| spec.ports);
-    let protocol = ports.and_then(|ports| ports.first()?.app_protocol.clone());
-    ensure!(
-        protocol.as_deref() == Some("kubernetes.io/wss"),
-        "{protocol:?}"
-    );
+    send(ns, "by-keys", entry, "10000000").await?;
+    ensure!(app_protocol(ns, exit).await?.as_deref() == Some("kubernetes.io/ws"));
 
+    keys::certificates(&[(ns, entry), (ns, exit)]).await?;
     let mut object: Value = serde_yaml::from_str(&text)?;
-    let mut security = json!({"mode": "Noise"});
-    for (end, other) in [("entry", "exit"), ("exit", "entry")] {
-        let (public, private) = pods::keygen(ns, &format!("keygen-{end}")).await?;
-        let secret = format!("noise-{end}");
-        keys::secret(ns, &secret, &[("private-key", private)]).await?;
-        security[end]["secretName"] = secret.into();
-        security[other]["peers"] = json!([public]);
-    }
-    object["spec"]["carrier"]["security"] = security;
+    object["spec"]["carrier"]["security"] = json!({
+        "mode": "MutualTls",
+        "entry": {"secretName": entry, "peers": [exit]},
+        "exit": {"secretName": exit, "peers": [entry]},
+    });
     tunnel::up(ns, &object.to_string()).await?;
-    send(ns, "by-noise", entry, "10000000").await
+    send(ns, "by-certificates", entry, "10000000").await?;
+    ensure!(app_protocol(ns, exit).await?.as_deref() == Some("kubernetes.io/wss"));
+    Ok(())
+}
+
+/// The `appProtocol` of the first port of a Service.
+async fn app_protocol(ns: &TestNamespace, service: &str) -> Result<Option<String>> {
+    let service = ns.api::<Service>().get(service).await?;
+    let ports = service.spec.and_then(|spec| spec.ports);
+    Ok(ports.and_then(|ports| ports.first()?.app_protocol.clone()))
 }
 
 /// Clients reach the targets that the tunnel's policy allows. For other targets, and without a
@@ -275,21 +274,28 @@ async fn targets_are_told_who_their_clients_are() -> Result<()> {
 }
 
 /// The objects of `muxtunnel-rendezvous.yaml`, with the namespaces replaced by these namespaces.
-fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<(String, Value)>> {
+fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
         let mut object = Value::deserialize(document)?;
         let place = object["metadata"]["namespace"]
             .as_str()
             .context("a namespace")?;
-        let place = place.to_owned();
-        object["metadata"]["namespace"] = to[place.as_str()].name.clone().into();
+        let place = to[place].name.clone();
+        object["metadata"]["namespace"] = place.into();
         if let Some(address) = object.pointer_mut("/spec/carrier/rendezvous/address") {
             *address = format!("meet-rendezvous.{}.svc:64000", to["meet"].name).into();
         }
-        objects.push((place, object));
+        objects.push(object);
     }
     Ok(objects)
+}
+
+/// Creates a MuxPeer.
+async fn admit(ns: &TestNamespace, peer: Value) -> Result<()> {
+    let peer: MuxPeer = serde_json::from_value(peer)?;
+    ns.api().create(&PostParams::default(), &peer).await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -315,13 +321,20 @@ async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace
     for (ns, secret) in [(far, exit), (near, entry)] {
         keys::secret(ns, "web-meeting", &[("secret", secret)]).await?;
     }
-    keys::certificates(&[(far, "far-exit"), (near, "near-entry")]).await?;
     pods::serve(far, "web", Serve::Hash).await?;
     let places = BTreeMap::from([("meet", meet), ("far", far), ("near", near)]);
     let text = example("muxtunnel-rendezvous.yaml")?;
-    for (place, object) in moved(&text, &places)? {
-        tunnel::apply(places[place.as_str()], &object.to_string()).await?;
-    }
+    let objects: Vec<Value> = moved(&text, &places)?;
+    let [rendezvous, exit, peer, entry] = &objects[..] else {
+        bail!("expected four objects, found {}", objects.len());
+    };
+    let (mut peer, mut entry) = (peer.clone(), entry.clone());
+    tunnel::apply(meet, &rendezvous.to_string()).await?;
+    tunnel::apply(far, &exit.to_string()).await?;
+    entry["spec"]["carrier"]["publicKeys"] = json!([keys::public_key(far, "far").await?]);
+    tunnel::apply(near, &entry.to_string()).await?;
+    peer["spec"]["publicKeys"] = json!([keys::public_key(near, "near").await?]);
+    admit(far, peer).await?;
     for place in ["meet", "far", "near"] {
         tunnel::ready(places[place], place).await?;
     }
@@ -343,14 +356,22 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
         let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&text)
             .map(Value::deserialize)
             .collect::<Result<_, _>>()?;
-        let [exit, config, pod] = &documents[..] else {
-            bail!("expected three documents, found {}", documents.len());
+        let [exit, peer, config, pod] = &documents[..] else {
+            bail!("expected four documents, found {}", documents.len());
         };
-        keys::certificates(&[(ns, "far-exit"), (ns, "app-entry")]).await?;
-        tunnel::up(ns, &exit.to_string()).await?;
-        let config: ConfigMap = serde_json::from_value(config.clone())?;
+        let (mut peer, mut config, mut pod) = (peer.clone(), config.clone(), pod.clone());
+        let (public, private) = pods::keygen(ns, "keygen").await?;
+        keys::secret(ns, "app-entry", &[("entry.key", private)]).await?;
+        tunnel::apply(ns, &exit.to_string()).await?;
+        peer["spec"]["publicKeys"] = json!([public]);
+        admit(ns, peer).await?;
+        tunnel::ready(ns, "far").await?;
+        let text = config["data"]["config.yaml"].as_str().context("a file")?;
+        let mut file: Value = serde_yaml::from_str(text)?;
+        file["security"]["peers"] = json!([keys::public_key(ns, "far").await?]);
+        config["data"]["config.yaml"] = file.to_string().into();
+        let config: ConfigMap = serde_json::from_value(config)?;
         ns.api().create(&PostParams::default(), &config).await?;
-        let mut pod = pod.clone();
         pods::fill(&mut pod["spec"]["containers"][0]);
         pods::create(ns, pod).await?;
         let within = Duration::from_secs(180);

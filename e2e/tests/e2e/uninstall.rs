@@ -20,6 +20,7 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
         "get",
         "crd",
         "muxtunnels.muxtunnel.dev",
+        "muxpeers.muxtunnel.dev",
         "muxbenchmarks.muxtunnel.dev",
         "muxgrants.muxtunnel.dev",
     ])
@@ -169,6 +170,7 @@ async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
             "delete",
             "crd",
             "muxtunnels.muxtunnel.dev",
+            "muxpeers.muxtunnel.dev",
             "muxbenchmarks.muxtunnel.dev",
             "muxgrants.muxtunnel.dev",
             "--timeout=60s",
