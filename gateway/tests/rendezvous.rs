@@ -119,7 +119,8 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     exchange(forward, &listener, 4 << 20);
 
     // The exit refuses a peer that has the secret of the name but an unknown key.
-    gateway_key(&place.dir.path().join("entry.key"));
+    gateway_key(&place.dir.path().join("stranger.key"));
+    place.securities[1] = place.securities[1].replace("entry.key", "stranger.key");
     let stranger = place.entry(&place.visits, loopback(free_port()), address);
     stranger.line(&["No carrier"]);
     assert_eq!(stranger.get("/readyz").0, 503);

@@ -63,7 +63,7 @@ pub(crate) struct Proof {
     /// SSH, fingerprints identify keys.
     pub(crate) identity: String,
     /// The peer's certificate and the intermediate certificates, or the peer's raw public key, which
-    /// the gateway verifies again later. Empty if the gateway verifies only `identity` again, as for a key.
+    /// the gateway verifies again later. Empty with SSH, and if the peer proved only the dialled name.
     pub(crate) chain: Vec<CertificateDer<'static>>,
     /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
     /// the proof does not expire.

@@ -6,21 +6,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
-#[cfg(test)]
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-#[cfg(test)]
-use muxtunnel_gateway_config::ForwardLimits;
 use tokio::sync::oneshot;
 use tracing::field::display;
 
 use crate::base::closing::Reason;
 use crate::base::counters::StreamCounters;
 use crate::base::forward::Admission;
-#[cfg(test)]
-use crate::base::forward::Forwards;
 use crate::base::pace::Pace;
 use crate::base::telemetry::Telemetry;
 use crate::io::local_end::LocalEnd;
@@ -75,9 +69,11 @@ pub(crate) struct Account {
 impl Local {
     /// For tests: a client of the forward `web`.
     pub(crate) fn of_client(target: &str, ended: Ended) -> Self {
+        use crate::base::forward::Forwards;
+        use muxtunnel_gateway_config::ForwardLimits;
         let forward = Forwards::default().named("web", ForwardLimits::default());
         Self::Client {
-            address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+            address: LocalAddress::Unix("/client".into()),
             target: target.into(),
             admission: forward.admit(Instant::now()).unwrap(),
             ended,
