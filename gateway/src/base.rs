@@ -13,6 +13,7 @@ pub(crate) mod file_states;
 pub(crate) mod files;
 pub(crate) mod forward;
 pub(crate) mod handshake_limiter;
+pub(crate) mod in_force;
 pub mod log;
 pub(crate) mod memory_budget;
 pub(crate) mod open_files;

@@ -13,6 +13,8 @@ mod authority;
 mod common;
 #[path = "common/ends.rs"]
 mod ends;
+#[path = "keys/rotation.rs"]
+mod rotation;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -100,7 +102,17 @@ fn both_ends_prove_their_keys_over_each_protocol_and_the_bytes_are_exact() {
             status["peers"][1]["publicKeys"][0],
             entry_key.entry.as_str()
         );
+        let carriers = |gate: &Gate, at: usize| gate.status()["peers"][at]["carriers"].as_u64();
+        assert!(
+            carriers(&exit, 1) > Some(0) && carriers(&exit, 0) == Some(0),
+            "{way:?}"
+        );
+        assert!(carriers(&entry, 0) > Some(0), "{way:?}");
         assert_eq!(entry.status()["publicKeys"][0], entry_key.entry.as_str());
+        drop(entry);
+        until("the exit has no carrier of the peer", || {
+            carriers(&exit, 1) == Some(0)
+        });
     }
 }
 
@@ -292,6 +304,7 @@ fn reload(gate: &Gate, text: &str) {
 #[test]
 fn a_file_of_peers_is_followed_and_names_its_peers() {
     let (dir, [exit_key, one, two]) = keys();
+    let spare = Key::new(dir.path(), "spare");
     let (listener, target) = target();
     let carrier = carrier_address();
     let listed = dir.path().join("peers");
@@ -305,7 +318,7 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
         one.entry, two.entry
     ));
     let security = format!(
-        "{{mode: PublicKeys, privateKeyFile: '{}', peersFile: '{}'}}",
+        "{{mode: PublicKeys, privateKeyFiles: ['{}'], peersFile: '{}'}}",
         exit_key.file.display(),
         listed.display()
     );
@@ -325,6 +338,18 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
     // Only the first peer may dial the target.
     assert_reset(&connect(second.1));
     let stream = open(first.1, &listener);
+    // Two lines of one name are one peer with two keys.
+    write(format!(
+        "{} first\n{} second\n{} first\n",
+        one.entry, two.entry, spare.entry
+    ));
+    until("the peer has two keys", || {
+        exit.status()["peers"][0]["publicKeys"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
+    });
     // A file with a wrong line changes nothing.
     write(format!("{} first\n{} second\nmte1\n", one.entry, two.entry));
     exit.line(&["MT0231", "line 3: the key is not"]);

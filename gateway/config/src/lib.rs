@@ -58,8 +58,8 @@ pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use public_keys::{
-    ExpirationTime, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules, PublicKeys,
-    check_peers, key_roles, parse_peers, readable_peers,
+    ExpirationTime, OWN_KEYS_MAX, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules,
+    PublicKeys, check_peers, key_roles, parse_peers, readable_peers,
 };
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;

@@ -1,5 +1,7 @@
 //! Carriers by public keys: this gateway's private key, and the peers that it accepts.
 
+mod peers_file;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -11,23 +13,25 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
 use crate::{Config, ConfigError, PEERS_MAX, Role, Rule, Security};
+pub use peers_file::{parse_peers, readable_peers};
 
+/// Maximum number of keys of a gateway.
+pub const OWN_KEYS_MAX: usize = 2;
 /// Maximum number of keys of a peer. Two keys are in use while the peer changes its key.
 pub const PEER_KEYS_MAX: usize = 4;
 /// Maximum number of rules in `allow` and in `deny` of a peer.
 pub const PEER_RULES_MAX: usize = 32;
 /// Maximum length of the name of a peer, in characters.
 const NAME_LENGTH_MAX: usize = 63;
-/// The option of a line of `peersFile`.
-const EXPIRATION_TIME: &str = "expirationTime";
 
 /// TLS 1.3 with raw public keys (RFC 7250) on both sides. If a file or the list of peers changes,
 /// the gateway verifies the peers of its carriers again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PublicKeys {
-    /// The file with this gateway's private key: Ed25519, PKCS #8 in PEM.
-    pub private_key_file: PathBuf,
+    /// The files with this gateway's private keys, 1..=[`OWN_KEYS_MAX`], the newest last: Ed25519,
+    /// PKCS #8 in PEM. Two keys are in use while the peers change to the newer one.
+    pub private_key_files: Vec<PathBuf>,
     /// The accepted peers, 0..=[`PEERS_MAX`] together with those of `peers_file`. An exit without a
     /// peer accepts no carrier.
     pub peers: Vec<Peer>,
@@ -173,15 +177,15 @@ pub struct PeerProblem {
     pub problem: String,
 }
 
-/// Checks a list of peers of a gateway of `role`. `own`: the bytes of the gateway's own key, if they
-/// are known.
+/// Checks a list of peers of a gateway of `role`. `own`: the bytes of the gateway's own keys that are
+/// known.
 ///
 /// # Errors
 /// The first problem.
 pub fn check_peers(
     peers: &[Peer],
     role: KeyRole,
-    own: Option<&[u8; KEY_BYTES]>,
+    own: &[[u8; KEY_BYTES]],
 ) -> Result<(), PeerProblem> {
     let (mut names, mut keys) = (BTreeSet::new(), BTreeSet::new());
     for (index, peer) in peers.iter().enumerate() {
@@ -214,7 +218,7 @@ pub fn check_peers(
             let field = format!("publicKeys[{at}]");
             let key = key.has_role(role);
             let key = key.map_err(|error| wrong(&field, error.to_string()))?;
-            if own == Some(key.bytes()) {
+            if own.contains(key.bytes()) {
                 let problem = format!(
                     "{key} is this gateway's own key: enter the key of the other end, and give each gateway a key of \
                      its own"
@@ -251,73 +255,6 @@ fn begins_like_a_key(text: &str) -> bool {
         rest.is_some_and(|rest| rest.starts_with('1'))
     };
     KeyRole::ALL.into_iter().any(begins)
-}
-
-/// Parses a file of peers: one peer on each line, `[OPTION...] KEY [NAME]`. The option is
-/// `expirationTime="TIME"`. Empty lines, and lines that begin with `#`, are ignored. Returns
-/// each peer with the number of its line. The caller checks the list ([`check_peers`]).
-///
-/// # Errors
-/// The first line that is not a peer.
-pub fn parse_peers(text: &str) -> Result<Vec<(usize, Peer)>, String> {
-    let mut peers = Vec::new();
-    for (number, line) in lines(text) {
-        let peer = parse_peer(line).map_err(|problem| format!("line {number}: {problem}"))?;
-        if peers.len() == PEERS_MAX {
-            return Err(format!(
-                "line {number}: the file has more than {PEERS_MAX} peers"
-            ));
-        }
-        peers.push((number, peer));
-    }
-    Ok(peers)
-}
-
-/// The peers on the lines of a file that can be read, at most [`PEERS_MAX`].
-#[must_use]
-pub fn readable_peers(text: &str) -> Vec<Peer> {
-    let peers = lines(text).filter_map(|(_, line)| parse_peer(line).ok());
-    peers.take(PEERS_MAX).collect()
-}
-
-/// The lines with a peer, with their numbers.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let numbered = text.lines().enumerate();
-    let lines = numbered.map(|(index, line)| (index + 1, line.trim()));
-    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-}
-
-fn parse_peer(line: &str) -> Result<Peer, String> {
-    let mut words = line.split_whitespace().peekable();
-    let mut expiration_time = None;
-    while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
-        if name != EXPIRATION_TIME {
-            // The text may be a secret that was pasted by mistake.
-            let is_name =
-                name.len() <= 20 && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
-            let name = if is_name { name } else { "NAME" };
-            return Err(format!(
-                "the option {name} is not known: the only option is {EXPIRATION_TIME}=\"TIME\""
-            ));
-        }
-        if expiration_time.is_some() {
-            return Err(format!("the option {EXPIRATION_TIME} occurs twice"));
-        }
-        let time = ExpirationTime::parse(value.trim_matches('"'));
-        expiration_time = Some(time.map_err(|problem| format!("{EXPIRATION_TIME}: {problem}"))?);
-        words.next();
-    }
-    let key = words.next().ok_or("the key is missing after the options")?;
-    let key: GatewayKey = key.parse().map_err(|error| format!("the key is {error}"))?;
-    let name = words.next().map(str::to_owned);
-    if words.next().is_some() {
-        return Err("the line has more words than [OPTION...] KEY [NAME]".to_owned());
-    }
-    Ok(Peer {
-        name,
-        expiration_time,
-        ..Peer::with_key(key)
-    })
 }
 
 /// An element of `security.peers` in the file: text, or a peer with its fields.
@@ -377,9 +314,8 @@ impl PublicKeys {
 
     pub(crate) fn files(&self) -> Vec<&Path> {
         let peers = self.peers_file.as_deref();
-        std::iter::once(&*self.private_key_file)
-            .chain(peers)
-            .collect()
+        let keys = self.private_key_files.iter().map(PathBuf::as_path);
+        keys.chain(peers).collect()
     }
 }
 
@@ -394,7 +330,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return Err(ConfigError::field("security.mode", problem));
     }
     let (_, peers) = key_roles(config.role);
-    if let Err(found) = check_peers(&keys.peers, peers, None) {
+    let files = &keys.private_key_files;
+    if !(1..=OWN_KEYS_MAX).contains(&files.len()) {
+        let count = files.len();
+        let problem = format!("has {count} files, but a gateway has 1 or {OWN_KEYS_MAX} keys");
+        return Err(ConfigError::field("security.privateKeyFiles", problem));
+    }
+    if let Err(found) = check_peers(&keys.peers, peers, &[]) {
         let field = format!("security.peers[{}].{}", found.index, found.field);
         return Err(ConfigError::field(
             field.trim_end_matches('.'),

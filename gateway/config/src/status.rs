@@ -141,6 +141,9 @@ pub struct Peer {
     /// The time from which the peer is refused (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<String>,
+    /// Number of carriers that are up and proved this peer.
+    #[serde(default)]
+    pub carriers: u32,
 }
 
 /// A gateway's own certificate.

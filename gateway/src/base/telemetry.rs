@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use muxtunnel_gateway_config::{Config, Protocol, Role, config_hash, status};
-use parking_lot::Mutex;
+use muxtunnel_gateway_config::{Config, Protocol, Role, status};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::base::file_states::FileStates;
 use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
+use crate::base::in_force::InForce;
 use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
 use crate::base::shown::Shown;
@@ -110,14 +111,6 @@ impl Listened {
     }
 }
 
-/// The configuration file.
-#[derive(Debug)]
-struct InForce {
-    hash: String,
-    /// Why the file, or a part of the file, is not in force.
-    error: Option<String>,
-}
-
 impl Telemetry {
     /// `text` is the content of the configuration file. Its hash identifies the version in force.
     pub(crate) fn new(
@@ -131,10 +124,7 @@ impl Telemetry {
             role: config.role,
             protocol: config.protocol,
             budget: config.memory.receive.0,
-            in_force: Mutex::new(InForce {
-                hash: config_hash(text),
-                error: None,
-            }),
+            in_force: Mutex::new(InForce::new(text, &config.security)),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
@@ -183,16 +173,18 @@ impl Telemetry {
     }
 
     /// Creates the counters of a new carrier. The status and the metrics include the carrier after
-    /// [`Self::add_carrier`]. `path` queries the carrier's path; `None`: the path is unknown.
+    /// [`Self::add_carrier`]. `identity` is the identity that the peer proved. `path` queries the
+    /// carrier's path; `None`: the path is unknown.
     pub(crate) fn carrier(
         &self,
-        peer: String,
+        (peer, identity): (String, Option<String>),
         transport: status::CarrierTransport,
         path: Option<Box<dyn PathProbe>>,
     ) -> Arc<CarrierStats> {
         Arc::new(CarrierStats {
             id: self.next_carrier.fetch_add(1, Relaxed),
             peer,
+            identity,
             transport,
             since: Instant::now(),
             path,
@@ -284,22 +276,21 @@ impl Telemetry {
         merged
     }
 
-    /// Records that a new configuration is in force.
-    pub(crate) fn config_taken(&self, text: &str) {
-        *self.in_force.lock() = InForce {
-            hash: config_hash(text),
-            error: None,
-        };
+    /// Counts the carriers of each peer.
+    fn count_carriers(&self, peers: &mut [status::Peer]) {
+        let carriers = self.carriers.lock();
+        for peer in peers {
+            let identity = peer.name.as_ref().or_else(|| peer.public_keys.first());
+            let proved = carriers
+                .values()
+                .filter(|carrier| carrier.identity.as_ref() == identity);
+            peer.carriers = u32::try_from(proved.count()).unwrap_or(u32::MAX);
+        }
     }
 
-    /// Records that only a part of a new configuration is in force. `error` names the other part.
-    /// The hash remains that of the last complete configuration.
-    pub(crate) fn config_taken_in_part(&self, error: String) {
-        self.in_force.lock().error = Some(error);
-    }
-
-    pub(crate) fn config_refused(&self, error: String) {
-        self.in_force.lock().error = Some(error);
+    /// Changes what is known of the configuration file.
+    pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
+        self.in_force.lock()
     }
 
     /// Whether every worker listens, every worker of an entry is linked ([`Self::set_linked`]), and
@@ -369,10 +360,11 @@ impl Telemetry {
         let usage = sys::usage();
         let in_force = self.in_force.lock();
         let credentials_error = || self.credentials_error.lock().clone();
-        let config_error = in_force.error.clone().or_else(credentials_error);
-        let config_hash = in_force.hash.clone();
+        let config_error = in_force.error().cloned().or_else(credentials_error);
+        let config_hash = in_force.hash().to_owned();
         drop(in_force);
-        let shown = self.shown.lock().clone();
+        let mut shown = self.shown.lock().clone();
+        self.count_carriers(&mut shown.peers);
         status::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.role,
@@ -420,6 +412,8 @@ pub(crate) struct CarrierStats {
     id: u64,
     /// `addr:port` of the peer.
     pub(crate) peer: String,
+    /// The identity that the peer proved.
+    identity: Option<String>,
     pub(crate) transport: status::CarrierTransport,
     since: Instant,
     /// The probe of the path; `None`: the path is unknown.

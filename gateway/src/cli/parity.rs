@@ -90,7 +90,7 @@ const FIELDS: &[(&str, On)] = &[
     ("security.certificate", Flag("tls-certificate")),
     ("security.key", Flag("tls-key")),
     ("security.ca", Flag("tls-ca")),
-    ("security.privateKeyFile", Flag("key")),
+    ("security.privateKeyFiles", Flag("key")),
     ("security.peersFile", Flag("peers")),
     ("security.peers[].name", PEER),
     ("security.peers[].publicKeys", Flag("peer")),

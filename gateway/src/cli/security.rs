@@ -15,9 +15,10 @@ pub(super) struct SecurityArgs {
     /// with --protocol ssh; none with --connect-command or --stdio; otherwise required]
     #[arg(long = "security", value_enum)]
     mode: Option<Mode>,
-    /// With keys: this end's private key, as `muxgate keygen` writes it.
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    /// With keys: this end's private key, as `muxgate keygen` writes it. Repeatable once, the newest
+    /// key last, while the other ends change to the newer key.
+    #[arg(long = "key", value_name = "FILE")]
+    keys: Vec<PathBuf>,
     /// An identity that the peer may have (repeatable). With keys, the peer's public key: mtx1... of
     /// an exit, mte1... of an entry. With mtls, a name in the peer's certificate: a DNS name, an IP
     /// address or a URI such as spiffe://example.org/exit.
@@ -144,7 +145,7 @@ impl SecurityArgs {
     ) -> Result<Security, String> {
         let mode = match self.mode {
             Some(mode) => mode,
-            None if self.key.is_some() => Mode::Keys,
+            None if !self.keys.is_empty() => Mode::Keys,
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
@@ -181,7 +182,10 @@ impl SecurityArgs {
             }
             Mode::None => Security::None {},
             Mode::Keys => Security::PublicKeys(PublicKeys {
-                private_key_file: needed("keys", "--key", self.key)?,
+                private_key_files: match self.keys.is_empty() {
+                    true => return Err("--security keys requires --key FILE".to_owned()),
+                    false => self.keys,
+                },
                 peers: known(&self.peers, role, self.peers_file.is_some())?,
                 peers_file: self.peers_file,
             }),
@@ -204,7 +208,7 @@ impl SecurityArgs {
         let has_server_tls = self.tls_server_name.is_some() || self.allow_anonymous;
         let has_peers = !self.peers.is_empty();
         let has_ssh = self.ssh != SshArgs::default();
-        let has_keys = self.key.is_some() || self.peers_file.is_some();
+        let has_keys = !self.keys.is_empty() || self.peers_file.is_some();
         match mode {
             Mode::None => has_keys || has_tls || has_server_tls || has_peers || has_ssh,
             Mode::Keys => has_tls || has_server_tls || has_ssh,

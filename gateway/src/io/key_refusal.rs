@@ -85,14 +85,14 @@ impl KeyRefusal {
     }
 
     /// The error of a TLS handshake, with the refusal if a key was refused.
-    pub(crate) fn of_handshake(error: Error, own: GatewayKey) -> Error {
+    pub(crate) fn of_handshake(error: Error, own: Option<GatewayKey>) -> Error {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
         let refusal = match inner {
             Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))) => {
                 cause.downcast_ref::<Self>().cloned()
             }
             Some(rustls::Error::AlertReceived(alert)) => {
-                Some(Self::of_alert(u8::from(*alert), Some(own)))
+                Some(Self::of_alert(u8::from(*alert), own))
             }
             _ => None,
         };

@@ -33,7 +33,7 @@ use crate::base::patience::{Elapsed, Patience};
 use super::key_refusal::KeyRefusal;
 use super::local_socket::canonical;
 use super::security::Credentials;
-use super::transport::{Proof, Side};
+use super::transport::{Presented, Proof, Side};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
 pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
@@ -83,6 +83,8 @@ impl CloseCode {
 pub(crate) struct Connection {
     quic: quinn::Connection,
     proof: Option<Proof>,
+    /// The public key that this side presents, if this side dials.
+    presented: Option<Presented>,
     congestion_control: &'static str,
     protocol: Protocol,
 }
@@ -107,6 +109,7 @@ impl Connection {
             Ok(proof) => Ok(Self {
                 quic,
                 proof,
+                presented: None,
                 congestion_control: settings.congestion_control(),
                 protocol: settings.protocol(),
             }),
@@ -133,6 +136,14 @@ impl Connection {
             quic: self.quic.clone(),
             congestion_control: self.congestion_control,
         })
+    }
+
+    /// Records that the peer has refused this side's key. The peer verifies the key after this
+    /// side's handshake.
+    pub(crate) fn key_refused(&self) {
+        if let Some(presented) = &self.presented {
+            presented.refused();
+        }
     }
 
     /// The peer's current address, which may change.
@@ -162,7 +173,7 @@ pub(crate) async fn dial(
     settings: &Settings,
     patience: &Patience,
 ) -> Result<Connection> {
-    let (client, name) = credentials.quic_client(settings.protocol(), host)?;
+    let (client, name, presented) = credentials.quic_client(settings.protocol(), host)?;
     let socket = socket::to(to)?;
     // Each connection has its own socket, so that the loss of one path does not affect other
     // connections.
@@ -173,8 +184,18 @@ pub(crate) async fn dial(
     config.transport_config(settings.transport());
     config.token_store(Arc::new(NoneTokenStore));
     let connecting = endpoint.connect_with(config, to, &name).map_err(invalid)?;
-    let quic = in_time(patience, connecting).await?;
-    Connection::proved((quic, settings), credentials, Side::Dials, &name)
+    let quic = in_time(patience, connecting).await;
+    let quic = quic.inspect_err(|error| {
+        let is_refusal = matches!(KeyRefusal::find(error), Some(KeyRefusal::ByPeer(_)));
+        if let Some(presented) = presented.as_ref().filter(|_| is_refusal) {
+            presented.refused();
+        }
+    })?;
+    let connection = Connection::proved((quic, settings), credentials, Side::Dials, &name)?;
+    Ok(Connection {
+        presented,
+        ..connection
+    })
 }
 
 async fn in_time(

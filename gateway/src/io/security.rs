@@ -24,7 +24,7 @@ use crate::base::shown::Shown;
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
-    self, Inside, KeyTls, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
+    self, Inside, KeyTls, Presented, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
 
 /// Pause before credentials that could not be used are loaded again.
@@ -68,7 +68,7 @@ impl Credentials {
                 ..Shown::default()
             },
             Self::Keys(keys) => Shown {
-                public_keys: vec![keys.own().to_string()],
+                public_keys: keys.own().map(ToString::to_string).collect(),
                 peers: keys.peers(),
                 ..Shown::default()
             },
@@ -156,8 +156,8 @@ impl Credentials {
 
 /// Credentials for QUIC, whose library does the handshake.
 impl Credentials {
-    /// Returns the configuration for the side that dials `host` with `protocol`, and the name to
-    /// request.
+    /// Returns the configuration for the side that dials `host` with `protocol`, the name to request,
+    /// and the public key that the configuration presents.
     ///
     /// # Errors
     /// The credentials are not certificates, or are for the accepting side.
@@ -165,14 +165,18 @@ impl Credentials {
         &self,
         protocol: Protocol,
         host: &str,
-    ) -> Result<(ClientConfig, String)> {
+    ) -> Result<(ClientConfig, String, Option<Presented>)> {
         let inside = Inside::of(protocol, Upgrade::Never);
-        match self {
-            Self::Keys(keys) => Ok(keys.quic_client(inside, host)),
-            Self::Tls(tls) => Ok(tls.quic_client(inside)),
-            Self::ServerTls(tls) => tls.quic_client(inside, host),
-            Self::None | Self::Ssh(_) => Err(no_certificates()),
-        }
+        let (config, name) = match self {
+            Self::Keys(keys) => {
+                let (config, name, presented) = keys.quic_client(inside, host);
+                return Ok((config, name, Some(presented)));
+            }
+            Self::Tls(tls) => tls.quic_client(inside),
+            Self::ServerTls(tls) => tls.quic_client(inside, host)?,
+            Self::None | Self::Ssh(_) => return Err(no_certificates()),
+        };
+        Ok((config, name, None))
     }
 
     /// Returns the configuration for the accepting side.
@@ -319,6 +323,7 @@ fn take_over(
         tracing::error!(%error, "{NOT_USABLE}");
     }
     new?;
+    telemetry.in_force().credentials_taken(security.0);
     Ok(())
 }
 
@@ -327,7 +332,7 @@ fn read_again(
     (security, role): (&Security, Role),
     credentials: &watch::Sender<Arc<Credentials>>,
 ) -> std::result::Result<Arc<Credentials>, Unusable> {
-    let new = match Credentials::load(security, role) {
+    let mut new = match Credentials::load(security, role) {
         Ok(new) => new,
         Err(error) => {
             let before = Arc::clone(&credentials.borrow());
@@ -342,6 +347,10 @@ fn read_again(
             return Err(error);
         }
     };
+    if let (Credentials::Keys(new), Credentials::Keys(before)) = (&mut new, &**credentials.borrow())
+    {
+        new.remember(before);
+    }
     tracing::info!("New credentials loaded; the gateway verifies the peers of its carriers again");
     let new = Arc::new(new);
     credentials.send_replace(Arc::clone(&new));
@@ -406,12 +415,15 @@ mod tests {
         let pair = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let ed25519 = pair.serialize_der();
         let keys = PublicKeys {
-            private_key_file: file("ed25519", &pair.serialize_pem()),
+            private_key_files: vec![file("ed25519", &pair.serialize_pem())],
             peers: Vec::new(),
             peers_file: None,
         };
         let broken_keys = PublicKeys {
-            private_key_file: file("broken25519", &pair.serialize_pem().replacen("MC", "M", 1)),
+            private_key_files: vec![file(
+                "broken25519",
+                &pair.serialize_pem().replacen("MC", "M", 1),
+            )],
             ..keys.clone()
         };
         for security in [

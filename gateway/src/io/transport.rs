@@ -39,7 +39,9 @@ pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use tls::oracle as tls_oracle;
-pub(crate) use tls::{Inside, KeyTls, ServerTls, Tls};
+pub(crate) use tls::{Inside, KeyTls, Presented, ServerTls, Tls};
+#[cfg(test)]
+pub(crate) use tls::{rotating, with_a_forger};
 pub(crate) use unix::Unix;
 pub(crate) use upgrade::Upgrade;
 #[cfg(any(test, feature = "oracles"))]

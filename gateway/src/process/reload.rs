@@ -80,12 +80,12 @@ pub(crate) async fn follow(
                 match rest {
                     None => {
                         state(None);
-                        telemetry.config_taken(&text);
+                        telemetry.in_force().taken(&text, &new.security);
                     }
                     Some(rest) => {
                         tracing::error!(file = %path.display(), error = %rest, "A part of the new configuration is not applied");
                         state(Some(rest.clone()));
-                        telemetry.config_taken_in_part(rest);
+                        telemetry.in_force().taken_in_part(rest);
                     }
                 }
                 reloadable.send_replace(Arc::new(new.reloadable()));
@@ -94,7 +94,7 @@ pub(crate) async fn follow(
             Err(error) => {
                 tracing::error!(file = %path.display(), %error, "New configuration rejected; the last valid configuration remains in force");
                 state(Some(error.clone()));
-                telemetry.config_refused(error);
+                telemetry.in_force().refused(error);
             }
         }
     }
@@ -145,6 +145,52 @@ mod tests {
         assert_eq!(receiver.borrow().policy.deny.len(), 1);
         let hash = muxtunnel_gateway_config::config_hash(&text);
         assert_eq!(telemetry.status().config_hash, hash);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_counts_as_in_force_when_its_credentials_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let peers = |names: &str, more: &str| {
+            format!(
+                "role: Exit\nsecurity: {{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [{names}]}}\n\
+                 listen: 0.0.0.0:64000\n{more}"
+            )
+        };
+        let first = peers("a", "");
+        let running = Config::from_yaml(&first).unwrap();
+        let telemetry = Telemetry::new(&running, &first, 1, None);
+        let (sender, mut receiver) = watch::channel(Arc::new(running.reloadable()));
+        let hash = || telemetry.status().config_hash;
+        let of = |text: &str| muxtunnel_gateway_config::config_hash(text);
+        let follow = follow(file.path(), running, first.clone(), &sender, &telemetry);
+        let steps = async {
+            let mut write = async |text: &str| {
+                std::fs::write(file.path(), text).unwrap();
+                receiver.changed().await.unwrap();
+                Arc::clone(&receiver.borrow_and_update()).security.clone()
+            };
+            let second = peers("a, b", "");
+            let of_second = write(&second).await;
+            assert_eq!(hash(), of(&first));
+            // A change of other fields does not wait less.
+            let third = peers("a, b", "policy: {deny: ['*']}\n");
+            write(&third).await;
+            assert_eq!(hash(), of(&first));
+            telemetry.in_force().credentials_taken(&of_second);
+            assert_eq!(hash(), of(&third));
+            // With the credentials in force, other fields do not wait.
+            write(&second).await;
+            assert_eq!(hash(), of(&second));
+            // The credentials of an older version do not count for a newer one.
+            let of_third = write(&peers("c", "")).await;
+            write(&peers("d", "")).await;
+            telemetry.in_force().credentials_taken(&of_third);
+            assert_eq!(hash(), of(&second));
+        };
+        tokio::select! {
+            () = follow => {}
+            done = tokio::time::timeout(60 * INTERVAL, steps) => done.unwrap(),
+        }
     }
 
     const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";

@@ -52,7 +52,7 @@ pub fn gateway_key(file: &Path) -> [String; 2] {
 /// The `security` of a gateway with the private key `key` and these peers.
 pub fn public_keys(key: &Path, peers: &[&str]) -> String {
     let (key, peers) = (key.display(), peers.join(", "));
-    format!("{{mode: PublicKeys, privateKeyFile: '{key}', peers: [{peers}]}}")
+    format!("{{mode: PublicKeys, privateKeyFiles: ['{key}'], peers: [{peers}]}}")
 }
 
 /// Creates the keys of both ends.

@@ -14,7 +14,7 @@ fn entry(seed: u8) -> String {
 
 fn exit(peers: &str, more: &str) -> Result<Config, String> {
     Config::from_yaml(&format!(
-        "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: PublicKeys, privateKeyFile: /k, {peers}}}\n{more}"
+        "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], {peers}}}\n{more}"
     ))
     .map_err(|error| error.to_string())
 }
@@ -129,7 +129,7 @@ fn what_is_no_peer_is_named_with_its_field() {
 fn an_entry_needs_an_exit() {
     let entry = |peers: &str| {
         let text = format!(
-            "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFile: /k{peers}}}\n"
+            "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
         );
         Config::from_yaml(&text).map_err(|error| error.to_string())
     };
@@ -149,8 +149,8 @@ fn a_gateway_does_not_accept_its_own_key() {
         Peer::with_key(entry(2).parse().unwrap()),
         Peer::with_key(key),
     ];
-    assert_eq!(check_peers(&peers, KeyRole::Entry, None), Ok(()));
-    let problem = check_peers(&peers, KeyRole::Entry, Some(key.bytes())).unwrap_err();
+    assert_eq!(check_peers(&peers, KeyRole::Entry, &[]), Ok(()));
+    let problem = check_peers(&peers, KeyRole::Entry, &[*key.bytes()]).unwrap_err();
     assert_eq!((problem.index, &*problem.field), (1, "publicKeys[0]"));
     assert!(problem.problem.contains("own key"), "{}", problem.problem);
 }
@@ -265,7 +265,7 @@ fn an_exit_has_rules_for_each_of_its_peers() {
         assert!(error.contains(problem), "{error}");
     }
     let exit_of_entry = format!(
-        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFile: /k, peers: [{{publicKeys: [{}], allow: [a]}}]}}\n",
+        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{publicKeys: [{}], allow: [a]}}]}}\n",
         text(KeyRole::Exit, 1)
     );
     let error = Config::from_yaml(&exit_of_entry).unwrap_err().to_string();
@@ -318,13 +318,74 @@ fn lines_that_can_be_read_are_peers() {
     for line in [secret.to_owned(), format!("{} {secret}", entry(1))] {
         let error = parse_peers(&line).map(|peers| {
             let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
-            check_peers(&peers, KeyRole::Entry, None)
+            check_peers(&peers, KeyRole::Entry, &[])
                 .unwrap_err()
                 .problem
         });
         let error = error.unwrap_or_else(|error| error);
         assert!(!error.contains("MC4CAQ"), "{error}");
     }
+}
+
+#[test]
+fn lines_of_one_name_are_one_peer() {
+    let line = |seed, name: &str| format!("{} {name}\n", entry(seed));
+    let text = [
+        line(1, "a"),
+        line(2, "b"),
+        line(3, "a"),
+        line(4, ""),
+        line(5, ""),
+    ]
+    .concat();
+    let peers = parse_peers(&text).unwrap();
+    let shown: Vec<_> = peers
+        .iter()
+        .map(|(number, peer)| (*number, peer.name.as_deref(), peer.public_keys.len()))
+        .collect();
+    let expected = [
+        (1, Some("a"), 2),
+        (2, Some("b"), 1),
+        (4, None, 1),
+        (5, None, 1),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(peers[0].1.public_keys[1].to_string(), entry(3));
+    let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
+    assert_eq!(check_peers(&peers, KeyRole::Entry, &[]), Ok(()));
+    assert_eq!(readable_peers(&text), peers);
+    let many: String = (1..=5).map(|seed| line(seed, "a")).collect();
+    let error = parse_peers(&many).unwrap_err();
+    assert_eq!(error, "line 5: the peer a has more than 4 keys");
+    assert_eq!(readable_peers(&many)[0].public_keys.len(), 4);
+    let option = "expirationTime=\"2027-01-31T18:00:00Z\"";
+    let differs = format!("{}{option} {}", line(1, "a"), line(2, "a"));
+    let error = parse_peers(&differs).unwrap_err();
+    assert!(
+        error.starts_with("line 2: the option expirationTime differs from that of line 1"),
+        "{error}"
+    );
+    let same = format!("{option} {}{option} {}", line(1, "a"), line(2, "a"));
+    assert_eq!(parse_peers(&same).unwrap().len(), 1);
+}
+
+#[test]
+fn a_gateway_has_one_or_two_keys() {
+    let with = |files: &str| {
+        let text = format!(
+            "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: PublicKeys, privateKeyFiles: {files}, peers: []}}\n"
+        );
+        Config::from_yaml(&text).map_err(|error| error.to_string())
+    };
+    assert!(with("[/a]").is_ok() && with("[/a, /b]").is_ok());
+    for (files, count) in [("[]", 0), ("[/a, /b, /c]", 3)] {
+        let error = with(files).unwrap_err();
+        let expected = format!("security.privateKeyFiles: has {count} files, but");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let missing = "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {mode: PublicKeys, peers: []}\n";
+    let error = Config::from_yaml(missing).unwrap_err().to_string();
+    assert!(error.contains("missing field `privateKeyFiles`"), "{error}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) struct Fields {
     key: Option<PathBuf>,
     ca: Option<PathBuf>,
     peers: Option<Vec<Listed>>,
-    private_key_file: Option<PathBuf>,
+    private_key_files: Option<Vec<PathBuf>>,
     peers_file: Option<PathBuf>,
     allow_anonymous: Option<bool>,
     server_name: Option<String>,
@@ -62,10 +62,10 @@ impl TryFrom<Fields> for Security {
         let security = match mode {
             Mode::None => Self::None {},
             Mode::PublicKeys => Self::PublicKeys(PublicKeys {
-                private_key_file: fields
-                    .private_key_file
+                private_key_files: fields
+                    .private_key_files
                     .take()
-                    .ok_or_else(|| missing("privateKeyFile"))?,
+                    .ok_or_else(|| missing("privateKeyFiles"))?,
                 peers: match (fields.peers.take(), &fields.peers_file) {
                     (None, None) => return Err(missing("peers")),
                     (peers, _) => known(peers.unwrap_or_default())?,
@@ -115,7 +115,7 @@ impl Fields {
             ("key", self.key.is_some()),
             ("ca", self.ca.is_some()),
             ("peers", self.peers.is_some()),
-            ("privateKeyFile", self.private_key_file.is_some()),
+            ("privateKeyFiles", self.private_key_files.is_some()),
             ("peersFile", self.peers_file.is_some()),
             ("allowAnonymous", self.allow_anonymous.is_some()),
             ("serverName", self.server_name.is_some()),

@@ -62,12 +62,13 @@ pub(crate) fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentia
 /// The result of a dial at both ends. `retries`: whether the client must prove its address first.
 async fn met(
     protocol: &str,
-    [near, far]: [Credentials; 2],
+    [near, far]: [impl std::borrow::Borrow<Credentials>; 2],
     retries: bool,
 ) -> (Result<Connection>, Result<Connection>) {
+    let (near, far) = (near.borrow(), far.borrow());
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
-    let listener = Listener::new(socket, (0, 1), (&session(protocol, EXIT), 1), &far).unwrap();
+    let listener = Listener::new(socket, (0, 1), (&session(protocol, EXIT), 1), far).unwrap();
     let patience = Patience::fixed(Duration::from_secs(20));
     let accepts = async {
         let mut attempt = listener.next().await.unwrap();
@@ -77,10 +78,10 @@ async fn met(
             attempt = listener.next().await.unwrap();
             assert!(attempt.is_validated());
         }
-        attempt.secure(&far, &patience).await
+        attempt.secure(far, &patience).await
     };
     let settings = Settings::new(&session(protocol, ENTRY));
-    tokio::join!(dial(to, "far", &near, &settings, &patience), accepts)
+    tokio::join!(dial(to, "far", near, &settings, &patience), accepts)
 }
 
 /// A connection of an entry to an exit.
@@ -224,4 +225,50 @@ async fn a_listener_whose_socket_fails_for_good_says_so() {
     let listener = listener_on(&socket, &far);
     let error = listener.next().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+}
+
+#[tokio::test]
+async fn a_stranger_with_the_public_key_of_a_peer_alone_is_refused() {
+    use crate::io::transport::with_a_forger;
+    let [far, forger] = with_a_forger();
+    let keys = |near, far| [Credentials::Keys(near), Credentials::Keys(far)];
+    let (near, refused) = met(PROTOCOL, keys(forger, far), false).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("BadSignature"), "{refused}");
+    // The stranger's handshake is over before the exit verifies the signature.
+    if let Ok(near) = near {
+        let decrypt_error = quinn::TransportErrorCode::crypto(51);
+        match near.quic().closed().await {
+            quinn::ConnectionError::ConnectionClosed(close) => {
+                assert_eq!(close.error_code, decrypt_error)
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_entry_presents_its_older_key_if_the_exit_refuses_the_newer_one() {
+    use crate::io::transport::rotating;
+    let (near, far, [old, new]) = rotating();
+    let [near, far] = [Credentials::Keys(near), Credentials::Keys(far)].map(Arc::new);
+    let mut refused = false;
+    for attempt in 0.. {
+        let (dialled, accepted) = met(PROTOCOL, [&near, &far].map(Arc::clone), false).await;
+        match accepted {
+            Ok(accepted) => {
+                assert_eq!(accepted.proof().unwrap().identity, old);
+                break;
+            }
+            Err(error) => assert!(error.to_string().contains(&new) && attempt == 0, "{error}"),
+        }
+        refused = true;
+        // The session reports the end of its connection.
+        if let Ok(dialled) = dialled {
+            let end = KeyRefusal::of_quic(dialled.quic().closed().await);
+            assert_eq!(KeyRefusal::find(&end), Some(&KeyRefusal::ByPeer(None)));
+            dialled.key_refused();
+        }
+    }
+    assert!(refused);
 }

@@ -35,7 +35,9 @@ use super::{Proof, Side, Standing, Transport, Upgrade, invalid};
 use crate::base::files::{Unusable, read};
 use verify::{PeerVerifier, Root};
 
-pub(crate) use keys::KeyTls;
+#[cfg(test)]
+pub(crate) use keys::tests::{rotating, with_a_forger};
+pub(crate) use keys::{KeyTls, Presented};
 pub(crate) use reset_secret::ResetSecret;
 pub(crate) use server::ServerTls;
 

@@ -416,7 +416,7 @@ fn with_peer(policy: &str, peer: &str) -> (Rules, String) {
     let [one, two] = [7, 8].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
     let text = format!(
         "role: Exit\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\npolicy: {policy}\nsecurity: {{mode: PublicKeys, \
-         privateKeyFile: /k, peers: [{{name: site, publicKeys: [{one}], {peer}}}, {two}]}}\n"
+         privateKeyFiles: [/k], peers: [{{name: site, publicKeys: [{one}], {peer}}}, {two}]}}\n"
     );
     (Rules::of(&text, "10.96.0.1"), two)
 }

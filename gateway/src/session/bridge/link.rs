@@ -177,6 +177,14 @@ impl Under {
         }
     }
 
+    /// Records that the peer has refused this side's public key. Carriers of bytes record it
+    /// themselves.
+    pub(crate) fn key_refused(&self) {
+        if let Self::Quic(connection) = self {
+            connection.key_refused();
+        }
+    }
+
     /// Closes the carrier.
     pub(crate) fn shut(&self) {
         match self {

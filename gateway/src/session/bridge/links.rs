@@ -172,7 +172,10 @@ impl<L: Link> Bridge<L> {
         let peer = carrier.peer();
         let under = Under::from(carrier);
         let probe = under.probe()?;
-        let stats = self.telemetry.carrier(peer.clone(), under.runs_on(), probe);
+        let proved = identity.as_deref().map(str::to_owned);
+        let stats = self
+            .telemetry
+            .carrier((peer.clone(), proved), under.runs_on(), probe);
         let below = Below {
             under: under.clone(),
             unread,
@@ -240,6 +243,9 @@ impl<L: Link> Bridge<L> {
                 member.distrusted.take().unwrap_or(SessionEnd::ShutDown)
             }
         };
+        if let SessionEnd::Refused(_) = end {
+            member.under.key_refused();
+        }
         self.link_ended(member, end);
     }
 

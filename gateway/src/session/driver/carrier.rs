@@ -91,7 +91,8 @@ impl Carrier {
         }
         let backlog = Backlog::new(path)?;
         let probe = path.map(Path::probe).transpose()?;
-        let stats = telemetry.carrier(transport.peer(), transport.runs_on(), probe);
+        let peer = (transport.peer(), transport.identity().map(str::to_owned));
+        let stats = telemetry.carrier(peer, transport.runs_on(), probe);
         Ok(Self {
             id,
             transport,

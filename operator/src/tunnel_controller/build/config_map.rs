@@ -158,7 +158,7 @@ fn security(gateway: &ValidatedGateway) -> Security {
             peers: peers.clone(),
         }),
         ValidatedSecurity::Pair { .. } => Security::PublicKeys(PublicKeys {
-            private_key_file: file(PRIVATE_KEY_FILE),
+            private_key_files: vec![file(PRIVATE_KEY_FILE)],
             peers: Vec::new(),
             peers_file: Some(file(PEERS_FILE)),
         }),

@@ -129,7 +129,9 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     };
     let reported = gateways.iter().flat_map(|(_, status)| &status.peers);
     let own = reported.filter(|reported| reported.name.as_ref() == Some(&name));
-    let carriers = own.map(|_| 0_u32).fold(0, u32::saturating_add);
+    let carriers = own
+        .map(|reported| reported.carriers)
+        .fold(0, u32::saturating_add);
     let connected = match carriers {
         0 => Verdict::no(CONNECTED, Code::Idle, ""),
         _ => Verdict::yes(CONNECTED, Code::Connected),

@@ -5,6 +5,7 @@
 //! list with the role of its peers. Nothing is resumed, and there is no early data, because a ticket
 //! would outlive the key's place in the list.
 
+mod own;
 mod pins;
 
 use std::io::Result;
@@ -19,9 +20,7 @@ use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, UnbufferedCl
 use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::server::{
-    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, UnbufferedServerConnection,
-};
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use zeroize::Zeroizing;
@@ -30,16 +29,20 @@ use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed}
 use crate::base::files::{Unusable, read, read_text};
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::{Proof, Side, Standing, Transport, invalid};
+pub(crate) use own::Presented;
+use own::{ByHint, Choices, Own};
 use pins::Pins;
 
 /// The configuration of both sides.
 #[derive(Debug)]
 pub(crate) struct KeyTls {
-    client: Arc<ClientConfig>,
+    /// The configuration of a dialling side with each of its own keys.
+    clients: Vec<Arc<ClientConfig>>,
     servers: Servers,
     pins: Arc<Pins>,
-    own: GatewayKey,
-    certified: Arc<CertifiedKey>,
+    /// This side's keys, the newest last.
+    own: Vec<Own>,
+    choices: Arc<Choices>,
     /// Number of peers that the configuration lists. The others are from the file.
     inline: usize,
 }
@@ -50,46 +53,51 @@ impl KeyTls {
     /// # Errors
     /// [`Unusable`]: a file cannot be used, or a peer is not permitted.
     pub(crate) fn load(config: &PublicKeys, role: Role) -> std::result::Result<Self, Unusable> {
-        let file = &config.private_key_file;
         let (own_role, peer_role) = key_roles(role);
-        let bytes = PrivatePkcs8KeyDer::from_pem_slice(&read(file)?)
-            .map_err(|_| Unusable::new(file, NO_KEY))?;
-        let bytes = Zeroizing::new(bytes);
-        let key = any_eddsa_type(&bytes).map_err(|_| Unusable::new(file, NO_KEY))?;
-        let reset_secret = ResetSecret::of(bytes.secret_pkcs8_der());
-        let reset_secret = reset_secret.map_err(|error| Unusable::new(file, error))?;
-        let spki = key
-            .public_key()
-            .ok_or_else(|| Unusable::new(file, NO_KEY))?;
-        let own = pins::key_in(&spki).ok_or_else(|| Unusable::new(file, NO_KEY))?;
-        let own = GatewayKey::new(own_role, *own).map_err(|error| Unusable::new(file, error))?;
+        let mut pairs: Vec<(Own, ResetSecret)> = Vec::new();
+        for file in &config.private_key_files {
+            let pair = key_pair(file, own_role)?;
+            let mut before = pairs.iter().zip(&config.private_key_files);
+            if let Some((_, other)) = before.find(|((own, _), _)| own.key == pair.0.key) {
+                let problem = format!("has the same key as {}: remove one", other.display());
+                return Err(Unusable::new(file, problem));
+            }
+            pairs.push(pair);
+        }
+        let file = config.private_key_files.first();
+        let file = file.map_or(Path::new("security.privateKeyFiles"), |file| file);
+        let (own, secrets): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let secret = secrets.into_iter().next();
+        let secret = secret.ok_or_else(|| Unusable::new(file, NO_KEY))?;
         let peers = peers(config, peer_role, &own)?;
-        // `CertifiedKey::from_der` and `keys_match` would parse the key as a certificate.
-        let certified = CertifiedKey::new(vec![CertificateDer::from(spki.to_vec())], key);
         let inline = config.peers.len();
-        Self::with((own, Arc::new(certified)), reset_secret, (peers, inline))
+        let choices = Arc::default();
+        Self::with((own, choices), secret, (peers, inline), peer_role)
             .map_err(|error| Unusable::new(file, error))
     }
 
     fn with(
-        (own, certified): (GatewayKey, Arc<CertifiedKey>),
+        (own, choices): (Vec<Own>, Arc<Choices>),
         reset_secret: ResetSecret,
         (peers, inline): (Vec<Peer>, usize),
+        peer_role: KeyRole,
     ) -> std::result::Result<Self, rustls::Error> {
-        let peer_role = match own.role() {
-            KeyRole::Entry => KeyRole::Exit,
-            KeyRole::Exit | KeyRole::Rendezvous => KeyRole::Entry,
-        };
         let pins = Arc::new(Pins::new(peer_role, peers, &provider()));
-        let (client, server) = configurations(&certified, &pins)?;
+        let clients = own.iter().map(|own| client(&own.certified, &pins));
+        let clients = clients.map(|config| config.map(Arc::new));
         Ok(Self {
-            client: Arc::new(client),
-            servers: Servers::new(server, reset_secret),
+            clients: clients.collect::<std::result::Result<_, _>>()?,
+            servers: Servers::new(server(ByHint::new(&own), &pins)?, reset_secret),
             pins,
             own,
-            certified,
+            choices,
             inline,
         })
+    }
+
+    /// Takes over what `before` has learned about the keys that peers accept.
+    pub(crate) fn remember(&mut self, before: &Self) {
+        self.choices = Arc::clone(&before.choices);
     }
 
     /// These credentials without the keys that `config` no longer lists. `config` cannot be used as
@@ -108,14 +116,21 @@ impl KeyTls {
         if peers == before {
             return None;
         }
-        let own = (self.own, Arc::clone(&self.certified));
+        let own = (self.own.clone(), Arc::clone(&self.choices));
         let secret = self.servers.reset_secret.clone();
-        Self::with(own, secret, (peers, count)).ok()
+        Self::with(own, secret, (peers, count), self.pins.role()).ok()
     }
 
-    /// This side's key.
-    pub(crate) const fn own(&self) -> &GatewayKey {
-        &self.own
+    /// This side's keys, the newest first.
+    pub(crate) fn own(&self) -> impl Iterator<Item = &GatewayKey> {
+        self.own.iter().rev().map(|own| &own.key)
+    }
+
+    /// The configuration for a dial of `host`, and the key that it presents.
+    fn for_dial(&self, host: &str) -> (&Arc<ClientConfig>, Presented) {
+        let (at, presented) = self.choices.choose(host, &self.own);
+        // Each own key has a configuration, and there is at least one.
+        (&self.clients[at], presented)
     }
 
     /// The accepted peers.
@@ -136,22 +151,28 @@ impl KeyTls {
         host: &str,
         inside: Inside,
     ) -> Result<Box<dyn Transport>> {
-        let made = match side {
+        let (made, presented) = match side {
             Side::Dials => {
-                let (config, name) = (Arc::clone(&self.client), server_name(host));
+                let (config, presented) = self.for_dial(host);
+                let (config, name) = (Arc::clone(config), server_name(host));
                 let connection =
                     UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
-                handshake::run(&*below, connection.map_err(invalid)?).await
+                let made = handshake::run(&*below, connection.map_err(invalid)?).await;
+                (made, Some(presented))
             }
             Side::Accepts => {
                 let connection = UnbufferedServerConnection::new(self.servers.of(inside));
-                handshake::run(&*below, connection.map_err(invalid)?).await
+                let made = handshake::run(&*below, connection.map_err(invalid)?).await;
+                (made, None)
             }
         };
         let mut made = match made {
             Ok(made) => made,
             Err(error) => {
-                let error = KeyRefusal::of_handshake(error, self.own);
+                // Of two keys, the entry's hints have chosen the presented one.
+                let only = || Some(self.own.first()?.key).filter(|_| self.own.len() == 1);
+                let own = presented.as_ref().map_or_else(only, Presented::key);
+                let error = KeyRefusal::of_handshake(error, own);
                 if let Some(KeyRefusal::Here(_)) = KeyRefusal::find(&error) {
                     handshake::let_alert_arrive(&*below).await;
                 }
@@ -159,10 +180,10 @@ impl KeyTls {
             }
         };
         let proof = self.proof(std::mem::take(&mut made.chain))?;
-        if side == Side::Dials {
+        if let Some(presented) = presented {
             // The peer verifies this side's key after this side's handshake, so the refusal arrives
             // with the first record.
-            made.records.expect_refusal_of(self.own);
+            made.records.expect_refusal_of(presented);
         }
         Ok(sealed(below, made, Some(proof)))
     }
@@ -189,10 +210,16 @@ impl KeyTls {
         self.pins.standing(proof, now)
     }
 
-    /// The QUIC configuration of the side that dials `host`, and the name to request.
-    pub(crate) fn quic_client(&self, inside: Inside, host: &str) -> (ClientConfig, String) {
+    /// The QUIC configuration of the side that dials `host`, the name to request, and the key that
+    /// the configuration presents.
+    pub(crate) fn quic_client(
+        &self,
+        inside: Inside,
+        host: &str,
+    ) -> (ClientConfig, String, Presented) {
         let name = server_name(host).to_str().into_owned();
-        (for_quic(&self.client, inside), name)
+        let (config, presented) = self.for_dial(host);
+        (for_quic(config, inside), name, presented)
     }
 
     /// The QUIC configuration of the accepting side.
@@ -210,38 +237,62 @@ impl KeyTls {
 const NO_KEY: &str =
     "has no Ed25519 private key (PKCS #8 in PEM): create the file with `muxgate keygen`";
 
-/// The configurations of both sides, which present `own` and accept the keys of `pins`.
-fn configurations(
+/// The key pair in `file`, and a secret that is derived from it.
+fn key_pair(file: &Path, role: KeyRole) -> std::result::Result<(Own, ResetSecret), Unusable> {
+    let bytes = PrivatePkcs8KeyDer::from_pem_slice(&read(file)?)
+        .map_err(|_| Unusable::new(file, NO_KEY))?;
+    let bytes = Zeroizing::new(bytes);
+    let private = any_eddsa_type(&bytes).map_err(|_| Unusable::new(file, NO_KEY))?;
+    let secret = ResetSecret::of(bytes.secret_pkcs8_der());
+    let secret = secret.map_err(|error| Unusable::new(file, error))?;
+    let spki = private
+        .public_key()
+        .ok_or_else(|| Unusable::new(file, NO_KEY))?;
+    let key = pins::key_in(&spki).ok_or_else(|| Unusable::new(file, NO_KEY))?;
+    let key = GatewayKey::new(role, *key).map_err(|error| Unusable::new(file, error))?;
+    // `CertifiedKey::from_der` and `keys_match` would parse the key as a certificate.
+    let certified = CertifiedKey::new(vec![CertificateDer::from(spki.to_vec())], private);
+    let certified = Arc::new(certified);
+    Ok((Own { key, certified }, secret))
+}
+
+/// The configuration of a dialling side that presents `own` and accepts the keys of `pins`.
+fn client(
     own: &Arc<CertifiedKey>,
     pins: &Arc<Pins>,
-) -> std::result::Result<(ClientConfig, ServerConfig), rustls::Error> {
-    let own = Arc::clone(own);
+) -> std::result::Result<ClientConfig, rustls::Error> {
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(pins) as Arc<_>)
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
-            Arc::clone(&own),
+            Arc::clone(own),
         )));
     client.resumption = Resumption::disabled();
     client.enable_early_data = false;
     client.enable_secret_extraction = true;
+    Ok(client)
+}
+
+/// The configuration of an accepting side that presents one of its keys and accepts the keys of
+/// `pins`.
+fn server(own: ByHint, pins: &Arc<Pins>) -> std::result::Result<ServerConfig, rustls::Error> {
     let mut server = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])?
         .with_client_cert_verifier(Arc::clone(pins) as Arc<_>)
-        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
+        .with_cert_resolver(Arc::new(own));
     server.send_tls13_tickets = 0;
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.max_early_data_size = 0;
     server.enable_secret_extraction = true;
-    Ok((client, server))
+    Ok(server)
 }
 
 /// The peers of the configuration and of its file.
 fn peers(
     config: &PublicKeys,
     role: KeyRole,
-    own: &GatewayKey,
+    own: &[Own],
 ) -> std::result::Result<Vec<Peer>, Unusable> {
     let mut peers = config.peers.clone();
     let inline = peers.len();
@@ -254,7 +305,8 @@ fn peers(
             peers.push(peer);
         }
     }
-    check_peers(&peers, role, Some(own.bytes())).map_err(|found| match file {
+    let own: Vec<_> = own.iter().map(|own| *own.key.bytes()).collect();
+    check_peers(&peers, role, &own).map_err(|found| match file {
         Some(file) if found.index >= inline => {
             let number = numbers
                 .get(found.index - inline)
@@ -276,6 +328,7 @@ fn shown(peer: &Peer) -> status::Peer {
         public_keys: peer.public_keys.iter().map(ToString::to_string).collect(),
         suspend: peer.suspend,
         expiration_time: peer.expiration_time.map(ExpirationTime::text),
+        carriers: 0,
     }
 }
 
@@ -286,4 +339,4 @@ fn server_name(host: &str) -> ServerName<'static> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

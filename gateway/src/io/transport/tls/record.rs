@@ -11,13 +11,13 @@ use std::io::Result;
 use aws_lc_rs::aead::{
     self, AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, UnboundKey,
 };
-use muxtunnel_gateway_config::GatewayKey;
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher::{Iv, Nonce};
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, Error, ExtractedSecrets};
 
+use super::keys::Presented;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::invalid;
 use crate::io::transport::sealed::{Gather, Next, Opened, Records};
@@ -133,7 +133,7 @@ pub(super) struct TlsRecords {
     update: bool,
     /// The public key of this side that the peer may still refuse; `None`: the peer has accepted
     /// this side, or this side has no such key.
-    unconfirmed: Option<GatewayKey>,
+    unconfirmed: Option<Presented>,
 }
 
 impl fmt::Debug for TlsRecords {
@@ -161,7 +161,7 @@ impl TlsRecords {
     }
 
     /// Expects that the peer refuses this side's public key by its first record.
-    pub(super) const fn expect_refusal_of(&mut self, own: GatewayKey) {
+    pub(super) fn expect_refusal_of(&mut self, own: Presented) {
         self.unconfirmed = Some(own);
     }
 
@@ -268,8 +268,14 @@ impl Records for TlsRecords {
             }
             (ALERT, content) if content == CLOSE_NOTIFY => return Ok(Opened::End),
             (ALERT, [_, alert]) => {
-                return Err(match self.unconfirmed {
-                    Some(own) => KeyRefusal::of_alert(*alert, Some(own)).into_error(),
+                return Err(match &self.unconfirmed {
+                    Some(own) => {
+                        let refusal = KeyRefusal::of_alert(*alert, own.key());
+                        if let KeyRefusal::ByPeer(_) = refusal {
+                            own.refused();
+                        }
+                        refusal.into_error()
+                    }
                     None => invalid(format!("the peer sent TLS alert {alert}")),
                 });
             }

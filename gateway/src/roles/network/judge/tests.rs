@@ -328,7 +328,7 @@ fn the_rules_of_a_peer_narrow_those_of_the_network_for_its_packets() {
     let [a, b, c] = [7, 8, 9].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
     let peers = |rules: &str| {
         let security = format!(
-            "{{mode: PublicKeys, privateKeyFile: /k, peers: [{{name: a, publicKeys: [{a}], {rules}}}, \
+            "{{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{name: a, publicKeys: [{a}], {rules}}}, \
              {{name: b, publicKeys: [{b}], allow: ['web.internal']}}, {{name: c, publicKeys: [{c}]}}]}}"
         );
         let network = "allow: ['10.2.0.0/16', '10.3.0.0/16:80']";

@@ -34,8 +34,11 @@ fn carried(unread: &[u8]) -> (Carried, UnixStream, Rc<RefCell<Meter>>) {
         "role: Exit\nprotocol: HTTP2\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n",
     )
     .unwrap();
-    let stats =
-        Telemetry::new(&config, "", 1, None).carrier(String::new(), CarrierTransport::Unix, None);
+    let stats = Telemetry::new(&config, "", 1, None).carrier(
+        (String::new(), None),
+        CarrierTransport::Unix,
+        None,
+    );
     let carried = Carried::new((Side::Accepts, transport), unread.to_vec(), &meter, stats);
     (carried, far, meter)
 }

@@ -15,6 +15,7 @@ use rustls::{
     PeerIncompatible, SignatureScheme,
 };
 
+use super::own::{HINTS_MAX, hint};
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::{Proof, Standing};
 
@@ -34,6 +35,8 @@ pub(super) struct Pins {
     peers: Vec<Peer>,
     /// The index of the peer and of the key.
     by_key: BTreeMap<[u8; KEY_BYTES], (usize, usize)>,
+    /// At an entry, the names of the accepted keys in its first message.
+    hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -68,12 +71,23 @@ impl Pins {
                 by_key.insert(*key.bytes(), (index, at));
             }
         }
+        let hinted = by_key.keys().map(hint);
+        let hints = match role {
+            KeyRole::Exit if by_key.len() <= HINTS_MAX => hinted.collect(),
+            _ => Vec::new(),
+        };
         Self {
             role,
             peers,
             by_key,
+            hints,
             algorithms: provider.signature_verification_algorithms,
         }
+    }
+
+    /// The role of the peers.
+    pub(super) const fn role(&self) -> KeyRole {
+        self.role
     }
 
     pub(super) fn peers(&self) -> &[Peer] {
@@ -144,13 +158,34 @@ impl Pins {
         common.filter(|peer| !peer.public_keys.is_empty()).collect()
     }
 
-    fn judge(&self, spki: &[u8], rest: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
-        let judged = self.identity(spki, rest, now);
-        judged.map(drop).map_err(|refused| {
-            let cause = Arc::new(KeyRefusal::from(refused));
-            CertificateError::Other(OtherError(cause)).into()
-        })
+    /// Checks `signature` by the key of the peer, and then whether the list has the key. In this
+    /// order, a peer without the private key of a listed key learns nothing about the list, and no
+    /// report names a key that its owner did not prove.
+    fn judge(
+        &self,
+        message: &[u8],
+        spki: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(spki.as_ref());
+        let valid =
+            verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)?;
+        let judged = self.identity(spki, &[], UnixTime::now());
+        judged.map(|_| valid).map_err(error_of)
     }
+}
+
+/// Checks that the peer presents one Ed25519 key.
+fn is_one_key(spki: &[u8], rest: &[CertificateDer<'_>]) -> Result<(), Error> {
+    match key_in(spki).filter(|_| rest.is_empty()) {
+        Some(_) => Ok(()),
+        None => Err(error_of(Refused::NoKey)),
+    }
+}
+
+fn error_of(refused: Refused) -> Error {
+    let cause = Arc::new(KeyRefusal::from(refused));
+    CertificateError::Other(OtherError(cause)).into()
 }
 
 /// The methods that both verifier traits of rustls share.
@@ -171,8 +206,7 @@ macro_rules! verifies_raw_keys {
             key: &CertificateDer<'_>,
             signature: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-            verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+            self.judge(message, key, signature)
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -192,10 +226,14 @@ impl ServerCertVerifier for Pins {
         intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
-        now: UnixTime,
+        _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.judge(end_entity, intermediates, now)?;
+        is_one_key(end_entity, intermediates)?;
         Ok(ServerCertVerified::assertion())
+    }
+
+    fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {
+        (!self.hints.is_empty()).then_some(&self.hints)
     }
 
     verifies_raw_keys!();
@@ -210,9 +248,9 @@ impl ClientCertVerifier for Pins {
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
+        _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.judge(end_entity, intermediates, now)?;
+        is_one_key(end_entity, intermediates)?;
         Ok(ClientCertVerified::assertion())
     }
 

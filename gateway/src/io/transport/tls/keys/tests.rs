@@ -1,3 +1,5 @@
+mod rotation;
+
 use std::path::{Path, PathBuf};
 
 use muxtunnel_gateway_config::{KeyRole, key_text};
@@ -9,6 +11,7 @@ use rustls::{ClientConnection, HandshakeKind, NamedGroup, ServerConnection};
 use super::*;
 use crate::io::duplex;
 use crate::io::transport::Tcp;
+pub(crate) use rotation::rotating;
 
 /// A key pair in a file.
 struct Pair {
@@ -31,7 +34,7 @@ impl Pair {
 
     fn config(&self, peers: Vec<Peer>) -> PublicKeys {
         PublicKeys {
-            private_key_file: self.file.clone(),
+            private_key_files: vec![self.file.clone()],
             peers,
             peers_file: None,
         }
@@ -156,9 +159,36 @@ fn only_one_entry_of_ed25519_is_a_key() {
 impl KeyTls {
     fn own_spki(&self) -> Vec<u8> {
         let mut spki = vec![0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
-        spki.extend(self.own.bytes());
+        spki.extend(self.own[0].key.bytes());
         spki
     }
+
+    fn client(&self) -> ClientConfig {
+        ClientConfig::clone(&self.clients[0])
+    }
+
+    /// These credentials with the public keys of `self` and the private key of `other`. Public keys
+    /// are public, so a stranger can present any of them.
+    pub(crate) fn forged(&self, other: &Self) -> Self {
+        let private = Arc::clone(&other.own[0].certified.key);
+        let spki = vec![CertificateDer::from(self.own_spki())];
+        let own = Own {
+            key: self.own[0].key,
+            certified: Arc::new(CertifiedKey::new(spki, private)),
+        };
+        let secret = self.servers.reset_secret.clone();
+        let peers = (self.pins.peers().to_vec(), self.inline);
+        Self::with((vec![own], Arc::default()), secret, peers, self.pins.role()).unwrap()
+    }
+}
+
+/// The credentials of an exit, and of a stranger who presents the key of its entry without the private
+/// key.
+pub(crate) fn with_a_forger() -> [KeyTls; 2] {
+    let (_dir, entry, exit, stranger) = pairs();
+    let near = entry.entry(&[&exit]);
+    let forger = near.forged(&stranger.entry(&[&exit]));
+    [exit.exit(&[&entry]), forger]
 }
 
 /// A handshake in memory. Returns the client's end.
@@ -196,7 +226,7 @@ fn shaken(
 #[test]
 fn a_client_that_would_resume_shakes_hands_in_full_and_is_refused_once_its_key_is_gone() {
     let (_dir, entry, exit, stranger) = pairs();
-    let mut client = ClientConfig::clone(&entry.entry(&[&exit]).client);
+    let mut client = entry.entry(&[&exit]).client();
     client.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(8)));
     client.enable_early_data = true;
     let inside = Inside::Carrier;
@@ -285,7 +315,7 @@ fn only_an_ed25519_key_is_loaded() {
     for text in [&*p256, &*public, ""] {
         std::fs::write(&other, text).unwrap();
         let config = PublicKeys {
-            private_key_file: other.clone(),
+            private_key_files: vec![other.clone()],
             ..entry.config(peers.clone())
         };
         let error = KeyTls::load(&config, Role::Entry).unwrap_err().to_string();
@@ -349,33 +379,70 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
     }
 }
 
+/// The alert with which one side refuses the other.
+fn alert_between(client: &ClientConfig, server: &Arc<ServerConfig>) -> rustls::AlertDescription {
+    let name = ServerName::try_from("exit.example.com").unwrap();
+    let mut client = ClientConnection::new(Arc::new(client.clone()), name).unwrap();
+    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+    for _ in 0..8 {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        let mut bytes = &bytes[..];
+        while !bytes.is_empty() {
+            server.read_tls(&mut bytes).unwrap();
+            if let Err(rustls::Error::AlertReceived(alert)) = server.process_new_packets() {
+                return alert;
+            }
+        }
+        let mut bytes = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).unwrap();
+        }
+        let mut bytes = &bytes[..];
+        while !bytes.is_empty() {
+            client.read_tls(&mut bytes).unwrap();
+            if let Err(rustls::Error::AlertReceived(alert)) = client.process_new_packets() {
+                return alert;
+            }
+        }
+    }
+    panic!("no side refuses the other")
+}
+
 #[test]
-fn a_peer_without_the_private_key_of_the_listed_key_is_refused() {
+fn a_peer_without_the_private_key_learns_nothing_about_the_list() {
     let (_dir, entry, exit, stranger) = pairs();
-    // Public keys are public, so a stranger can present any of them.
-    let forged = |own: &KeyTls, other: &KeyTls| {
-        let spki = vec![CertificateDer::from(own.own_spki())];
-        let forged = CertifiedKey::new(spki, Arc::clone(&other.certified.key));
-        configurations(&Arc::new(forged), &own.pins).unwrap()
-    };
     let inside = Inside::Carrier;
-    let (entry_keys, exit_keys) = (entry.entry(&[&exit]), exit.exit(&[&entry]));
-    let (mut client, _) = forged(&entry_keys, &stranger.entry(&[&exit]));
+    let exit_keys = exit.exit(&[&entry]);
+    let server = exit_keys.servers.of(inside);
+    // The stranger presents the listed key, and a key that is not listed, without their private keys.
+    let unlisted = stranger.entry(&[&exit]);
+    let listed = entry.entry(&[&exit]);
+    let alerts = [(&listed, &unlisted), (&unlisted, &listed)].map(|(key, private)| {
+        let mut client = key.forged(private).client();
+        client.alpn_protocols = inside.alpn();
+        let refused = shaken(&client, &server).unwrap_err();
+        let bad = rustls::Error::from(rustls::CertificateError::BadSignature);
+        assert_eq!(refused, bad);
+        alert_between(&client, &server)
+    });
+    assert_eq!(alerts, [rustls::AlertDescription::DecryptError; 2]);
+    // A key is named only if its owner has proved it.
+    let mut client = unlisted.client();
     client.alpn_protocols = inside.alpn();
-    let refused = shaken(&client, &exit_keys.servers.of(inside)).unwrap_err();
-    assert!(
-        matches!(refused, rustls::Error::InvalidCertificate(_)),
-        "{refused}"
-    );
-    let (_, mut server) = forged(&exit_keys, &stranger.exit(&[&entry]));
-    server.alpn_protocols = inside.alpn();
-    let mut client = ClientConfig::clone(&entry_keys.client);
+    let refused = shaken(&client, &server).unwrap_err().to_string();
+    let key = stranger.key(KeyRole::Entry).to_string();
+    assert!(refused.contains(&key), "{refused}");
+    let alert = alert_between(&client, &server);
+    assert_eq!(alert, rustls::AlertDescription::CertificateUnknown);
+    // The entry judges the exit in the same order.
+    let forger = exit_keys.forged(&stranger.exit(&[&entry]));
+    let mut client = listed.client();
     client.alpn_protocols = inside.alpn();
-    let refused = shaken(&client, &Arc::new(server)).unwrap_err();
-    assert!(
-        matches!(refused, rustls::Error::InvalidCertificate(_)),
-        "{refused}"
-    );
+    let alert = alert_between(&client, &forger.servers.of(inside));
+    assert_eq!(alert, rustls::AlertDescription::DecryptError);
 }
 
 #[test]
