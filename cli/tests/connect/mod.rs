@@ -201,6 +201,7 @@ fn without_the_right_an_administrator_creates_the_peer() {
         .unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let mut made = manifest;
+    made["metadata"]["generation"] = json!(1);
     made["status"] = ready("True", "Idle");
     cluster.put(PEER, made);
     let arguments = cluster.file("arguments");
