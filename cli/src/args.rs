@@ -1,6 +1,9 @@
 //! The command line: commands, flags, and the examples that `--help` shows.
 
+mod connect;
 mod examples;
+mod link;
+mod peer;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,7 +14,10 @@ use clap_complete::Shell;
 use muxtunnel_crds::Duration;
 
 use crate::output::{ColorChoice, Format};
+pub use connect::ConnectArgs;
 use examples::EXAMPLES;
+pub use link::{Exposure, LinkArgs};
+pub use peer::{Expiry, PeerAddArgs, PeerCommand, PeerListArgs, PeerNameArgs};
 
 /// The name of the program.
 pub const PROGRAM: &str = "muxtunnel";
@@ -20,7 +26,7 @@ pub const PLUGIN: &str = "kubectl muxtunnel";
 /// kubectl calls programs whose file name begins with this prefix.
 const PLUGIN_PREFIX: &str = "kubectl-";
 
-/// Show MuxTunnels, find their faults, and join the sides of a tunnel across clusters.
+/// Show MuxTunnels, find their faults, and join entries to exits across clusters.
 ///
 /// Data goes to standard output, progress to standard error. Exit status: 0 success, 1 the tool or
 /// the API server failed, 2 invalid usage, 3 findings, 4 timed out.
@@ -65,9 +71,18 @@ pub enum Command {
     Check(CheckArgs),
     /// Explain a code, without a cluster.
     Explain(ExplainArgs),
-    /// Join the entry of a tunnel in one cluster to its exit in another.
+    /// Make a Service of one cluster reachable in another cluster.
+    ///
+    /// Creates the exit in the cluster of the Service, the entry in the cluster of the clients, and
+    /// the MuxPeer that permits the entry to use the exit. Run again, the command changes nothing.
+    Link(LinkArgs),
+    /// Connect this host to an exit, like ssh -L, -D and -R.
+    ///
+    /// Creates a MuxPeer that expires, runs `muxgate`, and deletes the MuxPeer at the end.
+    Connect(ConnectArgs),
+    /// Manage the peers of exits: the entries that may use an exit.
     #[command(subcommand)]
-    Token(TokenCommand),
+    Peer(PeerCommand),
     /// Print the completion script for a shell.
     Completions(CompletionsArgs),
 }
@@ -194,68 +209,6 @@ pub struct ExplainArgs {
     /// Print the list without the header line.
     #[arg(long, conflicts_with = "code")]
     pub no_headers: bool,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
-}
-
-/// Subcommands of `token`.
-#[derive(Debug, Subcommand)]
-pub enum TokenCommand {
-    /// In the exit's cluster: write the join bundle of a MuxTunnel of side Exit, as a manifest of a
-    /// Secret.
-    ///
-    /// Every holder of the bundle can join the tunnel until the bundle expires or you revoke it.
-    Issue(IssueArgs),
-    /// In the entry's cluster: check a join bundle and apply it as a Secret.
-    Redeem(RedeemArgs),
-    /// In the exit's cluster: revoke all join bundles that were issued so far.
-    Revoke(RevokeArgs),
-}
-
-/// Arguments of `token issue`.
-#[derive(Debug, Args)]
-pub struct IssueArgs {
-    /// The MuxTunnel of side Exit.
-    pub name: String,
-    /// Write the bundle into this new file, which only you may read [default: standard output].
-    #[arg(short, long, value_name = "FILE")]
-    pub filename: Option<PathBuf>,
-}
-
-/// Arguments of `token redeem`.
-#[derive(Debug, Args)]
-pub struct RedeemArgs {
-    /// The file that `token issue` wrote; - for standard input.
-    pub file: PathBuf,
-    /// The name of the new Secret.
-    #[arg(long)]
-    pub name: String,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
-}
-
-/// Arguments of `token revoke`.
-#[derive(Debug, Args)]
-pub struct RevokeArgs {
-    /// The MuxTunnel of side Exit.
-    pub name: String,
-    /// Do not ask for confirmation.
-    #[arg(long)]
-    pub yes: bool,
-    /// Wait until the operator has published a bundle of the new generation.
-    #[arg(long)]
-    pub wait: bool,
-    /// Time-out of --wait.
-    #[arg(long, default_value = "60s")]
-    pub timeout: Duration,
     #[command(flatten)]
     #[allow(
         missing_docs,

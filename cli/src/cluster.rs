@@ -22,6 +22,8 @@ pub struct Cluster {
     pub namespace: String,
     /// The requested context. `None`: the current context of the kubeconfig.
     pub context: Option<String>,
+    /// Host and port of the API server.
+    pub server: String,
 }
 
 /// Reads the kubeconfig. Sends no request.
@@ -51,7 +53,10 @@ pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
         Some(namespace) => namespace.clone(),
         None => config.default_namespace.clone(),
     };
+    let authority = config.cluster_url.authority();
+    let server = authority.map_or_else(String::new, ToString::to_string);
     Ok(Cluster {
+        server,
         client: Client::try_from(config).context("cannot use the kubeconfig's cluster")?,
         namespace,
         context: args.context.clone(),

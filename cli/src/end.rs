@@ -43,7 +43,7 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
     ),
     (USAGE, "the command line cannot be used"),
     (FINDINGS, "`check` has findings"),
-    (TIMED_OUT, "`--wait` reached its timeout"),
+    (TIMED_OUT, "a wait reached its timeout"),
 ];
 
 /// The exit status. Prints a failure to standard error.

@@ -1,5 +1,5 @@
 //! `muxtunnel`, the command line next to kubectl: it shows tunnels, finds faults and their fixes,
-//! and joins two clusters.
+//! manages peers of exits, links clusters, and connects a host to an exit.
 //!
 //! The crate has the command line ([`args`]), the output ([`output`], [`table`]) and the exit
 //! statuses ([`end`]). Its inputs are a kubeconfig ([`cluster`]) and objects of the API server. The
@@ -11,16 +11,20 @@ pub mod args;
 pub mod check;
 pub mod cluster;
 mod completions;
+mod connect;
 pub mod end;
 mod explain;
+mod link;
 mod object;
 pub mod output;
+mod peer;
+mod poll;
 pub mod status;
 mod table;
+pub mod target;
 pub mod time;
-mod token;
 
-use args::{Cli, Command, TokenCommand};
+use args::{Cli, Command};
 use end::{Ended, Failure};
 use output::Terminal;
 
@@ -34,15 +38,9 @@ pub async fn run(cli: Cli, program: &str, terminal: &Terminal) -> Result<Ended, 
         Command::Status(args) => status::run(args, cluster, terminal).await,
         Command::Check(args) => check::run(args, cluster, terminal).await,
         Command::Explain(args) => explain::run(args, terminal),
-        Command::Token(TokenCommand::Issue(args)) => {
-            token::issue::run(args, cluster, program, terminal).await
-        }
-        Command::Token(TokenCommand::Redeem(args)) => {
-            token::redeem::run(args, cluster, terminal).await
-        }
-        Command::Token(TokenCommand::Revoke(args)) => {
-            token::revoke::run(args, cluster, program, terminal).await
-        }
+        Command::Link(args) => link::run(args, cluster, program, terminal).await,
+        Command::Connect(args) => connect::run(args, cluster).await,
+        Command::Peer(command) => peer::run(command, cluster, terminal).await,
         Command::Completions(args) => completions::run(args, program),
     }
 }

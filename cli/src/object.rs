@@ -1,63 +1,89 @@
-//! Reads MuxTunnels, their conditions and their Events.
+//! Reads MuxTunnels and MuxPeers, their conditions and their Events.
 //!
 //! The program parses the spec as JSON of any form, and of the status the fields that it knows,
 //! because the definitions in the cluster may be newer than this program.
 
+use std::fmt::Debug;
 use std::ops::Deref;
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, ListParams, Object};
-use kube::{Api, Client, ResourceExt};
+use kube::api::{ApiResource, ListParams, Object, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, readable};
-use serde::de::Error as _;
+use muxtunnel_crds::{MuxPeer, MuxPeerStatus, MuxTunnel, MuxTunnelStatus, readable};
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::cluster::{failed_with_hint, refusal};
 
-/// Maximum number of objects in one answer of a list. For tunnels and nodes, further requests fetch
-/// further objects.
+/// Maximum number of objects in one answer of a list. For tunnels, peers and nodes, further requests
+/// fetch further objects.
 pub(crate) const PAGE: u32 = 500;
+/// Field manager. The program applies without force, so it never overwrites fields of other
+/// managers.
+pub(crate) const MANAGER: &str = "muxtunnel-cli";
 
 /// A MuxTunnel.
-pub(crate) type Tunnel = Object<Value, ReadableStatus>;
+pub(crate) type Tunnel = Known<MuxTunnelStatus>;
+/// A MuxPeer.
+pub(crate) type Peer = Known<MuxPeerStatus>;
+/// An object with a status of type `S`.
+pub(crate) type Known<S> = Object<Value, Readable<S>>;
 
-/// The readable part of a status. One unknown value of one tunnel hides no other value and no other
-/// tunnel.
+/// The readable part of a status. One unknown value of one object hides no other value and no other
+/// object.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct ReadableStatus {
+pub(crate) struct Readable<S> {
     #[serde(flatten)]
-    pub(crate) known: MuxTunnelStatus,
+    pub(crate) known: S,
     /// Why the other fields cannot be decoded.
     #[serde(skip)]
     pub(crate) unreadable: Vec<String>,
 }
 
-impl Deref for ReadableStatus {
-    type Target = MuxTunnelStatus;
+impl<S> Deref for Readable<S> {
+    type Target = S;
 
-    fn deref(&self) -> &Self::Target {
+    fn deref(&self) -> &S {
         &self.known
     }
 }
 
-impl<'de> Deserialize<'de> for ReadableStatus {
+impl<'de, S: DeserializeOwned> Deserialize<'de> for Readable<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let status = Value::deserialize(deserializer)?;
-        let (known, unreadable) = readable::<MuxTunnelStatus>(&status);
+        let (known, unreadable) = readable::<S>(&status);
         let known = serde_json::from_value(Value::Object(known)).map_err(D::Error::custom)?;
         Ok(Self { known, unreadable })
     }
 }
 
-/// A sentence about the fields of a tunnel's status that this program cannot read.
-pub(crate) fn unreadable(tunnel: &Tunnel) -> Option<String> {
-    let status = tunnel.status.as_ref()?;
+/// A status with conditions.
+pub(crate) trait Status: Debug + Clone + Default + Serialize {
+    /// The conditions, in the operator's order.
+    fn conditions(&self) -> &[Condition];
+}
+
+impl Status for MuxTunnelStatus {
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+}
+
+impl Status for MuxPeerStatus {
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+}
+
+/// A sentence about the fields of an object's status that this program cannot read.
+pub(crate) fn unreadable<S: Status>(object: &Known<S>) -> Option<String> {
+    let status = object.status.as_ref()?;
     let reasons = status.unreadable.join("; ");
-    let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     (!reasons.is_empty()).then(|| {
         format!(
             "parts of the status of {namespace}/{name} are not shown, because this program cannot decode them: \
@@ -68,10 +94,65 @@ pub(crate) fn unreadable(tunnel: &Tunnel) -> Option<String> {
 
 /// The API of MuxTunnels in a namespace; `None`: in all namespaces.
 pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
-    let resource = ApiResource::erase::<MuxTunnel>(&());
+    api_of::<MuxTunnel, _>(client, namespace)
+}
+
+/// The API of MuxPeers in a namespace; `None`: in all namespaces.
+pub(crate) fn peers_api(client: &Client, namespace: Option<&str>) -> Api<Peer> {
+    api_of::<MuxPeer, _>(client, namespace)
+}
+
+fn api_of<K: Resource<DynamicType = ()>, S: Status>(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Api<Known<S>> {
+    let resource = ApiResource::erase::<K>(&());
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Applies a manifest as the field manager of this program.
+///
+/// # Errors
+/// An error of the API server, such as a conflict with another field manager.
+pub(crate) async fn apply<S: Status + DeserializeOwned>(
+    api: &Api<Known<S>>,
+    manifest: &Value,
+) -> kube::Result<Known<S>> {
+    let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
+    let how = PatchParams::apply(MANAGER);
+    api.patch(name, &how, &Patch::Apply(manifest)).await
+}
+
+/// What a command did to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Change {
+    Created,
+    Changed,
+    Unchanged,
+}
+
+impl Change {
+    /// The change from `before` to `after`, by the resource version.
+    pub(crate) fn between(before: Option<&impl ResourceExt>, after: &impl ResourceExt) -> Self {
+        match before {
+            None => Self::Created,
+            Some(before) if before.resource_version() == after.resource_version() => {
+                Self::Unchanged
+            }
+            Some(_) => Self::Changed,
+        }
+    }
+
+    /// The change in a word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+        }
     }
 }
 
@@ -85,22 +166,40 @@ pub(crate) fn not_read(namespace: &str, name: &str, error: kube::Error) -> anyho
     failed_with_hint(&doing, error, hint)
 }
 
+/// All objects of an API.
+///
+/// # Errors
+/// An error of the API server.
+pub(crate) async fn all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut objects = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let answer = api.list(&page).await?;
+        objects.extend(answer.items);
+        match answer.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
 /// All tunnels of a namespace, or of all namespaces.
 ///
 /// # Errors
 /// An error of the API server.
 pub(crate) async fn tunnels(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<Tunnel>> {
-    let api = api(client, namespace);
-    let mut tunnels = Vec::new();
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let answer = api.list(&page).await?;
-        tunnels.extend(answer.items);
-        match answer.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(tunnels),
-        }
-    }
+    all(&api(client, namespace)).await
+}
+
+/// All peers of a namespace, or of all namespaces.
+///
+/// # Errors
+/// An error of the API server.
+pub(crate) async fn peers(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<Peer>> {
+    all(&peers_api(client, namespace)).await
 }
 
 /// The Events of an object, oldest first, at most [`PAGE`].
@@ -145,17 +244,17 @@ pub(crate) fn in_a_line(event: &Event) -> String {
     )
 }
 
-/// The conditions of a tunnel, in the operator's order.
-pub(crate) fn conditions(tunnel: &Tunnel) -> &[Condition] {
-    match &tunnel.status {
-        Some(status) => &status.conditions,
+/// The conditions of an object, in the operator's order.
+pub(crate) fn conditions<S: Status>(object: &Known<S>) -> &[Condition] {
+    match &object.status {
+        Some(status) => status.known.conditions(),
         None => &[],
     }
 }
 
 /// The condition of a type.
-pub(crate) fn condition<'a>(tunnel: &'a Tunnel, type_: &str) -> Option<&'a Condition> {
-    conditions(tunnel).iter().find(|one| one.type_ == type_)
+pub(crate) fn condition<'a, S: Status>(object: &'a Known<S>, type_: &str) -> Option<&'a Condition> {
+    conditions(object).iter().find(|one| one.type_ == type_)
 }
 
 /// The side of a tunnel. The definition's default is Both.
@@ -163,9 +262,35 @@ pub(crate) fn side(tunnel: &Tunnel) -> &str {
     tunnel.spec["side"].as_str().unwrap_or("Both")
 }
 
+/// Whether the carriers of a tunnel use public keys, which is the definition's default.
+pub(crate) fn has_public_keys(tunnel: &Tunnel) -> bool {
+    let mode = tunnel.spec["carrier"]["security"]["mode"].as_str();
+    mode.is_none_or(|mode| mode == "PublicKeys")
+}
+
 /// Whether a condition describes the current spec.
-pub(crate) fn is_current(tunnel: &Tunnel, condition: &Condition) -> bool {
-    condition.observed_generation == tunnel.metadata.generation
+pub(crate) fn is_current<S: Status>(object: &Known<S>, condition: &Condition) -> bool {
+    condition.observed_generation == object.metadata.generation
+}
+
+/// Whether a condition is true for the current spec.
+pub(crate) fn holds<S: Status>(object: &Known<S>, type_: &str) -> bool {
+    condition(object, type_).is_some_and(|one| one.status == "True" && is_current(object, one))
+}
+
+/// Why a condition is not true, in one line.
+pub(crate) fn state<S: Status>(object: &Known<S>, type_: &str) -> String {
+    match condition(object, type_) {
+        Some(one) if is_current(object, one) => {
+            let code = code(one).map_or(String::new(), |code| format!("{code} "));
+            let (status, reason, message) = (&one.status, &one.reason, message(one));
+            format!("{type_}={status}: {code}{reason}: {message}")
+        }
+        Some(_) => format!(
+            "the operator has not processed the current spec; its last condition {type_} describes an older spec"
+        ),
+        None => "the operator has not reported a status".to_owned(),
+    }
 }
 
 /// The code of a condition. The reason of the condition is the name of the code. A newer operator

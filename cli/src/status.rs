@@ -21,6 +21,7 @@ use crate::cluster::{self, Cluster, failed, in_words};
 use crate::end::{Ended, Failure};
 use crate::object::{self, Tunnel};
 use crate::output::{Document, Terminal};
+use crate::peer::PeerView;
 use view::{TunnelList, TunnelStatus, TunnelView};
 
 /// Shows one tunnel, or all tunnels.
@@ -153,8 +154,8 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Tun
     ))
 }
 
-/// A tunnel with its last Events. If Events cannot be read, prints a note and returns the tunnel
-/// without Events.
+/// A tunnel with its last Events and its peers. If Events cannot be read, prints a note and returns
+/// the tunnel without Events.
 async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
     if let Some(note) = object::unreadable(tunnel) {
         notes.tell(note);
@@ -164,7 +165,23 @@ async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
         notes.tell(format!("Events are not shown: {}", in_words(&error)));
         Vec::new()
     });
-    TunnelView::new(tunnel, &events, cluster.context.as_deref())
+    let mut view = TunnelView::new(tunnel, &events, cluster.context.as_deref());
+    if object::side(tunnel) == "Exit" && object::has_public_keys(tunnel) {
+        view.peers = peers(cluster, tunnel, notes).await;
+    }
+    view
+}
+
+/// The peers of an exit. If peers cannot be read, prints a note.
+async fn peers(cluster: &Cluster, exit: &Tunnel, notes: &Notes) -> Vec<PeerView> {
+    let namespace = exit.namespace();
+    let peers = object::peers(&cluster.client, namespace.as_deref()).await;
+    let peers = peers.unwrap_or_else(|error| {
+        notes.tell(format!("Peers are not shown: {}", in_words(&error)));
+        Vec::new()
+    });
+    let views = peers.iter().map(PeerView::new);
+    views.filter(|peer| peer.exit == exit.name_any()).collect()
 }
 
 #[cfg(test)]

@@ -61,38 +61,75 @@ Examples:
     muxtunnel explain --no-headers | grep Sysctl",
     ),
     (
-        &["token"],
+        &["link"],
         "\
 Examples:
-  Issue a bundle in the exit's cluster, then redeem it in the entry's cluster:
-    muxtunnel token issue web -n backend --context far --filename web.join.yaml
-    muxtunnel token redeem web.join.yaml --name web-join -n shop --context near",
+  The Service web of the context far, for clients in the context near:
+    muxtunnel link svc/web --from near --to far
+  Its port https, at port 8443 of the entry, through a node port of the host far.example.com:
+    muxtunnel link svc/web:https --from near --to far -n shop --to-namespace backend \\
+      --port 8443 --service-type NodePort --address far.example.com
+  A second Service through the same exit, which must permit the target:
+    muxtunnel link svc/db:5432 --from near --to far --exit web",
     ),
     (
-        &["token", "issue"],
+        &["connect"],
         "\
 Examples:
-  Write the bundle to a file, and send the file over a confidential channel:
-    muxtunnel token issue web -n backend --filename web.join.yaml
-  Pass the bundle directly to the entry's cluster:
-    muxtunnel token issue web -n backend --context far \\
-      | muxtunnel token redeem - --name web-join -n shop --context near",
+  A database behind the exit web, at port 5432 of this host, for eight hours:
+    muxtunnel connect web -n backend -L 5432:db.backend.svc:5432
+  A SOCKS and HTTP proxy for one hour:
+    muxtunnel connect web -n backend -D 1080 --for 1h
+  Port 9000 of the exit leads to port 3000 of this host:
+    muxtunnel connect web -n backend -R 9000:localhost:3000",
     ),
     (
-        &["token", "redeem"],
+        &["peer"],
         "\
 Examples:
-  Check the file and create the Secret web-join from it:
-    muxtunnel token redeem web.join.yaml --name web-join -n shop",
+  Permit an entry to use the exit web, then show its state:
+    muxtunnel peer add laptop --exit web --key mte1... -n backend
+    muxtunnel peer list --exit web -n backend",
     ),
     (
-        &["token", "revoke"],
+        &["peer", "add"],
         "\
 Examples:
-  Ask for confirmation, then revoke:
-    muxtunnel token revoke web -n backend
-  In a script, without a question; exit status 4 after two minutes:
-    muxtunnel token revoke web -n backend --yes --wait --timeout 2m",
+  For eight hours, to one target; the operator deletes the MuxPeer one day later:
+    muxtunnel peer add laptop --exit web --key mte1... --expires 8h --ttl 24h \\
+      --allow db.backend.svc:5432
+  A site that also serves the exit's port named webhook:
+    muxtunnel peer add site-a --exit web --key mte1... --reverse-port webhook",
+    ),
+    (
+        &["peer", "list"],
+        "\
+Examples:
+  The peers of all exits:
+    muxtunnel peer list -A
+  The peers of one exit, with whole keys:
+    muxtunnel peer list --exit web -n backend -o wide",
+    ),
+    (
+        &["peer", "suspend"],
+        "\
+Examples:
+  End the carriers of a peer, and refuse it:
+    muxtunnel peer suspend laptop -n backend",
+    ),
+    (
+        &["peer", "resume"],
+        "\
+Examples:
+  Accept the peer again:
+    muxtunnel peer resume laptop -n backend",
+    ),
+    (
+        &["peer", "remove"],
+        "\
+Examples:
+  Delete the MuxPeer:
+    muxtunnel peer remove laptop -n backend",
     ),
     (
         &["completions"],

@@ -22,14 +22,10 @@ fn commands(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The path of a command, such as `token issue`.
+/// The path of a command, such as `peer add`.
 fn path(line: &str) -> String {
     let words: Vec<_> = line.split_whitespace().skip(1).collect();
-    let length = if words.first() == Some(&"token") {
-        2
-    } else {
-        1
-    };
+    let length = if words.first() == Some(&"peer") { 2 } else { 1 };
     words[..length].join(" ")
 }
 
@@ -162,8 +158,18 @@ fn what_does_not_go_together_is_usage() {
         "muxtunnel explain MT0308 --no-headers",
         "muxtunnel check --only nodes",
         "muxtunnel check --gateway-image i",
-        "muxtunnel token redeem f",
-        "muxtunnel token issue",
+        "muxtunnel peer",
+        "muxtunnel peer add laptop --exit web",
+        "muxtunnel peer add laptop --exit web --key k --ttl 1h",
+        "muxtunnel peer add laptop --exit web --key k --expires tomorrow",
+        "muxtunnel peer list -A -n shop",
+        "muxtunnel link web --from near --to far",
+        "muxtunnel link svc/web --from near",
+        "muxtunnel link svc/web --from near --to far --service-type NodePort",
+        "muxtunnel link svc/web --from near --to far --port 0",
+        "muxtunnel connect web",
+        "muxtunnel connect web -L 8080:web",
+        "muxtunnel connect -D 1080",
     ] {
         let error = typed(line).map(|cli| format!("{cli:?}")).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}: {error}");

@@ -67,7 +67,7 @@ enum Need {
 }
 
 /// The rights to check: to read nodes and namespaces; with `--pre`, the rights of an installation,
-/// otherwise to read definitions and tunnels; with `--probe`, to run test pods.
+/// otherwise to read definitions, tunnels and peers; with `--probe`, to run test pods.
 fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
     let whole = |verb, group, resource| Right {
         verb,
@@ -97,6 +97,11 @@ fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
             false => here("list", ours, "muxtunnels"),
         };
         rights.push((list, Need::Asked));
+        let peers = Right {
+            resource: "muxpeers",
+            ..list
+        };
+        rights.push((peers, Need::ToLook));
     }
     if args.probe {
         let pods = |verb| (here(verb, "", "pods"), Need::Asked);

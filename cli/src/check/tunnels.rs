@@ -1,16 +1,17 @@
-//! Category tunnels: each requested condition that is not true, and buffers that are too small for
-//! carriers over UDP.
+//! Category tunnels: each requested condition that is not true, peers that are not Ready, and buffers
+//! that are too small for carriers over UDP.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
+use muxtunnel_crds::peer_condition;
 
 use super::fix::{self, Right};
 use super::{Check, Finding, Scope, operators, readable, udp_buffers};
 use crate::cluster::refusal;
 use crate::end::Failure;
-use crate::object::{self, Tunnel};
+use crate::object::{self, Peer, Tunnel};
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let namespace = scope.namespace();
@@ -34,15 +35,16 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         // This is a finding, because a skipped check would hide that the user may not list tunnels.
         return Ok(vec![Check::finding(description, right.missing())]);
     };
-    if tunnels.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| {
-            format!("namespace {name}")
-        });
-        return Ok(vec![Check::skipped(
-            description,
-            format!("there are no tunnels in {place}"),
-        )]);
-    }
+    let mut checks = match tunnels.as_slice() {
+        [] => {
+            let place = namespace.map_or("any namespace".to_owned(), |name| {
+                format!("namespace {name}")
+            });
+            let why = format!("there are no tunnels in {place}");
+            vec![Check::skipped(description, why)]
+        }
+        _ => Vec::new(),
+    };
     let is_off = |one: &Condition| one.reason == Code::WanDisabled.reason();
     let asks = tunnels
         .iter()
@@ -59,12 +61,71 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         false => Ok(Vec::new()),
     };
     let operators = operators.ok();
-    let mut checks = Vec::new();
     for tunnel in &tunnels {
         checks.extend(judge(tunnel, operators.as_deref()));
         checks.extend(udp_buffers::check(scope, tunnel).await?);
     }
+    checks.extend(peers(scope).await?);
     Ok(checks)
+}
+
+/// The checks of all peers. Without peers: none.
+async fn peers(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+    let namespace = scope.namespace();
+    let right = Right {
+        verb: "list",
+        group: "muxtunnel.dev",
+        resource: "muxpeers",
+        namespace,
+    };
+    let answer = object::peers(&scope.cluster.client, namespace).await;
+    if answer
+        .as_ref()
+        .is_err_and(|error| refusal(error) == Some(404))
+    {
+        // The category installation reports a missing definition.
+        return Ok(Vec::new());
+    }
+    let peers = readable(answer, "the conditions of peers can be read", &right)?;
+    Ok(match peers {
+        Ok(peers) => peers.iter().map(judge_peer).collect(),
+        Err(skipped) => vec![skipped],
+    })
+}
+
+/// A peer that is suspended or has expired is Ready, because the exit does what the spec requests.
+fn judge_peer(peer: &Peer) -> Check {
+    let (namespace, name) = (peer.namespace().unwrap_or_default(), peer.name_any());
+    let place = format!("{namespace}/{name}");
+    if object::holds(peer, peer_condition::READY) {
+        return Check::good(format!("{place}: the exit has read the peer"));
+    }
+    let describe = || format!("kubectl describe muxpeer {name} -n {namespace}");
+    match object::condition(peer, peer_condition::READY) {
+        Some(ready) if object::is_current(peer, ready) => {
+            let fix = match ready.reason.as_str() {
+                "ExitNotFound" => format!("kubectl get muxtunnels -n {namespace}"),
+                "KeyInvalid" => format!("kubectl edit muxpeer {name} -n {namespace}"),
+                "KeyConflict" => format!("kubectl get muxpeers -n {namespace} -o wide"),
+                _ => describe(),
+            };
+            let finding = Finding {
+                code: object::code(ready).unwrap_or_else(|| ready.reason.clone()),
+                reason: ready.reason.clone(),
+                cause: object::message(ready).to_owned(),
+                fix,
+            };
+            Check::finding(format!("{place}: the exit has read the peer"), finding)
+        }
+        ready => {
+            let cause = match ready {
+                Some(_) => "the peer's conditions describe an older spec",
+                None => "the peer has no conditions",
+            };
+            let finding = Finding::new(Code::StatusOutdated, cause, describe());
+            Check::finding(format!("{place}: the operator reports its state"), finding)
+        }
+    }
 }
 
 /// Returns one good check if all requested conditions of the tunnel are true. Otherwise returns one
@@ -204,6 +265,50 @@ mod tests {
                 panic!("{checks:?}");
             };
             assert_eq!((checks.len(), finding.code.as_str()), (1, "MT0391"));
+        }
+    }
+
+    fn peer(reason: &str, status: &str, generation: i64) -> Peer {
+        serde_json::from_value(json!({
+            "metadata": {"name": "laptop", "namespace": "shop", "generation": generation},
+            "spec": {},
+            "status": {"conditions": [{
+                "type": "Ready", "status": status, "reason": reason, "message": "the cause",
+                "observedGeneration": 1, "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_peer_that_is_not_ready_is_a_finding() {
+        for reason in ["Connected", "Idle", "Suspended", "Expired"] {
+            let check = judge_peer(&peer(reason, "True", 1));
+            assert_eq!(
+                check,
+                Check::good("shop/laptop: the exit has read the peer")
+            );
+        }
+        for (peer, code, fix) in [
+            (
+                peer("ExitNotFound", "False", 1),
+                "ExitNotFound",
+                "kubectl get muxtunnels -n shop",
+            ),
+            (
+                peer("Idle", "True", 2),
+                "MT0391",
+                "kubectl describe muxpeer laptop -n shop",
+            ),
+        ] {
+            let Verdict::Finding(finding) = judge_peer(&peer).verdict else {
+                panic!("{code}");
+            };
+            assert_eq!(finding.fix, fix);
+            assert!(
+                finding.code == code || finding.reason == code,
+                "{finding:?}"
+            );
         }
     }
 }

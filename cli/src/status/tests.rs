@@ -8,8 +8,9 @@ use muxtunnel_testkit::generated;
 use serde_json::Value;
 
 use super::view::{TunnelList, TunnelStatus, TunnelView};
-use crate::object::Tunnel;
+use crate::object::{Peer, Tunnel};
 use crate::output::{Document, Format, Style, rendered};
+use crate::peer::PeerView;
 
 fn now() -> Timestamp {
     "2030-01-01T12:00:00Z".parse().unwrap()
@@ -58,7 +59,9 @@ fn a_tunnel_with_long_names_and_much_amiss() {
 #[test]
 fn both_sides_of_a_tunnel_in_two_clusters() {
     let mut status = one("entry.yaml");
-    let peer = TunnelView::new(&tunnel("exit.yaml"), &[], Some("far"));
+    let mut peer = TunnelView::new(&tunnel("exit.yaml"), &[], Some("far"));
+    let peers: Vec<Peer> = serde_json::from_value(fixture("peers.yaml")).unwrap();
+    peer.peers = peers.iter().take(2).map(PeerView::new).collect();
     status.peer = Some(peer);
     compare("status-peer.txt", &status, Format::Table);
 }

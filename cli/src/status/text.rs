@@ -1,12 +1,13 @@
 //! The text output of `status`. Pure.
 
 use k8s_openapi::jiff::Timestamp;
-use muxtunnel_crds::{GatewayStatus, PacketStatus, tunnel_condition};
+use muxtunnel_crds::{GatewayStatus, KeyStatus, PacketStatus, tunnel_condition};
 
 use super::view::{ConditionView, TunnelList, TunnelStatus, TunnelView};
 use crate::output::{COLUMNS, Document, Style};
+use crate::peer::{self, PeerView};
 use crate::table::{draw, wrapped};
-use crate::time::{ago, distance};
+use crate::time::ago;
 
 /// Placeholder for values that are unknown or do not apply.
 const NONE: &str = "-";
@@ -157,15 +158,12 @@ fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     );
     section(&["GATEWAYS", "READY", "ADDRESS"], gateways(tunnel));
     section(&["SYSCTL IN FORCE", "VALUE"], sysctls(tunnel));
-    let (mut head, mut rows) = (
-        vec!["CERTIFICATE", "EXPIRES", "IDENTITY", "FINGERPRINT"],
-        certificates(tunnel, now),
+    section(
+        &["PUBLIC KEY", "GENERATION", "ORIGIN", "SECRET"],
+        keys(tunnel),
     );
-    if !style.wide {
-        head.pop();
-        rows.iter_mut().for_each(|row| drop(row.pop()));
-    }
-    section(&head, rows);
+    let head = ["PEER", "READY", "REASON", "CONNECTED", "EXPIRES", "KEY"];
+    section(&head, peers(tunnel, now, style));
     section(
         &["LAST EVENTS", "TYPE", "REASON", "COUNT", "MESSAGE"],
         events(tunnel, now),
@@ -287,48 +285,29 @@ fn sysctls(tunnel: &TunnelView) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn certificates(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
-    let certificates = &tunnel.certificates;
-    let or_none = |text: &Option<String>| text.clone().unwrap_or(NONE.into());
-    let sides = [("entry", &certificates.entry), ("exit", &certificates.exit)];
-    let of_side = sides.into_iter().filter_map(|(side, certificate)| {
-        let certificate = certificate.as_ref()?;
-        Some(vec![
-            side.to_owned(),
-            certificate
-                .not_after
-                .as_ref()
-                .map_or(NONE.into(), |time| distance(time.0, now)),
-            or_none(&certificate.identity),
-            or_none(&certificate.fingerprint),
-        ])
-    });
-    let of_join = certificates.join.iter().map(|join| {
-        let address = join
-            .address
-            .as_ref()
-            .map_or(String::new(), |address| format!(" of {address}"));
+fn keys(tunnel: &TunnelView) -> Vec<Vec<String>> {
+    let row = |key: &KeyStatus| {
         vec![
-            "join bundle".to_owned(),
-            distance(join.expires.0, now),
-            format!("Secret {}{address}", join.secret_name),
-            NONE.into(),
+            key.public_key.clone().unwrap_or(NONE.into()),
+            key.generation.to_string(),
+            format!("{:?}", key.origin),
+            key.secret_name.clone(),
         ]
-    });
-    let of_joined = certificates.joined.iter().map(|joined| {
-        let renewed = if joined.renewed {
-            ", followed by a newer bundle"
-        } else {
-            ""
-        };
-        vec![
-            "joined by".to_owned(),
-            distance(joined.expires.0, now),
-            format!("Secret {}{renewed}", joined.secret_name),
-            NONE.into(),
-        ]
-    });
-    of_side.chain(of_join).chain(of_joined).collect()
+    };
+    tunnel.keys.iter().map(row).collect()
+}
+
+/// The peers of an exit, without the column of the exit.
+fn peers(tunnel: &TunnelView, now: Timestamp, style: Style) -> Vec<Vec<String>> {
+    let exit = peer::HEAD.iter().position(|column| *column == "EXIT");
+    let row = |peer: &PeerView| {
+        let mut row = peer.row(now, style.wide);
+        if let Some(exit) = exit {
+            row.remove(exit);
+        }
+        row
+    };
+    tunnel.peers.iter().map(row).collect()
 }
 
 fn events(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {

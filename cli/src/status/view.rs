@@ -7,12 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, CertificatesStatus, GatewayStatus, PacketStatus, tunnel_condition,
+    Bottleneck, CarrierStatus, GatewayStatus, KeyStatus, PacketStatus, tunnel_condition,
 };
 use serde::Serialize;
 
 use crate::object::{self, Tunnel};
 use crate::output::API_VERSION;
+use crate::peer::PeerView;
 
 /// Number of Events that are shown for a tunnel.
 const EVENTS: usize = 5;
@@ -93,7 +94,13 @@ pub(super) struct TunnelView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) sysctls: BTreeMap<String, String>,
-    pub(super) certificates: CertificatesStatus,
+    /// The public keys, which the other side enters. The newest key comes first.
+    pub(super) public_keys: Vec<String>,
+    /// The key pairs of `publicKeys`, with their Secrets.
+    pub(super) keys: Vec<KeyStatus>,
+    /// The peers of an exit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) peers: Vec<PeerView>,
     /// The last Events, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<EventView>,
@@ -153,7 +160,9 @@ impl TunnelView {
             packets: status.packets,
             bottleneck: status.bottleneck,
             sysctls: status.sysctls,
-            certificates: status.certificates.unwrap_or_default(),
+            public_keys: status.public_keys,
+            keys: status.keys,
+            peers: Vec::new(),
             events: events[events.len().saturating_sub(EVENTS)..]
                 .iter()
                 .map(event)

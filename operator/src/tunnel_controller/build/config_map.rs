@@ -163,10 +163,7 @@ fn security(gateway: &ValidatedGateway) -> Security {
             peers_file: Some(file(PEERS_FILE)),
         }),
         ValidatedSecurity::PublicKeys { secrets, peers, .. } => Security::PublicKeys(PublicKeys {
-            private_key_file: secrets
-                .last()
-                .map(|secret| file(secret))
-                .unwrap_or_default(),
+            private_key_files: secrets.iter().map(|secret| file(secret)).collect(),
             peers: peers.clone(),
             peers_file: None,
         }),

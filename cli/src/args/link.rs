@@ -1,0 +1,105 @@
+//! Arguments of `link`.
+
+use clap::{Args, ValueEnum};
+use muxtunnel_crds::Duration;
+
+use super::FormatArgs;
+
+/// Arguments of `link`.
+#[derive(Debug, Args)]
+pub struct LinkArgs {
+    /// The Service, and the number or name of its port. The port is not needed if the Service has
+    /// only one.
+    #[arg(value_name = "svc/NAME[:PORT]")]
+    pub service: ServiceName,
+    /// Context of the cluster with the clients. Its namespace is --namespace.
+    #[arg(long, value_name = "CONTEXT")]
+    pub from: String,
+    /// Context of the cluster with the Service.
+    #[arg(long, value_name = "CONTEXT")]
+    pub to: String,
+    /// Namespace of the Service [default: --namespace, otherwise the namespace of the context].
+    #[arg(long, value_name = "NAMESPACE")]
+    pub to_namespace: Option<String>,
+    /// Name of the MuxTunnels [default: the name of the Service].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The MuxTunnel of side Exit, which may exist [default: --name].
+    #[arg(long, value_name = "NAME")]
+    pub exit: Option<String>,
+    /// Name of the MuxPeer [default: the name of the entry and of its context].
+    #[arg(long, value_name = "NAME")]
+    pub peer: Option<String>,
+    /// The port at which clients connect to the entry [default: the port of the Service].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// The address at which the entry dials the exit [default: the address of the exit's load
+    /// balancer]. Without PORT, the operator adds the port of the exit's Service.
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        required_if_eq("service_type", "NodePort")
+    )]
+    pub address: Option<String>,
+    /// Type of the Service of a new exit.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "TYPE",
+        default_value = "LoadBalancer",
+        ignore_case = true
+    )]
+    pub service_type: Exposure,
+    /// Time-out of the whole command.
+    #[arg(long, default_value = "5m")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    #[allow(
+        missing_docs,
+        reason = "clap would use a comment here as the command's help"
+    )]
+    pub format: FormatArgs,
+}
+
+/// How entries of other clusters reach the exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Exposure {
+    /// Through a load balancer.
+    #[value(name = "LoadBalancer")]
+    LoadBalancer,
+    /// On a port of every node. Needs --address, the host of a node.
+    #[value(name = "NodePort")]
+    NodePort,
+}
+
+/// A Service and one of its ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceName {
+    /// The name of the Service.
+    pub name: String,
+    /// The number or name of the port.
+    pub port: Option<String>,
+}
+
+impl std::str::FromStr for ServiceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = ["svc/", "service/", "services/"]
+            .iter()
+            .find_map(|prefix| text.strip_prefix(prefix));
+        let name = name.filter(|name| !name.contains('/'));
+        let name = name.ok_or("expected svc/NAME or svc/NAME:PORT, such as svc/web:80")?;
+        let (name, port) = match name.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (name, None),
+        };
+        if name.is_empty() || port.is_some_and(str::is_empty) {
+            return Err("the name or the port is empty; expected svc/NAME or svc/NAME:PORT".into());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            port: port.map(str::to_owned),
+        })
+    }
+}

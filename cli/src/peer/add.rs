@@ -1,0 +1,220 @@
+//! `peer add`.
+
+use anyhow::anyhow;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use muxtunnel_gateway_config::{GatewayKey, KeyRole, Peer as GatewayPeer, check_peers};
+use serde::Serialize;
+
+use super::{PeerView, Wanted, exit, in_seconds, reverse_ports, reverse_ports_text};
+use crate::args::{ClusterArgs, Expiry, PeerAddArgs};
+use crate::cluster;
+use crate::end::{Ended, Failure};
+use crate::object::{Change, Tunnel};
+use crate::output::{API_VERSION, Document, Style, Terminal};
+use crate::time::distance;
+
+/// Width of the names of facts.
+const FACT: usize = 11;
+
+pub(super) async fn run(
+    args: &PeerAddArgs,
+    to: &ClusterArgs,
+    terminal: &Terminal,
+) -> Result<Ended, Failure> {
+    let now = Timestamp::now();
+    let keys = keys(&args.keys).map_err(Failure::Usage)?;
+    let expires = args.expires.map(|expiry| expiration(expiry, now));
+    let expires = expires.transpose().map_err(Failure::Usage)?;
+    let cluster = cluster::connect(to).await?;
+    let exit = exit(&cluster, &args.exit).await?;
+    let ports = reverse_ports(&exit);
+    for name in &args.reverse_ports {
+        if !ports.iter().any(|(port, _)| port == name) {
+            return Err(Failure::Failed(anyhow!(
+                "{}/{} has no reverse port {name:?}: {}",
+                cluster.namespace,
+                args.exit,
+                reverse_ports_text(&exit)
+            )));
+        }
+    }
+    let wanted = Wanted {
+        namespace: cluster.namespace.clone(),
+        name: args.name.clone(),
+        exit: args.exit.clone(),
+        keys,
+        expires,
+        ttl_seconds: args.ttl.map(|ttl| ttl.as_std().as_secs()),
+        allow: args.allow.clone(),
+        reverse_ports: args.reverse_ports.clone(),
+    };
+    let (peer, change) = wanted.apply(&cluster).await?;
+    let added = PeerAdded {
+        api_version: API_VERSION,
+        kind: "PeerAdded",
+        change,
+        peer: PeerView::new(&peer),
+        exit_address: address(&exit),
+        exit_public_keys: public_keys(&exit),
+        now,
+    };
+    terminal.print(&added, args.format.format)?;
+    Ok(Ended::Good)
+}
+
+/// Checks the keys as the exit's gateways do.
+fn keys(texts: &[String]) -> Result<Vec<GatewayKey>, String> {
+    let key = |text: &String| {
+        let key = GatewayKey::of_role(text.trim(), KeyRole::Entry);
+        key.map_err(|error| format!("--key: {error}"))
+    };
+    let keys = texts.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+    let peer = GatewayPeer {
+        name: Some("peer".to_owned()),
+        public_keys: keys.clone(),
+        suspend: false,
+        expiration_time: None,
+    };
+    let checked = check_peers(&[peer], KeyRole::Entry, None);
+    checked.map_err(|found| format!("--key: {} {}", found.field, found.problem))?;
+    Ok(keys)
+}
+
+/// The time at which the peer expires.
+fn expiration(expiry: Expiry, now: Timestamp) -> Result<Timestamp, String> {
+    let time = match expiry {
+        Expiry::At(time) => time,
+        Expiry::After(duration) => {
+            let span = SignedDuration::try_from(duration.as_std());
+            let time = span.ok().and_then(|span| now.checked_add(span).ok());
+            time.ok_or_else(|| format!("--expires {duration} is too long"))?
+        }
+    };
+    match time > now {
+        true => Ok(in_seconds(time)),
+        false => Err(format!("--expires {time} is in the past")),
+    }
+}
+
+/// The address at which entries dial the exit.
+fn address(exit: &Tunnel) -> Option<String> {
+    exit.status.as_ref()?.exit.as_ref()?.address.clone()
+}
+
+fn public_keys(exit: &Tunnel) -> Vec<String> {
+    let status = exit.status.as_ref();
+    status.map_or_else(Vec::new, |status| status.public_keys.clone())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PeerAdded {
+    api_version: &'static str,
+    kind: &'static str,
+    change: Change,
+    #[serde(flatten)]
+    peer: PeerView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_address: Option<String>,
+    exit_public_keys: Vec<String>,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
+impl Document for PeerAdded {
+    fn text(&self, _: Style) -> String {
+        let peer = &self.peer;
+        let mut lines = Vec::new();
+        let mut fact = |name: &str, value: &str| {
+            let name = format!("{name}:");
+            lines.push(format!("{name:FACT$}{value}"));
+        };
+        fact(
+            "Peer",
+            &format!(
+                "{} in namespace {}, {}",
+                peer.name,
+                peer.namespace,
+                self.change.word()
+            ),
+        );
+        fact("Exit", &peer.exit);
+        for key in &peer.public_keys {
+            fact("Key", key);
+        }
+        let expires = peer.expiration_time.as_ref().map(|text| {
+            let time = text.parse::<Timestamp>();
+            let distance = time.map_or_else(|_| String::new(), |time| distance(time, self.now));
+            format!("{text} ({distance})")
+        });
+        fact("Expires", expires.as_deref().unwrap_or("never"));
+        lines.extend([
+            String::new(),
+            "The entry needs, in spec.carrier of its MuxTunnel of side Entry:".to_owned(),
+            String::new(),
+        ]);
+        let address = self.exit_address.as_deref();
+        lines.push(format!(
+            "    address: {}",
+            address.unwrap_or("# the exit has no address yet")
+        ));
+        lines.push(format!(
+            "    publicKeys: [{}]",
+            self.exit_public_keys.join(", ")
+        ));
+        lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtunnel_gateway_config::{KEY_BYTES, key_text};
+
+    use super::*;
+
+    fn text(role: KeyRole, byte: u8) -> String {
+        key_text(role, &[byte; KEY_BYTES])
+    }
+
+    #[test]
+    fn only_keys_of_entries_are_accepted() {
+        let one = text(KeyRole::Entry, 7);
+        assert_eq!(keys(&[one.clone()]).unwrap().len(), 1);
+        let wrong = one.replacen("mte1q", "mte1p", 1);
+        for (given, said) in [
+            (
+                vec![text(KeyRole::Exit, 7)],
+                "the key of an exit (mtx1...), but an entry (mte1...)",
+            ),
+            (vec![wrong], "the checksum is wrong"),
+            (vec!["mte1".to_owned()], "not the public key of a gateway"),
+            (vec![one.clone(), one], "is listed twice"),
+        ] {
+            let error = keys(&given).unwrap_err();
+            assert!(error.contains(said), "{given:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_expiry_is_a_duration_or_a_time_in_the_future() {
+        let now: Timestamp = "2030-01-01T00:00:00.5Z".parse().unwrap();
+        let time = |text: &str| expiration(text.parse().unwrap(), now);
+        assert_eq!(time("8h").unwrap().to_string(), "2030-01-01T08:00:00Z");
+        assert_eq!(
+            time("2030-01-02T01:00:00+01:00").unwrap().to_string(),
+            "2030-01-02T00:00:00Z"
+        );
+        assert!(time("0s").unwrap_err().contains("in the past"));
+        assert!(
+            time("2029-01-01T00:00:00Z")
+                .unwrap_err()
+                .contains("in the past")
+        );
+        assert!(
+            "tomorrow"
+                .parse::<Expiry>()
+                .unwrap_err()
+                .contains("neither")
+        );
+    }
+}

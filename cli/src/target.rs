@@ -1,0 +1,287 @@
+//! Targets on the command line: rules of a peer, and `PORT:HOST:PORT` of `connect`.
+
+use std::net::IpAddr;
+
+use muxtunnel_crds::PeerRule;
+
+/// Maximum length of the name of a host.
+const HOST_LENGTH_MAX: usize = 253;
+
+/// Parses `HOST|*.DOMAIN|CIDR[:PORT[-PORT]]`.
+///
+/// # Errors
+/// The expected form.
+pub fn rule(text: &str) -> Result<PeerRule, String> {
+    let wrong = |problem: &str| {
+        format!(
+            "{problem}; expected HOST, *.DOMAIN, * or CIDR, optionally with :PORT or :PORT-PORT, such as \
+             db.internal:5432 or [fd00::]/8:443"
+        )
+    };
+    let (host, ports) = split(text).ok_or_else(|| wrong("the closing bracket is missing"))?;
+    let (port, end_port) = match ports {
+        Some(ports) => range(ports).map_err(|problem| wrong(&problem))?,
+        None => (None, None),
+    };
+    let (host, cidr) = match network(&host).map_err(|problem| wrong(&problem))? {
+        Some(cidr) => (None, Some(cidr)),
+        None if is_name(&host) => (Some(host), None),
+        None => return Err(wrong(&format!("{host:?} is not a host"))),
+    };
+    Ok(PeerRule {
+        host,
+        cidr,
+        port,
+        end_port,
+    })
+}
+
+/// The host without brackets, and the text after the colon of the port.
+fn split(text: &str) -> Option<(String, Option<&str>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']')?;
+        let (length, port) = match rest.split_once(':') {
+            Some((length, port)) => (length, Some(port)),
+            None => (rest, None),
+        };
+        return Some((format!("{address}{length}"), port));
+    }
+    Some(match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') => (host.to_owned(), Some(port)),
+        _ => (text.to_owned(), None),
+    })
+}
+
+/// `PORT` or `PORT-PORT`.
+fn range(text: &str) -> Result<(Option<u16>, Option<u16>), String> {
+    let Some((first, last)) = text.split_once('-') else {
+        return Ok((Some(port(text)?), None));
+    };
+    let (first, last) = (port(first)?, port(last)?);
+    match first <= last {
+        true => Ok((Some(first), Some(last))),
+        false => Err(format!("the range of ports {text} is not in order")),
+    }
+}
+
+/// Parses a port.
+///
+/// # Errors
+/// The text is not a port.
+pub fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("the port {text:?} is not from 1 to 65535")),
+    }
+}
+
+/// The network, if the host is a network or an address.
+fn network(host: &str) -> Result<Option<String>, String> {
+    let (address, length) = match host.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (host, None),
+    };
+    let wrong = || format!("{host:?} is not a network");
+    let bits = match (address.parse(), length) {
+        (Ok(IpAddr::V4(_)), _) => 32,
+        (Ok(IpAddr::V6(_)), _) => 128,
+        (Err(_), Some(_)) => return Err(wrong()),
+        (Err(_), None) => return Ok(None),
+    };
+    let length = length.map_or(Ok(bits), str::parse).map_err(|_| wrong())?;
+    match length <= bits {
+        true => Ok(Some(format!("{address}/{length}"))),
+        false => Err(wrong()),
+    }
+}
+
+/// Whether the API server accepts the text as `host` of a rule.
+fn is_name(host: &str) -> bool {
+    let rest = host.strip_prefix("*.").unwrap_or(host);
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    host.len() <= HOST_LENGTH_MAX
+        && (host == "*" || (!rest.is_empty() && rest.bytes().all(letters)))
+}
+
+/// A listening port of this host and its target (`-L`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forward {
+    /// The text for `muxgate --forward`.
+    pub text: String,
+    /// The rule that permits the target.
+    pub rule: PeerRule,
+}
+
+/// Parses `[BIND:]PORT:HOST:PORT`. `muxgate` checks BIND.
+///
+/// # Errors
+/// The expected form.
+pub fn forward(text: &str) -> Result<Forward, String> {
+    let wrong = |problem: String| {
+        format!("{problem}; expected [BIND:]PORT:HOST:PORT, such as 8080:web.internal:80")
+    };
+    let (listen, rule) = listen_and_target(text).map_err(wrong)?;
+    let port_text = listen.rsplit_once(':').map_or(listen, |(_, port)| port);
+    port(port_text).map_err(wrong)?;
+    Ok(Forward {
+        text: text.to_owned(),
+        rule,
+    })
+}
+
+/// A port of the exit and its target, as seen from this host (`-R`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reverse {
+    /// The port of the exit.
+    pub port: u16,
+    /// `HOST:PORT`.
+    pub target: String,
+}
+
+/// Parses `PORT:HOST:PORT`.
+///
+/// # Errors
+/// The expected form.
+pub fn reverse(text: &str) -> Result<Reverse, String> {
+    let wrong = |problem: String| {
+        format!("{problem}; expected PORT:HOST:PORT, such as 9000:localhost:3000")
+    };
+    let (listen, _) = listen_and_target(text).map_err(wrong)?;
+    Ok(Reverse {
+        port: port(listen).map_err(wrong)?,
+        target: text[listen.len() + 1..].to_owned(),
+    })
+}
+
+/// The text before the target, and the rule of the target `HOST:PORT` at the end.
+fn listen_and_target(text: &str) -> Result<(&str, PeerRule), String> {
+    let missing = || "the target is missing".to_owned();
+    let (rest, target_port) = text.rsplit_once(':').ok_or_else(missing)?;
+    let start = match rest.ends_with(']') {
+        true => rest.rfind(":["),
+        false => rest.rfind(':'),
+    };
+    let start = start.ok_or_else(missing)?;
+    let host = rest[start + 1..].trim_matches(['[', ']']);
+    if host.is_empty() || host.contains(['*', '/']) {
+        return Err(format!("{host:?} is not a host"));
+    }
+    let port = port(target_port)?;
+    let bracketed = match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    };
+    Ok((&text[..start], rule(&bracketed)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(host: Option<&str>, cidr: Option<&str>, port: Option<u16>, end: Option<u16>) -> PeerRule {
+        PeerRule {
+            host: host.map(str::to_owned),
+            cidr: cidr.map(str::to_owned),
+            port,
+            end_port: end,
+        }
+    }
+
+    #[test]
+    fn rules_have_a_host_or_a_network_and_ports() {
+        for (text, wanted) in [
+            (
+                "db.internal:5432",
+                of(Some("db.internal"), None, Some(5432), None),
+            ),
+            ("db.internal", of(Some("db.internal"), None, None, None)),
+            (
+                "*.internal:80-90",
+                of(Some("*.internal"), None, Some(80), Some(90)),
+            ),
+            ("*", of(Some("*"), None, None, None)),
+            (
+                "10.0.0.0/8:443",
+                of(None, Some("10.0.0.0/8"), Some(443), None),
+            ),
+            (
+                "10.0.0.7:443",
+                of(None, Some("10.0.0.7/32"), Some(443), None),
+            ),
+            (
+                "[fd00::]/8:443",
+                of(None, Some("fd00::/8"), Some(443), None),
+            ),
+            (
+                "[fd00::1]:443",
+                of(None, Some("fd00::1/128"), Some(443), None),
+            ),
+            ("fd00::1", of(None, Some("fd00::1/128"), None, None)),
+        ] {
+            assert_eq!(rule(text).unwrap(), wanted, "{text}");
+        }
+        for text in [
+            "",
+            ":80",
+            "web:0",
+            "web:90-80",
+            "a b:80",
+            "10.0.0.0/33",
+            "web/8",
+            "[::1",
+            "*web:1",
+        ] {
+            let error = rule(text).unwrap_err();
+            assert!(error.contains("expected HOST"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn forwards_have_the_syntax_of_muxgate() {
+        for (text, wanted) in [
+            ("8080:web:80", of(Some("web"), None, Some(80), None)),
+            (
+                "127.0.0.1:8080:10.0.0.7:80",
+                of(None, Some("10.0.0.7/32"), Some(80), None),
+            ),
+            (
+                "[::1]:8080:[fd00::1]:80",
+                of(None, Some("fd00::1/128"), Some(80), None),
+            ),
+        ] {
+            let forward = forward(text).unwrap();
+            assert_eq!((forward.rule, forward.text.as_str()), (wanted, text));
+        }
+        for text in [
+            "8080",
+            "8080:web",
+            "web:80",
+            "0:web:80",
+            "8080:*:80",
+            "8080::80",
+        ] {
+            let error = forward(text).unwrap_err();
+            assert!(error.contains("expected [BIND:]PORT"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn reverse_forwards_name_a_port_of_the_exit() {
+        let wanted = |port, target: &str| Reverse {
+            port,
+            target: target.to_owned(),
+        };
+        assert_eq!(
+            reverse("9000:localhost:3000").unwrap(),
+            wanted(9000, "localhost:3000")
+        );
+        assert_eq!(
+            reverse("9000:[::1]:3000").unwrap(),
+            wanted(9000, "[::1]:3000")
+        );
+        for text in ["9000", "x:localhost:1", "0.0.0.0:9000:localhost:3000"] {
+            let error = reverse(text).unwrap_err();
+            assert!(error.contains("expected PORT:HOST:PORT"), "{text}: {error}");
+        }
+    }
+}
