@@ -223,7 +223,7 @@ fn public_keys(
         Ok::<_, String>(Peer::with_key(key))
     };
     let peers: Vec<_> = asked.enumerate().map(key).collect::<Result<_, _>>()?;
-    config::check_peers(&peers, KeyRole::Exit, None).map_err(|found| {
+    config::check_peers(&peers, KeyRole::Exit, &[]).map_err(|found| {
         let index = found.index;
         format!("carrier.publicKeys[{index}] {}", found.problem)
     })?;
