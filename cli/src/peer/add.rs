@@ -74,8 +74,10 @@ fn keys(texts: &[String]) -> Result<Vec<GatewayKey>, String> {
         public_keys: keys.clone(),
         suspend: false,
         expiration_time: None,
+        allow: Vec::new(),
+        deny: Vec::new(),
     };
-    let checked = check_peers(&[peer], KeyRole::Entry, None);
+    let checked = check_peers(&[peer], KeyRole::Entry, &[]);
     checked.map_err(|found| format!("--key: {} {}", found.field, found.problem))?;
     Ok(keys)
 }
