@@ -73,9 +73,10 @@ pub(crate) fn name(length_max: usize) -> Rule {
 /// The name of a peer is the value of a label of metrics.
 pub(crate) fn label_name() -> Rule {
     rule(
-        "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        "'metadata.name ' + self.metadata.name + ' must be at most 63 lower-case letters, digits and hyphens, and begin \
-         and end with a letter or digit'",
+        "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && \
+         !self.metadata.name.matches('^mt[exr]1')",
+        "'metadata.name ' + self.metadata.name + ' must be at most 63 lower-case letters, digits and hyphens, begin \
+         and end with a letter or digit, and not begin like a key'",
     )
 }
 

@@ -29,6 +29,8 @@ use crate::watches;
 
 /// Pause between two looks at a peer. Nothing triggers a look when the exit is deleted.
 const LOOKED_AT: Duration = Duration::from_secs(60);
+/// Pause after a deletion that perhaps met a newer version of the object.
+const DELETED_AFTER: Duration = Duration::from_secs(5);
 /// Maximum number of concurrent reconciliations.
 const CONCURRENCY: u16 = 4;
 
@@ -117,13 +119,20 @@ impl Reconciler for Context {
 /// # Errors
 /// [`Error`]. A retry is safe.
 pub async fn reconcile(cluster: &Cluster, peer: &MuxPeer, now: Now) -> Result<Action, Error> {
-    if peer.meta().deletion_timestamp.is_some() || undecoded::reason(peer).is_some() {
+    if peer.meta().deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    if let Some(reason) = undecoded::reason(peer) {
+        // No exit has such a peer.
+        let detail = format!("the object cannot be decoded: {reason}");
+        refuse(cluster, peer, (Code::UnknownValue, &detail), now).await?;
         return Ok(Action::await_change());
     }
     let rest = life(peer).map(|end| end - now.seconds());
     if rest.is_some_and(|rest| rest <= 0) {
         delete(cluster, peer).await?;
-        return Ok(Action::await_change());
+        // A deleted object is not found, and has no further reconciliation.
+        return Ok(Action::requeue(DELETED_AFTER));
     }
     let namespace = peer.namespace().unwrap_or_default();
     let exit = &peer.spec.exit_ref.name;
@@ -135,10 +144,8 @@ pub async fn reconcile(cluster: &Cluster, peer: &MuxPeer, now: Now) -> Result<Ac
     };
     let is_exit = found.is_some_and(|found| found.spec.side == Side::Exit);
     if !is_exit {
-        let status = without_exit(peer, now);
-        if peer.status.as_ref() != Some(&status) {
-            write_peer(cluster, peer, &status).await?;
-        }
+        let detail = format!("no MuxTunnel {exit} of side Exit exists in this namespace");
+        refuse(cluster, peer, (Code::ExitNotFound, &detail), now).await?;
     }
     let rest = rest.and_then(|rest| u64::try_from(rest).ok());
     let rest = rest.map_or(LOOKED_AT, Duration::from_secs);
@@ -172,13 +179,25 @@ async fn delete(cluster: &Cluster, peer: &MuxPeer) -> Result<(), kube::Error> {
     }
 }
 
-/// The status of a peer whose exit does not exist. Pure.
-fn without_exit(peer: &MuxPeer, now: Now) -> MuxPeerStatus {
+/// Writes that no exit accepts the peer.
+async fn refuse(
+    cluster: &Cluster,
+    peer: &MuxPeer,
+    why: (Code, &str),
+    now: Now,
+) -> Result<(), kube::Error> {
+    let status = refused(peer, why, now);
+    if peer.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    write_peer(cluster, peer, &status).await
+}
+
+/// The status of a peer that no exit accepts. Pure.
+fn refused(peer: &MuxPeer, (code, detail): (Code, &str), now: Now) -> MuxPeerStatus {
     let old = peer.status.clone().unwrap_or_default();
     let generation = peer.metadata.generation;
-    let exit = &peer.spec.exit_ref.name;
-    let detail = format!("no MuxTunnel {exit} of side Exit exists in this namespace");
-    let verdicts = [ACCEPTED, READY].map(|type_| Verdict::no(type_, Code::ExitNotFound, &*detail));
+    let verdicts = [ACCEPTED, READY].map(|type_| Verdict::no(type_, code, detail));
     MuxPeerStatus {
         observed_generation: generation,
         conditions: conditions(&verdicts, &old.conditions, generation, &now.whole_second()),

@@ -41,7 +41,7 @@ use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition};
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, Side, tunnel_condition};
 use tracing::{Instrument, info_span};
 
 use crate::api_server::ApiServer;
@@ -243,7 +243,6 @@ async fn reconcile_in_span<G: observe::Gateways>(
     }
     let (holder, now) = (Holder::of(tunnel)?, context.clock.now());
     let (outcome, state, stale) = pass(tunnel, &holder, context, now).await;
-    update_status::update_peers(&context.outputs.cluster, &state, &outcome, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
@@ -254,6 +253,10 @@ async fn reconcile_in_span<G: observe::Gateways>(
         }
         _ => true,
     };
+    // The controller of peers reports a peer whose exit is a tunnel of another side.
+    if is_told && (undecoded::reason(tunnel).is_some() || tunnel.spec.side == Side::Exit) {
+        update_status::update_peers(&context.outputs.cluster, &state, &outcome, now).await;
+    }
     let told = match is_told {
         true => Some(report(tunnel, context, (&outcome, &stale[..]), now).await?),
         false => None,

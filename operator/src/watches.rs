@@ -135,6 +135,27 @@ where
         .boxed()
 }
 
+/// Watches all objects of `api`. For each object whose requested state is new, changed or deleted,
+/// yields a reference to each object that `named_by` returns. A change of the status is ignored.
+pub fn asking<K: Watched, Owner>(
+    api: Api<DeserializeGuard<K>>,
+    feed: Feed<K>,
+    clock: &Arc<WatchClock>,
+    named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
+) -> BoxStream<'static, ObjectRef<Owner>>
+where
+    Owner: Resource<DynamicType = ()> + 'static,
+{
+    changes(api, watcher::Config::default(), feed, clock)
+        .flat_map(move |(event, old)| {
+            let concerned = changed(event)
+                .filter(|new| old.is_none_or(|old| !is_asked_alike(old.as_ref(), new)))
+                .map(|new| named_by(&new));
+            stream::iter(concerned.unwrap_or_default())
+        })
+        .boxed()
+}
+
 /// Whether both objects are equal apart from their resource version and generation.
 fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
     let mut new = new.clone();

@@ -75,7 +75,7 @@ pub async fn apply(
     };
     let is_as_it_was = match &children {
         Ok((_, applied)) => applied.refusal.is_some(),
-        Err(hindrance) => !matches!(hindrance, Hindrance::Failed(_)),
+        Err(hindrance) => withdraws(hindrance),
     };
     let withdrawn = match is_as_it_was {
         true => withdraw(cluster, holder, built.withdrawn).await,
@@ -88,6 +88,20 @@ pub async fn apply(
     Reached {
         certified,
         children,
+    }
+}
+
+/// Whether permissions are withdrawn although the children stay unchanged. After some failures, the
+/// peers and the grants are not known.
+const fn withdraws(hindrance: &Hindrance) -> bool {
+    match hindrance {
+        Hindrance::Failed(error) => matches!(
+            error,
+            Error::Build(_)
+                | Error::Certify(_)
+                | Error::Dereference(DereferenceError::Key(_) | DereferenceError::Certificate(_))
+        ),
+        _ => true,
     }
 }
 

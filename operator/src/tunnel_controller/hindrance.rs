@@ -7,7 +7,7 @@ use super::problem::Problem;
 use crate::failure::{self, Coded};
 
 /// Why children stay unchanged. Targets and peers whose permission was revoked are still withdrawn,
-/// except after [`Hindrance::Failed`]: then the next reconciliation withdraws them.
+/// except after a failure that leaves them unknown: then the next reconciliation withdraws them.
 #[derive(Debug)]
 pub enum Hindrance {
     /// The annotation [`super::dereference::PAUSED`] is set.

@@ -5,9 +5,8 @@
 //! the Deployments, have what was created. The memory covers the time until a watch delivers them.
 //! A dry run of a creation shows whether a Secret exists.
 //!
-//! The first Secret with the keys of both ends has a name that follows from the object's UID, so that
-//! an operator that ends before it writes the Deployments leaves no second Secret. A Secret that
-//! replaces a lost one has a random name, because kubelets cache immutable Secrets by name.
+//! A Secret with the keys of both ends has a random name: nobody can create it first, and kubelets
+//! cache immutable Secrets by name.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,6 @@ use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::KeyRole;
 use parking_lot::Mutex;
 use rand::RngExt;
-use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use super::end::End;
@@ -55,6 +53,7 @@ pub struct OwnKey {
 /// [`CHECKED_SECONDS`].
 pub struct Keyring {
     client: Client,
+    /// By UID: when the memory was used last, and the name of the Secret.
     pairs: Mutex<BTreeMap<String, (i64, String)>>,
     own: Mutex<BTreeMap<(String, String), (i64, KeyStatus)>>,
     checked: Mutex<BTreeMap<(String, String), i64>>,
@@ -85,12 +84,7 @@ impl Keyring {
         now: i64,
     ) -> Result<String, KeyError> {
         let prefix = format!("{}-{PAIR}-{generation}-", holder.name);
-        let remembered = {
-            let mut pairs = self.pairs.lock();
-            pairs.retain(|_, (at, _)| now - *at < REMEMBERED_SECONDS);
-            let found = pairs.get(&holder.owner.uid);
-            found.map(|(_, name)| name.clone())
-        };
+        let remembered = self.remembered_pair(holder, now);
         let known = remembered.or(mounted);
         if let Some(known) = known.filter(|known| known.starts_with(&prefix)) {
             if !self.is_lost(holder, (&known, PAIR), waits, now).await {
@@ -100,28 +94,33 @@ impl Keyring {
                 secret = known,
                 "the keys of both ends were lost: the operator creates new keys, and restarts the gateways"
             );
-            return self
-                .make_pair(holder, format!("{prefix}{}", suffix()), now)
-                .await;
         }
-        let digest = Sha256::digest(holder.owner.uid.as_bytes());
-        let name = format!("{prefix}{}", letters(digest.into_iter()));
-        self.make_pair(holder, name, now).await
-    }
-
-    async fn make_pair(&self, holder: &Holder, name: String, now: i64) -> Result<String, KeyError> {
         let (entry, exit) = (
             KeyPair::random(KeyRole::Entry)?,
             KeyPair::random(KeyRole::Exit)?,
         );
-        let place = place(holder, &name, PAIR);
-        let secret = pair_secret(place, &holder.owner, (&entry, &exit));
-        if self.create(&secret).await? {
-            info!(secret = name, "created the keys of both ends");
+        loop {
+            let name = format!("{prefix}{}", suffix());
+            let place = place(holder, &name, PAIR);
+            let secret = pair_secret(place, &holder.owner, (&entry, &exit));
+            // A Secret of this name has keys that the operator does not know.
+            if self.create(&secret).await? {
+                info!(secret = name, "created the keys of both ends");
+                let mut pairs = self.pairs.lock();
+                pairs.insert(holder.owner.uid.clone(), (now, name.clone()));
+                return Ok(name);
+            }
         }
+    }
+
+    /// The Secret that was created last, and that the Deployments perhaps do not mount yet. Each use
+    /// renews the memory.
+    fn remembered_pair(&self, holder: &Holder, now: i64) -> Option<String> {
         let mut pairs = self.pairs.lock();
-        pairs.insert(holder.owner.uid.clone(), (now, name.clone()));
-        Ok(name)
+        pairs.retain(|_, (at, _)| now - *at < REMEMBERED_SECONDS);
+        let (at, name) = pairs.get_mut(&holder.owner.uid)?;
+        *at = now;
+        Some(name.clone())
     }
 
     /// The key pairs of `end`, one for each of `generations`. Creates those of which neither `known`
@@ -227,12 +226,17 @@ impl Keyring {
         let Ok(pair) = KeyPair::random(KeyRole::Entry) else {
             return false;
         };
-        let secret = pair.secret(place(holder, name, component));
+        let mut secret = pair.secret(place(holder, name, component));
+        if component == PAIR {
+            // The chart's admission policy requires the owner.
+            secret.metadata.owner_references = Some(vec![holder.owner.clone()]);
+        }
         match self.post(&secret, true).await {
             Ok(()) => {
                 // The next reconciliation checks again.
                 let key = (holder.namespace.clone(), name.to_owned());
-                self.checked.lock().remove(&key);
+                let mut checked = self.checked.lock();
+                checked.insert(key, now - CHECKED_SECONDS);
                 true
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => false,
@@ -281,11 +285,6 @@ const fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Pla
 
 fn suffix() -> String {
     let mut random = rand::rng();
-    letters(std::iter::repeat_with(|| random.random()))
-}
-
-fn letters(bytes: impl Iterator<Item = u8>) -> String {
-    let bytes = bytes.take(SUFFIX_LENGTH);
-    let letters = bytes.map(|byte| LETTERS[usize::from(byte) % LETTERS.len()]);
+    let letters = (0..SUFFIX_LENGTH).map(|_| LETTERS[random.random_range(0..LETTERS.len())]);
     letters.map(char::from).collect()
 }

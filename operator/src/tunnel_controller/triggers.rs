@@ -96,7 +96,7 @@ pub(super) fn all(
     let slices = api(client, namespace);
     vec![
         watches::objects(api(client, namespace), tunnels, clock),
-        watches::named(api(client, namespace), feeds.peers, clock, exit_of),
+        watches::asking(api(client, namespace), feeds.peers, clock, exit_of),
         watches::named(api(client, namespace), feeds.services, clock, named_by),
         watches::targets(slices, feeds.endpoint_slices, clock, reached_by),
         watches::children(api(client, namespace), feeds.deployments, clock),

@@ -104,6 +104,8 @@ pub struct ValidatedTunnel {
     pub advertised: Option<String>,
     /// The source of the gateways' certificates.
     pub certificates: ValidatedCertificates,
+    /// The accepted MuxPeers of an exit, oldest first.
+    pub peers: Vec<config::Peer>,
     /// The settings of carriers over WebSocket.
     pub web_socket: Option<WebSocket>,
     /// The transport of carriers.
@@ -238,7 +240,7 @@ fn valid(
     let carrier = carrier::of(spec);
     let (connect, connect_fallback) = carrier::connect(&name, &namespace, spec.side, &carrier);
     let certificates = ValidatedCertificates::of(tunnel, &namespace, settings);
-    let judged = peers::judged(&named.credentials.peers, &namespace);
+    let judged = peers::judged(&named.credentials, &namespace);
     let ends = Ends::of(spec, &name, &certificates, (named, &judged))?;
     let (tuning, wan) = (tuning(spec.tuning.as_ref()), wan(spec.wan.as_ref()));
     Ok(ValidatedTunnel {
@@ -249,6 +251,11 @@ fn valid(
         listen_ports: listen_ports(&spec.forwards),
         policy,
         advertised: carrier.address.clone().filter(|_| spec.side == Side::Exit),
+        peers: judged
+            .iter()
+            .filter_map(JudgedPeer::accepted)
+            .cloned()
+            .collect(),
         certificates,
         name,
         namespace,

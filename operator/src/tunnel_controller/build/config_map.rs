@@ -262,10 +262,10 @@ fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<Listen
     };
     let named = match &exit.security {
         ValidatedSecurity::PublicKeys { reverse_ports, .. } => {
-            let rules = ports().flat_map(|port| {
-                let peers = reverse_ports.iter();
-                let peers = peers.filter(|(_, names)| names.contains(&port.name));
-                peers.map(|(peer, _)| rule(port, Some(peer)))
+            // A younger peer takes no place of an older one.
+            let rules = reverse_ports.iter().flat_map(|(peer, names)| {
+                let named = ports().filter(|port| names.contains(&port.name));
+                named.map(|port| rule(port, Some(peer)))
             });
             return rules.take(LISTEN_RULES_MAX).collect();
         }
@@ -345,12 +345,23 @@ pub(super) fn build(
         // What returns to the spec returns to the pods, so the whole document stays.
         let whole = earlier.is_none().then_some(text);
         let text = earlier.unwrap_or_else(|| reduce::reduced(text, config));
+        let text = match &config.security {
+            Security::PublicKeys(_) => text,
+            // The mode has changed, and the peers still count for pods of the former mode.
+            _ => reduce::with_peers(&text, &tunnel.peers),
+        };
         let whole = whole.filter(|whole| **whole != text);
         let needed = text.len() + whole.map_or(0, String::len);
-        if count < KEPT_MAX && bytes + needed <= BYTES_MAX {
+        let has_room = |needed: usize| count < KEPT_MAX && bytes + needed <= BYTES_MAX;
+        let least = reduce::with_peers(&text, &[]);
+        if has_room(needed) {
             (count, bytes) = (count + 1, bytes + needed);
             data.extend(whole.map(|whole| (config_file::whole_key(key), whole.clone())));
             data.insert(key.clone(), text);
+        } else if has_room(least.len()) {
+            // Without room for the peers, no peer keeps access that was withdrawn.
+            (count, bytes) = (count + 1, bytes + least.len());
+            data.insert(key.clone(), least);
         } else {
             dropped.push(format!("{key} of ConfigMap {}", end.child_name(tunnel)));
         }

@@ -7,7 +7,8 @@
 //! values, so it needs no version of the document's fields.
 
 use muxtunnel_gateway_config::{
-    Config, GatewayKey, KEY_BYTES, KeyRole, NAT64_PREFIXES_MAX, PROTECTED_MAX, RULES_MAX, Rule,
+    Config, GatewayKey, KEY_BYTES, KeyRole, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, RULES_MAX,
+    Rule,
 };
 use serde_yaml::Value;
 
@@ -134,6 +135,24 @@ fn peers(document: &mut Value, present: &Value) {
     let own = mode(document);
     if own == mode(present) {
         replace_peers(document, items(present, &PEERS));
+    }
+}
+
+/// The document `text` of an exit in mode PublicKeys with the peers that `accepted` still has.
+/// Another document stays unchanged.
+pub(super) fn with_peers(text: &str, accepted: &[Peer]) -> String {
+    let accepted = accepted.iter().map(serde_yaml::to_value);
+    let (Some(before), Ok(accepted)) = (parsed(text), accepted.collect::<Result<Vec<_>, _>>())
+    else {
+        return text.to_owned();
+    };
+    let mut document = before.clone();
+    if document.get("role").and_then(Value::as_str) == Some("Exit") {
+        withdraw_peers(&mut document, &accepted);
+    }
+    match document == before {
+        true => text.to_owned(),
+        false => serde_yaml::to_string(&document).unwrap_or_else(|_| text.to_owned()),
     }
 }
 

@@ -34,6 +34,7 @@ fn tunnel() -> ValidatedTunnel {
         connect_fallback: None,
         leaf: None,
         advertised: None,
+        peers: Vec::new(),
         certificates: crate::tunnel_controller::validate::ValidatedCertificates::None,
         web_socket: None,
         transport: muxtunnel_crds::Transport::Tcp,

@@ -4,24 +4,33 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{KeyOrigin, KeyStatus, tunnel_condition::CREDENTIALS_VALID};
 use muxtunnel_gateway_config::status::{Certificate, Status};
+use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 
 use super::files;
 use super::verdicts::answers;
 use crate::conditions::Verdict;
+use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
+use crate::tunnel_controller::config_file::mounted_key;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::keyring::OwnKey;
-use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::observe::{Seen, SeenPod};
 use crate::tunnel_controller::validate::{ValidatedSecurity, ValidatedTunnel};
 
 /// When this part of a certificate's lifetime (1/6) is left, the status reports the missing renewal.
 const LEFT: i64 = 6;
 
 /// Whether the keys and certificates exist, and whether all gateways use them.
-pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified) -> Verdict {
+pub(super) fn valid(
+    tunnel: &ValidatedTunnel,
+    applied: &Applied,
+    seen: &Seen,
+    certified: &Certified,
+) -> Verdict {
     let no = |code, detail: String| Verdict::no(CREDENTIALS_VALID, code, detail);
     let ends = [End::Exit, End::Entry].into_iter();
     let mut secured = ends.filter_map(|end| Some((end, &end.gateway(tunnel)?.security)));
@@ -42,7 +51,10 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
             if let Some(what) = files::rejected_credentials(status) {
                 return no(Code::FileRejected, format!("pod {}: {what}", pod.name));
             }
-            if let Some(what) = mismatch(&certified.keys, status) {
+            // A pod of an earlier template has the keys of that template.
+            let is_current = is_of_current_template(tunnel, applied, pod);
+            let mismatch = mismatch(&certified.keys, status).filter(|_| is_current);
+            if let Some(what) = mismatch {
                 return no(Code::KeyMismatch, format!("pod {}: {what}", pod.name));
             }
             if !files::are_known(status) {
@@ -87,6 +99,17 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
         (true, true) => Verdict::yes(CREDENTIALS_VALID, Code::CertificatesProvided),
         (true, false) => Verdict::unknown(CREDENTIALS_VALID, pending, "no gateway answers yet"),
     }
+}
+
+/// Whether the pod mounts the configuration of its Deployment's present template.
+fn is_of_current_template(tunnel: &ValidatedTunnel, applied: &Applied, pod: &SeenPod) -> bool {
+    let name = pod.end.child_name(tunnel);
+    let mut deployments = applied.deployments.iter();
+    let deployment = deployments.find(|deployment| deployment.name_any() == name);
+    let spec = deployment.and_then(|deployment| deployment.spec.as_ref());
+    let template = spec.and_then(|spec| spec.template.spec.as_ref());
+    let key = template.and_then(|template| mounted_key(template, &name));
+    key == pod.config.as_deref()
 }
 
 /// A sentence about the first lost key, and its remedies.
@@ -157,11 +180,21 @@ pub(super) fn keys(keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
     let keys = keys.iter().map(|key| {
         let mut status = key.status.clone();
         if status.public_key.is_none() && status.origin == KeyOrigin::Found && is_whole {
-            status.public_key = agreed.next().cloned();
+            // The report may be false, so it must at least be a key of this role.
+            let reported = agreed.next().filter(|key| is_key(key, &status.secret_name));
+            status.public_key = reported.cloned();
         }
         status
     });
     keys.collect()
+}
+
+fn is_key(text: &str, secret: &str) -> bool {
+    let role = match secret.contains("-exit-key-") {
+        true => KeyRole::Exit,
+        false => KeyRole::Entry,
+    };
+    GatewayKey::of_role(text, role).is_ok()
 }
 
 /// The problem of the certificate that a gateway uses.

@@ -1,6 +1,9 @@
 //! Writes the statuses of an exit's MuxPeers. This module requires a client. [`status`] is the pure
 //! part. An unchanged status is not written.
 
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
@@ -22,23 +25,27 @@ use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::publish::Outcome;
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedSecurity, ValidatedState};
 
+/// Maximum number of concurrent writes for one exit.
+const CONCURRENCY: usize = 8;
+/// Time limit for all writes of one reconciliation.
+const TIME_MAX: Duration = Duration::from_secs(5);
 /// Seconds after which the time of a connected peer is written again.
 const SEEN_SECONDS: i64 = 24 * 3600;
 
-/// Writes the changed statuses. A failure is logged, because the next reconciliation writes again.
+/// Writes the changed statuses, within [`TIME_MAX`]. A failure is logged, because the next
+/// reconciliation writes again.
 pub async fn update_peers(cluster: &Cluster, state: &ValidatedState, outcome: &Outcome, now: Now) {
-    for peer in &state.peers {
-        let object = &peer.object;
-        let Some(new) = status(peer, outcome, &now.whole_second()) else {
-            continue;
-        };
-        if object.status.as_ref() == Some(&new) {
-            continue;
-        }
-        if let Err(error) = write(cluster, object, &new).await {
-            warn!(peer = object.name_any(), %error, "cannot write the status of a MuxPeer");
-        }
-    }
+    let changed = state.peers.iter().filter_map(|peer| {
+        let new = status(peer, outcome, &now.whole_second())?;
+        (peer.object.status.as_ref() != Some(&new)).then_some((&peer.object, new))
+    });
+    let writes =
+        stream::iter(changed).for_each_concurrent(CONCURRENCY, |(object, new)| async move {
+            if let Err(error) = write(cluster, object, &new).await {
+                warn!(peer = object.name_any(), %error, "cannot write the status of a MuxPeer");
+            }
+        });
+    let _the_next_one_goes_on = tokio::time::timeout(TIME_MAX, writes).await;
 }
 
 /// Writes the status of a peer.
@@ -116,7 +123,20 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
         let expected = config_map.and_then(|config_map| expected_hash(config_map, key?));
         expected.as_ref() != Some(&status.config_hash)
     });
+    let mut silent = seen.pods.iter().filter(|pod| pod.end == End::Exit);
+    let silent = silent.find(|pod| matches!(pod.answer, Some(Err(_))));
     let programmed = match (gateways.is_empty(), behind) {
+        _ if applied.refusal.is_some() => {
+            let refusal = applied.refusal.clone().into_iter();
+            let (code, detail) = refusal.fold((Code::ApiRefused, String::new()), |_, refusal| {
+                (refusal.code, refusal.detail)
+            });
+            Verdict::no(PROGRAMMED, code, detail)
+        }
+        (false, None) if let Some(pod) = silent => {
+            let detail = format!("pod {} does not answer", pod.name);
+            Verdict::unknown(PROGRAMMED, Code::GatewaysNotReady, detail)
+        }
         (true, _) => {
             let detail = "no exit gateway answers yet";
             Verdict::unknown(PROGRAMMED, Code::GatewaysNotReady, detail)

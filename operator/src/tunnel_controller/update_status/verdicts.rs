@@ -34,7 +34,7 @@ pub fn verdicts(
     certified: &Certified,
 ) -> Vec<Verdict> {
     let carrier = carrier_connected(tunnel, seen);
-    let credentials = credentials::valid(tunnel, seen, certified);
+    let credentials = credentials::valid(tunnel, applied, seen, certified);
     let tuning = tuning_applied(tunnel, seen);
     let wan = wan_emulated(tunnel, seen);
     let network = network_ready(tunnel, seen);

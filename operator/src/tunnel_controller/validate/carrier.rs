@@ -1,6 +1,6 @@
 //! Settings of carriers: the dialled address, the transport and the security. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use muxtunnel_crds::{
     Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, Transport, WebSocket,
@@ -49,8 +49,9 @@ pub enum ValidatedSecurity {
         secrets: Vec<String>,
         /// The accepted peers.
         peers: Vec<Peer>,
-        /// For an exit: the names of the forwards whose ports a peer may serve, by peer.
-        reverse_ports: BTreeMap<String, BTreeSet<String>>,
+        /// For an exit: the names of the forwards whose ports a peer may serve, by peer, oldest
+        /// first.
+        reverse_ports: Vec<(String, BTreeSet<String>)>,
     },
     /// Carriers use TLS with certificates on both sides.
     MutualTls {
@@ -234,7 +235,7 @@ fn public_keys(
     Ok(ValidatedSecurity::PublicKeys {
         secrets,
         peers,
-        reverse_ports: BTreeMap::new(),
+        reverse_ports: Vec::new(),
     })
 }
 

@@ -6,11 +6,18 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxPeer;
-use muxtunnel_gateway_config::{ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, PEERS_MAX, Peer};
+use muxtunnel_gateway_config::{
+    ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, PEERS_MAX, Peer, check_peers,
+};
 
 use super::policy::peer_rules;
+use crate::tunnel_controller::dereference::Credentials;
 use crate::tunnel_controller::problem::Problem;
 use crate::undecoded;
+
+/// Longest text of a peer in the gateways' configuration, in bytes. So all peers of an exit fit into
+/// its ConfigMap.
+const PEER_BYTES_MAX: usize = 3 << 10;
 
 /// A MuxPeer of the exit.
 #[derive(Debug, Clone)]
@@ -29,17 +36,20 @@ impl JudgedPeer {
     }
 }
 
-/// Judges the peers of an exit in `namespace`. Of two peers with one key, the older object is
-/// accepted, then the object with the lower name. So nobody takes over a peer by a second object.
+/// Judges the peers of an exit, in the order of their creation. Of two peers with one key, the older
+/// object is accepted, then the object with the lower name. So nobody takes over a peer by a second
+/// object. The gateway refuses a whole list with one wrong peer, so each peer passes the gateway's
+/// own check here.
 #[must_use]
-pub(super) fn judged(peers: &[Arc<MuxPeer>], namespace: &str) -> Vec<JudgedPeer> {
-    let mut peers = peers.to_vec();
+pub(super) fn judged(credentials: &Credentials, namespace: &str) -> Vec<JudgedPeer> {
+    let mut peers = credentials.peers.clone();
     peers.retain(|peer| peer.metadata.deletion_timestamp.is_none());
     peers.sort_by_key(|peer| (peer.creation_timestamp(), peer.name_any()));
+    let own: Vec<_> = own_keys(credentials).collect();
     let mut owners: BTreeMap<[u8; KEY_BYTES], String> = BTreeMap::new();
     let mut count = 0;
     let judge = |object: Arc<MuxPeer>| {
-        let verdict = peer(&object, namespace).and_then(|peer| {
+        let verdict = peer(&object, namespace, &own).and_then(|peer| {
             let mut taken = peer.public_keys.iter().filter_map(|key| {
                 let owner = owners.get(key.bytes())?;
                 Some((key, owner))
@@ -62,11 +72,21 @@ pub(super) fn judged(peers: &[Arc<MuxPeer>], namespace: &str) -> Vec<JudgedPeer>
     peers.into_iter().map(judge).collect()
 }
 
+/// The known keys of the exit itself.
+fn own_keys(credentials: &Credentials) -> impl Iterator<Item = [u8; KEY_BYTES]> {
+    let texts = credentials.own.iter();
+    let texts = texts.filter_map(|own| own.status.public_key.as_deref());
+    texts.filter_map(|text| {
+        let key = GatewayKey::of_role(text, KeyRole::Exit).ok()?;
+        Some(*key.bytes())
+    })
+}
+
 fn no(code: Code, detail: String) -> Problem {
     Problem { code, detail }
 }
 
-fn peer(object: &MuxPeer, namespace: &str) -> Result<Peer, Problem> {
+fn peer(object: &MuxPeer, namespace: &str, own: &[[u8; KEY_BYTES]]) -> Result<Peer, Problem> {
     if let Some(reason) = undecoded::reason(object) {
         let detail = format!("the object cannot be decoded: {reason}");
         return Err(no(Code::UnknownValue, detail));
@@ -79,15 +99,12 @@ fn peer(object: &MuxPeer, namespace: &str) -> Result<Peer, Problem> {
         let field = format!("publicKeys[{index}]");
         let key = GatewayKey::of_role(text, KeyRole::Entry);
         let key = key.map_err(|error| invalid(&field, error.to_string()))?;
-        if keys.contains(&key) {
-            return Err(invalid(&field, "is listed twice".to_owned()));
-        }
         keys.push(key);
     }
     let expiration_time = spec.expiration_time.as_ref();
     let expiration_time = expiration_time.map(|time| ExpirationTime::parse(&time.0.to_string()));
     let wrong = |problem: String| no(Code::InvalidSpec, problem);
-    Ok(Peer {
+    let peer = Peer {
         name: Some(object.name_any()),
         public_keys: keys,
         suspend: spec.suspend,
@@ -96,5 +113,21 @@ fn peer(object: &MuxPeer, namespace: &str) -> Result<Peer, Problem> {
             .map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
         allow: peer_rules("allow", &spec.allow, namespace).map_err(wrong)?,
         deny: peer_rules("deny", &spec.deny, namespace).map_err(wrong)?,
-    })
+    };
+    check_peers(std::slice::from_ref(&peer), KeyRole::Entry, own).map_err(|found| {
+        let code = match found.field.starts_with("publicKeys") {
+            true => Code::KeyInvalid,
+            false => Code::InvalidSpec,
+        };
+        no(code, format!("{} {}", found.field, found.problem))
+    })?;
+    let text = serde_yaml::to_string(&peer);
+    if text.map_or(usize::MAX, |text| text.len()) > PEER_BYTES_MAX {
+        let detail = format!(
+            "allow and deny have more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
+             rules"
+        );
+        return Err(no(Code::InvalidSpec, detail));
+    }
+    Ok(peer)
 }

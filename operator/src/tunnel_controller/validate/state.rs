@@ -36,7 +36,7 @@ pub(in crate::tunnel_controller) fn state(
         holder: holder.clone(),
         now,
         live: named.live,
-        peers: judged(&named.credentials.peers, &holder.namespace),
+        peers: judged(&named.credentials, &holder.namespace),
         credentials: named.credentials,
         sandboxes: named.sandboxes,
     }

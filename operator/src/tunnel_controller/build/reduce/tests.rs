@@ -141,7 +141,7 @@ fn without_a_common_peer_an_identity_counts_that_nobody_has() {
     };
     let keys = |peers: &str| {
         format!(
-            "{{role: Exit, security: {{mode: PublicKeys, privateKeyFile: /k, peers: {peers}}}, listen: '[::]:64000'}}"
+            "{{role: Exit, security: {{mode: PublicKeys, privateKeyFiles: [/k], peers: {peers}}}, listen: '[::]:64000'}}"
         )
     };
     let rest = after(
