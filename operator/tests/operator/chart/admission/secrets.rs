@@ -1,26 +1,17 @@
 //! The Secrets that the operator's account can create: key pairs of gateways and tokens of
 //! benchmarks.
 
-use muxtunnel_gateway_config::KeyRole;
-use muxtunnel_operator::key_pair::{KeyPair, Place, pair_secret};
-
 use super::*;
-
-const PLACE: Place<'_> = Place {
-    namespace: "one",
-    tunnel: "office",
-    component: "entry",
-    name: "",
-};
-
-fn key_pair(role: KeyRole) -> KeyPair {
-    KeyPair::random(role).unwrap()
-}
 
 /// A Secret with the key pair of one end. It has no owner.
 fn key(name: &str) -> Value {
-    let secret = key_pair(KeyRole::Entry).secret(Place { name, ..PLACE });
-    serde_json::to_value(secret).unwrap()
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "muxtunnel.dev/key", "immutable": true,
+        "metadata": {
+            "name": name, "namespace": "one",
+            "labels": {"app.kubernetes.io/managed-by": "muxtunnel-operator"},
+        },
+    })
 }
 
 fn owner(kind: &str, version: &str) -> Value {
@@ -29,11 +20,8 @@ fn owner(kind: &str, version: &str) -> Value {
 
 /// A Secret with the key pairs of both ends.
 fn pair(name: &str) -> Value {
-    let mut owners = owner("MuxTunnel", "muxtunnel.dev/v1alpha1");
-    let owner = serde_json::from_value(owners[0].take()).unwrap();
-    let ends = [KeyRole::Entry, KeyRole::Exit].map(key_pair);
-    let secret = pair_secret(Place { name, ..PLACE }, &owner, (&ends[0], &ends[1]));
-    serde_json::to_value(secret).unwrap()
+    let owner = owner("MuxTunnel", "muxtunnel.dev/v1alpha1");
+    with(&key(name), OWNERS, owner)
 }
 
 /// The token of a benchmark.
