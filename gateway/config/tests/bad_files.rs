@@ -114,7 +114,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "listen: 0.0.0.0:64000\nmemory: {receive: 1Pi}",
         "7:19: memory.receive: \"1Pi\" is not a size such as 64Mi, 1Gi or 1048576",
     ),
-    (EXIT, "  peers: ['", "  peers: ['x", "5:3: security: `peers[0]`: not the public key of a gateway: expected 63 lower-case characters that begin with mte1 (an entry), mtx1 (an exit) or mtr1 (a rendezvous), as `muxgate keygen` prints them"),
+    (
+        EXIT,
+        "  peers: ['",
+        "  peers: ['x",
+        "5:3: security: `peers[0]`: not the public key of a gateway: expected 63 lower-case characters that begin with mte1 (an entry), mtx1 (an exit) or mtr1 (a rendezvous), as `muxgate keygen` prints them",
+    ),
     (
         ENTRY,
         "limits:",
