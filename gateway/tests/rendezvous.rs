@@ -122,8 +122,10 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     gateway_key(&place.dir.path().join("stranger.key"));
     place.securities[1] = place.securities[1].replace("entry.key", "stranger.key");
     let stranger = place.entry(&place.visits, loopback(free_port()), address);
-    stranger.line(&["No carrier"]);
-    assert_eq!(stranger.get("/readyz").0, 503);
+    stranger.line(&["MT0235", "does not accept this gateway's key"]);
+    until("the stranger is not ready", || {
+        stranger.get("/readyz").0 == 503
+    });
 }
 
 #[test]

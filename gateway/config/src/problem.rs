@@ -101,10 +101,10 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     })
 }
 
-/// The key that a parser's message about a mapping names.
+/// The key that a parser's message about a mapping names, without an index.
 fn word(problem: &str) -> Option<&str> {
     let kinds = ["unknown field ", "duplicate field "];
     let mut rest = kinds.iter().filter_map(|kind| problem.strip_prefix(kind));
     let rest = rest.next().unwrap_or(problem);
-    rest.strip_prefix('`')?.split('`').next()
+    rest.strip_prefix('`')?.split(['`', '[']).next()
 }

@@ -392,7 +392,6 @@ fn the_documented_configurations_can_be_used() {
             Role::Exit,
             Role::Exit,
             Role::Exit,
-            Role::Exit,
             Role::Exit
         ]
     );

@@ -115,8 +115,8 @@ fn what_is_no_peer_is_named_with_its_field() {
         ),
         (format!("peers: [{}]", many.join(", ")), "is listed twice"),
         (
-            "peers: [], privateKey: /x".to_owned(),
-            "`privateKey` is not a field of mode PublicKeys",
+            "peers: [], key: /x".to_owned(),
+            "`key` is not a field of mode PublicKeys",
         ),
     ] {
         let error = exit(&peers, "").unwrap_err();
