@@ -109,6 +109,10 @@ fn both_ends_prove_their_keys_over_each_protocol_and_the_bytes_are_exact() {
         );
         assert!(carriers(&entry, 0) > Some(0), "{way:?}");
         assert_eq!(entry.status()["publicKeys"][0], entry_key.entry.as_str());
+        // Nobody tells the exit that a process with a UDP socket is gone.
+        if way != WAYS[0] {
+            continue;
+        }
         drop(entry);
         until("the exit has no carrier of the peer", || {
             carriers(&exit, 1) == Some(0)
@@ -265,7 +269,7 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
             let site = format!("{{name: site, publicKeys: [{}]{rules}}}", site_key.entry);
             let security = exit_key.accepts(&[&site, &other_key.entry]);
             exit_file((protocol, ""), &security, carrier, target)
-                .replace("allow: [", &format!("allow: ['{barred}', "))
+                .replace("\nallow: [", &format!("\nallow: ['{barred}', "))
         };
         let exit = Gate::with_file(&text(&format!(", allow: ['{target}']"))).until_ready();
         let entries = |key: &Key, to| {
