@@ -159,6 +159,12 @@ impl Session<'_> {
             Ok(Err(error)) if refusal(&error) == Some(403) => {
                 self.granted(&manifest, &in_words(&error), stop).await
             }
+            // An administrator has created the MuxPeer, with another expiration time.
+            Ok(Err(error)) if refusal(&error) == Some(409) => {
+                let granted = granted(self.wanted, existing.as_ref(), Timestamp::now());
+                let refused = |_| Failure::Failed(self.wanted.not_applied(error));
+                granted.map(Claim::Granted).map_err(refused)
+            }
             Ok(Err(error)) => Err(Failure::Failed(self.wanted.not_applied(error))),
             Err(interrupted) => {
                 // The API server may have executed the request.

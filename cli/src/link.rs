@@ -286,6 +286,16 @@ impl Link<'_> {
                 )));
             }
             if shared == texts.len() && wanted.problem_of(existing).is_none() {
+                if !exit::peer_permits(existing, host, target.port) {
+                    return Err(Failure::Failed(anyhow!(
+                        "the MuxPeer {namespace}/{peer} (context {}) does not permit the target {host}:{port}. Add \
+                         {{host: {host}, port: {port}}} to its spec.allow (kubectl edit muxpeer {peer} -n {namespace}), \
+                         or choose another name with --name",
+                        self.args.to,
+                        peer = self.peer,
+                        port = target.port,
+                    )));
+                }
                 return Ok((first, Change::Unchanged));
             }
         }

@@ -80,7 +80,7 @@ Examples:
     muxtunnel connect web -n backend -L 5432:db.backend.svc:5432
   A SOCKS and HTTP proxy for one hour:
     muxtunnel connect web -n backend -D 1080 --for 1h
-  Port 9000 of the exit leads to port 3000 of this host:
+  Forward port 9000 of the exit to port 3000 of this host:
     muxtunnel connect web -n backend -R 9000:localhost:3000",
     ),
     (

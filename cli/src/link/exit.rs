@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::service::Target;
 use crate::args::Exposure;
-use crate::object::{self, Tunnel};
+use crate::object::{self, Peer, Tunnel};
 use crate::peer::problem_of_exit;
 
 /// The end of the host in an address that only pods of the same cluster can resolve.
@@ -84,6 +84,14 @@ pub(super) fn host(exit: &Tunnel, target: &Target) -> Result<String, String> {
             namespace = exit.namespace().unwrap_or_default(),
         )
     })
+}
+
+/// Whether a MuxPeer permits the target: it has no rules, or a rule that names the target.
+pub(super) fn peer_permits(peer: &Peer, host: &str, port: u16) -> bool {
+    let rules = |field: &str| peer.spec[field].as_array().cloned().unwrap_or_default();
+    let names = |rules: &[Value]| rules.iter().any(|rule| matches(rule, host, port));
+    let allow = rules("allow");
+    (allow.is_empty() || names(&allow)) && !names(&rules("deny"))
 }
 
 /// Whether a rule applies to all peers and names the host and the port. Rules with a network are
@@ -253,6 +261,26 @@ mod tests {
         ] {
             let error = host(&exit(spec, json!({})), &target()).unwrap_err();
             assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_existing_peer_may_be_too_narrow() {
+        for (spec, wanted) in [
+            (json!({}), true),
+            (
+                json!({"allow": [{"host": "web.backend.svc", "port": 80}]}),
+                true,
+            ),
+            (
+                json!({"allow": [{"host": "web.backend.svc", "port": 81}]}),
+                false,
+            ),
+            (json!({"deny": [{"host": "*"}]}), false),
+        ] {
+            let peer: Peer =
+                serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+            assert_eq!(peer_permits(&peer, "web.backend.svc", 80), wanted, "{spec}");
         }
     }
 

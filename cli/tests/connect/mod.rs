@@ -211,6 +211,16 @@ fn without_the_right_an_administrator_creates_the_peer() {
     // The peer of the administrator remains for the next run.
     assert!(cluster.get(PEER).is_some());
 
+    // The manager of the MuxPeer is another one, so an apply conflicts. The key of this host suffices.
+    std::fs::remove_file(&arguments).unwrap();
+    let program = command(&cluster, &format!("{LINE} --for 2h"))
+        .spawn()
+        .unwrap();
+    until("muxgate runs again", || arguments.exists());
+    let ran = end(program, "-TERM");
+    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{ran:?}");
+    assert!(cluster.get(PEER).is_some());
+
     cluster.deny(PEERS, 403);
     let ran = run(&cluster, LINE);
     assert_eq!(ran.status, 1, "{ran:?}");
