@@ -247,7 +247,7 @@ impl Session<'_> {
         stop: &mut Stop,
     ) -> Result<Ended, Failure> {
         let mut running = gate.run(arguments)?;
-        eprintln!("connected to the exit {} until {expires}", self.args.exit);
+        eprintln!("muxgate dials the exit {} until {expires}", self.args.exit);
         let is_over = tokio::select! {
             status = running.wait() => return ended(status.map_err(anyhow::Error::from)?),
             () = stop.wait() => false,

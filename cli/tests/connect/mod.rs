@@ -121,7 +121,7 @@ fn a_connection_has_a_peer_while_muxgate_runs() {
         let ran = end(program, signal);
         assert_eq!(ran.status, 0, "{ran:?}");
         assert!(
-            ran.err.contains("connected to the exit web until "),
+            ran.err.contains("muxgate dials the exit web until "),
             "{ran:?}"
         );
         assert!(cluster.file("ended").exists(), "muxgate ended in order");
