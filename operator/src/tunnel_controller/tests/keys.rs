@@ -110,7 +110,17 @@ async fn lost_keys_of_both_ends_are_created_again() {
     assert_eq!(secrets(&bench), [""; 0], "running gateways need no Secret");
     waiting_pod(&bench, "exit");
     later();
+    bench.api.take_requests();
     bench.run().await;
+    // The chart's admission policy requires the owner, also of a dry run.
+    let requests = bench.api.take_requests();
+    let mut created = requests
+        .iter()
+        .filter(|request| request.path.starts_with("secrets"));
+    assert!(
+        created
+            .all(|request| request.body["metadata"]["ownerReferences"][0]["uid"] == "uid-office")
+    );
     let [new] = &secrets(&bench)[..] else {
         panic!("{:?}", secrets(&bench));
     };

@@ -1,5 +1,6 @@
 //! The peers of an exit.
 
+use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::{Value, json};
 
 use super::reconcile::{Bench, MADE};
@@ -91,7 +92,7 @@ async fn a_deleted_or_suspended_peer_leaves_the_gateways_without_a_restart() {
 /// Otherwise the owner of the exit could keep a peer that an administrator removed.
 #[tokio::test]
 async fn so_it_does_while_the_exit_is_paused_or_invalid() {
-    for hindrance in ["paused", "invalid"] {
+    for hindrance in ["paused", "invalid", "without a new key"] {
         let bench = exit(&[
             peer("near", ENTRY_KEY, json!({})),
             peer("far", OTHER_KEY, json!({})),
@@ -100,16 +101,96 @@ async fn so_it_does_while_the_exit_is_paused_or_invalid() {
         let mut tunnel = bench.api.get(super::reconcile::TUNNEL).unwrap();
         match hindrance {
             "paused" => tunnel["metadata"]["annotations"] = json!({"muxtunnel.dev/paused": "true"}),
-            _ => tunnel["spec"]["timeouts"] = json!({"idle": "9999h"}),
+            "invalid" => tunnel["spec"]["timeouts"] = json!({"idle": "9999h"}),
+            _ => {
+                tunnel["spec"]["key"] = json!({"generations": [1, 2]});
+                bench.api.deny("secrets", 403);
+            }
         }
         bench.api.put(super::reconcile::TUNNEL, tunnel);
         bench.api.remove("muxpeers/near");
-        bench.reconcile().await.unwrap();
+        let ended = bench.reconcile().await;
+        assert_eq!(
+            ended.is_ok(),
+            hindrance != "without a new key",
+            "{hindrance}"
+        );
         let names: Vec<_> = peers(&bench)
             .iter()
             .map(|peer| peer["name"].clone())
             .collect();
         assert_eq!(names, ["far"], "{hindrance}");
+    }
+}
+
+/// The new pods of another mode may never start, and the former pods serve on.
+#[tokio::test]
+async fn so_it_does_for_pods_of_a_former_security_mode() {
+    let bench = exit(&[
+        peer("near", ENTRY_KEY, json!({})),
+        peer("far", OTHER_KEY, json!({})),
+    ])
+    .await;
+    let mode = "carrier: {protocol: Jmux, security: {mode: None}}";
+    bench.edit(&format!(
+        "side: Exit\n{}",
+        MANAGED.replace("carrier: {protocol: Jmux}", mode)
+    ));
+    bench.reconcile().await.unwrap();
+    bench.api.remove("muxpeers/near");
+    bench.reconcile().await.unwrap();
+    let config_map = bench.api.get("configmaps/office-exit").unwrap();
+    let documents = config_map["data"].as_object().unwrap().iter();
+    let texts: Vec<_> = documents
+        .filter(|(key, _)| !key.starts_with("whole-"))
+        .filter_map(|(_, text)| text.as_str())
+        .filter(|text| text.contains("PublicKeys"))
+        .collect();
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(
+        texts[0].contains("name: far") && !texts[0].contains("name: near"),
+        "{texts:?}"
+    );
+}
+
+/// The gateway refuses a whole list with one wrong peer.
+#[tokio::test]
+async fn a_peer_that_a_gateway_refuses_stops_no_other_peer() {
+    let bench = exit(&[peer("near", ENTRY_KEY, json!({}))]).await;
+    let tunnel = bench.api.get(super::reconcile::TUNNEL).unwrap();
+    let own = tunnel["status"]["publicKeys"][0]
+        .as_str()
+        .unwrap()
+        .parse::<GatewayKey>();
+    let own = GatewayKey::new(KeyRole::Entry, *own.unwrap().bytes()).unwrap();
+    bench
+        .api
+        .put("muxpeers/own", peer("own", &own.to_string(), json!({})));
+    bench
+        .api
+        .put("muxpeers/mte1x", peer("mte1x", OTHER_KEY, json!({})));
+    let rule = |number| json!({"host": format!("{number}{}", ".a".repeat(100))});
+    let rules: Vec<_> = (0..32).map(rule).collect();
+    bench.api.put(
+        "muxpeers/long",
+        peer("long", THIRD_KEY, json!({"allow": rules})),
+    );
+    bench.run().await;
+    let names: Vec<_> = peers(&bench)
+        .iter()
+        .map(|peer| peer["name"].clone())
+        .collect();
+    assert_eq!(names, ["near"]);
+    for (name, reason) in [
+        ("own", "KeyInvalid"),
+        ("mte1x", "InvalidSpec"),
+        ("long", "InvalidSpec"),
+    ] {
+        assert_eq!(
+            condition(&bench, name, "Accepted"),
+            (json!("False"), json!(reason)),
+            "{name}"
+        );
     }
 }
 
