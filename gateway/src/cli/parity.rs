@@ -100,6 +100,8 @@ const FIELDS: &[(&str, On)] = &[
     ("security.peers[].publicKeys", Flag("peer")),
     ("security.peers[].suspend", PEER),
     ("security.peers[].expirationTime", PEER),
+    ("security.peers[].allow", PEER),
+    ("security.peers[].deny", PEER),
     ("security.privateKey", Flag("noise-key")),
     ("security.psk", Flag("noise-psk")),
     ("security.allowAnonymous", Flag("allow-anonymous")),
