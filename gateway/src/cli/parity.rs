@@ -96,6 +96,8 @@ const FIELDS: &[(&str, On)] = &[
     ("security.peers[].publicKeys", Flag("peer")),
     ("security.peers[].suspend", PEER),
     ("security.peers[].expirationTime", PEER),
+    ("security.peers[].allow", PEER),
+    ("security.peers[].deny", PEER),
     ("security.allowAnonymous", Flag("allow-anonymous")),
     ("security.serverName", Flag("tls-server-name")),
     ("security.hostKeys", Flag("ssh-host-key")),
