@@ -24,7 +24,7 @@ const EXIT: &str = "\
 role: Exit
 security:
   mode: PublicKeys
-  privateKeyFile: /etc/muxgate/exit.key
+  privateKeyFiles: [/etc/muxgate/exit.key]
   peers: ['mte1q8t44xqps2cs4d74f0ld8jtyquaqactj70d2vge94upp568hqag35gy0qhe']
 listen: 0.0.0.0:64000
 allow:

@@ -439,7 +439,7 @@ fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
         ))
     };
     let ((dials, (entry, _)), (accepts, (_, exit))) = (pair("dials.key")?, pair("accepts.key")?);
-    let end = |private: &Path, peer: &str| json!({"mode": "PublicKeys", "privateKeyFile": private, "peers": [peer]});
+    let end = |private: &Path, peer: &str| json!({"mode": "PublicKeys", "privateKeyFiles": [private], "peers": [peer]});
     Ok(Keys {
         dials: end(&dials, &exit),
         accepts: end(&accepts, &entry),
