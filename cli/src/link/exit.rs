@@ -38,7 +38,8 @@ pub(super) fn manifest(
         "spec": {
             "side": "Exit",
             "exit": {"service": {"type": type_}},
-            "policy": {"allow": [target.rule(&target.host())]},
+            // The short name is for clients of `connect` and of proxies.
+            "policy": {"allow": [target.rule(&target.host()), target.rule(&target.service)]},
         },
     });
     if let Some(address) = address {
@@ -207,7 +208,10 @@ mod tests {
             json!({
                 "side": "Exit", "exit": {"service": {"type": "NodePort"}},
                 "carrier": {"address": "far.example.com"},
-                "policy": {"allow": [{"host": "web.backend.svc", "port": 80}]},
+                "policy": {"allow": [
+                    {"host": "web.backend.svc", "port": 80},
+                    {"host": "web", "port": 80},
+                ]},
             })
         );
         assert_eq!(
