@@ -108,7 +108,7 @@ codes! {
     NotRequested = 309, "The spec does not use this feature.", "No action is needed.";
     OwnedByOther = 310, "An object with the required name already exists and has another owner.", "Delete the object that the message names, or create the tunnel with another name.";
     KeysCreated = 320, "The keys of the gateways exist, and all answering gateways use them.", "No action is needed.";
-    CertificatesProvided = 321, "The gateways' certificates are valid. The operator did not issue these certificates.", "Renew the certificates before they expire. `certificate.notAfter` in the `/status` of a gateway shows when its certificate expires.";
+    CertificatesProvided = 321, "The gateways' certificates are valid. The operator did not issue these certificates.", "Renew the certificates before they expire. The document `/status` of a gateway shows when its certificate expires.";
     CertificatePending = 322, "A gateway does not use the newest certificate yet.", "Wait. The kubelet updates the Secret in running pods within about 90 seconds. If the condition lasts, search the gateway's log for MT0231.";
     CertificateExpired = 323, "A gateway's certificate has expired, so no carrier comes up.", "Renew the certificate in its Secret.";
     CertificateSecretTaken = 325, "A Secret or Certificate with the required name already exists and has another owner.", "Delete the object that the message names, or create the tunnel with another name. The operator does not overwrite the object.";

@@ -106,8 +106,6 @@ const BOUNDS: &[Bound] = &[
     ("lists in the configuration", "64", "config/src/reverse.rs", "LISTEN_RULES_MAX"),
     ("lists in the configuration", "64", "config/src/network.rs", "NETWORK_CIDRS_MAX"),
     ("lists in the configuration", "1,024", "config/src/network.rs", "NETWORK_PEERS_MAX"),
-    ("the offer of an exit", "64 KiB", "config/src/offer.rs", "OFFER_BYTES_MAX"),
-    ("the offer of an exit", "10 s", "src/roles/entry/offer.rs", "PATIENCE"),
     ("connections to the admin", "64", "src/process/admin.rs", "CONNECTIONS_MAX"),
     ("connections to the admin", "16 KiB", "src/process/admin.rs", "HEAD_BYTES_MAX"),
     ("refusals in the log", "5", "src/base/telemetry.rs", "REFUSALS_LOGGED"),

@@ -223,14 +223,7 @@ fn is_of_the_file(path: &[&str]) -> bool {
         .strip_prefix('{')
         .and_then(|text| text.strip_suffix('}'));
     let value = value.unwrap_or_default();
-    let modes = [
-        "None",
-        "PublicKeys",
-        "MutualTls",
-        "ServerTls",
-        "Noise",
-        "SSH",
-    ];
+    let modes = ["None", "PublicKeys", "MutualTls", "ServerTls", "SSH"];
     let documents = ["Entry", "Exit", "Rendezvous"].iter().flat_map(|role| {
         let within = modes.iter().map(move |mode| {
             let inner = value.strip_prefix("security: {").unwrap_or_default();
@@ -266,7 +259,7 @@ fn the_configuration_refuses_unknown_fields_at_every_level() {
 
 #[test]
 fn every_field_in_a_code_span_is_of_an_object_of_the_configuration_or_of_the_chart() {
-    let mut trees: Vec<Tree> = ["muxtunnels", "muxbenchmarks", "muxgrants"]
+    let mut trees: Vec<Tree> = ["muxtunnels", "muxpeers", "muxbenchmarks", "muxgrants"]
         .iter()
         .map(|name| Tree::of_definition(&file(&format!("crds/yaml/{name}.yaml"))))
         .collect();

@@ -580,7 +580,8 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
     let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
     assert_eq!(again, config);
     let key = key_text(KeyRole::Exit, &[7; KEY_BYTES]);
-    let keys = format!("{{mode: PublicKeys, privateKeyFiles: [a], peersFile: b, peers: ['{key}']}}");
+    let keys =
+        format!("{{mode: PublicKeys, privateKeyFiles: [a], peersFile: b, peers: ['{key}']}}");
     let config = with(&keys).unwrap();
     assert_eq!(config.security.files().len(), 2);
     assert_eq!(

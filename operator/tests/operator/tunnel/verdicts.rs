@@ -909,9 +909,16 @@ fn a_key_that_existed_before_has_the_public_key_that_the_gateways_report() {
     let verdict = silent.verdict("CredentialsValid");
     assert_eq!((verdict.holds, verdict.code), (None, Code::KeyPending));
     assert!(facts(&silent).public_keys.is_empty());
-    let reported = exit(None, &["mtx1a"]);
-    assert_eq!(facts(&reported).public_keys, ["mtx1a"]);
+    let reported = exit(None, &[EXIT_KEY]);
+    assert_eq!(facts(&reported).public_keys, [EXIT_KEY]);
     assert_eq!(reported.verdict("CredentialsValid").holds, Some(true));
+    // Anybody in the cluster can answer in place of a gateway that is gone.
+    for wrong in ["a word", ENTRY_KEY] {
+        assert!(
+            facts(&exit(None, &[wrong])).public_keys.is_empty(),
+            "{wrong}"
+        );
+    }
 }
 
 /// The admin port is not authenticated.
