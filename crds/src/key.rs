@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct KeySource {
     /// Generations of the key that the operator creates: each number has its own key pair. To
     /// replace a key without an interruption, add the next generation, give the new public key to
-    /// the other side, and then remove the old generation. Default: [1].
+    /// the other side, and then remove the old generation. Default: generation 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), inner(range(min = 1, max = 1_000_000)), extend("x-kubernetes-list-type" = "set"))]
     pub generations: Vec<i32>,

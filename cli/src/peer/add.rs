@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn only_keys_of_entries_are_accepted() {
         let one = text(KeyRole::Entry, 7);
-        assert_eq!(keys(&[one.clone()]).unwrap().len(), 1);
+        assert_eq!(keys(std::slice::from_ref(&one)).unwrap().len(), 1);
         let wrong = one.replacen("mte1q", "mte1p", 1);
         for (given, said) in [
             (

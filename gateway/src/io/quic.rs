@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     quic: quinn::Connection,
     proof: Option<Proof>,
     /// The public key that this side presents, if this side dials.
-    presented: Option<Presented>,
+    presented: Option<Box<Presented>>,
     congestion_control: &'static str,
     protocol: Protocol,
 }
@@ -193,7 +193,7 @@ pub(crate) async fn dial(
     })?;
     let connection = Connection::proved((quic, settings), credentials, Side::Dials, &name)?;
     Ok(Connection {
-        presented,
+        presented: presented.map(Box::new),
         ..connection
     })
 }

@@ -240,7 +240,7 @@ async fn a_stranger_with_the_public_key_of_a_peer_alone_is_refused() {
         let decrypt_error = quinn::TransportErrorCode::crypto(51);
         match near.quic().closed().await {
             quinn::ConnectionError::ConnectionClosed(close) => {
-                assert_eq!(close.error_code, decrypt_error)
+                assert_eq!(close.error_code, decrypt_error);
             }
             other => panic!("{other}"),
         }

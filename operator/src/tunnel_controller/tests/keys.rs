@@ -140,7 +140,7 @@ async fn an_end_alone_has_a_key_that_outlives_the_object() {
         let mut bench = Bench::new(&spec);
         bench.run().await;
         let path = format!("secrets/office-{end}-key-1");
-        assert_eq!(secrets(&bench), [path.clone()]);
+        assert_eq!(secrets(&bench), std::slice::from_ref(&path));
         let stored = bench.api.get(&path).unwrap();
         assert!(stored["metadata"]["ownerReferences"].is_null(), "{stored}");
         let key = status(&bench)["publicKeys"][0].clone();
