@@ -89,7 +89,7 @@ fn a_link_is_an_exit_an_entry_and_a_peer_and_is_made_once() {
     assert_eq!(
         exit["spec"],
         json!({
-            "side": "Exit", "exit": {"service": {"type": "LoadBalancer"}}, "policy": {"allow": [rule, {"host": "web", "port": 80}]},
+            "side": "Exit", "exit": {"service": {"type": "LoadBalancer"}}, "policy": {"allow": [rule, {"host": "web", "port": 443}]},
         })
     );
     let entry = cluster.get(ENTRY).unwrap();
