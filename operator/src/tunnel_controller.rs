@@ -284,8 +284,9 @@ async fn pass<G: observe::Gateways>(
         Some(hindrance) => Err(hindrance),
         None => pure(|| validate::validate(tunnel, &named, settings)),
     };
+    let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
     let time = now.seconds();
-    let state = pure(move || validate::state(holder, named, time));
+    let state = pure(move || validate::state(holder, named, peers, time));
     let (children, built) = match plan {
         Ok(valid) => {
             let (built, others) = pure(|| build::build_all(&valid, &state, settings));

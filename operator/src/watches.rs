@@ -114,12 +114,13 @@ where
 }
 
 /// Watches all objects of `api`. For each object that is new, changed or deleted, yields a
-/// reference to each object that `named_by` returns. A change of a field that the cache drops is
-/// ignored.
-pub fn targets<K: Watched + PartialEq, Owner>(
+/// reference to each object that `named_by` returns. A change is ignored if both versions are the
+/// same by `is_same`. The cache has dropped the fields that nobody needs.
+pub fn targets<K: Watched, Owner>(
     api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
+    is_same: fn(&K, &K) -> bool,
     named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
 ) -> BoxStream<'static, ObjectRef<Owner>>
 where
@@ -128,28 +129,7 @@ where
     changes(api, watcher::Config::default(), feed, clock)
         .flat_map(move |(event, old)| {
             let concerned = changed(event)
-                .filter(|new| old.is_none_or(|old| !is_alike(old.as_ref(), new)))
-                .map(|new| named_by(&new));
-            stream::iter(concerned.unwrap_or_default())
-        })
-        .boxed()
-}
-
-/// Watches all objects of `api`. For each object whose requested state is new, changed or deleted,
-/// yields a reference to each object that `named_by` returns. A change of the status is ignored.
-pub fn asking<K: Watched, Owner>(
-    api: Api<DeserializeGuard<K>>,
-    feed: Feed<K>,
-    clock: &Arc<WatchClock>,
-    named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
-) -> BoxStream<'static, ObjectRef<Owner>>
-where
-    Owner: Resource<DynamicType = ()> + 'static,
-{
-    changes(api, watcher::Config::default(), feed, clock)
-        .flat_map(move |(event, old)| {
-            let concerned = changed(event)
-                .filter(|new| old.is_none_or(|old| !is_asked_alike(old.as_ref(), new)))
+                .filter(|new| old.is_none_or(|old| !is_same(old.as_ref(), new)))
                 .map(|new| named_by(&new));
             stream::iter(concerned.unwrap_or_default())
         })
@@ -157,7 +137,7 @@ where
 }
 
 /// Whether both objects are equal apart from their resource version and generation.
-fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
+pub fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
     let mut new = new.clone();
     new.meta_mut().resource_version = old.meta().resource_version.clone();
     new.meta_mut().generation = old.meta().generation;
@@ -165,7 +145,7 @@ fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
 }
 
 /// Whether both objects request the same state. A change of the status does not matter.
-fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
+pub fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
     let (old, new) = (old.meta(), new.meta());
     old.uid == new.uid
         && old.generation == new.generation

@@ -93,12 +93,18 @@ pub(super) fn all(
         let service = caches::service_of(slice);
         service.map_or_else(Vec::new, |name| tunnels_naming(&behind, name, slice))
     };
-    let slices = api(client, namespace);
+    let (slices, peers) = (api(client, namespace), api(client, namespace));
     vec![
         watches::objects(api(client, namespace), tunnels, clock),
-        watches::asking(api(client, namespace), feeds.peers, clock, exit_of),
+        watches::targets(peers, feeds.peers, clock, watches::is_asked_alike, exit_of),
         watches::named(api(client, namespace), feeds.services, clock, named_by),
-        watches::targets(slices, feeds.endpoint_slices, clock, reached_by),
+        watches::targets(
+            slices,
+            feeds.endpoint_slices,
+            clock,
+            watches::is_alike,
+            reached_by,
+        ),
         watches::children(api(client, namespace), feeds.deployments, clock),
         watches::children(api(client, namespace), feeds.replica_sets, clock),
         watches::children(api(client, namespace), feeds.service_accounts, clock),

@@ -104,8 +104,8 @@ pub struct ValidatedTunnel {
     pub advertised: Option<String>,
     /// The source of the gateways' certificates.
     pub certificates: ValidatedCertificates,
-    /// The accepted MuxPeers of an exit, oldest first.
-    pub peers: Vec<config::Peer>,
+    /// The MuxPeers of an exit, oldest first.
+    pub peers: Vec<JudgedPeer>,
     /// The settings of carriers over WebSocket.
     pub web_socket: Option<WebSocket>,
     /// The transport of carriers.
@@ -251,11 +251,7 @@ fn valid(
         listen_ports: listen_ports(&spec.forwards),
         policy,
         advertised: carrier.address.clone().filter(|_| spec.side == Side::Exit),
-        peers: judged
-            .iter()
-            .filter_map(JudgedPeer::accepted)
-            .cloned()
-            .collect(),
+        peers: judged,
         certificates,
         name,
         namespace,

@@ -21,8 +21,8 @@ use crate::protocol::configured;
 use crate::settings::Settings;
 use crate::tunnel_controller::config_file;
 use crate::tunnel_controller::validate::{
-    ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedSsh,
-    ValidatedTunnel,
+    JudgedPeer, ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity,
+    ValidatedSsh, ValidatedTunnel,
 };
 
 /// Mount point of the files with users.
@@ -336,6 +336,8 @@ pub(super) fn build(
     );
     let mut bytes = text.len();
     let mut data = BTreeMap::from([(own.clone(), text)]);
+    let accepted = tunnel.peers.iter().filter_map(JudgedPeer::accepted);
+    let accepted: Vec<_> = accepted.collect();
     let (mut count, mut dropped) = (0, Vec::new());
     let kept = tunnel.rollout(end).into_iter();
     let kept = kept.flat_map(|rollout| &rollout.kept);
@@ -348,7 +350,7 @@ pub(super) fn build(
         let text = match &config.security {
             Security::PublicKeys(_) => text,
             // The mode has changed, and the peers still count for pods of the former mode.
-            _ => reduce::with_peers(&text, &tunnel.peers),
+            _ => reduce::with_peers(&text, &accepted),
         };
         let whole = whole.filter(|whole| **whole != text);
         let needed = text.len() + whole.map_or(0, String::len);

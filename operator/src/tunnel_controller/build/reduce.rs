@@ -140,7 +140,7 @@ fn peers(document: &mut Value, present: &Value) {
 
 /// The document `text` of an exit in mode PublicKeys with the peers that `accepted` still has.
 /// Another document stays unchanged.
-pub(super) fn with_peers(text: &str, accepted: &[Peer]) -> String {
+pub(super) fn with_peers(text: &str, accepted: &[&Peer]) -> String {
     let accepted = accepted.iter().map(serde_yaml::to_value);
     let (Some(before), Ok(accepted)) = (parsed(text), accepted.collect::<Result<Vec<_>, _>>())
     else {

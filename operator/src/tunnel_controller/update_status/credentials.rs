@@ -86,7 +86,7 @@ pub(super) fn valid(
         );
         return Verdict::unknown(CREDENTIALS_VALID, pending, detail);
     }
-    let unreported = keys(&certified.keys, seen);
+    let unreported = keys(tunnel, &certified.keys, seen);
     if let Some(unreported) = unreported.iter().find(|key| key.public_key.is_none()) {
         let detail = format!(
             "Secret {} existed before, and no gateway has reported its public key yet",
@@ -152,7 +152,11 @@ fn mismatch(keys: &[OwnKey], status: &Status) -> Option<String> {
 
 /// The key pairs for the status. A Secret that existed before has the public key that all answering
 /// gateways report.
-pub(super) fn keys(keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
+pub(super) fn keys(tunnel: &ValidatedTunnel, keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
+    let role = match tunnel.exit {
+        Some(_) => KeyRole::Exit,
+        None => KeyRole::Entry,
+    };
     let known: BTreeSet<_> = keys
         .iter()
         .filter_map(|key| key.status.public_key.as_ref())
@@ -181,20 +185,13 @@ pub(super) fn keys(keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
         let mut status = key.status.clone();
         if status.public_key.is_none() && status.origin == KeyOrigin::Found && is_whole {
             // The report may be false, so it must at least be a key of this role.
-            let reported = agreed.next().filter(|key| is_key(key, &status.secret_name));
+            let reported = agreed.next();
+            let reported = reported.filter(|key| GatewayKey::of_role(key, role).is_ok());
             status.public_key = reported.cloned();
         }
         status
     });
     keys.collect()
-}
-
-fn is_key(text: &str, secret: &str) -> bool {
-    let role = match secret.contains("-exit-key-") {
-        true => KeyRole::Exit,
-        false => KeyRole::Entry,
-    };
-    GatewayKey::of_role(text, role).is_ok()
 }
 
 /// The problem of the certificate that a gateway uses.

@@ -44,7 +44,7 @@ pub fn facts(
         .flat_map(|(_, status)| &status.carriers)
         .map(|carrier| carrier.transport.to_string())
         .collect();
-    let keys = credentials::keys(&certified.keys, seen);
+    let keys = credentials::keys(tunnel, &certified.keys, seen);
     let mut newest_first: Vec<_> = keys.iter().collect();
     newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
     let public_keys = newest_first.into_iter();

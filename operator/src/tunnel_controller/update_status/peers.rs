@@ -126,12 +126,8 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     let mut silent = seen.pods.iter().filter(|pod| pod.end == End::Exit);
     let silent = silent.find(|pod| matches!(pod.answer, Some(Err(_))));
     let programmed = match (gateways.is_empty(), behind) {
-        _ if applied.refusal.is_some() => {
-            let refusal = applied.refusal.clone().into_iter();
-            let (code, detail) = refusal.fold((Code::ApiRefused, String::new()), |_, refusal| {
-                (refusal.code, refusal.detail)
-            });
-            Verdict::no(PROGRAMMED, code, detail)
+        _ if let Some(refusal) = &applied.refusal => {
+            Verdict::no(PROGRAMMED, refusal.code, refusal.detail.clone())
         }
         (false, None) if let Some(pod) = silent => {
             let detail = format!("pod {} does not answer", pod.name);

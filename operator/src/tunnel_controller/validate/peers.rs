@@ -13,14 +13,13 @@ use muxtunnel_gateway_config::{
 use super::policy::peer_rules;
 use crate::tunnel_controller::dereference::Credentials;
 use crate::tunnel_controller::problem::Problem;
-use crate::undecoded;
 
 /// Longest text of a peer in the gateways' configuration, in bytes. So all peers of an exit fit into
 /// its ConfigMap.
 const PEER_BYTES_MAX: usize = 3 << 10;
 
 /// A MuxPeer of the exit.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JudgedPeer {
     /// The object.
     pub object: Arc<MuxPeer>,
@@ -87,10 +86,6 @@ fn no(code: Code, detail: String) -> Problem {
 }
 
 fn peer(object: &MuxPeer, namespace: &str, own: &[[u8; KEY_BYTES]]) -> Result<Peer, Problem> {
-    if let Some(reason) = undecoded::reason(object) {
-        let detail = format!("the object cannot be decoded: {reason}");
-        return Err(no(Code::UnknownValue, detail));
-    }
     let spec = &object.spec;
     let invalid =
         |field: &str, problem: String| no(Code::KeyInvalid, format!("{field}: {problem}"));

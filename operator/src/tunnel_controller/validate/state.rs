@@ -26,17 +26,19 @@ pub struct ValidatedState {
     pub sandboxes: BTreeMap<String, Problem>,
 }
 
-/// The state of a tunnel according to the reads at `now`.
+/// The state of a tunnel according to the reads at `now`. `peers`: the peers, if they were judged
+/// before, because a check of a key is expensive.
 pub(in crate::tunnel_controller) fn state(
     holder: &Holder,
     named: Dereferenced,
+    peers: Option<Vec<JudgedPeer>>,
     now: i64,
 ) -> ValidatedState {
     ValidatedState {
         holder: holder.clone(),
         now,
         live: named.live,
-        peers: judged(&named.credentials, &holder.namespace),
+        peers: peers.unwrap_or_else(|| judged(&named.credentials, &holder.namespace)),
         credentials: named.credentials,
         sandboxes: named.sandboxes,
     }

@@ -921,6 +921,18 @@ fn a_key_that_existed_before_has_the_public_key_that_the_gateways_report() {
     }
 }
 
+/// The role of the key comes from the side, and not from the name of the Secret.
+#[test]
+fn an_entry_whose_name_is_like_the_key_of_an_exit_has_a_key_of_an_entry() {
+    let mut case = case(&format!("side: Entry\n{ELSEWHERE}"));
+    let mut key = own_key(None);
+    key.status.secret_name = "a-exit-key-b-entry-key-1".to_owned();
+    case.certified.keys = vec![key];
+    case.status(End::Entry).public_keys = vec![ENTRY_KEY.to_owned()];
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    assert_eq!(facts.public_keys, [ENTRY_KEY]);
+}
+
 /// The admin port is not authenticated.
 #[test]
 fn a_report_never_replaces_a_key_that_the_operator_created() {
