@@ -21,6 +21,7 @@ pub mod hindrance;
 pub mod holder;
 mod issuer;
 pub mod keyring;
+pub mod object;
 pub mod observe;
 pub mod pods;
 pub mod problem;
