@@ -28,7 +28,7 @@ fn with(extra: &str) -> String {
 
 #[test]
 fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
-    let config = config(&built(SMALLEST), "office-exit");
+    let config = config(&built(SMALLEST), "office-tunnel-exit");
     let allow: Vec<_> = config
         .policy
         .allow
@@ -45,7 +45,7 @@ fn gateways_listen_on_all_addresses_of_both_families() {
     let resources = built(SMALLEST);
     let (entry, exit) = (
         config(&resources, "office-entry"),
-        config(&resources, "office-exit"),
+        config(&resources, "office-tunnel-exit"),
     );
     assert_eq!(exit.listen.as_deref(), Some("[::]:64000"));
     let forwards = entry.forwards.iter().map(|forward| forward.listen.as_str());
@@ -55,7 +55,7 @@ fn gateways_listen_on_all_addresses_of_both_families() {
     {
         assert!(listen.starts_with("[::]:"), "{listen}");
     }
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let service = child(&resources.services, name);
         assert_eq!(
             service["spec"]["ipFamilyPolicy"], "PreferDualStack",
@@ -69,7 +69,7 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let config = config(&built(SMALLEST), "office-entry");
     assert_eq!(
         config.connect.as_deref(),
-        Some("office-exit.site.svc:64000")
+        Some("office-tunnel-exit.site.svc:64000")
     );
     let forwards: Vec<_> = config
         .forwards
@@ -97,7 +97,7 @@ fn services_lead_to_the_very_ports_that_are_listened_on() {
             {"name": "db", "port": 443, "targetPort": 443, "protocol": "TCP"},
         ])
     );
-    let exit = child(&resources.services, "office-exit");
+    let exit = child(&resources.services, "office-tunnel-exit");
     assert_eq!(exit["spec"]["ports"][0]["port"], 64000);
     assert_eq!(
         exit["spec"]["selector"],
@@ -112,23 +112,23 @@ fn services_lead_to_the_very_ports_that_are_listened_on() {
 
 #[test]
 fn a_native_session_finds_each_exits_pod_since_its_carriers_lead_to_one() {
-    let native = built(&SMALLEST.replace("protocol: Jmux", "protocol: Native"));
-    let service = child(&native.services, "office-exit-headless");
+    let native = built(&SMALLEST.replace("protocol: JMUX", "protocol: Native"));
+    let service = child(&native.services, "office-tunnel-exit-headless");
     assert_eq!(service["spec"]["clusterIP"], "None");
-    let exit = child(&native.services, "office-exit");
+    let exit = child(&native.services, "office-tunnel-exit");
     assert_eq!(service["spec"]["selector"], exit["spec"]["selector"]);
     assert_eq!(service["spec"]["ports"], exit["spec"]["ports"]);
     let entry = config(&native, "office-entry");
     assert_eq!(
         (entry.connect.as_deref(), entry.connect_fallback.as_deref()),
         (
-            Some("office-exit-headless.site.svc:64000"),
-            Some("office-exit.site.svc:64000")
+            Some("office-tunnel-exit-headless.site.svc:64000"),
+            Some("office-tunnel-exit.site.svc:64000")
         )
     );
     let alone = built(&format!(
         "side: Exit\n{}",
-        SMALLEST.replace("protocol: Jmux", "protocol: Native")
+        SMALLEST.replace("protocol: JMUX", "protocol: Native")
     ));
     assert_eq!(alone.services.len(), 1);
     let jmux = built(SMALLEST);
@@ -144,10 +144,10 @@ fn every_child_is_owned_by_the_tunnel_and_does_not_hold_up_its_deletion() {
         child(&resources.config_maps, "office-entry"),
         child(&resources.services, "office-entry"),
         child(&resources.deployments, "office-entry"),
-        child(&resources.service_accounts, "office-exit"),
-        child(&resources.config_maps, "office-exit"),
-        child(&resources.services, "office-exit"),
-        child(&resources.deployments, "office-exit"),
+        child(&resources.service_accounts, "office-tunnel-exit"),
+        child(&resources.config_maps, "office-tunnel-exit"),
+        child(&resources.services, "office-tunnel-exit"),
+        child(&resources.deployments, "office-tunnel-exit"),
     ];
     for child in children {
         assert_eq!(
@@ -167,11 +167,11 @@ fn every_child_is_owned_by_the_tunnel_and_does_not_hold_up_its_deletion() {
 #[test]
 fn a_gateway_has_no_privilege_and_no_token() {
     let resources = built(SMALLEST);
-    let account = child(&resources.service_accounts, "office-exit");
+    let account = child(&resources.service_accounts, "office-tunnel-exit");
     assert_eq!(account["automountServiceAccountToken"], false);
-    let spec = &pod(&resources, "office-exit")["spec"];
+    let spec = &pod(&resources, "office-tunnel-exit")["spec"];
     assert_eq!(spec["automountServiceAccountToken"], false);
-    assert_eq!(spec["serviceAccountName"], "office-exit");
+    assert_eq!(spec["serviceAccountName"], "office-tunnel-exit");
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
     assert_eq!(spec["securityContext"]["runAsUser"], 65532);
     assert_eq!(
@@ -193,7 +193,7 @@ fn a_gateway_has_no_privilege_and_no_token() {
 fn a_change_of_forwards_changes_no_pod_template() {
     let before = built(SMALLEST);
     let after = built(&SMALLEST.replace("8080", "9090").replace("5432", "5433"));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         assert_eq!(pod(&before, name), pod(&after, name));
         assert_ne!(
             child(&before.config_maps, name)["data"],
@@ -210,7 +210,7 @@ fn a_change_that_needs_a_restart_changes_the_pod_template() {
             "service: {name: shop, port: http}",
             "address: {host: a.b, port: 1}",
         )
-        .replace("protocol: Jmux,", "protocol: Jmux, address: 'one:64000',");
+        .replace("protocol: JMUX,", "protocol: JMUX, address: 'one:64000',");
     let before = built(&format!("{side}{spec}"));
     let after = built(&format!("{side}{}", spec.replace("one:64000", "two:64000")));
     assert_ne!(pod(&before, "office-entry"), pod(&after, "office-entry"));
@@ -227,9 +227,9 @@ fn what_is_not_asked_for_is_left_to_the_gateways_defaults() {
 
 #[test]
 fn protocol_and_congestion_control_reach_both_ends_and_need_new_pods() {
-    let spec = SMALLEST.replace("protocol: Jmux", "protocol: Native, congestionControl: Bbr");
+    let spec = SMALLEST.replace("protocol: JMUX", "protocol: Native, congestionControl: BBR");
     let (before, after) = (built(SMALLEST), built(&spec));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let config = config(&after, name);
         assert_eq!(config.protocol, Protocol::Native);
         assert_eq!(config.congestion_control, CongestionControl::Bbr);
@@ -240,22 +240,22 @@ fn protocol_and_congestion_control_reach_both_ends_and_need_new_pods() {
 #[test]
 fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
     let spec = SMALLEST.replace(
-        "protocol: Jmux",
+        "protocol: JMUX",
         "protocol: Native, pool: {min: 2, max: 16}, resume: true",
     );
     let resources = built(&spec);
     let (entry, exit) = (
         config(&resources, "office-entry"),
-        config(&resources, "office-exit"),
+        config(&resources, "office-tunnel-exit"),
     );
     assert_eq!(entry.pool, Some(Pool { min: 2, max: 16 }));
     assert!(entry.resume && exit.resume);
     assert_eq!(exit.pool, None);
     assert_eq!(exit.limits.carriers, 1024);
 
-    let spec = SMALLEST.replace("protocol: Jmux", "protocol: Native, resume: false");
+    let spec = SMALLEST.replace("protocol: JMUX", "protocol: Native, resume: false");
     let resources = built(&spec);
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         assert!(!config(&resources, name).resume);
     }
     assert_eq!(config(&resources, "office-entry").pool, Some(Pool::ONE));
@@ -263,22 +263,22 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
 
 #[test]
 fn what_is_left_out_of_a_carrier_is_the_native_protocol_with_a_pool() {
-    let resources = built(&SMALLEST.replace("protocol: Jmux, ", ""));
+    let resources = built(&SMALLEST.replace("protocol: JMUX, ", ""));
     let entry = config(&resources, "office-entry");
     assert_eq!(entry.protocol, Protocol::Native);
     assert_eq!(entry.pool, Some(Pool { min: 1, max: 4 }));
-    let exit = config(&resources, "office-exit");
+    let exit = config(&resources, "office-tunnel-exit");
     assert_eq!((exit.protocol, exit.pool), (Protocol::Native, None));
     assert_eq!(config(&built(SMALLEST), "office-entry").pool, None);
 }
 
 #[test]
 fn time_outs_priorities_and_limits_reach_running_gateways() {
-    let limits = "name: db\n  priority: Interactive\n  limits: {streams: 100, opensPerSecond: 20, rate: 100Mbit}";
-    let spec = with("timeouts: {idle: 90s, halfOpen: 1500ms, keepalive: 30s}\n")
+    let limits = "name: db\n  priority: Interactive\n  limits: {streams: 100, opensPerSecond: 20, bitsPerSecond: 100M}";
+    let spec = with("timeouts: {idleSeconds: 90, halfOpenSeconds: 2, keepaliveSeconds: 30}\n")
         .replace("name: db", limits);
     let (before, after) = (built(SMALLEST), built(&spec));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let expected = Timeouts {
             idle_seconds: 90,
             half_open_seconds: 2,
@@ -335,14 +335,14 @@ fn ports_below_1024_need_no_privilege_and_profiles_raise_the_buffers() {
     assert_eq!(sysctls(""), json!([unprivileged]));
     assert_eq!(sysctls("tuning: {profile: None}"), json!([unprivileged]));
     assert_eq!(
-        sysctls("tuning: {profile: Wan}"),
+        sysctls("tuning: {profile: WAN}"),
         json!([
             unprivileged,
             {"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"},
             {"name": "net.ipv4.tcp_wmem", "value": "4096 65536 67108864"},
         ])
     );
-    let own = "tuning: {profile: Wan, sysctls: [{name: net.ipv4.tcp_wmem, value: 1 2 3}]}";
+    let own = "tuning: {profile: WAN, sysctls: [{name: net.ipv4.tcp_wmem, value: 1 2 3}]}";
     // Gateways get the sysctls only after a Job has tested them. The Job gets them at once.
     let probe = &built(&with(own)).probe_jobs[0];
     let probe = serde_json::to_value(probe).unwrap();
@@ -357,7 +357,7 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
     let wan = |extra: &str| {
         pod(&built(&with(extra)), "office-entry")["spec"]["initContainers"][0].clone()
     };
-    let line = wan("wan: {delay: 50ms}");
+    let line = wan("wanEmulation: {delayMilliseconds: 50}");
     assert_eq!(line["restartPolicy"], "Always");
     assert_eq!(
         line["startupProbe"]["exec"]["command"],
@@ -370,12 +370,12 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
     );
     let args = "run --delay 50ms --port 64000 --backend auto --report /run/muxwan/report.json";
     assert_eq!(line["args"], json!(args.split(' ').collect::<Vec<_>>()));
-    let netem = wan("wan: {delay: 1s500ms, backend: Netem, scope: All}");
+    let netem = wan("wanEmulation: {delayMilliseconds: 1500, backend: Netem, scope: All}");
     assert!(netem["restartPolicy"].is_null() && netem["startupProbe"].is_null());
     let args = "run --delay 1s500ms --all --except-port 64001 --backend netem \
                 --report /run/muxwan/report.json";
     assert_eq!(netem["args"], json!(args.split(' ').collect::<Vec<_>>()));
-    let impaired = wan("wan: {delay: 50ms, jitter: 5ms, loss: 0.5%, rate: 100Mbit}");
+    let impaired = wan("wanEmulation: {delayMilliseconds: 50, jitterMilliseconds: 5, lossPPM: 5000, bitsPerSecond: 100M}");
     let args = "run --delay 50ms --jitter 5ms --loss 0.5% --rate 100Mbit --port 64000 --backend auto \
                 --report /run/muxwan/report.json";
     assert_eq!(impaired["args"], json!(args.split(' ').collect::<Vec<_>>()));
@@ -383,7 +383,7 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
 
 #[test]
 fn net_admin_and_root_are_the_wan_containers_alone() {
-    let spec = pod(&built(&with("wan: {delay: 50ms}")), "office-exit")["spec"].clone();
+    let spec = pod(&built(&with("wanEmulation: {delayMilliseconds: 50}")), "office-tunnel-exit")["spec"].clone();
     let wan = &spec["initContainers"][0]["securityContext"];
     assert_eq!(wan["runAsUser"], 0);
     assert_eq!(
@@ -401,13 +401,13 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
         wan_emulation: false,
         ..settings()
     };
-    let tunnel = valid_with(&with("wan: {delay: 50ms}"), &shop(), &off);
+    let tunnel = valid_with(&with("wanEmulation: {delayMilliseconds: 50}"), &shop(), &off);
     assert!(tunnel.wan.is_none() && tunnel.wan_disabled);
     let resources = build(&tunnel, &off).unwrap();
-    assert!(pod(&resources, "office-exit")["spec"]["initContainers"].is_null());
-    let tunnel = valid(&with("wan: {delay: 0ms}"));
+    assert!(pod(&resources, "office-tunnel-exit")["spec"]["initContainers"].is_null());
+    let tunnel = valid(&with("wanEmulation: {delayMilliseconds: 0}"));
     assert!(tunnel.wan.is_none() && !tunnel.wan_disabled);
-    assert!(valid(&with("wan: {delay: 0ms, loss: 1%}")).wan.is_some());
+    assert!(valid(&with("wanEmulation: {delayMilliseconds: 0, lossPPM: 10000}")).wan.is_some());
 }
 
 /// Remote entries need a public Service for carriers.
@@ -418,10 +418,10 @@ fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise
             "exit: {{service: {{type: LoadBalancer}}{exit}}}\n"
         ));
         native
-            .replace("protocol: Jmux", "protocol: Native")
+            .replace("protocol: JMUX", "protocol: Native")
             .replace(
-                "listen: {port: 8080}",
-                "direction: ExitToEntry\n  listen: {port: 8080, from: {all: true}}",
+                "port: 8080",
+                "direction: ExitToEntry\n  port: 8080\n  from: {all: true}",
             )
     };
     let type_of = |spec: &str, name: &str| {
@@ -430,15 +430,15 @@ fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise
         (service["spec"]["type"].clone(), public)
     };
     let asked = spec("");
-    assert_eq!(type_of(&asked, "office-exit").0, "LoadBalancer");
-    assert_eq!(type_of(&asked, "office-exit-reverse").0, "ClusterIP");
+    assert_eq!(type_of(&asked, "office-tunnel-exit").0, "LoadBalancer");
+    assert_eq!(type_of(&asked, "office-reverse").0, "ClusterIP");
     let asked = spec(", reverseService: {type: NodePort, annotations: {example.com/pool: b}}");
     assert_eq!(
-        type_of(&asked, "office-exit"),
+        type_of(&asked, "office-tunnel-exit"),
         (json!("LoadBalancer"), Value::Null)
     );
     assert_eq!(
-        type_of(&asked, "office-exit-reverse"),
+        type_of(&asked, "office-reverse"),
         (json!("NodePort"), json!("b"))
     );
 }
@@ -447,16 +447,16 @@ fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise
 fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so() {
     let policy = |exit: &str, name: &str| {
         let spec = with(&format!("exit: {{{exit}}}\n")).replace(
-            "listen: {port: 8080}",
-            "direction: ExitToEntry\n  listen: {port: 8080, from: {all: true}}",
+            "port: 8080",
+            "direction: ExitToEntry\n  port: 8080\n  from: {all: true}",
         );
-        let spec = spec.replace("protocol: Jmux", "protocol: Native");
+        let spec = spec.replace("protocol: JMUX", "protocol: Native");
         child(&built(&spec).services, name)["spec"]["externalTrafficPolicy"].clone()
     };
     for type_ in ["NodePort", "LoadBalancer"] {
         for (service, name) in [
-            ("service", "office-exit"),
-            ("reverseService", "office-exit-reverse"),
+            ("service", "office-tunnel-exit"),
+            ("reverseService", "office-reverse"),
         ] {
             let unsaid = format!("{service}: {{type: {type_}}}");
             assert_eq!(policy(&unsaid, name), Value::Null, "{unsaid}");
@@ -465,7 +465,7 @@ fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so()
                 assert_eq!(policy(&said, name), asked, "{said}");
             }
             let said = format!("{service}: {{type: {type_}, externalTrafficPolicy: Local}}");
-            assert_eq!(policy(&said, "office-exit-headless"), Value::Null);
+            assert_eq!(policy(&said, "office-tunnel-exit-headless"), Value::Null);
             assert_eq!(policy(&said, "office-entry"), Value::Null);
         }
     }
@@ -475,14 +475,14 @@ fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so()
     let service = &mut stored.exit.as_mut().unwrap().service;
     service.external_traffic_policy = Some(ExternalTrafficPolicy::Local);
     let services = build(&stored, &settings()).unwrap().services;
-    let spec = &child(&services, "office-exit")["spec"];
+    let spec = &child(&services, "office-tunnel-exit")["spec"];
     assert_eq!(spec["type"], "ClusterIP");
     assert_eq!(spec["externalTrafficPolicy"], Value::Null);
 }
 
 #[test]
 fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let tunnel = built(&native.replace("name: web", "name: web\n  direction: ExitToEntry"));
     let ports = |name: &str| {
         let service = child(&tunnel.services, name);
@@ -490,11 +490,11 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         let number = |port: Value| port["port"].as_i64().unwrap();
         ports.into_iter().map(number).collect::<Vec<_>>()
     };
-    assert_eq!(ports("office-exit"), [64000]);
-    assert_eq!(ports("office-exit-reverse"), [8080]);
+    assert_eq!(ports("office-tunnel-exit"), [64000]);
+    assert_eq!(ports("office-reverse"), [8080]);
     assert_eq!(ports("office-entry"), [443]);
     let (exit, entry) = (
-        config(&tunnel, "office-exit"),
+        config(&tunnel, "office-tunnel-exit"),
         config(&tunnel, "office-entry"),
     );
     assert_eq!(exit.allow_listen[0].to_string(), "[::]:8080");
@@ -506,7 +506,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         );
         let text = native.replace("name: web", "name: web\n  direction: ExitToEntry");
         let tunnel = built(&text.replace("{mode: None}", &security));
-        let rules = config(&tunnel, "office-exit").allow_listen;
+        let rules = config(&tunnel, "office-tunnel-exit").allow_listen;
         rules.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let (a, b) = ("[::]:8080,peer=spiffe://a", "[::]:8080,peer=spiffe://b");
@@ -526,7 +526,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         .collect();
     assert_eq!(
         names,
-        ["office-exit", "office-exit-reverse", "office-exit-headless"]
+        ["office-tunnel-exit", "office-reverse", "office-tunnel-exit-headless"]
     );
 }
 
@@ -537,7 +537,7 @@ fn the_policy_is_the_exits() {
          - {cidr: '2001:db8::/32', port: 443, peer: 'spiffe://a'}\n  deny:\n  - {host: '*', port: 25}\n",
     ));
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let policy = config(&tunnel, "office-exit").policy;
+    let policy = config(&tunnel, "office-tunnel-exit").policy;
     assert_eq!(
         texts(&policy.allow),
         [
@@ -550,7 +550,7 @@ fn the_policy_is_the_exits() {
     assert_eq!(texts(&policy.deny), ["*:25"]);
     assert!(config(&tunnel, "office-entry").policy.is_empty());
 
-    let bad = with("policy: {deny: [{host: a, port: 2, endPort: 1}]}");
+    let bad = with("deny: [{host: a, port: 2, endPort: 1}]");
     let judged = validate(&super::tunnel(&bad), &shop(), &settings());
     let Err(Hindrance::Invalid(problem)) = judged else {
         panic!("{judged:?}");
@@ -574,7 +574,7 @@ fn keys_come_from_the_secret_of_each_side() {
     ));
     for (name, secret, peer) in [
         ("office-entry", "near", "exit.example.com"),
-        ("office-exit", "far", "spiffe://example.org/entry"),
+        ("office-tunnel-exit", "far", "spiffe://example.org/entry"),
     ] {
         let spec = &pod(&tunnel, name)["spec"];
         let volume =
@@ -600,7 +600,7 @@ fn keys_of_both_ends_come_from_one_secret() {
     let tunnel = built(MANAGED);
     for (name, own, other) in [
         ("office-entry", "entry-key", "exit-publicKey"),
-        ("office-exit", "exit-key", "entry-publicKey"),
+        ("office-tunnel-exit", "exit-key", "entry-publicKey"),
     ] {
         let spec = &pod(&tunnel, name)["spec"];
         let items = json!([{"key": own, "path": "key"}, {"key": other, "path": "peers"}]);
@@ -641,8 +641,8 @@ fn each_side_alone_makes_its_own_children_alone() {
         "
 side: Entry
 forwards:
-- {name: web, listen: {port: 80}, target: {address: {host: shop.site.svc, port: 80}}}
-carrier: {protocol: Jmux, address: 'exit.example.com:64000', security: {mode: None}}
+- {name: web, port: 80, targets: [{host: shop.site.svc, port: 80}]}
+carrier: {protocol: JMUX, address: 'exit.example.com:64000'}\nsecurity: {mode: None}
 ",
     );
     assert_eq!(entry.deployments.len(), 1);
@@ -650,7 +650,7 @@ carrier: {protocol: Jmux, address: 'exit.example.com:64000', security: {mode: No
     assert_eq!(dialled.as_deref(), Some("exit.example.com:64000"));
     let exit = built(&format!("side: Exit\n{SMALLEST}"));
     assert_eq!(exit.deployments.len(), 1);
-    assert_eq!(config(&exit, "office-exit").policy.allow.len(), 2);
+    assert_eq!(config(&exit, "office-tunnel-exit").policy.allow.len(), 2);
 }
 
 #[test]
@@ -700,7 +700,7 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
             "listen.port 8080 is used by more than one forward: choose another port",
         ),
         (
-            with("timeouts: {idle: 721h}"),
+            with("timeouts: {idleSeconds: 2595600}"),
             "timeouts.idle 721h is out of range: use 1s to 720h, or 0s for no time-out",
         ),
         (
@@ -780,13 +780,13 @@ entry:
         service["metadata"]["annotations"]["example.com/pool"],
         "public"
     );
-    assert!(pod(&resources, "office-exit")["spec"]["nodeSelector"].is_null());
+    assert!(pod(&resources, "office-tunnel-exit")["spec"]["nodeSelector"].is_null());
 }
 
 /// The gateway reads its memory limit itself, because a LimitRange may set it.
 #[test]
 fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory() {
-    let limits = "template: {resources: {limits: {memory: 64Mi}}}";
+    let limits = "template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi}}}]}}";
     let spec = with(&format!(
         "entry: {{replicas: 3, {limits}}}\nexit: {{{limits}}}\n"
     ));
@@ -798,22 +798,22 @@ fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory()
         sessions: Some(4),
         ..default
     };
-    assert_eq!(memory("office-exit"), four, "three entries and one more");
-    let native = built(&spec.replace("protocol: Jmux", "protocol: Native"));
-    let sessions = config(&native, "office-exit").memory.sessions;
+    assert_eq!(memory("office-tunnel-exit"), four, "three entries and one more");
+    let native = built(&spec.replace("protocol: JMUX", "protocol: Native"));
+    let sessions = config(&native, "office-tunnel-exit").memory.sessions;
     assert_eq!(sessions, Some(13), "each entry has four workers");
     // Another number of sessions is no roll-out.
     let more = built(&spec.replace("replicas: 3", "replicas: 5"));
-    assert_eq!(pod(&more, "office-exit"), pod(&resources, "office-exit"));
+    assert_eq!(pod(&more, "office-tunnel-exit"), pod(&resources, "office-tunnel-exit"));
 }
 
 #[test]
 fn workers_are_counted_where_memory_is_and_each_has_its_session() {
     let native = |extra: &str| {
-        let resources = built(&with(extra).replace("protocol: Jmux", "protocol: Native"));
+        let resources = built(&with(extra).replace("protocol: JMUX", "protocol: Native"));
         (
             config(&resources, "office-entry"),
-            config(&resources, "office-exit"),
+            config(&resources, "office-tunnel-exit"),
         )
     };
     let (entry, exit) = native("");
@@ -823,15 +823,15 @@ fn workers_are_counted_where_memory_is_and_each_has_its_session() {
     assert_eq!(exit.limits.carriers, 512, "four on each of 64 cores, twice");
     let (entry, exit) = native(
         "
-entry: {replicas: 3, template: {resources: {limits: {memory: 64Mi, cpu: 1500m}}}}
-exit: {template: {resources: {limits: {memory: 112Mi}}}}
+entry: {replicas: 3, template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi, cpu: 1500m}}}]}}}
+exit: {template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 112Mi}}}]}}}
 ",
     );
     assert_eq!((entry.workers, exit.workers), (Some(2), Some(4)));
     assert_eq!(exit.memory.sessions, Some(7));
     assert_eq!(exit.limits.carriers, 64);
     let jmux = built(&with(
-        "entry: {template: {resources: {limits: {memory: 64Mi, cpu: 2}}}}",
+        "entry: {template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi, cpu: 2}}}]}}}",
     ));
     assert_eq!(config(&jmux, "office-entry").workers, None);
 }

@@ -11,8 +11,8 @@ use super::*;
 const FORWARDS: &str = "
 forwards:
 - name: db
-  listen: {port: 5432}
-  target: {address: {host: db.internal, port: 5432}}
+  port: 5432
+  targets: [{host: db.internal, port: 5432}]
 ";
 const LEAF: &str = "
 carrier:
@@ -28,7 +28,7 @@ rendezvous:
 
 fn web_socket(more: &str, security: &str) -> Resources {
     built(&format!(
-        "{FORWARDS}carrier: {{webSocket: {{path: /carrier{more}}}, security: {security}}}"
+        "{FORWARDS}carrier: {{webSocket: {{path: /carrier{more}}}}}\nsecurity: {security}"
     ))
 }
 
@@ -44,12 +44,12 @@ fn both_ends_have_carriers_as_web_socket_connections_and_the_entry_says_the_host
     };
     let of = |name| config(&tunnel, name).web_socket;
     assert_eq!(of("office-entry"), expected(Some("tunnel.example.com")));
-    assert_eq!(of("office-exit"), expected(None));
+    assert_eq!(of("office-tunnel-exit"), expected(None));
     assert_ne!(
-        pod(&tunnel, "office-exit"),
+        pod(&tunnel, "office-tunnel-exit"),
         pod(
-            &built(&format!("{FORWARDS}carrier: {{security: {{mode: None}}}}")),
-            "office-exit"
+            &built(&format!("{FORWARDS}security: {{mode: None}}")),
+            "office-tunnel-exit"
         ),
         "it needs new pods"
     );
@@ -66,30 +66,30 @@ fn services_say_that_their_carriers_are_web_socket_connections() {
         "",
         "{mode: MutualTls, entry: {secretName: a, peers: [b]}, exit: {secretName: b, peers: [a]}}",
     );
-    for name in ["office-exit", "office-exit-headless"] {
+    for name in ["office-tunnel-exit", "office-tunnel-exit-headless"] {
         assert_eq!(protocol(&plain, name), "kubernetes.io/ws");
         assert_eq!(protocol(&tls, name), "kubernetes.io/wss");
     }
-    assert_eq!(protocol(&built(SMALLEST), "office-exit"), Value::Null);
+    assert_eq!(protocol(&built(SMALLEST), "office-tunnel-exit"), Value::Null);
 }
 
 #[test]
 fn carriers_over_udp_have_a_port_of_udp_wherever_one_is_named() {
     let tunnel = built(&format!(
-        "{FORWARDS}carrier: {{transport: KCP, security: {{mode: None}}}}"
+        "{FORWARDS}carrier: {{transport: KCP}}\nsecurity: {{mode: None}}"
     ));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         assert_eq!(config(&tunnel, name).transport, Transport::Kcp, "{name}");
     }
     assert_eq!(config(&tunnel, "office-entry").pool, Some(Pool::ONE));
-    for name in ["office-exit", "office-exit-headless"] {
+    for name in ["office-tunnel-exit", "office-tunnel-exit-headless"] {
         let service = child(&tunnel.services, name);
         assert_eq!(service["spec"]["ports"][0]["protocol"], "UDP", "{name}");
     }
-    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    let ports = pod(&tunnel, "office-tunnel-exit")["spec"]["containers"][0]["ports"].clone();
     assert_eq!(ports[0]["protocol"], "TCP", "of the admin endpoint");
     assert_eq!(ports[1]["protocol"], "UDP");
-    let policy = child(&tunnel.network_policies, "office-exit");
+    let policy = child(&tunnel.network_policies, "office-tunnel-exit");
     let ingress = &policy["spec"]["ingress"];
     assert_eq!(
         ingress[0]["ports"][0],
@@ -99,25 +99,25 @@ fn carriers_over_udp_have_a_port_of_udp_wherever_one_is_named() {
         ingress[1]["ports"][0],
         json!({"port": 64001, "protocol": "TCP"})
     );
-    let over_tcp = built(&format!("{FORWARDS}carrier: {{security: {{mode: None}}}}"));
-    assert_eq!(config(&over_tcp, "office-exit").transport, Transport::Tcp);
-    let service = child(&over_tcp.services, "office-exit");
+    let over_tcp = built(&format!("{FORWARDS}security: {{mode: None}}"));
+    assert_eq!(config(&over_tcp, "office-tunnel-exit").transport, Transport::Tcp);
+    let service = child(&over_tcp.services, "office-tunnel-exit");
     assert_eq!(service["spec"]["ports"][0]["protocol"], "TCP");
 }
 
 #[test]
 fn what_entries_choose_has_a_port_of_tcp_and_one_of_udp_wherever_they_are_named() {
     let tunnel = built(&format!(
-        "{FORWARDS}carrier: {{protocol: Auto, webSocket: {{path: /carrier}}, security: {{mode: None}}}}"
+        "{FORWARDS}carrier: {{protocol: Auto, webSocket: {{path: /carrier}}}}\nsecurity: {{mode: None}}"
     ));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let config = config(&tunnel, name);
         assert_eq!(config.transport, Transport::Auto, "{name}");
         assert_eq!(config.protocol, Protocol::Native, "{name}");
         assert!(config.web_socket.is_some(), "{name}");
     }
     assert_eq!(config(&tunnel, "office-entry").pool, Some(Pool::GROWING));
-    for name in ["office-exit", "office-exit-headless"] {
+    for name in ["office-tunnel-exit", "office-tunnel-exit-headless"] {
         let service = child(&tunnel.services, name);
         let [tcp, udp] = [0, 1].map(|index| service["spec"]["ports"][index].clone());
         assert_eq!((&tcp["port"], &udp["port"]), (&json!(64000), &json!(64000)));
@@ -128,12 +128,12 @@ fn what_entries_choose_has_a_port_of_tcp_and_one_of_udp_wherever_they_are_named(
         assert_eq!(tcp["appProtocol"], "kubernetes.io/ws");
         assert_eq!(udp["appProtocol"], Value::Null);
     }
-    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    let ports = pod(&tunnel, "office-tunnel-exit")["spec"]["containers"][0]["ports"].clone();
     assert_eq!(
         (&ports[1]["protocol"], &ports[2]["protocol"]),
         (&json!("TCP"), &json!("UDP"))
     );
-    let policy = child(&tunnel.network_policies, "office-exit");
+    let policy = child(&tunnel.network_policies, "office-tunnel-exit");
     for (index, protocol) in ["TCP", "UDP"].into_iter().enumerate() {
         assert_eq!(
             policy["spec"]["ingress"][index]["ports"][0],
@@ -145,16 +145,16 @@ fn what_entries_choose_has_a_port_of_tcp_and_one_of_udp_wherever_they_are_named(
 #[test]
 fn clients_of_several_exits_keep_theirs_where_entries_choose_the_transport() {
     let affinity = |protocol: &str, exit: &str| {
-        let carrier = format!("carrier: {{protocol: {protocol}, security: {{mode: None}}}}");
+        let carrier = format!("carrier: {{protocol: {protocol}}}\nsecurity: {{mode: None}}");
         let tunnel = built(&format!("{FORWARDS}{carrier}\nexit: {{{exit}}}"));
-        let headless = child(&tunnel.services, "office-exit-headless");
+        let headless = child(&tunnel.services, "office-tunnel-exit-headless");
         assert!(headless["spec"]["sessionAffinity"].is_null());
         let entry = child(&tunnel.services, "office-entry");
         assert!(entry["spec"]["sessionAffinity"].is_null());
-        child(&tunnel.services, "office-exit")["spec"]["sessionAffinity"].clone()
+        child(&tunnel.services, "office-tunnel-exit")["spec"]["sessionAffinity"].clone()
     };
     let scaled = "autoscaling: {minReplicas: 1, maxReplicas: 3}, \
-                  template: {resources: {requests: {cpu: 1}}}";
+                  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
     for exit in ["replicas: 2", scaled] {
         assert_eq!(affinity("Auto", exit), "ClientIP", "{exit}");
         assert!(affinity("Native", exit).is_null(), "{exit}");
@@ -174,25 +174,25 @@ fn quic_and_http3_have_a_port_of_udp_and_each_entry_finds_the_pods_of_its_exit()
 
 fn has_a_port_of_udp(asked: &str, protocol: Protocol) {
     let tunnel = built(&format!(
-        "{FORWARDS}carrier: {{protocol: {asked}, congestionControl: Bbr, security: {{mode: MutualTls, \
-         entry: {{secretName: a, peers: [b]}}, exit: {{secretName: b, peers: [a]}}}}}}"
+        "{FORWARDS}carrier: {{protocol: {asked}, congestionControl: BBR}}\nsecurity: {{mode: MutualTls, \
+         entry: {{secretName: a, peers: [b]}}, exit: {{secretName: b, peers: [a]}}}}"
     ));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let config = config(&tunnel, name);
         assert_eq!(config.protocol, protocol, "{name}");
         assert_eq!(config.congestion_control, CongestionControl::Bbr, "{name}");
     }
     let entry = config(&tunnel, "office-entry");
     assert_eq!(entry.pool, Some(Pool::GROWING));
-    assert!(entry.connect.unwrap().starts_with("office-exit-headless."));
-    for name in ["office-exit", "office-exit-headless"] {
+    assert!(entry.connect.unwrap().starts_with("office-tunnel-exit-headless."));
+    for name in ["office-tunnel-exit", "office-tunnel-exit-headless"] {
         let service = child(&tunnel.services, name);
         assert_eq!(service["spec"]["ports"][0]["protocol"], "UDP", "{name}");
     }
-    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    let ports = pod(&tunnel, "office-tunnel-exit")["spec"]["containers"][0]["ports"].clone();
     assert_eq!(ports[0]["protocol"], "TCP", "of the admin endpoint");
     assert_eq!(ports[1]["protocol"], "UDP");
-    let policy = child(&tunnel.network_policies, "office-exit");
+    let policy = child(&tunnel.network_policies, "office-tunnel-exit");
     assert_eq!(
         policy["spec"]["ingress"][0]["ports"][0],
         json!({"port": 64000, "protocol": "UDP"})
@@ -203,9 +203,9 @@ fn has_a_port_of_udp(asked: &str, protocol: Protocol) {
 fn an_exit_may_listen_for_its_entries_over_quic() {
     let reverse = FORWARDS.replace("listen:", "direction: ExitToEntry\n  listen:");
     let tunnel = built(&format!("{reverse}carrier: {{protocol: QUIC}}"));
-    let exit = config(&tunnel, "office-exit");
+    let exit = config(&tunnel, "office-tunnel-exit");
     assert_eq!(exit.allow_listen.len(), 1);
-    let reverse = child(&tunnel.services, "office-exit-reverse");
+    let reverse = child(&tunnel.services, "office-reverse");
     assert_eq!(reverse["spec"]["ports"][0]["protocol"], "TCP");
 }
 
@@ -222,7 +222,7 @@ fn assert_mounts_what_is_shown_there(tunnel: &Resources, name: &str, secret: &st
 
 #[test]
 fn an_entry_and_an_exit_that_meet_both_dial_the_rendezvous() {
-    for (side, name) in [("Entry", "office-entry"), ("Exit", "office-exit")] {
+    for (side, name) in [("Entry", "office-entry"), ("Exit", "office-tunnel-exit")] {
         let tunnel = built(&format!("side: {side}\n{FORWARDS}{LEAF}"));
         let config = config(&tunnel, name);
         assert_eq!(config.connect.as_deref(), Some("meet.example.com:64000"));
@@ -244,7 +244,7 @@ fn an_entry_and_an_exit_that_meet_both_dial_the_rendezvous() {
 fn an_exit_that_is_met_has_a_service_of_what_it_listens_for_alone() {
     let reverse = FORWARDS.replace("listen:", "direction: ExitToEntry\n  listen:");
     let tunnel = built(&format!("side: Exit\n{reverse}{LEAF}"));
-    let ports = child(&tunnel.services, "office-exit-reverse")["spec"]["ports"].clone();
+    let ports = child(&tunnel.services, "office-reverse")["spec"]["ports"].clone();
     assert_eq!(ports.as_array().map(Vec::len), Some(1));
     assert_eq!(ports[0]["name"], "db");
     assert_eq!(tunnel.services.len(), 1);
@@ -280,7 +280,7 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
     let address = leaf.replace("carrier:", "carrier:\n  address: 'exit:64000'");
     for (spec, sentence) in [
         (
-            format!("side: Entry\n{FORWARDS}carrier: {{security: {{mode: None}}}}"),
+            format!("side: Entry\n{FORWARDS}security: {{mode: None}}"),
             "side Entry needs carrier.address or carrier.rendezvous",
         ),
         (
@@ -333,11 +333,11 @@ fn load_balancers_in_front_of_carriers_reach_running_gateways() {
     };
     let expected = ["192.0.2.0/24", "2001:db8::1"];
     let asked = built(&format!("{SMALLEST}exit: {{{networks}}}\n"));
-    assert_eq!(trusted(&asked, "office-exit"), expected);
+    assert_eq!(trusted(&asked, "office-tunnel-exit"), expected);
     assert!(trusted(&asked, "office-entry").is_empty());
     let unsaid = built(SMALLEST);
-    assert!(trusted(&unsaid, "office-exit").is_empty());
-    assert_eq!(pod(&asked, "office-exit"), pod(&unsaid, "office-exit"));
+    assert!(trusted(&unsaid, "office-tunnel-exit").is_empty());
+    assert_eq!(pod(&asked, "office-tunnel-exit"), pod(&unsaid, "office-tunnel-exit"));
     let asked = built(&format!("{RENDEZVOUS}  {networks}\n"));
     assert_eq!(trusted(&asked, "office-rendezvous"), expected);
 }

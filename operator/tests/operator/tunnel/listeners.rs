@@ -9,20 +9,24 @@ use super::*;
 const DYNAMIC: &str = "
 forwards:
 - name: socks
-  listen: {port: 1080, protocol: Socks5}
+  port: 1080
+  protocol: Socks5
   auth: {usersSecret: {name: people}}
   proxyProtocol: {accept: true, send: true}
 - name: http
-  listen: {port: 3128, protocol: HttpConnect}
+  port: 3128
+  protocol: HttpConnect
   auth: {usersSecret: {name: people, key: more}}
 - name: again
-  listen: {port: 3129, protocol: HttpConnect}
+  port: 3129
+  protocol: HttpConnect
   auth: {usersSecret: {name: people, key: more}}
 - name: auto
-  listen: {port: 8080, protocol: Auto}
-  target: {service: {name: shop, port: http}}
-policy: {allow: [{host: '*.internal'}]}
-carrier: {security: {mode: None}}
+  port: 8080
+  protocol: Auto
+  targets: [{serviceRef: {name: shop}, port: 80}]
+allow: [{host: '*.internal'}]
+security: {mode: None}
 ";
 
 fn protocols(config: &Config) -> Vec<ListenProtocol> {
@@ -36,7 +40,7 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     use ListenProtocol::{Auto, HttpConnect, Socks5};
     assert_eq!(protocols(&entry), [Socks5, HttpConnect, HttpConnect, Auto]);
     assert!(entry.forwards[..3].iter().all(|f| f.target.is_none()));
-    let allow = config(&tunnel, "office-exit").policy.allow;
+    let allow = config(&tunnel, "office-tunnel-exit").policy.allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["*.internal.", "shop.site.svc:80"]);
     let service = child(&tunnel.services, "office-entry");
@@ -63,7 +67,7 @@ fn users_are_files_of_the_entry_that_each_key_is_mounted_as_once() {
     let file = |key| Some(Auth::UsersFile(format!("/etc/muxgate-users/people/{key}")));
     assert_eq!(auth, [file("users"), file("more"), file("more"), None]);
 
-    let exit = &pod(&tunnel, "office-exit")["spec"];
+    let exit = &pod(&tunnel, "office-tunnel-exit")["spec"];
     assert_eq!(exit["volumes"].as_array().map(Vec::len), Some(1));
     assert!(exit["securityContext"]["fsGroup"].is_null());
 }
@@ -113,7 +117,7 @@ fn what_does_not_go_together_and_an_older_schema_let_through_is_refused() {
         ),
         (
             "carrier: {",
-            "carrier: {protocol: Jmux, ",
+            "carrier: {protocol: JMUX, ",
             "forward socks: proxyProtocol.send needs carrier.protocol Native",
         ),
         (

@@ -7,8 +7,8 @@ use muxtunnel_gateway_config::NetworkDns;
 use super::build::{config, pod};
 use super::*;
 
-const NETWORK: &str = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32, 'fd00:72::/64'], \
-    entryAddresses: [10.72.0.1], exitAddresses: [10.72.0.2], deny: [{cidr: 10.72.0.2/32, port: 25}]}\n";
+const NETWORK: &str = "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32, 'fd00:72::/64'], addresses: [10.72.0.2]}, \
+    entryAddresses: [10.72.0.1], deny: [{cidr: 10.72.0.2/32, port: 25}]}\n";
 
 fn refusal(spec: &str, settings: &Settings) -> String {
     match validate(&tunnel(spec), &shop(), settings) {
@@ -20,7 +20,7 @@ fn refusal(spec: &str, settings: &Settings) -> String {
 #[test]
 fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules() {
     let tunnel = built(NETWORK);
-    for (name, rules) in [("office-entry", 0), ("office-exit", 1)] {
+    for (name, rules) in [("office-entry", 0), ("office-tunnel-exit", 1)] {
         let config = config(&tunnel, name);
         let network = config.network.unwrap();
         assert_eq!((config.workers, network.mtu), (Some(1), 1500), "{name}");
@@ -36,7 +36,7 @@ fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules()
 #[test]
 fn gateways_have_a_worker_for_each_queue_of_an_interface_that_was_made_for_several() {
     let tunnel = built(&NETWORK.replace("deny:", "queues: 2, deny:"));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let config = config(&tunnel, name);
         let queues = config.network.unwrap().queues;
         assert_eq!((config.workers, queues), (Some(2), 2), "{name}");
@@ -58,7 +58,7 @@ fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end(
             "10.72.0.1",
             vec!["10.72.0.2", "fd00:72::/64"],
         ),
-        ("office-exit", "10.72.0.2", vec!["10.72.0.1"]),
+        ("office-tunnel-exit", "10.72.0.2", vec!["10.72.0.1"]),
     ] {
         let spec = &pod(&tunnel, name)["spec"];
         let init = &spec["initContainers"][0];
@@ -95,11 +95,11 @@ fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end(
 fn each_gateway_forwards_as_its_own_end_says() {
     let arguments = |more: &str| {
         let spec =
-            format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.96.0.0/16]{more}}}\n");
+            format!("network: {{entry: {{cidrs: [10.72.0.1/32]}}, exit: {{cidrs: [10.96.0.0/16]{more}}}}}\n");
         let tunnel = built(&spec);
         [
             ("office-entry", "10.96.0.0/16"),
-            ("office-exit", "10.72.0.1"),
+            ("office-tunnel-exit", "10.72.0.1"),
         ]
         .map(|(name, route)| {
             let args = pod(&tunnel, name)["spec"]["initContainers"][0]["args"].clone();
@@ -124,9 +124,9 @@ fn each_gateway_forwards_as_its_own_end_says() {
 
 #[test]
 fn an_entry_knows_the_protected_addresses_of_its_side() {
-    let spec = format!("policy: {{nat64Prefixes: ['2001:db8:64::/96']}}\n{NETWORK}");
+    let spec = format!("nat64Prefixes: ['2001:db8:64::/96']\n{NETWORK}");
     let tunnel = built(&spec);
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let policy = config(&tunnel, name).policy;
         assert_eq!(policy.nat64_prefixes.len(), 1, "{name}");
     }
@@ -136,7 +136,7 @@ fn an_entry_knows_the_protected_addresses_of_its_side() {
 fn hub(fields: &str) -> String {
     format!(
         "side: Exit\ncarrier: {{security: {{mode: MutualTls, exit: {{secretName: hub, peers: [laptop]}}}}}}\n\
-         network: {{entryCIDRs: [10.72.0.0/24, 'fd72::/64'], exitCIDRs: [10.72.0.1/32, 10.96.0.0/16], \
+         network: {{entry: {{cidrs: [10.72.0.0/24, 'fd72::/64']}}, exit: {{cidrs: [10.72.0.1/32, 10.96.0.0/16]}}, \
          exitAddresses: [10.72.0.1]{fields}}}\n"
     )
 }
@@ -146,24 +146,24 @@ fn an_exit_assigns_addresses_of_its_pool_and_names_dns_servers() {
     let tunnel = built(&hub(
         ", pool: [10.72.0.0/24, 'fd72::/64'], dns: {servers: [10.96.0.10], domains: [cluster.local]}",
     ));
-    let network = config(&tunnel, "office-exit").network.unwrap();
+    let network = config(&tunnel, "office-tunnel-exit").network.unwrap();
     let pool: Vec<_> = network.pool.iter().map(ToString::to_string).collect();
     assert_eq!(pool, ["10.72.0.0/24", "fd72::/64"]);
     let dns = network.dns.unwrap();
     assert_eq!(dns.servers, ["10.96.0.10".parse::<IpAddr>().unwrap()]);
     assert_eq!(dns.domains, ["cluster.local"]);
     // The exit routes the whole pool to its interface.
-    let args = &pod(&tunnel, "office-exit")["spec"]["initContainers"][0]["args"];
+    let args = &pod(&tunnel, "office-tunnel-exit")["spec"]["initContainers"][0]["args"];
     let args = args.as_array().unwrap();
     for pair in [["--route", "10.72.0.0/24"], ["--route", "fd72::/64"]] {
         assert!(args.windows(2).any(|args| args == pair), "{args:?}");
     }
     let own = built(&hub(", dns: {}"));
-    let own = config(&own, "office-exit").network.unwrap();
+    let own = config(&own, "office-tunnel-exit").network.unwrap();
     assert_eq!((own.pool.len(), own.dns), (0, Some(NetworkDns::default())));
     let both = built(&NETWORK.replace("deny:", "dns: {servers: [10.72.0.2]}, deny:"));
     let dns = |name| config(&both, name).network.unwrap().dns.is_some();
-    assert_eq!((dns("office-exit"), dns("office-entry")), (true, false));
+    assert_eq!((dns("office-tunnel-exit"), dns("office-entry")), (true, false));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_pool_that_has_no_addresses_for_entries_is_refused() {
 #[test]
 fn what_does_not_go_together_is_refused_with_a_sentence() {
     let with = |fields: &str| {
-        format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]{fields}}}\n")
+        format!("network: {{entry: {{cidrs: [10.72.0.1/32]}}, exit: {{cidrs: [10.72.0.2/32]{fields}}}}}\n")
     };
     for (spec, sentence) in [
         (

@@ -187,9 +187,9 @@ fn clients(direction: &str, from: &str) -> Vec<&'static str> {
 forwards:
 - name: web
   direction: {direction}
-  listen: {{port: 8080{from}}}
-  target: {{address: {{host: db, port: 5432}}}}
-carrier: {{security: {{mode: None}}}}
+  port: 8080{from}
+  targets: [{{host: db, port: 5432}}]
+security: {{mode: None}}
 "
     ));
     reaching(&tunnel, end)
@@ -258,7 +258,7 @@ fn the_port_for_ssh_is_for_those_that_its_from_names_and_not_for_all_that_open_c
         (", from: {podLabels: {app: client}}", vec!["client"]),
         (", from: {ipBlocks: [192.0.2.0/24]}", vec!["outside"]),
     ] {
-        let exit = format!("exit: {{ssh: {{secretName: people, port: 8080{from}}}}}\n");
+        let exit = format!("exit: {{ssh: {{secretRef: {name: people}, port: 8080{from}}}}}\n");
         let tunnel = valid(&format!("side: Exit\n{SMALLEST}{exit}"));
         assert_eq!(reaching(&tunnel, "exit"), wanted, "{from}");
         let carriers = matrix(&tunnel, &[("exit", &[64000])]);
@@ -288,8 +288,8 @@ fn so_does_a_rendezvous_and_an_exit_that_is_met_there_takes_none() {
 side: Exit
 forwards:
 - name: web
-  listen: {port: 8080}
-  target: {address: {host: db, port: 5432}}
+  port: 8080
+  targets: [{host: db, port: 5432}]
 carrier:
   rendezvous: {address: 'meet.example.com:64000', name: web, secretName: s}
   security: {mode: None}
@@ -318,9 +318,9 @@ fn where_the_exit_listens_its_ports_are_for_clients_and_the_entrys_are_not() {
 forwards:
 - name: back
   direction: ExitToEntry
-  listen: {port: 8080}
-  target: {address: {host: db, port: 5432}}
-carrier: {security: {mode: None}}
+  port: 8080
+  targets: [{host: db, port: 5432}]
+security: {mode: None}
 ",
     );
     let lines = matrix(
@@ -356,7 +356,7 @@ fn the_runner_of_a_benchmark_asks_its_own_tunnels_how_they_are() {
 
 #[test]
 fn the_runner_alone_reaches_the_agents_beside_the_gateways_of_a_network() {
-    let network = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]}\n";
+    let network = "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32]}}\n";
     let mut object = tunnel_json(network);
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",

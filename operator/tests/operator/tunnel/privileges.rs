@@ -58,7 +58,7 @@ fn good_tunnels() -> Vec<(String, Value)> {
 /// pods.
 fn measured_network() -> Value {
     let mut object = tunnel_json(
-        "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32], snat: true, forward: true, queues: 2}\n",
+        "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32]}, snat: true, forward: true, queues: 2}\n",
     );
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",

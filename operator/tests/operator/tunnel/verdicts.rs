@@ -210,7 +210,7 @@ impl Case {
 
 fn tuned_wan() -> Case {
     case(&format!(
-        "{SMALLEST}tuning: {{profile: Wan}}\nwan: {{delay: 50ms}}\n"
+        "{SMALLEST}tuning: {{profile: WAN}}\nwan: {{delay: 50ms}}\n"
     ))
 }
 
@@ -220,9 +220,9 @@ fn all_is_well() {
     for (type_, code) in [
         ("Ready", Code::Reconciled),
         ("Available", Code::Reconciled),
-        ("CarrierConnected", Code::CarrierUp),
+        ("Connected", Code::CarrierUp),
         ("TuningApplied", Code::SysctlsApplied),
-        ("WanEmulated", Code::WanEmulated),
+        ("WANEmulated", Code::WanEmulated),
     ] {
         case.expect(type_, Some(true), code, "");
     }
@@ -232,7 +232,7 @@ fn all_is_well() {
 fn what_is_not_asked_for_does_not_keep_it_from_being_ready() {
     let case = case(SMALLEST);
     case.expect("TuningApplied", Some(false), Code::NotRequested, "");
-    case.expect("WanEmulated", Some(false), Code::NotRequested, "");
+    case.expect("WANEmulated", Some(false), Code::NotRequested, "");
     case.expect("Ready", Some(true), Code::Reconciled, "");
 }
 
@@ -240,8 +240,8 @@ fn what_is_not_asked_for_does_not_keep_it_from_being_ready() {
 fn a_pod_that_does_not_start_is_asked_for_its_secrets() {
     let mut case = case(
         "
-forwards: [{name: any, listen: {port: 1, protocol: Socks5}, auth: {usersSecret: {name: people}}}]
-policy: {allow: [{host: '*'}]}
+forwards: [{name: any, port: 1, protocol: Socks5, auth: {usersSecret: {name: people}}}]
+allow: [{host: '*'}]
 carrier:
   security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
 ",
@@ -259,7 +259,7 @@ carrier:
 #[test]
 fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
     let mut case = case(&format!(
-        "{SMALLEST}exit: {{ssh: {{secretName: people}}}}\n"
+        "{SMALLEST}exit: {{ssh: {{secretRef: {name: people}}}}}\n"
     ));
     let ssh_address = |case: &Case| {
         let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
@@ -277,10 +277,10 @@ fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
     assert_eq!(ssh_address(&case).as_deref(), Some("ssh.example.com:2222"));
 
     case.pod(End::Exit).answer = None;
-    let exit = |deployment: &&mut Deployment| deployment.name_any() == "office-exit";
+    let exit = |deployment: &&mut Deployment| deployment.name_any() == "office-tunnel-exit";
     let deployment = case.applied.deployments.iter_mut().find(exit).unwrap();
     deployment.status.as_mut().unwrap().ready_replicas = None;
-    let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; check that these Secrets exist \
+    let detail = "exit: 0 of 1 gateways ready: pod office-tunnel-exit-0 has not started; check that these Secrets exist \
                   with all keys: people";
     case.expect("Ready", Some(false), Code::SecretNotMounted, detail);
 }
@@ -289,7 +289,7 @@ fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
 fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
     let mut case = case("side: Rendezvous\nrendezvous: {secretName: names}\n");
     case.status(End::Rendezvous).carriers.clear();
-    case.expect("CarrierConnected", Some(false), Code::NotRequested, "");
+    case.expect("Connected", Some(false), Code::NotRequested, "");
     case.expect("Available", Some(true), Code::Reconciled, "");
     case.expect("Ready", Some(true), Code::Reconciled, "");
     let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
@@ -310,9 +310,9 @@ fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
 #[test]
 fn an_exit_that_is_met_elsewhere_is_reached_at_no_address() {
     let meeting =
-        "carrier: {rendezvous: {address: 'a:1', name: b, secretName: c}, security: {mode: None}}";
-    let reverse = "forwards: [{name: web, direction: ExitToEntry, listen: {port: 80}, \
-                   target: {address: {host: web, port: 80}}}]";
+        "carrier: {rendezvous: {address: 'a:1', name: b, secretName: c}}\nsecurity: {mode: None}";
+    let reverse = "forwards: [{name: web, direction: ExitToEntry, port: 80, \
+                   targets: [{host: web, port: 80}]}]";
     let case = case(&format!("side: Exit\n{reverse}\n{meeting}\n"));
     let exit = facts(&case.tunnel, &case.applied, &case.seen, &case.certified)
         .exit
@@ -324,7 +324,7 @@ fn an_exit_that_is_met_elsewhere_is_reached_at_no_address() {
 fn a_gateway_with_an_older_configuration_is_pending_and_still_available() {
     let mut case = case(SMALLEST);
     case.status(End::Exit).config_hash = "older".to_owned();
-    let detail = "office-exit-0 runs an older configuration";
+    let detail = "office-tunnel-exit-0 runs an older configuration";
     case.expect("Ready", Some(false), Code::ConfigPending, detail);
     case.expect("Available", Some(true), Code::Reconciled, "");
     case.status(End::Exit).config_error = Some("MT0102 listen changed".to_owned());
@@ -454,7 +454,7 @@ fn the_sentence_names_what_keeps_a_pod_from_running() {
 fn a_ready_gateway_that_does_not_answer_is_unreachable() {
     let mut case = case(SMALLEST);
     case.pod(End::Exit).answer = Some(Err("no answer within 2 s".to_owned()));
-    let detail = "pod office-exit-0: no answer";
+    let detail = "pod office-tunnel-exit-0: no answer";
     case.expect("Ready", Some(false), Code::GatewayUnreachable, detail);
 }
 
@@ -481,7 +481,7 @@ fn without_a_carrier_nothing_is_available() {
     case.expect("Ready", Some(false), Code::CarrierConnecting, detail);
     case.expect("Available", Some(false), Code::CarrierConnecting, "");
     case.expect(
-        "CarrierConnected",
+        "Connected",
         Some(false),
         Code::CarrierConnecting,
         detail,
@@ -494,7 +494,7 @@ fn an_exit_alone_is_ready_before_anybody_connects() {
     case.status(End::Exit).carriers.clear();
     case.expect("Ready", Some(true), Code::Reconciled, "");
     case.expect("Available", Some(true), Code::Reconciled, "");
-    case.expect("CarrierConnected", Some(false), Code::CarrierConnecting, "");
+    case.expect("Connected", Some(false), Code::CarrierConnecting, "");
 }
 
 #[test]
@@ -505,7 +505,7 @@ fn a_sysctl_that_the_kubelet_refuses_is_the_first_thing_said() {
     pod.answer = None;
     pod.problem = Some(Problem {
         code: Code::SysctlForbidden,
-        detail: "pod office-exit-0: forbidden sysctl".to_owned(),
+        detail: "pod office-tunnel-exit-0: forbidden sysctl".to_owned(),
     });
     case.expect("Ready", Some(false), Code::SysctlForbidden, "forbidden");
     case.expect("TuningApplied", Some(false), Code::SysctlForbidden, "");
@@ -535,10 +535,10 @@ fn a_refusal_of_muxwan_is_passed_on_in_its_own_words() {
     let mut case = tuned_wan();
     case.pod(End::Exit).wan = Wan::Refused(Problem {
         code: Code::WanUnsupported,
-        detail: "pod office-exit-0: MT0404 netem: no module; nfqueue: no module".to_owned(),
+        detail: "pod office-tunnel-exit-0: MT0404 netem: no module; nfqueue: no module".to_owned(),
     });
     case.expect(
-        "WanEmulated",
+        "WANEmulated",
         Some(false),
         Code::WanUnsupported,
         "MT0404 netem",
@@ -551,18 +551,18 @@ fn emulation_counts_once_the_carriers_round_trip_shows_it() {
     let mut case = tuned_wan();
     case.status(End::Entry).carriers = vec![carrier(50.2)];
     let detail = "the round trip takes 50.2 ms, requested 100 ms (2 x 50ms)";
-    case.expect("WanEmulated", Some(false), Code::WanDelayOff, detail);
+    case.expect("WANEmulated", Some(false), Code::WanDelayOff, detail);
     case.status(End::Entry).carriers = vec![carrier(180.0)];
-    case.expect("WanEmulated", Some(true), Code::WanEmulated, "50ms");
+    case.expect("WANEmulated", Some(true), Code::WanEmulated, "50ms");
     case.status(End::Entry).carriers.clear();
-    case.expect("WanEmulated", Some(false), Code::WanPending, "no carrier");
+    case.expect("WANEmulated", Some(false), Code::WanPending, "no carrier");
     case.pod(End::Entry).wan = Wan::Pending;
-    case.expect("WanEmulated", Some(false), Code::WanPending, "is starting");
+    case.expect("WANEmulated", Some(false), Code::WanPending, "is starting");
 }
 
 #[test]
 fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
-    let networks = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]}\n";
+    let networks = "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32]}}\n";
     let (mut case, mut twin) = (case(networks), case(networks));
     let sessions = |sessions| {
         Some(Packets {
@@ -614,7 +614,7 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
     assert_eq!(facts.packets.unwrap().sessions, i32::MAX);
     case.pod(End::Exit).problem = Some(Problem {
         code: Code::InterfaceFailed,
-        detail: "pod office-exit-0: container network: no such device".to_owned(),
+        detail: "pod office-tunnel-exit-0: container network: no such device".to_owned(),
     });
     case.expect(
         "NetworkReady",
@@ -634,7 +634,7 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
 fn emulation_that_is_switched_off_is_said_to_be_so() {
     let mut case = case(SMALLEST);
     case.tunnel.wan_disabled = true;
-    case.expect("WanEmulated", Some(false), Code::WanDisabled, "");
+    case.expect("WANEmulated", Some(false), Code::WanDisabled, "");
     case.expect("Ready", Some(false), Code::WanDisabled, "");
     case.expect("Available", Some(true), Code::Reconciled, "");
 }
@@ -661,7 +661,7 @@ fn the_status_has_the_facts() {
 #[test]
 fn the_status_has_the_assigned_addresses_and_rounded_drops_of_packets() {
     let mut case = case(
-        "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32], entryAddresses: [10.72.0.1], exitAddresses: [10.72.0.2]}\n",
+        "network: {entry: {cidrs: [10.72.0.1/32], addresses: [10.72.0.1]}, exit: {cidrs: [10.72.0.2/32], addresses: [10.72.0.2]}}\n",
     );
     let packets = |case: &Case| {
         let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
@@ -1003,8 +1003,8 @@ fn an_expired_certificate_and_one_that_is_about_to_expire_are_named() {
 
 #[test]
 fn certificates_of_somebody_else_are_judged_by_what_the_gateways_show() {
-    let provided = "carrier: {security: {mode: MutualTls, entry: {secretName: a, peers: [x]}, exit: {secretName: b, peers: [y]}}}";
-    let spec = MANAGED.replace("carrier: {protocol: Jmux}", provided);
+    let provided = "security: {mode: MutualTls, entry: {secretName: a, peers: [x]}, exit: {secretName: b, peers: [y]}}";
+    let spec = MANAGED.replace("carrier: {protocol: JMUX}", provided);
     let mut silent = case(&spec);
     for end in [End::Entry, End::Exit] {
         silent.pod(end).answer = None;

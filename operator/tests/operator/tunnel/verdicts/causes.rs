@@ -17,13 +17,13 @@ struct Row {
 }
 
 const PROVIDED: &str = "
-forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
+forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
 carrier:
   security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
 ";
 
 const BALANCED: &str = "
-forwards: [{name: web, listen: {port: 80, from: {all: true}}, target: {address: {host: web, port: 80}}}]
+forwards: [{name: web, port: 80, from: {all: true}, targets: [{host: web, port: 80}]}]
 entry: {service: {type: LoadBalancer}}
 ";
 
@@ -96,7 +96,7 @@ const CAUSES: &[Row] = &[
         },
         reason: "CertificateExpired",
         words: &[
-            "pod office-exit-0: its certificate expired at 2030-01-01T00:00:00Z",
+            "pod office-tunnel-exit-0: its certificate expired at 2030-01-01T00:00:00Z",
             "Renew the certificate",
         ],
     },
@@ -150,7 +150,7 @@ const CAUSES: &[Row] = &[
             deployment(case, End::Exit).spec.as_mut().unwrap().paused = Some(true);
         },
         reason: "DeploymentPaused",
-        words: &["exit: 0 of 1 gateways ready: Deployment office-exit is paused"],
+        words: &["exit: 0 of 1 gateways ready: Deployment office-tunnel-exit is paused"],
     },
     Row {
         name: "no carrier comes up",
@@ -318,8 +318,8 @@ const CAUSES: &[Row] = &[
     Row {
         name: "a kubelet refuses a sysctl",
         spec: "
-forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
-tuning: {profile: Wan}
+forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
+tuning: {profile: WAN}
 ",
         happens: |case| {
             let message = "forbidden sysctl: net.a";
@@ -337,8 +337,8 @@ tuning: {profile: Wan}
     Row {
         name: "a kernel refuses a sysctl",
         spec: "
-forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
-tuning: {profile: Wan}
+forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
+tuning: {profile: WAN}
 ",
         happens: |case| {
             down(case, End::Entry);
@@ -387,12 +387,12 @@ tuning: {profile: Wan}
             unlinked(case);
             down(case, End::Exit);
             let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
-            let pod = json!({"metadata": {"name": "office-exit-0"}, "status": container("gateway", state, Value::Null)});
+            let pod = json!({"metadata": {"name": "office-tunnel-exit-0"}, "status": container("gateway", state, Value::Null)});
             case.pod(End::Exit).problem = pod_problem(&serde_json::from_value(pod).unwrap());
         },
         reason: "ImageNotPulled",
         words: &[
-            "exit: 0 of 1 gateways ready: pod office-exit-0",
+            "exit: 0 of 1 gateways ready: pod office-tunnel-exit-0",
             "; entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
         ],
     },
@@ -529,7 +529,7 @@ fn the_files_of_an_older_gateway_are_unknown() {
     let mut case = case(PROVIDED);
     case.status(End::Exit).files = None;
     let detail =
-        "pod office-exit-0 has version 0.1.0, which does not report whether its files are in force";
+        "pod office-tunnel-exit-0 has version 0.1.0, which does not report whether its files are in force";
     case.expect("CredentialsValid", None, Code::CertificatePending, detail);
     case.expect("Ready", Some(false), Code::CertificatePending, detail);
     case.expect("Available", Some(true), Code::Reconciled, "");
@@ -596,8 +596,8 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     let mut half = case(
         "
 forwards:
-- {name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}
-- {name: db, listen: {port: 81}, target: {address: {host: db, port: 80}}}
+- {name: web, port: 80, targets: [{host: web, port: 80}]}
+- {name: db, port: 81, targets: [{host: db, port: 80}]}
 ",
     );
     dialled(&mut half, End::Entry, "web", (0, 50));
@@ -617,8 +617,8 @@ fn a_forward_counts_once_with_the_first_of_its_problems() {
     let mut case = case(
         "
 forwards:
-- {name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}
-- {name: db, listen: {port: 81}, target: {address: {host: db, port: 80}}}
+- {name: web, port: 80, targets: [{host: web, port: 80}]}
+- {name: db, port: 81, targets: [{host: db, port: 80}]}
 ",
     );
     let sentence = "forward web: no pod behind Service web is ready";
@@ -634,7 +634,7 @@ fn a_carrier_that_cannot_connect_has_its_reason() {
     unlinked(&mut case);
     case.status(End::Entry).carrier_error = Some("192.0.2.1:64000: connection refused".to_owned());
     let detail = "pod office-entry-0 has no carrier: 192.0.2.1:64000: connection refused";
-    for type_ in ["Ready", "CarrierConnected"] {
+    for type_ in ["Ready", "Connected"] {
         case.expect(type_, Some(false), Code::CarrierConnecting, detail);
     }
 }
