@@ -12,8 +12,8 @@ use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{
     CertificateSource, Connect, ExitCarrier, Forward, Gateway, KeySource, KeyStatus, MuxExit,
-    MuxRendezvous, MuxTunnel, Pool, Proxy, ReverseForward, Rule, SecurityMode, Service, Timeouts,
-    Tuning, WanEmulation,
+    MuxRendezvous, MuxTunnel, Pool, Proxy, ReverseForward, Rule, SecurityMode, Service, Template,
+    Timeouts, Tuning, WanEmulation,
 };
 
 use super::end::End;
@@ -115,15 +115,33 @@ pub enum Object {
     Rendezvous(Arc<MuxRendezvous>),
 }
 
+impl From<MuxTunnel> for Object {
+    fn from(object: MuxTunnel) -> Self {
+        Self::Tunnel(Arc::new(object))
+    }
+}
+
 impl From<Arc<MuxTunnel>> for Object {
     fn from(object: Arc<MuxTunnel>) -> Self {
         Self::Tunnel(object)
     }
 }
 
+impl From<MuxExit> for Object {
+    fn from(object: MuxExit) -> Self {
+        Self::Exit(Arc::new(object))
+    }
+}
+
 impl From<Arc<MuxExit>> for Object {
     fn from(object: Arc<MuxExit>) -> Self {
         Self::Exit(object)
+    }
+}
+
+impl From<MuxRendezvous> for Object {
+    fn from(object: MuxRendezvous) -> Self {
+        Self::Rendezvous(Arc::new(object))
     }
 }
 
@@ -341,6 +359,15 @@ impl Object {
                 ..Carriers::default()
             },
             Self::Rendezvous(_) => Carriers::default(),
+        }
+    }
+
+    /// The template of the pods of `end`.
+    #[must_use]
+    pub fn template(&self, end: End) -> Option<&Template> {
+        match self {
+            Self::Rendezvous(own) => own.spec.template.as_ref(),
+            _ => self.gateway(end)?.template.as_ref(),
         }
     }
 

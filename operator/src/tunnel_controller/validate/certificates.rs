@@ -22,7 +22,9 @@ pub struct ValidatedCertificates {
 
 impl ValidatedCertificates {
     pub(super) fn of(object: &Object, holder: &Holder, settings: &Settings) -> Self {
-        let id = |end: End| identity(&settings.trust_domain, holder_id(holder), end.component());
+        let owner = (holder.kind.short_name(), &*holder.name);
+        let domain = &settings.trust_domain;
+        let id = |end: End| identity(domain, &holder.namespace, owner, end.component());
         let issued = object.ends().filter_map(|end| {
             let issuer = issuer(object, end)?;
             Some((end, (id(end), issuer.clone())))
@@ -54,8 +56,4 @@ fn names(object: &Object, end: End) -> &[String] {
         (Some(asked), End::Exit) => &asked.exit_names,
         _ => &[],
     }
-}
-
-const fn holder_id(holder: &Holder) -> (&'static str, &str, &str) {
-    (holder.kind.short_name(), holder.namespace.as_str(), holder.name.as_str())
 }
