@@ -143,6 +143,7 @@ codes! {
     KeyConflict = 361, "Two peers of an exit have the same key.", "Delete one of both MuxPeers. The exit accepts the older one.";
     ExitFull = 362, "The exit has the maximum number of peers.", "Delete MuxPeers that are not in use.";
     ExitHasNoKeys = 363, "The exit does not identify its peers by keys.", "Remove `carrier.security.mode` of the exit, or delete the MuxPeer.";
+    NetworkConflict = 364, "The networks of two peers of an exit overlap.", "Change `networkCIDRs` of one of both MuxPeers. The exit accepts the older one.";
     TargetNotPermitted = 365, "A forward or a rule of `policy.allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, kind MuxTunnel and the tunnel's namespace, and `to` has kind Service. If the rule of `policy.allow` is a pattern, omit the name in `to`.";
     TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Check the pods that the Service selects. Connections reach the target as soon as one pod is ready.";
 
