@@ -26,6 +26,7 @@ use crate::output;
 use crate::peer::{self, Wanted, in_seconds};
 use crate::poll::{self, Waited};
 use gate::Gate;
+pub(crate) use gate::become_gate;
 use way::Way;
 
 /// Interval in which the command compares the clock with the expiration time. The clock of a host
@@ -46,7 +47,7 @@ pub(crate) async fn run(args: &ConnectArgs, to: &ClusterArgs) -> Result<Ended, F
     let cluster = cluster::connect(to).await?;
     let exit = peer::exit(&cluster, &args.exit).await?;
     let way = Way::new(&exit, args).map_err(|problem| {
-        Failure::Failed(anyhow!("{}/{} {problem}", cluster.namespace, args.exit))
+        Failure::Failed(anyhow!("the MuxExit {}/{} {problem}", cluster.namespace, args.exit))
     })?;
     let gate = Gate::new(&args.muxgate);
     let name = args.name.clone().unwrap_or_else(key::peer_name);
