@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::DeleteParams;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
@@ -340,13 +340,13 @@ fn accepted(peer: Option<&Peer>) -> Result<Result<(), String>, String> {
             "is suspended: `muxtunnel peer resume` ends the suspension".to_owned(),
         ));
     }
-    let type_ = peer_condition::ACCEPTED;
+    let type_ = condition::ACCEPTED;
     let refused = object::condition(peer, type_)
         .is_some_and(|one| one.status == "False" && object::is_current(peer, one));
-    match (refused, object::holds(peer, peer_condition::READY)) {
+    match (refused, object::holds(peer, condition::READY)) {
         (true, _) => Ok(Err(format!("is refused: {}", object::state(peer, type_)))),
         (false, true) => Ok(Ok(())),
-        (false, false) => Err(object::state(peer, peer_condition::READY)),
+        (false, false) => Err(object::state(peer, condition::READY)),
     }
 }
 

@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ObjectMeta;
 use kube::{Api, ResourceExt};
-use muxtunnel_crds::{peer_condition, tunnel_condition};
+use muxtunnel_crds::{condition, condition};
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -309,7 +309,7 @@ impl Link<'_> {
 
     /// Waits until the entry is Available.
     async fn available(&self, program: &str) -> Result<Gateways, Failure> {
-        let type_ = tunnel_condition::AVAILABLE;
+        let type_ = condition::AVAILABLE;
         let judge = |entry: &Gateways| match object::holds(entry, type_) {
             true => Ok(entry.clone()),
             false => Err(object::state(entry, type_)),
@@ -328,7 +328,7 @@ impl Link<'_> {
                     &self.far,
                     &self.exit,
                     exit.as_ref(),
-                    tunnel_condition::READY
+                    condition::READY
                 )
             ),
             format!(
@@ -337,7 +337,7 @@ impl Link<'_> {
                     &self.far,
                     &self.peer,
                     peer.ok().flatten().as_ref(),
-                    peer_condition::READY
+                    condition::READY
                 )
             ),
             format!(

@@ -15,8 +15,8 @@ use kube::api::{ApiResource, ListParams, Object, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, KeyStatus, MuxPeer,
-    MuxPeerStatus, NetworkStatus, ServiceStatus, SshEndpoint, SysctlStatus, readable,
+    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, HostPort, KeyStatus, MuxPeer,
+    MuxPeerStatus, NetworkStatus, ServiceStatus, SysctlStatus, readable,
 };
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -74,7 +74,7 @@ pub(crate) struct GatewaysStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ready_replicas: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ssh_endpoint: Option<SshEndpoint>,
+    pub(crate) ssh_endpoint: Option<HostPort>,
     /// The addresses of a MuxExit or MuxRendezvous for carriers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) endpoints: Vec<Endpoint>,
@@ -335,8 +335,10 @@ pub(crate) fn listener(tunnel: &Gateways, forward: &Value) -> Option<(String, u1
     let default = format!("{}-entry", tunnel.name_any());
     let name = forward["serviceName"].as_str().unwrap_or(&default);
     let mut services = tunnel.status.as_ref()?.services.iter();
-    let host = services.find(|service| service.name == name)?.host.clone();
-    Some((host, u16::try_from(forward["port"].as_u64()?).ok()?))
+    let service = services.find(|service| service.name == name)?;
+    let mut ports = service.ports.iter();
+    let port = ports.find(|port| forward["name"] == *port.name)?.port;
+    Some((service.host.clone()?, port))
 }
 
 /// Whether a condition describes the current spec.

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
 
 use super::fix::{self, Owner, Right};
 use super::{Check, Finding, Scope, operators, readable, udp_buffers};
@@ -107,11 +107,11 @@ async fn peers(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
 fn judge_peer(peer: &Peer) -> Check {
     let (namespace, name) = (peer.namespace().unwrap_or_default(), peer.name_any());
     let place = format!("MuxPeer {namespace}/{name}");
-    if object::holds(peer, peer_condition::READY) {
+    if object::holds(peer, condition::READY) {
         return Check::good(format!("{place}: the exit has read the peer"));
     }
     let describe = || format!("kubectl describe muxpeer {name} -n {namespace}");
-    match object::condition(peer, peer_condition::READY) {
+    match object::condition(peer, condition::READY) {
         Some(ready) if object::is_current(peer, ready) => {
             let fix = match ready.reason.as_str() {
                 "ExitNotFound" => format!("kubectl get muxexits -n {namespace}"),

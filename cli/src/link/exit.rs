@@ -1,7 +1,7 @@
 //! The exit of a link. Pure.
 
 use kube::{Resource, ResourceExt};
-use muxtunnel_crds::{MuxExit, tunnel_condition};
+use muxtunnel_crds::{MuxExit, condition};
 use serde_json::{Value, json};
 
 use super::service::Target;
@@ -131,7 +131,7 @@ pub(super) fn reach(
             return Err(format!(
                 "the exit has no address for other clusters yet{inside}. If its Service gets no address, give \
                  --address; {}",
-                object::state(exit, tunnel_condition::READY)
+                object::state(exit, condition::READY)
             ));
         }
     };
@@ -149,10 +149,10 @@ pub(crate) fn is_internal(host: &str) -> bool {
 
 /// Why an object has no public key.
 pub(super) fn no_key(object: &Gateways) -> String {
-    let type_ = tunnel_condition::CREDENTIALS_VALID;
+    let type_ = condition::CREDENTIALS_VALID;
     let type_ = match object::condition(object, type_) {
         Some(_) => type_,
-        None => tunnel_condition::READY,
+        None => condition::READY,
     };
     let state = object::state(object, type_);
     format!("status.publicKeys is empty; {state}")

@@ -1,7 +1,7 @@
 //! The text output of `status`. Pure.
 
 use k8s_openapi::jiff::Timestamp;
-use muxtunnel_crds::{GatewayStatus, KeyStatus, NetworkStatus, tunnel_condition};
+use muxtunnel_crds::{GatewayStatus, KeyStatus, NetworkStatus, condition};
 
 use super::view::{ConditionView, StatusDocument, StatusList, View};
 use crate::output::{COLUMNS, Document, Style};
@@ -66,8 +66,8 @@ fn row(object: &View, now: Timestamp) -> Vec<String> {
     vec![
         object.name.clone(),
         object.kind.to_owned(),
-        status(tunnel_condition::READY),
-        status(tunnel_condition::AVAILABLE),
+        status(condition::READY),
+        status(condition::AVAILABLE),
         entry,
         exit,
         carriers(object),
@@ -128,9 +128,11 @@ fn addresses(object: &View) -> Vec<Vec<String>> {
     });
     let ssh = status.ssh_endpoint.iter();
     let ssh = ssh.map(|one| row("ssh", authority(&one.host, one.port)));
-    let clients = status.services.iter().map(|one| {
-        let ports: Vec<_> = one.ports.iter().map(ToString::to_string).collect();
-        row(&format!("Service {}", one.name), format!("{}:{}", one.host, ports.join(",")))
+    let services = status.services.iter();
+    let clients = services.filter_map(|service| Some((service.host.as_ref()?, &service.ports)));
+    let clients = clients.flat_map(|(host, ports)| {
+        let ports = ports.iter();
+        ports.map(|one| row(&format!("clients of {}", one.name), authority(host, one.port)))
     });
     carriers.chain(ssh).chain(clients).collect()
 }

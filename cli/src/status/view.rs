@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use muxtunnel_crds::tunnel_condition;
+use muxtunnel_crds::condition;
 use serde::Serialize;
 
 use crate::object::{self, Gateways, GatewaysStatus, Kind};
@@ -147,7 +147,7 @@ impl View {
 
     /// The condition Ready.
     pub(super) fn ready(&self) -> Option<&ConditionView> {
-        self.condition(tunnel_condition::READY)
+        self.condition(condition::READY)
     }
 
     /// The condition of a type.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use muxtunnel_crds::tunnel_condition;
+use muxtunnel_crds::condition;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::connect;
@@ -30,8 +30,8 @@ pub(super) async fn read(
 ) -> Result<Gateways, Failure> {
     let ObjectName { kind, name } = object;
     let type_ = match wanted {
-        WaitFor::Ready => tunnel_condition::READY,
-        WaitFor::Available => tunnel_condition::AVAILABLE,
+        WaitFor::Ready => condition::READY,
+        WaitFor::Available => condition::AVAILABLE,
         WaitFor::None => return Ok(object::get(cluster, *kind, name).await?),
     };
     let namespace = cluster.namespace.as_str();

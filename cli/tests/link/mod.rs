@@ -65,7 +65,7 @@ fn run(cluster: &Cluster, line: &str, available: &str) -> Ran {
                 report(cluster, ENTRY, |entry| {
                     json!({
                         "publicKeys": [key(7)],
-                        "services": [{"name": "web-entry", "host": "web-entry.shop.svc", "ports": [80]}],
+                        "services": [{"name": "web-entry", "host": "web-entry.shop.svc", "ports": [{"name": "https", "port": 8443}, {"name": "http", "port": 80}]}],
                         "conditions": conditions(entry, available),
                     })
                 });
