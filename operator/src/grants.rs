@@ -115,12 +115,17 @@ impl Grants {
         }))
     }
 
-    /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to the Service.
+    /// Whether the Service's namespace permits objects of `kind` in `namespace` to refer to the
+    /// Service.
     ///
     /// # Errors
     /// [`NotKnown`] if no known grant permits the reference, and either a list is missing or a
     /// grant of the Service's namespace cannot be decoded.
-    pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
+    pub fn permit(
+        &self,
+        (kind, namespace): (&str, &str),
+        service: &ServiceName,
+    ) -> Result<bool, NotKnown> {
         let sources = self.lock();
         let first = (service.namespace.clone(), String::new());
         let known = sources.iter().filter_map(|source| source.known.as_ref());
@@ -132,7 +137,7 @@ impl Grants {
         let mut is_undecoded = false;
         for (_, spec) in grants {
             match spec {
-                Some(spec) if spec.permits(namespace, &service.name) => return Ok(true),
+                Some(spec) if spec.permits((kind, namespace), &service.name) => return Ok(true),
                 Some(_) => {}
                 None => is_undecoded = true,
             }

@@ -212,9 +212,7 @@ pub async fn observe<G: Gateways>(
     tunnel: &ValidatedTunnel,
     state: &ValidatedState,
 ) -> Result<Option<Seen>, NotKnown> {
-    let namespace = &tunnel.namespace;
-    let own = (&**namespace, &*tunnel.name);
-    let pods = own_pods(caches, own, &tunnel.owner)?;
+    let pods = own_pods(caches, &state.holder)?;
     let counting: Vec<_> = pods
         .into_iter()
         .take(PODS_MAX)
@@ -223,7 +221,7 @@ pub async fn observe<G: Gateways>(
     let address_of = |pod: &Pod| running_address(pod).map(str::to_owned);
     let running = counting.iter().filter_map(|(pod, _)| address_of(pod));
     let asked = running.collect();
-    let Some(mut answers) = prober.answers(namespace, &tunnel.name, asked).await else {
+    let Some(mut answers) = prober.answers(&state.holder, asked).await else {
         return Ok(None);
     };
     let mut pods = Vec::with_capacity(counting.len());

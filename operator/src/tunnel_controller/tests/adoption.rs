@@ -43,7 +43,7 @@ fn orphan(bench: &mut Bench, spec: &str) {
 #[tokio::test]
 async fn what_the_operator_wrote_and_nobody_owns_is_adopted() {
     let scaled = "entry: {autoscaling: {minReplicas: 2, maxReplicas: 8}, \
-                  template: {resources: {requests: {cpu: '0.5'}}}}\nexit: {replicas: 3}\n";
+                  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: '0.5'}}}]}}}\nexit: {replicas: 3}\n";
     for spec in [SMALLEST.to_owned(), format!("{MANAGED}{scaled}")] {
         let mut bench = Bench::new(&spec);
         bench.run().await;
@@ -174,11 +174,11 @@ async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
 async fn all_objects_in_the_way_are_named_at_once() {
     let bench = Bench::new(MANAGED);
     let in_the_way = [
-        ("ServiceAccount", "serviceaccounts/office-exit"),
+        ("ServiceAccount", "serviceaccounts/office-tunnel-exit"),
         ("ConfigMap", "configmaps/office-entry"),
-        ("Service", "services/office-exit"),
+        ("Service", "services/office-tunnel-exit"),
         ("Deployment", "deployments/office-entry"),
-        ("Deployment", "deployments/office-exit"),
+        ("Deployment", "deployments/office-tunnel-exit"),
     ];
     for (kind, path) in in_the_way {
         let (version, spec) = match kind {

@@ -70,7 +70,7 @@ async fn a_deleted_or_suspended_peer_leaves_the_gateways_without_a_restart() {
         peer("far", OTHER_KEY, json!({})),
     ])
     .await;
-    let template = bench.api.get("deployments/office-exit").unwrap()["spec"]["template"].clone();
+    let template = bench.api.get("deployments/office-tunnel-exit").unwrap()["spec"]["template"].clone();
     let mut suspended = bench.api.get("muxpeers/far").unwrap();
     suspended["spec"]["suspend"] = json!(true);
     bench.api.put("muxpeers/far", suspended);
@@ -85,7 +85,7 @@ async fn a_deleted_or_suspended_peer_leaves_the_gateways_without_a_restart() {
         condition(&bench, "far", "Ready"),
         (json!("True"), json!("Suspended"))
     );
-    let now = bench.api.get("deployments/office-exit").unwrap()["spec"]["template"].clone();
+    let now = bench.api.get("deployments/office-tunnel-exit").unwrap()["spec"]["template"].clone();
     assert_eq!(now, template);
 }
 
@@ -131,15 +131,15 @@ async fn so_it_does_for_pods_of_a_former_security_mode() {
         peer("far", OTHER_KEY, json!({})),
     ])
     .await;
-    let mode = "carrier: {protocol: Jmux, security: {mode: None}}";
+    let mode = "carrier: {protocol: JMUX}\nsecurity: {mode: None}";
     bench.edit(&format!(
         "side: Exit\n{}",
-        MANAGED.replace("carrier: {protocol: Jmux}", mode)
+        MANAGED.replace("carrier: {protocol: JMUX}", mode)
     ));
     bench.reconcile().await.unwrap();
     bench.api.remove("muxpeers/near");
     bench.reconcile().await.unwrap();
-    let config_map = bench.api.get("configmaps/office-exit").unwrap();
+    let config_map = bench.api.get("configmaps/office-tunnel-exit").unwrap();
     let documents = config_map["data"].as_object().unwrap().iter();
     let texts: Vec<_> = documents
         .filter(|(key, _)| !key.starts_with("whole-"))
@@ -234,11 +234,11 @@ async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
     let spec = format!(
         "side: Exit\n{}",
         MANAGED
-            .replace("carrier: {protocol: Jmux}", "carrier: {protocol: Native}")
+            .replace("carrier: {protocol: JMUX}", "carrier: {protocol: Native}")
             .replace(
                 "forwards:\n",
-                "forwards:\n- name: back\n  direction: ExitToEntry\n  listen: {port: 9000}\n  \
-             target: {address: {host: a.example, port: 1}}\n"
+                "forwards:\n- name: back\n  direction: ExitToEntry\n  port: 9000\n  \
+             targets: [{host: a.example, port: 1}]\n"
             )
     );
     let bench = Bench::new(&spec);

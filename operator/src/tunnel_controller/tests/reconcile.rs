@@ -28,15 +28,15 @@ use crate::tunnel_controller::{Context, Error, PAUSED, Parts, reconcile};
 pub(super) const TUNNEL: &str = "muxtunnels/office";
 
 const CHILDREN: [&str; 10] = [
-    "PATCH serviceaccounts/office-exit",
+    "PATCH serviceaccounts/office-tunnel-exit",
     "PATCH serviceaccounts/office-entry",
-    "PATCH networkpolicies/office-exit",
+    "PATCH networkpolicies/office-tunnel-exit",
     "PATCH networkpolicies/office-entry",
-    "PATCH configmaps/office-exit",
+    "PATCH configmaps/office-tunnel-exit",
     "PATCH configmaps/office-entry",
-    "PATCH services/office-exit",
+    "PATCH services/office-tunnel-exit",
     "PATCH services/office-entry",
-    "PATCH deployments/office-exit",
+    "PATCH deployments/office-tunnel-exit",
     "PATCH deployments/office-entry",
 ];
 
@@ -245,15 +245,15 @@ fn steady() -> Vec<Steady> {
         reads: &[],
     };
     let managed = |extra: &str| format!("{MANAGED}{extra}");
-    let issuer = "carrier: {protocol: Jmux, security: {mode: MutualTls, issuerRef: {name: ca}}}";
+    let issuer = "carrier: {protocol: JMUX}\nsecurity: {mode: MutualTls, issuerRef: {name: ca}}";
     vec![
         steady(
             "amounts that the API server spells in its own way, and a profile",
             format!(
                 "{SMALLEST}{}",
-                "entry: {template: {resources: {limits: {memory: 1024Mi, cpu: 1000m}}}}\n\
-                 exit: {template: {resources: {requests: {memory: 0.5Gi, cpu: '0.1'}}}}\n\
-                 tuning: {profile: Wan}\n"
+                "entry: {template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 1024Mi, cpu: 1000m}}}]}}}\n\
+                 exit: {template: {spec: {containers: [{name: gateway, resources: {requests: {memory: 0.5Gi, cpu: '0.1'}}}]}}}\n\
+                 tuning: {profile: WAN}\n"
             ),
         ),
         steady("keys of both ends", managed("")),
@@ -261,14 +261,14 @@ fn steady() -> Vec<Steady> {
             "several gateways, and an autoscaler",
             managed(
                 "entry: {autoscaling: {minReplicas: 2, maxReplicas: 8}, \
-                 template: {resources: {requests: {cpu: '0.50'}}}}\nexit: {replicas: 3}\n",
+                 template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: '0.50'}}}]}}}\nexit: {replicas: 3}\n",
             ),
         ),
         steady(
             "sysctls that are tried",
             managed(
                 "tuning: {allowUnsafe: true, sysctls: [{name: net.a, value: '1'}]}\n\
-                 exit: {template: {nodeSelector: {zone: a}}}\n",
+                 exit: {template: {spec: {nodeSelector: {zone: a}}}}\n",
             ),
         ),
         steady("an exit with a key of its own", managed("side: Exit\n")),
@@ -278,8 +278,8 @@ fn steady() -> Vec<Steady> {
         ),
         Steady {
             name: "certificates of cert-manager",
-            spec: MANAGED.replace("carrier: {protocol: Jmux}", issuer),
-            reads: &["certificates/office-exit", "certificates/office-entry"],
+            spec: MANAGED.replace("carrier: {protocol: JMUX}", issuer),
+            reads: &["certificates/office-tunnel-exit", "certificates/office-entry"],
         },
     ]
 }
@@ -345,11 +345,11 @@ async fn what_a_webhook_makes_of_a_child_is_written_once_and_drift_still_comes_b
         bench.reconcile().await.unwrap();
     }
     assert_eq!(bench.api.take_writes(), [""; 0]);
-    let mut deployment = bench.api.get("deployments/office-exit").unwrap();
+    let mut deployment = bench.api.get("deployments/office-tunnel-exit").unwrap();
     deployment["spec"]["replicas"] = json!(7);
-    bench.api.put("deployments/office-exit", deployment);
+    bench.api.put("deployments/office-tunnel-exit", deployment);
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-exit"]);
+    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-tunnel-exit"]);
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ async fn while_paused_nothing_but_the_status_is_written() {
     let available = bench.condition("Available");
     bench.pause(true);
     bench.edit(&SMALLEST.replace("port: 443", "port: 444"));
-    bench.api.remove("deployments/office-exit");
+    bench.api.remove("deployments/office-tunnel-exit");
     bench.api.take_requests();
     bench.reconcile().await.unwrap();
     bench.reconcile().await.unwrap();
@@ -385,7 +385,7 @@ async fn while_paused_nothing_but_the_status_is_written() {
 
     bench.pause(false);
     bench.reconcile().await.unwrap();
-    assert!(bench.api.get("deployments/office-exit").is_some());
+    assert!(bench.api.get("deployments/office-tunnel-exit").is_some());
     let ready = bench.condition("Ready");
     assert_ne!(ready["reason"], "Paused");
     assert_ne!(ready["observedGeneration"], before["observedGeneration"]);
@@ -407,7 +407,7 @@ async fn a_changed_forward_writes_configurations_and_who_reaches_the_entry_alone
     let bench = Bench::new(SMALLEST);
     bench.reconcile().await.unwrap();
     bench.api.take_requests();
-    bench.edit(&SMALLEST.replace("listen: {port: 443}", "listen: {port: 444}"));
+    bench.edit(&SMALLEST.replace("port: 443", "port: 444"));
     bench.reconcile().await.unwrap();
     assert_eq!(
         bench.api.take_writes(),
@@ -423,9 +423,9 @@ async fn a_changed_forward_writes_configurations_and_who_reaches_the_entry_alone
 const FAR: &str = "
 forwards:
 - name: web
-  listen: {port: 8080}
-  target: {service: {name: shop, namespace: shops, port: http}}
-carrier: {protocol: Jmux, security: {mode: None}}
+  port: 8080
+  targets: [{serviceRef: {name: shop, namespace: shops}, port: 80}]
+carrier: {protocol: JMUX}\nsecurity: {mode: None}
 ";
 
 /// A tunnel to the Service `shop` of namespace `shops`, and this Service.
@@ -483,7 +483,7 @@ async fn a_permission_that_is_taken_back_takes_the_forward_from_running_gateways
     assert_eq!(
         bench.api.take_writes(),
         [
-            "PATCH configmaps/office-exit",
+            "PATCH configmaps/office-tunnel-exit",
             "PATCH configmaps/office-entry",
             "PATCH muxtunnels/office/status",
         ]
@@ -494,7 +494,7 @@ async fn a_permission_that_is_taken_back_takes_the_forward_from_running_gateways
 /// Targets that clients may name follow the grant, as targets of forwards do.
 #[tokio::test]
 async fn a_rule_of_the_policy_for_another_namespace_needs_its_grant() {
-    let spec = format!("policy: {{allow: [{{host: '*.shops.svc', port: 80}}]}}\n{SMALLEST}");
+    let spec = format!("allow: [{{host: '*.shops.svc', port: 80}}]\n{SMALLEST}");
     let bench = Bench::with_grants(&spec, known([]));
     let has_rule = |bench: &Bench| exits_policy(bench).contains("*.shops.svc:80");
     bench.reconcile().await.unwrap();
@@ -536,9 +536,9 @@ async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
             bench.edit(&SMALLEST.replace("443", "8080"));
         }),
         ("OwnedByOther", |bench| {
-            let mut account = bench.api.get("serviceaccounts/office-exit").unwrap();
+            let mut account = bench.api.get("serviceaccounts/office-tunnel-exit").unwrap();
             account["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "uid-theirs"}]);
-            bench.api.put("serviceaccounts/office-exit", account);
+            bench.api.put("serviceaccounts/office-tunnel-exit", account);
         }),
     ];
     for (reason, hinder) in hindrances {
@@ -556,7 +556,7 @@ async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
         assert_eq!(exits_policy(&bench), "", "{reason}");
         let writes = bench.api.take_writes();
         let of_config_maps = [
-            "PATCH configmaps/office-exit",
+            "PATCH configmaps/office-tunnel-exit",
             "PATCH configmaps/office-entry",
         ];
         let others = writes
@@ -586,12 +586,12 @@ async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_ar
 async fn what_somebody_else_changed_is_put_back() {
     let bench = Bench::new(&format!("{SMALLEST}exit: {{replicas: 1}}\n"));
     bench.reconcile().await.unwrap();
-    let mut deployment = bench.api.get("deployments/office-exit").unwrap();
+    let mut deployment = bench.api.get("deployments/office-tunnel-exit").unwrap();
     deployment["spec"]["replicas"] = json!(7);
-    bench.api.put("deployments/office-exit", deployment);
+    bench.api.put("deployments/office-tunnel-exit", deployment);
     bench.api.take_requests();
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-exit"]);
+    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-tunnel-exit"]);
 }
 
 #[tokio::test]
@@ -668,7 +668,7 @@ async fn the_status_says_what_is_missing_and_for_which_generation() {
     assert_eq!(object["status"]["observedGeneration"], 1);
     assert_eq!(
         object["status"]["exit"]["address"],
-        "office-exit.site.svc:64000"
+        "office-tunnel-exit.site.svc:64000"
     );
 }
 
@@ -706,7 +706,7 @@ fn reasons_of_events(api: &FakeApi) -> Vec<String> {
         .collect()
 }
 
-const BANANA: &str = "exit: {template: {resources: {limits: {cpu: banana}}}}\n";
+const BANANA: &str = "exit: {template: {spec: {containers: [{name: gateway, resources: {limits: {cpu: banana}}}]}}}\n";
 
 #[tokio::test]
 async fn what_the_api_server_refuses_is_in_the_status_and_what_runs_is_judged_all_the_same() {
@@ -727,7 +727,7 @@ async fn what_the_api_server_refuses_is_in_the_status_and_what_runs_is_judged_al
         assert_eq!(ready["observedGeneration"], if is_new { 1 } else { 2 });
         let message = ready["message"].as_str().unwrap();
         assert!(
-            message.starts_with("MT0336 cannot apply Deployment office-exit: ")
+            message.starts_with("MT0336 cannot apply Deployment office-tunnel-exit: ")
                 && message.contains("banana"),
             "{message}"
         );
@@ -793,8 +793,8 @@ async fn so_is_what_is_refused_before_anything_is_applied() {
 async fn a_tunnel_is_available_where_a_connection_reaches_a_target() {
     let one = SMALLEST.replace(
         "- name: db
-  listen: {port: 443}
-  target: {address: {host: DB.example.com, port: 5432}}
+  port: 443
+  targets: [{host: DB.example.com, port: 5432}]
 ",
         "",
     );
@@ -840,11 +840,11 @@ async fn a_pod_that_only_has_the_labels_of_a_gateway_is_none() {
     let bench = Bench::new(SMALLEST);
     bench.run().await;
     let before = bench.api.get(TUNNEL).unwrap()["status"].clone();
-    let mut stranger = bench.api.get("pods/office-exit-0").unwrap();
+    let mut stranger = bench.api.get("pods/office-tunnel-exit-0").unwrap();
     stranger["metadata"] = json!({
         "name": "stranger", "labels": stranger["metadata"]["labels"],
         "ownerReferences": [{
-            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "office-exit-x", "uid": "own",
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "office-tunnel-exit-x", "uid": "own",
             "controller": true,
         }],
     });
@@ -856,5 +856,5 @@ async fn a_pod_that_only_has_the_labels_of_a_gateway_is_none() {
         bench.reconcile().await.unwrap();
     }
     assert_eq!(bench.api.get(TUNNEL).unwrap()["status"], before);
-    assert!(bench.api.get("deployments/office-exit").is_some());
+    assert!(bench.api.get("deployments/office-tunnel-exit").is_some());
 }

@@ -13,7 +13,7 @@ use crate::clock::date;
 use crate::grants::tests::known;
 use muxtunnel_gateway_config::{Config, Protocol};
 
-const WAN: &str = "tuning: {profile: Wan}\n";
+const WAN: &str = "tuning: {profile: WAN}\n";
 
 /// A tunnel and its operator's clock.
 fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
@@ -87,9 +87,9 @@ async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
     for spec in [
         format!("{SMALLEST}exit: {{replicas: 2}}\n{WAN}"),
         format!(
-            "{SMALLEST}exit: {{replicas: 2, template: {{affinity: {{nodeAffinity: \
+            "{SMALLEST}exit: {{replicas: 2, template: {{spec: {{affinity: {{nodeAffinity: \
              {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: \
-             [{{key: zone, operator: Exists}}]}}]}}}}}}}}}}\n{WAN}"
+             [{{key: zone, operator: Exists}}]}}]}}}}}}}}}}}}\n{WAN}"
         ),
     ] {
         let (mut bench, _) = bench(&spec);
@@ -140,7 +140,7 @@ async fn a_spec_that_no_node_takes_is_gone_back_from_with_its_configuration_and_
     let (bench, clock) = bench(SMALLEST);
     bench.run().await;
     let before = [deployment(&bench, "exit"), deployment(&bench, "entry")];
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     bench.edit(&format!("{native}{WAN}"));
     bench.reconcile().await.unwrap();
     assert_eq!(config(&bench, "exit").protocol, Protocol::Native);
@@ -181,7 +181,7 @@ async fn without_ready_pods_a_refused_end_has_none_until_it_is_tried_again() {
     for (exit, replicas) in [
         ("{replicas: 3}", 3),
         (
-            "{autoscaling: {minReplicas: 2, maxReplicas: 4}, template: {resources: {requests: {cpu: 1}}}}",
+            "{autoscaling: {minReplicas: 2, maxReplicas: 4}, template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}}",
             2,
         ),
     ] {

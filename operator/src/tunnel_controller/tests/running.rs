@@ -183,17 +183,17 @@ async fn one_kind_in_trouble_silences_no_other() {
                 api.trouble("pods", Some(trouble));
                 sleep(Duration::from_secs(90)).await;
             }
-            let mut service = api.get("services/office-exit").unwrap();
+            let mut service = api.get("services/office-tunnel-exit").unwrap();
             service["spec"]["ports"] = json!([]);
-            api.put("services/office-exit", service);
+            api.put("services/office-tunnel-exit", service);
             let is_back = || {
-                let service = api.get("services/office-exit").unwrap();
+                let service = api.get("services/office-tunnel-exit").unwrap();
                 service["spec"]["ports"] != json!([])
             };
             until(&case, is_back).await;
             // A new tunnel is served.
             put_tunnel(&api, "branch");
-            until(&case, || api.get("deployments/branch-exit").is_some()).await;
+            until(&case, || api.get("deployments/branch-tunnel-exit").is_some()).await;
             // Only the failing watch is stale.
             sleep(Duration::from_secs(200)).await;
             let stale: Vec<_> = process

@@ -22,14 +22,14 @@ use crate::tunnel_controller::config_file::is_key;
 const SPEC: &str = "
 forwards:
 - name: web
-  listen: {port: 8080}
-  target: {service: {name: shop, namespace: shops, port: http}}
+  port: 8080
+  targets: [{serviceRef: {name: shop, namespace: shops}, port: 80}]
 - name: db
-  listen: {port: 443}
-  target: {address: {host: db.example.com, port: 5432}}
-carrier: {protocol: Jmux, security: {mode: MutualTls, entry: {secretName: near, peers: [exit.example.com]},
-  exit: {secretName: far, peers: [a.example.com, b.example.com]}}}
-policy: {allow: [{host: '*.example.org', port: 443}], deny: [{cidr: 10.1.0.0/16}]}
+  port: 443
+  targets: [{host: db.example.com, port: 5432}]
+carrier: {protocol: JMUX}\nsecurity: {mode: MutualTls, entry: {secretName: near, peers: [exit.example.com]},
+  exit: {secretName: far, peers: [a.example.com, b.example.com]}}
+allow: [{host: '*.example.org', port: 443}]\ndeny: [{cidr: 10.1.0.0/16}]
 ";
 
 fn bench(spec: &str, grants: Grants) -> Bench {
@@ -189,8 +189,8 @@ async fn a_pod_starts_again_with_the_settings_of_its_template_and_gets_new_forwa
     let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = newest(&bench, "entry");
-    let more = "- {name: more, listen: {port: 8081}, target: {address: {host: a.example.com, port: 1}}}\ncarrier";
-    let secured = MANAGED.replace("protocol: Jmux", "protocol: Native");
+    let more = "- {name: more, port: 8081, targets: [{host: a.example.com, port: 1}]}\ncarrier";
+    let secured = MANAGED.replace("protocol: JMUX", "protocol: Native");
     bench.edit(&secured.replacen("carrier", more, 1));
     for _ in 0..2 {
         bench.reconcile().await.unwrap();
@@ -314,14 +314,14 @@ async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
         "the old ReplicaSet has a pod"
     );
     // The last pod drains.
-    let pod = bench.api.get("pods/office-exit-0").unwrap();
+    let pod = bench.api.get("pods/office-tunnel-exit-0").unwrap();
     stop(&bench, &old);
     let mut ending = pod;
     ending["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
-    bench.api.put("pods/office-exit-0", ending);
+    bench.api.put("pods/office-tunnel-exit-0", ending);
     bench.reconcile().await.unwrap();
     assert_eq!(keys(&bench, "exit").len(), 2, "an old pod drains");
-    bench.api.remove("pods/office-exit-0");
+    bench.api.remove("pods/office-tunnel-exit-0");
     bench.reconcile().await.unwrap();
     assert_eq!(keys(&bench, "exit"), [newest(&bench, "exit")]);
     writes_nothing(&bench).await;

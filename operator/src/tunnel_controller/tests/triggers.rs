@@ -21,8 +21,8 @@ fn tunnel(name: &str, spec: &str) -> MuxTunnel {
 fn known_tunnels() -> Feed<MuxTunnel> {
     let mut feed = Feed::default().grouped(groups);
     let by_address = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        "{address: {host: db, port: 80}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        "[{host: db, port: 80}]",
     );
     for (name, spec) in [
         ("far", FAR),

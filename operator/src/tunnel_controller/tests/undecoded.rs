@@ -73,7 +73,7 @@ async fn one_tunnel_that_cannot_be_decoded_says_so_and_the_others_go_on() {
     .await;
     put_tunnel(&api, "branch");
     until("a new tunnel", || {
-        api.get("deployments/branch-exit").is_some()
+        api.get("deployments/branch-tunnel-exit").is_some()
     })
     .await;
     sleep(Duration::from_mins(3)).await;
@@ -161,7 +161,7 @@ async fn its_running_gateways_lose_what_is_revoked() {
     shop["metadata"]["namespace"] = json!("shops");
     bench.api.put("services/shop@shops", shop);
     bench.run().await;
-    let config = |bench: &Bench| bench.api.get("configmaps/office-exit").unwrap().to_string();
+    let config = |bench: &Bench| bench.api.get("configmaps/office-tunnel-exit").unwrap().to_string();
     assert!(config(&bench).contains("shop.shops"), "{}", config(&bench));
     edit(
         &bench.api,

@@ -67,10 +67,10 @@ async fn ended(api: &FakeApi, (path, code): (&str, &str), end: impl Fn()) -> (Du
 #[tokio::test(start_paused = true)]
 async fn an_object_of_another_owner_that_goes_is_noticed_within_a_minute() {
     let api = server();
-    let path = "configmaps/office-exit";
+    let path = "configmaps/office-tunnel-exit";
     api.put(
         path,
-        json!({"metadata": {"name": "office-exit"}, "data": {}}),
+        json!({"metadata": {"name": "office-tunnel-exit"}, "data": {}}),
     );
     let (after, reads) = ended(&api, (path, "OwnedByOther"), || api.remove(path)).await;
     assert!(after < Duration::from_mins(1), "{after:?}");

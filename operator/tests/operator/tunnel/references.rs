@@ -31,7 +31,7 @@ fn forbidden() -> Dereferenced {
 }
 
 fn allowed(resources: &Resources) -> Vec<String> {
-    let exit = super::build::config(resources, "office-exit");
+    let exit = super::build::config(resources, "office-tunnel-exit");
     exit.policy.allow.iter().map(ToString::to_string).collect()
 }
 
@@ -62,7 +62,7 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
-    let exit = super::build::config(&resources, "office-exit");
+    let exit = super::build::config(&resources, "office-tunnel-exit");
     let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
     let entry = super::build::config(&resources, "office-entry");
@@ -81,8 +81,8 @@ fn a_known_number_of_the_port_is_no_way_around_it() {
 #[test]
 fn nor_is_the_services_name_as_an_address() {
     let by_name = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        "{address: {host: Shop.shops.svc.cluster.local, port: 80}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        "[{host: Shop.shops.svc.cluster.local, port: 80}]",
     );
     let tunnel = valid_with(&by_name, &forbidden(), &settings());
     assert_eq!(tunnel.forbidden, [REFUSAL]);
@@ -108,7 +108,7 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         ..shop()
     };
     let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-exit").policy;
+    let policy = super::build::config(&resources, "office-tunnel-exit").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
     let policy = super::build::config(&resources, "office-entry").policy;
@@ -212,8 +212,8 @@ fn names_of_services_are_recognised_and_others_are_not_completed_to_one() {
 /// The targets of the exit, if the forward names `host` and the own namespace has the Service.
 fn dialled(host: &str, service: Option<(&str, &str)>) -> Vec<String> {
     let short = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        &format!("{{address: {{host: {host}, port: 5432}}}}"),
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        &format!("[{{host: {host}, port: 5432}}]"),
     );
     let services = service.map(|(name, type_)| {
         let spec = json!({"type": type_, "clusterIP": "None", "ports": [{"port": 5432}]});
@@ -258,8 +258,8 @@ fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() 
 fn a_short_name_of_a_service_is_no_way_around_it() {
     for host in ["shop.shops", "pod-0.shop.shops"] {
         let short = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
-            &format!("{{address: {{host: {host}, port: 80}}}}"),
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+            &format!("[{{host: {host}, port: 80}}]"),
         );
         let tunnel = valid_with(&short, &forbidden(), &settings());
         let resources = build(&tunnel, &settings()).unwrap();
@@ -272,12 +272,12 @@ fn a_short_name_of_a_service_is_no_way_around_it() {
 fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
     let says = "forward web: Service shop of namespace shops has no TCP port 9100";
     for target in [
-        "{service: {name: shop, namespace: shops, port: 9100}}",
-        "{address: {host: shop.shops.svc, port: 9100}}",
-        "{address: {host: pod-0.shop.shops.svc.cluster.local, port: 9100}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 9100}]",
+        "[{host: shop.shops.svc, port: 9100}]",
+        "[{host: pod-0.shop.shops.svc.cluster.local, port: 9100}]",
     ] {
         let text = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
         let tunnel = valid_with(&text, &permitted(), &settings());
@@ -297,22 +297,22 @@ fn a_service_that_stands_for_another_name_is_no_target() {
     service["spec"]["externalName"] = json!("web.vaults.svc.cluster.local");
     let service: Service = serde_json::from_value(service).unwrap();
     for (target, namespace) in [
-        ("{service: {name: shop, port: http}}", "site"),
-        ("{service: {name: shop, port: 80}}", "site"),
+        ("[{serviceRef: {name: shop}, port: 80}]", "site"),
+        ("[{serviceRef: {name: shop}, port: 80}]", "site"),
         (
-            "{service: {name: shop, namespace: shops, port: 80}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             "shops",
         ),
-        ("{address: {host: shop, port: 80}}", "site"),
-        ("{address: {host: shop.site, port: 80}}", "site"),
+        ("[{host: shop, port: 80}]", "site"),
+        ("[{host: shop.site, port: 80}]", "site"),
         (
-            "{address: {host: shop.site.svc.cluster.local, port: 80}}",
+            "[{host: shop.site.svc.cluster.local, port: 80}]",
             "site",
         ),
-        ("{address: {host: shop.shops.svc, port: 80}}", "shops"),
+        ("[{host: shop.shops.svc, port: 80}]", "shops"),
     ] {
         let text = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
         let found = Dereferenced {
@@ -335,9 +335,9 @@ fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
 side: Entry
 forwards:
 - name: web
-  listen: {port: 8080}
-  target: {address: {host: shop.shops.svc, port: 80}}
-carrier: {address: 'far.example.com:64000', security: {mode: None}}
+  port: 8080
+  targets: [{host: shop.shops.svc, port: 80}]
+carrier: {address: 'far.example.com:64000'}\nsecurity: {mode: None}
 ";
     assert!(references(&spec(entry), "site").foreign.is_empty());
     let short = entry.replace("shop.shops.svc", "Shop.shops");
@@ -345,8 +345,8 @@ carrier: {address: 'far.example.com:64000', security: {mode: None}}
     let target = tunnel.forwards[0].target.as_ref().unwrap();
     assert_eq!(target.0, "shop.shops");
     let here = entry.replace(
-        "listen: {port: 8080}",
-        "direction: ExitToEntry\n  listen: {port: 8080}",
+        "port: 8080",
+        "direction: ExitToEntry\n  port: 8080",
     );
     assert_eq!(
         references(&spec(&here), "site").foreign,
@@ -427,8 +427,8 @@ fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces
 #[test]
 fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     let spec = format!(
-        "policy: {{allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
-         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}], deny: [{{host: db.shops.svc}}]}}\n{SMALLEST}"
+        "allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
+         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}]\ndeny: [{{host: db.shops.svc}}]\n{SMALLEST}"
     );
     let mut dereferenced = shop();
     dereferenced.forbidden = [named("shops", "web"), named("shops", "*"), named("*", "*")].into();

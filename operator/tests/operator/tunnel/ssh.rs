@@ -9,7 +9,7 @@ use super::*;
 
 /// An exit with an ssh server and without an entry. `more`: further fields of `exit.ssh`.
 fn alone(more: &str) -> String {
-    format!("side: Exit\n{DIRECT}exit: {{ssh: {{secretName: people{more}}}}}\n")
+    format!("side: Exit\n{DIRECT}exit: {{ssh: {{secretRef: {name: people}{more}}}}}\n")
 }
 
 fn refusal(spec: &str) -> String {
@@ -22,16 +22,16 @@ fn refusal(spec: &str) -> String {
 #[test]
 fn the_exit_has_a_listener_for_it_and_mounts_the_secret_for_its_group_alone() {
     let tunnel = built(&format!(
-        "{SMALLEST}exit: {{ssh: {{secretName: people}}}}\n"
+        "{SMALLEST}exit: {{ssh: {{secretRef: {name: people}}}}}\n"
     ));
-    let listener = config(&tunnel, "office-exit").ssh.unwrap();
+    let listener = config(&tunnel, "office-tunnel-exit").ssh.unwrap();
     assert_eq!(listener.listen, "[::]:2222");
     let file = |name: &str| Path::new("/etc/muxgate-ssh").join(name);
     assert_eq!(listener.host_keys, [file("ssh_host_ed25519_key")]);
     assert_eq!(listener.authorized_keys, Some(file("authorized_keys")));
     assert_eq!(listener.trusted_user_ca_keys, None);
 
-    let spec = &pod(&tunnel, "office-exit")["spec"];
+    let spec = &pod(&tunnel, "office-tunnel-exit")["spec"];
     // The whole Secret is mounted as a folder, so that changed keys reach running gateways.
     let volume = json!({"name": "ssh", "secret": {"secretName": "people", "defaultMode": 0o440}});
     assert_eq!(spec["volumes"][1], volume);
@@ -54,7 +54,7 @@ fn the_exit_has_a_listener_for_it_and_mounts_the_secret_for_its_group_alone() {
 fn the_spec_says_which_keys_of_the_secret_count() {
     let files = |more: &str| {
         let tunnel = built(&alone(more));
-        let listener = config(&tunnel, "office-exit").ssh.unwrap();
+        let listener = config(&tunnel, "office-tunnel-exit").ssh.unwrap();
         let logins = [listener.authorized_keys, listener.trusted_user_ca_keys];
         let files = listener
             .host_keys
@@ -89,7 +89,7 @@ fn the_port_has_a_service_of_its_own_which_goes_with_it() {
         let name = |service: &Service| service.metadata.name.clone().unwrap();
         (services.iter().map(name).collect::<Vec<_>>(), services)
     };
-    let public = "service: {type: LoadBalancer}, ssh: {secretName: people, port: 22}";
+    let public = "service: {type: LoadBalancer}, ssh: {secretRef: {name: people}, port: 22}";
     let both = format!("{DIRECT}exit: {{{public}}}\n");
     let (_, own) = services(&both);
     let ssh = child(&own, "office-exit-ssh");
@@ -97,7 +97,7 @@ fn the_port_has_a_service_of_its_own_which_goes_with_it() {
     assert_eq!(ssh["spec"]["type"], "ClusterIP");
     let port = json!([{"name": "ssh", "port": 22, "targetPort": 22, "protocol": "TCP"}]);
     assert_eq!(ssh["spec"]["ports"], port);
-    let carriers = child(&own, "office-exit");
+    let carriers = child(&own, "office-tunnel-exit");
     assert_eq!(carriers["spec"]["type"], "LoadBalancer");
     assert_eq!(carriers["spec"]["ports"].as_array().map(Vec::len), Some(1));
     assert_eq!(ssh["spec"]["selector"], carriers["spec"]["selector"]);
@@ -118,14 +118,14 @@ fn the_port_has_a_service_of_its_own_which_goes_with_it() {
 #[test]
 fn an_exit_that_is_met_at_a_rendezvous_has_the_port_and_no_other() {
     let meeting =
-        "carrier: {rendezvous: {address: 'a:1', name: b, secretName: c}, security: {mode: None}}\n";
+        "carrier: {rendezvous: {address: 'a:1', name: b, secretName: c}}\nsecurity: {mode: None}\n";
     let tunnel = built(&format!("{}{meeting}", alone("")));
-    let config = config(&tunnel, "office-exit");
+    let config = config(&tunnel, "office-tunnel-exit");
     assert_eq!(
         (config.listen, config.ssh.map(|ssh| ssh.listen)),
         (None, Some("[::]:2222".to_owned()))
     );
-    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    let ports = pod(&tunnel, "office-tunnel-exit")["spec"]["containers"][0]["ports"].clone();
     let names: Vec<_> = ports.as_array().unwrap().iter().collect();
     assert_eq!(names.len(), 2, "{names:?}");
     assert_eq!(names[1]["name"], "ssh");
@@ -135,9 +135,9 @@ fn an_exit_that_is_met_at_a_rendezvous_has_the_port_and_no_other() {
 fn its_users_may_dial_what_an_entry_may_and_a_rule_for_one_of_them_counts() {
     let key = "ssh:SHA256:oDbc3TWlUHUXA5WqaFhjARWdAfL8hA+25lyW5dIYTR0";
     let rule =
-        format!("policy: {{allow: [{{host: db.example.com, port: 5432, peer: '{key}'}}]}}\n");
+        format!("allow: [{{host: db.example.com, port: 5432, peer: '{key}'}}]\n");
     let policy = |spec: &str| -> Vec<String> {
-        let policy = config(&built(spec), "office-exit").policy;
+        let policy = config(&built(spec), "office-tunnel-exit").policy;
         policy.allow.iter().map(ToString::to_string).collect()
     };
     let with = policy(&format!("{}{rule}", alone("")));
@@ -156,8 +156,8 @@ fn its_users_may_dial_what_an_entry_may_and_a_rule_for_one_of_them_counts() {
 #[test]
 fn a_user_listens_on_no_port_of_a_forward_that_is_the_entrys_alone() {
     let back = DIRECT.replace("listen:", "direction: ExitToEntry\n  listen:");
-    let tunnel = built(&format!("{back}exit: {{ssh: {{secretName: people}}}}\n"));
-    let rules = config(&tunnel, "office-exit").allow_listen;
+    let tunnel = built(&format!("{back}exit: {{ssh: {{secretRef: {name: people}}}}}\n"));
+    let rules = config(&tunnel, "office-tunnel-exit").allow_listen;
     let peers: Vec<_> = rules.iter().map(|rule| rule.peer.as_deref()).collect();
     assert_eq!(peers, [Some("entry")]);
 }
@@ -168,8 +168,8 @@ fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_u
         let forward = |number| {
             let port = 8000 + number;
             format!(
-                "- {{name: f{number}, direction: ExitToEntry, listen: {{port: {port}}}, \
-                 target: {{address: {{host: web.example.com, port: 80}}}}}}\n"
+                "- {{name: f{number}, direction: ExitToEntry, port: {port}, \
+                 targets: [{{host: web.example.com, port: 80}}]}}\n"
             )
         };
         let forwards: String = (0..ports).map(forward).collect();
@@ -177,11 +177,11 @@ fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_u
             .map(|number| format!("'spiffe://{number}'"))
             .collect();
         let tunnel = built(&format!(
-            "forwards:\n{forwards}exit: {{ssh: {{secretName: people}}}}\ncarrier: {{security: {{mode: MutualTls, \
+            "forwards:\n{forwards}exit: {{ssh: {{secretRef: {name: people}}}}}\ncarrier: {{security: {{mode: MutualTls, \
              entry: {{secretName: near, peers: [exit.example.com]}}, exit: {{secretName: far, peers: [{}]}}}}}}\n",
             peers.join(", ")
         ));
-        let rules = config(&tunnel, "office-exit").allow_listen;
+        let rules = config(&tunnel, "office-tunnel-exit").allow_listen;
         let named = rules.iter().filter(|rule| rule.peer.is_some()).count();
         (rules.len(), named)
     };
@@ -194,10 +194,10 @@ fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_u
 #[test]
 fn a_changed_port_or_file_is_for_new_pods_and_the_secrets_content_is_not() {
     let hash = |spec: &str| {
-        let pod = pod(&built(spec), "office-exit");
+        let pod = pod(&built(spec), "office-tunnel-exit");
         pod["spec"]["volumes"][0]["configMap"]["items"][0]["key"].clone()
     };
-    let static_part = |spec: &str| -> Config { config(&built(spec), "office-exit").static_part() };
+    let static_part = |spec: &str| -> Config { config(&built(spec), "office-tunnel-exit").static_part() };
     for other in [
         ", port: 22",
         ", logins: [TrustedUserCAKeys]",
@@ -220,21 +220,21 @@ fn its_users_have_a_share_of_a_limited_memory() {
         let tunnel = built(&format!(
             "side: Exit\n{DIRECT}exit: {{drainSeconds: 30{ssh}}}\n"
         ));
-        config(&tunnel, "office-exit").memory.sessions
+        config(&tunnel, "office-tunnel-exit").memory.sessions
     };
     // The operator does not know the entries.
     assert_eq!(sessions(""), Some(4));
-    assert_eq!(sessions(", ssh: {secretName: people}"), Some(8));
+    assert_eq!(sessions(", ssh: {secretRef: {name: people}}"), Some(8));
 }
 
 #[test]
 fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
     let back = DIRECT.replace("listen:", "direction: ExitToEntry\n  listen:");
-    let ssh = |more: &str| format!("exit: {{ssh: {{secretName: people{more}}}}}\n");
+    let ssh = |more: &str| format!("exit: {{ssh: {{secretRef: {name: people}{more}}}}}\n");
     let elsewhere = "side: Entry\ncarrier: {address: 'a:1', security: {mode: None}}\n";
     for (spec, sentence) in [
         (
-            format!("{DIRECT}entry: {{ssh: {{secretName: people}}}}\n"),
+            format!("{DIRECT}entry: {{ssh: {{secretRef: {name: people}}}}}\n"),
             "entry.ssh: only exits have an ssh server: use exit.ssh",
         ),
         (
@@ -250,7 +250,7 @@ fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
             "exit.ssh.port 64001 is reserved for gateways: choose another port",
         ),
         (
-            format!("{DIRECT}wan: {{delay: 1ms}}\n{}", ssh(", port: 64003")),
+            format!("{DIRECT}wanEmulation: {{delayMilliseconds: 1}}\n{}", ssh(", port: 64003")),
             "exit.ssh.port 64003 is reserved for gateways: choose another port",
         ),
         (
