@@ -8,12 +8,13 @@ use super::*;
 
 #[test]
 fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
-    let template = "{nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
-                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}";
-    let resources = built(&format!(
-        "{}entry: {{template: {spec: {template}}}}\nexit: {{template: {spec: {template}}}}\n",
+    let template = "{spec: {nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
+                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}}";
+    let spec = format!(
+        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
         tuned()
-    ));
+    );
+    let resources = built(&spec);
     assert!(resources.is_held && resources.deployments.is_empty());
     let [job] = &resources.probe_jobs[..] else {
         panic!("{:?}", resources.probe_jobs);
@@ -29,10 +30,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
     assert_eq!(labels["app.kubernetes.io/component"], "sysctl-probe");
 
     let tried = &job["spec"]["template"]["spec"];
-    let mut passed = valid(&format!(
-        "{}entry: {{template: {spec: {template}}}}\nexit: {{template: {spec: {template}}}}\n",
-        tuned()
-    ));
+    let mut passed = valid(&spec);
     passed.probes = vec![SeenProbe {
         name: name.to_owned(),
         uid: None,

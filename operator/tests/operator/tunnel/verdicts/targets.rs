@@ -1,3 +1,10 @@
+//! Targets that no connection reaches.
+
+use muxtunnel_gateway_config::status::Dials;
+
+use super::causes::{PROVIDED, forward};
+use super::*;
+
 fn dialled(case: &mut Case, end: End, name: &str, (connected, failed): (u64, u64)) {
     let mut forward = forward(name);
     forward.dials = Some(Dials { connected, failed });
@@ -53,7 +60,7 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     proxy
         .status(End::Entry)
         .forwards
-        .push(super::causes::forward("proxy"));
+        .push(forward("proxy"));
     proxy.expect("Available", Some(true), Code::Reconciled, "");
     // One of two forwards reaches its target.
     let mut half = case(
