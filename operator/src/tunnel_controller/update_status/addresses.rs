@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use muxtunnel_crds::{Endpoint, EndpointProtocol, HostPort, ServiceStatus};
+use muxtunnel_crds::{Endpoint, EndpointProtocol, HostPort, ServicePortStatus, ServiceStatus};
 
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::service::ssh_name;
@@ -32,9 +32,9 @@ pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -
     };
     let carrier = &object.carrier;
     let protocols: &[_] = match () {
-        () if carrier.is_any() => &[EndpointProtocol::Tcp, EndpointProtocol::Udp],
-        () if carrier.is_udp() => &[EndpointProtocol::Udp],
-        () => &[EndpointProtocol::Tcp],
+        () if carrier.is_any() => &[EndpointProtocol::TCP, EndpointProtocol::UDP],
+        () if carrier.is_udp() => &[EndpointProtocol::UDP],
+        () => &[EndpointProtocol::TCP],
     };
     let all = addresses.into_iter().flat_map(|(host, port)| {
         protocols.iter().map(move |protocol| Endpoint {
@@ -56,7 +56,7 @@ pub(super) fn ssh(object: &ValidatedObject, applied: &Applied) -> Option<HostPor
     Some(HostPort { host, port })
 }
 
-/// The Services with the ports of clients. The host is empty while the load balancer has none.
+/// The Services with the ports of clients. The host is absent while the load balancer has none.
 pub(super) fn services(object: &ValidatedObject, applied: &Applied) -> Vec<ServiceStatus> {
     let services = object.services.iter().filter_map(|asked| {
         let mut services = applied.services.iter();
@@ -64,7 +64,12 @@ pub(super) fn services(object: &ValidatedObject, applied: &Applied) -> Vec<Servi
         Some(ServiceStatus {
             name: asked.name.clone(),
             host: hosts(service, object).into_iter().next(),
-            ports: asked.ports.iter().map(|port| port.port).collect(),
+            ports: (asked.ports.iter())
+                .map(|port| ServicePortStatus {
+                    name: port.name.clone(),
+                    port: port.port,
+                })
+                .collect(),
         })
     });
     services.take(SERVICES_MAX).collect()

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muxtunnel_crds::{
     Bottleneck, CarrierStatus, MuxExitStatus, MuxRendezvousStatus, MuxTunnelStatus, NetworkStatus,
-    PeersStatus,
+    PeerCounts,
 };
 
 use crate::tunnel_controller::object::Object;
@@ -79,7 +79,7 @@ impl Status {
         let network = network.into_iter().flatten();
         let network = network.map(|NetworkStatus { sessions, .. }| sessions);
         let peers = peers.into_iter().flatten();
-        let peers = peers.flat_map(|PeersStatus { total, connected }| [total, connected]);
+        let peers = peers.flat_map(|PeerCounts { total, connected }| [total, connected]);
         carriers.chain(network).chain(peers).collect()
     }
 }

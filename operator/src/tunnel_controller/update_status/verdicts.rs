@@ -168,10 +168,13 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
             lost.push((Code::OpenFailed, place, format!("{place}: {sentence}")));
         }
     }
+    let items: BTreeSet<_> = items(object).collect();
+    let omitted = lost.iter().filter(|(_, place, _)| !items.contains(*place));
+    let count = items.len() + omitted.count();
     let sentences: Vec<_> = lost.iter().map(|(_, _, text)| text.as_str()).collect();
     let sentences = sentences.join("; ");
     let detail = match lost.first() {
-        Some((code, ..)) if lost.len() >= object.streams.count() => return no(*code, sentences),
+        Some((code, ..)) if lost.len() >= count => return no(*code, sentences),
         Some(_) => format!("{sentences}; the operator knows no problem of the other forwards"),
         None => {
             "a ready gateway takes connections, and no forward loses all of them".to_owned()
@@ -181,6 +184,17 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
         detail: format!("{detail}. {FIRST_CONNECTION}"),
         ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
     }
+}
+
+/// The items of the spec with a usable target, as findings name them.
+fn items(object: &ValidatedObject) -> impl Iterator<Item = String> {
+    let streams = &object.streams;
+    let forwards = streams.forwards.iter().map(|one| ("forward", &one.name));
+    let reverse = streams.reverse_forwards.iter();
+    let reverse = reverse.map(|one| ("reverse forward", &one.name));
+    let proxies = streams.proxies.iter().map(|one| ("proxy", &one.name));
+    let all = forwards.chain(reverse).chain(proxies);
+    all.map(|(item, name)| format!("{item} {name}"))
 }
 
 /// A sentence if no gateway of `end` has open files left for streams.
