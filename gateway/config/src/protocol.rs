@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
-use crate::{Config, ConfigError, Forward, Proxy, Security, Target};
+use crate::carrier::is_unix;
+use crate::{Config, ConfigError, Forward, Proxy, Security, Target, connect};
 
 /// The mux protocol on a carrier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,10 +217,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
-        Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
+        Protocol::Hbone => matches!(config.security, Security::Certificates(_) | Security::None {}),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
-            Security::PublicKeys(_) | Security::MutualTls(_) | Security::ServerTls(_)
+            Security::PublicKeys(_) | Security::Certificates(_) | Security::ServerTls(_)
         ),
         Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
         Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
@@ -230,13 +230,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !has_its_security {
         let problem = match config.protocol {
             Protocol::Hbone => {
-                "protocol HBONE needs mode MutualTls, or None if the peer uses no TLS"
+                "protocol HBONE needs mode Certificates, or None if the peer uses no TLS"
             }
-            Protocol::Quic => "protocol QUIC needs mode PublicKeys, MutualTls or ServerTls",
-            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, MutualTls or ServerTls",
+            Protocol::Quic => "protocol QUIC needs mode PublicKeys, Certificates or ServerTls",
+            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, Certificates or ServerTls",
             Protocol::Ssh => "protocol SSH needs mode SSH",
             Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
-                "mode SSH is for protocol SSH only: use PublicKeys, MutualTls, ServerTls or None"
+                "mode SSH is for protocol SSH only: use PublicKeys, Certificates, ServerTls or None"
             }
         };
         return Err(ConfigError::field("security.mode", problem));
@@ -248,15 +248,15 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
     let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
         ("proxy", "a proxy connects to TCP ports only")
-    } else if !config.connect_command.is_empty() {
-        ("connectCommand", "a command cannot carry datagrams")
+    } else if config.command().is_some() {
+        ("connect[0].command", "a command cannot carry datagrams")
     } else if config.rendezvous.is_some() {
         ("rendezvous", "a rendezvous joins TCP connections only")
     } else if !config.trusted_proxies.is_empty() {
         ("trustedProxies", "datagrams have no PROXY header")
-    } else if has_unix(config.connect.as_deref()) {
+    } else if connect::has_unix(config) {
         ("connect", "expected HOST:PORT")
-    } else if config.is_stdio() || has_unix(config.listen.as_deref()) {
+    } else if config.is_stdio() || is_unix(config.listen.as_deref()) {
         ("listen", "expected ADDRESS:PORT")
     } else {
         return Ok(());
@@ -394,7 +394,7 @@ mod tests {
     }
 
     const MUTUAL_TLS: &str =
-        "security: {mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
         let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";

@@ -429,7 +429,7 @@ fn only_forwards_rules_and_timeouts_reload() {
 fn peers_reload_and_keys_do_not() {
     let secured = |peers: &str, key: &str| {
         let security = format!(
-            "security: {{mode: MutualTls, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
+            "security: {{mode: Certificates, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
         );
         Config::from_yaml(&EXIT.replace("security: {mode: None}", &security)).unwrap()
     };
@@ -574,7 +574,7 @@ fn a_limit_has_one_name_everywhere() {
 #[test]
 fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
     let with = |security: &str| Config::from_yaml(&ENTRY.replace("{mode: None}", security));
-    let tls = "{mode: MutualTls, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
+    let tls = "{mode: Certificates, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
     let config = with(tls).unwrap();
     assert_eq!(config.security.files().len(), 3);
     let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
@@ -592,7 +592,7 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
         ("{mode: None, key: b}", "`key` is not a field of mode None"),
         ("{mode: Tls}", "unknown variant `Tls`"),
         (
-            "{mode: MutualTls, key: b, ca: c, peers: [d]}",
+            "{mode: Certificates, key: b, ca: c, peers: [d]}",
             "certificate",
         ),
         (
@@ -605,7 +605,7 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
         ),
         (
             &tls.replace("key: b", "key: b, peersFile: d"),
-            "`peersFile` is not a field of mode MutualTls",
+            "`peersFile` is not a field of mode Certificates",
         ),
         (
             &keys.replace(&key, "abc="),

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
-use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role};
+use crate::carrier::is_unix;
+use crate::{
+    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect,
+};
 
 /// The transport of carriers. Both ends must have the same transport.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,16 +79,14 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
             "rendezvous",
             "a rendezvous joins TCP connections only: use Tcp",
         )
-    } else if !config.connect_command.is_empty() {
+    } else if config.command().is_some() {
         (
-            "connectCommand",
+            "connect[0].command",
             "the command's pipes are the carrier: use Tcp",
         )
-    } else if has_unix(config.connect.as_deref()) {
+    } else if connect::has_unix(config) {
         ("connect", "expected HOST:PORT, not a Unix socket")
-    } else if has_unix(config.connect_fallback.as_deref()) {
-        ("connectFallback", "expected HOST:PORT, not a Unix socket")
-    } else if has_unix(config.listen.as_deref()) {
+    } else if is_unix(config.listen.as_deref()) {
         ("listen", "expected ADDRESS:PORT, not a Unix socket")
     } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
         (

@@ -154,8 +154,8 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (
         ENTRY,
         "{mode: None}",
-        "{mode: MutualTls, ca: /ca}",
-        "2:11: security: missing field `certificate` of mode MutualTls",
+        "{mode: Certificates, ca: /ca}",
+        "2:11: security: missing field `certificate` of mode Certificates",
     ),
     (
         ENTRY,
@@ -167,7 +167,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{mode: None}",
         "{mode: Plain}",
-        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `MutualTls`, `ServerTls`, `SSH`",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `Certificates`, `ServerTls`, `SSH`",
     ),
     (
         ENTRY,

@@ -97,7 +97,7 @@ pub fn flags(protocol: &str, role: &str) -> Vec<String> {
     let [certificate, key] = ["crt", "key"].map(|what| at(&format!("{role}.{what}")));
     let ca = at("ca.crt");
     [
-        ("--security", "mtls"),
+        ("--security", "certificates"),
         ("--tls-certificate", &certificate),
         ("--tls-key", &key),
         ("--tls-ca", &ca),
@@ -144,7 +144,7 @@ pub fn filled_in(yaml: &str) -> String {
     let [certificate, key] = ["crt", "key"].map(|what| at(&format!("{role}.{what}")));
     let ca = at("ca.crt");
     let security = format!(
-        "security: {{mode: MutualTls, certificate: '{certificate}', key: '{key}', ca: '{ca}', peers: ['{peer}']}}"
+        "security: {{mode: Certificates, certificate: '{certificate}', key: '{key}', ca: '{ca}', peers: ['{peer}']}}"
     );
     yaml.replace(NONE, &security)
 }
