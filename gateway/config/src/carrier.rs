@@ -91,14 +91,15 @@ mod tests {
     #[test]
     fn a_build_without_commands_refuses_the_field_of_every_role() {
         for rest in [
-            "role: Entry\nconnectCommand: [sh, -c, id]\n",
-            "role: Entry\nconnect: far:1\nconnectCommand: [sh, -c, id]\n",
-            "role: Entry\nprotocol: QUIC\nconnectCommand: [sh, -c, id]\n",
-            "role: Exit\nlisten: 0.0.0.0:64000\nconnectCommand: [sh, -c, id]\n",
+            "role: Entry\n",
+            "role: Entry\nprotocol: QUIC\n",
+            "role: Exit\nrendezvous: {name: a, secretFile: /a}\n",
         ] {
-            let error = Config::from_yaml(&format!("security: {{mode: None}}\n{rest}"));
+            let error = Config::from_yaml(&format!(
+                "security: {{mode: None}}\n{rest}connect: [{{name: far, command: [sh, -c, id]}}]\n"
+            ));
             let error = error.unwrap_err().to_string();
-            let sentence = "connectCommand: this build of muxgate starts no programs";
+            let sentence = "connect[0].command: this build of muxgate starts no programs";
             assert!(error.contains(sentence), "{rest}: {error}");
         }
     }
@@ -106,8 +107,8 @@ mod tests {
     #[cfg(feature = "connect-command")]
     #[test]
     fn a_build_with_commands_accepts_the_field_of_an_entry() {
-        let config = "security: {mode: None}\nrole: Entry\nconnectCommand: [ssh, far]\n";
+        let config = "security: {mode: None}\nrole: Entry\nconnect: [{name: far, command: [ssh, far]}]\n";
         let config = Config::from_yaml(config).unwrap();
-        check_command(&config).unwrap();
+        assert_eq!(config.command(), Some(&["ssh".to_owned(), "far".to_owned()][..]));
     }
 }

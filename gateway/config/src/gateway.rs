@@ -242,24 +242,22 @@ mod tests {
     #[test]
     fn an_entry_reaches_its_exits_in_one_way() {
         let exits = |yaml: &str| match gateway(&format!("role: Entry\n{yaml}")) {
-            Gateway::Entry(entry) => (entry.exits, entry.session.prompts, entry.pool),
+            Gateway::Entry(entry) => {
+                let exit = entry.exits.into_iter().next().unwrap();
+                let way = (exit.address, exit.command.join(" "));
+                (way, entry.session.prompts, entry.pool)
+            }
             other => panic!("{other:?}"),
         };
-        let addresses = |fallback: Option<&str>| Exits::Addresses {
-            connect: "far:1".to_owned(),
-            fallback: fallback.map(str::to_owned),
-        };
-        let by_address = exits("connect: far:1\nconnectFallback: other:2\n");
-        assert_eq!(
-            by_address,
-            (addresses(Some("other:2")), false, Pool::GROWING)
-        );
-        let by_kcp = exits("connect: far:1\ntransport: Kcp\n");
-        assert_eq!(by_kcp, (addresses(None), false, Pool::ONE));
+        let by_address = (Some("far:1".to_owned()), String::new());
+        let far = "connect:\n- name: far\n  address: far:1\n";
+        assert_eq!(exits(far), (by_address.clone(), false, Pool::GROWING));
+        let by_kcp = exits(&format!("{far}transport: Kcp\n"));
+        assert_eq!(by_kcp, (by_address, false, Pool::ONE));
         #[cfg(feature = "connect-command")]
         {
-            let command = Exits::Command(vec!["ssh".to_owned(), "far".to_owned()]);
-            let by_command = exits("connectCommand: [ssh, far]\n");
+            let by_command = exits("connect: [{name: far, command: [ssh, far]}]\n");
+            let command = (None, "ssh far".to_owned());
             assert_eq!(by_command, (command, true, Pool::ONE));
         }
     }
@@ -280,7 +278,7 @@ mod tests {
             arrivals("listen: 0.0.0.0:64000\ntransport: Kcp\n"),
             (kcp, true)
         );
-        let visited = "connect: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
+        let visited = "connect:\n- name: far\n  address: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
         let rendezvous = Arrivals::Rendezvous("middle:1".to_owned());
         assert_eq!(arrivals(visited), (rendezvous, true));
     }
@@ -293,7 +291,7 @@ mod tests {
             Gateway::Exit(exit) => exit.session.carriers_vary,
             Gateway::Rendezvous(_) => panic!("a rendezvous has no session"),
         };
-        let entry = "role: Entry\nconnect: far:1\n";
+        let entry = "role: Entry\nconnect:\n- name: far\n  address: far:1\n";
         assert!(varies(entry));
         for fixed in [
             "pool: {min: 2, max: 2}\n",

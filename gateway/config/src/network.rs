@@ -388,7 +388,7 @@ mod tests {
         assert!(with("workers: 4\n").contains("network.queues, which is 2"));
         #[cfg(feature = "connect-command")]
         {
-            let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+            let command = "role: Entry\nconnect: [{name: far, command: [ssh, host]}]\nsecurity: {mode: None}\n\
                  network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
             let command = Config::from_yaml(command).unwrap_err().to_string();
             assert!(command.contains("network.queues"), "{command}");

@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_refused_with_its_field() {
-        let entry = "role: Entry\nconnect: far:1\n";
+        let entry = "role: Entry\nconnect:\n- name: far\n  address: far:1\n";
         let none = "security: {mode: None}\n";
         let ssh = "security: {mode: SSH}\n";
         let forward = |target: &str| {
@@ -394,13 +394,16 @@ mod tests {
     }
 
     const MUTUAL_TLS: &str =
-        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
         let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
-        let entry = format!("role: Entry\nconnect: far:1,near:2\n{web}");
+        let entry = format!(
+            "role: Entry\nconnect:\n- {{name: far, address: 'far:1', certificateNames: [p]}}\n\
+             - {{name: near, address: 'near:2', certificateNames: [p]}}\n{web}"
+        );
         assert!(config(&entry).is_ok());
         assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());
         for (rest, field) in [
@@ -408,8 +411,8 @@ mod tests {
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnectCommand: [ssh, far]\n".to_owned(),
-                "connectCommand",
+                "role: Entry\nconnect: [{name: far, command: [ssh, far]}]\n".to_owned(),
+                "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),
             ("role: Exit\nlisten: stdio\n".to_owned(), "listen"),
@@ -419,7 +422,7 @@ mod tests {
             ),
             (
                 format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
-                    .replace("far:1,near:2", "far:1"),
+                    .replace("- {name: near, address: 'near:2', certificateNames: [p]}\n", ""),
                 "rendezvous",
             ),
         ] {

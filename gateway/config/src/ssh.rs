@@ -228,7 +228,7 @@ mod tests {
     }
 
     const EXIT: &str = "role: Exit\nlisten: 0.0.0.0:22\nprotocol: SSH\n";
-    const ENTRY: &str = "role: Entry\nconnect: far:22\nprotocol: SSH\n";
+    const ENTRY: &str = "role: Entry\nconnect:\n- name: far\n  address: far:22\nprotocol: SSH\n";
     const EXIT_KEYS: &str = "security: {mode: SSH, hostKeys: [/h], authorizedKeys: /a}\n";
     const ENTRY_KEYS: &str = "security: {mode: SSH, user: a, key: /k, knownHosts: /n}\n";
 

@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn what_is_of_tcp_does_not_go_with_kcp() {
         let cases = [
-            (ENTRY, "connect: far:1\n", None),
+            (ENTRY, "connect:\n- name: far\n  address: far:1\n", None),
             (
                 ENTRY,
-                "connect: far:1\nproxy: none\nconnectFallback: far:2\n",
+                "connect:\n- name: far\n  address: far:1\n- name: near\n  address: far:2\nproxy: none\n",
                 None,
             ),
             (EXIT, "listen: 0.0.0.0:1\n", None),
@@ -145,25 +145,20 @@ mod tests {
             ),
             (
                 EXIT,
-                "connect: far:1\nrendezvous: {name: a, secretFile: /a}\n",
+                "connect:\n- name: far\n  address: far:1\nrendezvous: {name: a, secretFile: /a}\n",
                 Some("rendezvous"),
             ),
-            (ENTRY, "connect: far:1,unix:/run/a\n", Some("connect")),
+            (ENTRY, "connect:\n- name: far\n  address: far:1\n- name: near\n  address: unix:/run/a\n", Some("connect")),
             (
                 ENTRY,
-                "connect: far:1\nconnectFallback: unix:/run/a\n",
-                Some("connectFallback"),
-            ),
-            (
-                ENTRY,
-                "connect: far:1\nproxy: http://proxy:3128\n",
+                "connect:\n- name: far\n  address: far:1\nproxy: http://proxy:3128\n",
                 Some("proxy"),
             ),
             #[cfg(feature = "connect-command")]
             (
                 ENTRY,
-                "connectCommand: [ssh, far]\n",
-                Some("connectCommand"),
+                "connect: [{name: far, command: [ssh, far]}]\n",
+                Some("connect[0].command"),
             ),
             (
                 "role: Rendezvous\nsecurity: {mode: None}\ntransport: Kcp\n",
@@ -183,7 +178,7 @@ mod tests {
 
     #[test]
     fn tcp_is_not_written_down() {
-        let config = Config::from_yaml(&format!("{ENTRY}connect: far:1\n")).unwrap();
+        let config = Config::from_yaml(&format!("{ENTRY}connect:\n- name: far\n  address: far:1\n")).unwrap();
         assert!(config.to_yaml().unwrap().contains("transport: Kcp"));
         let config = Config {
             transport: Transport::Tcp,

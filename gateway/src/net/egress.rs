@@ -405,7 +405,7 @@ mod tests {
     async fn kcp_is_dialled_by_a_name_that_was_not_looked_up() {
         let peer = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let name = peer.local_addr().unwrap().to_string();
-        let yaml = "role: Entry\nprotocol: Native\ntransport: Kcp\nsecurity: {mode: None}\nconnect: far:1\n";
+        let yaml = "role: Entry\nprotocol: Native\ntransport: Kcp\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
         let egress = Egress::of(&Config::from_yaml(yaml).unwrap()).unwrap();
         let mut asked = [0; 2048];
         let address = Address::unresolved(&name);

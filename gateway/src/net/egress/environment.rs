@@ -111,7 +111,7 @@ mod tests {
             ""
         };
         let yaml = format!(
-            "role: Entry\nsecurity: {security}\nconnect: far.example.com:443\n{web_socket}{proxy}"
+            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: far.example.com:443\n{web_socket}{proxy}"
         );
         Config::from_yaml(&yaml).unwrap()
     }
