@@ -1,11 +1,10 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
-    LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
-    RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX,
-    admin_hosts, carrier, connect, forward, network, policy, protocol, proxy, public_keys, rendezvous,
-    reverse, server_tls, ssh, transport, trusted_proxies,
+    ByteSize, Config, ConfigError, LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN,
+    Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX,
+    WORKERS_MAX, admin_hosts, carrier, connect, listener, network, policy, protocol, proxy,
+    public_keys, rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -28,14 +27,13 @@ impl Config {
             web_socket.check(self.role)?;
         }
         admin_hosts::check(self)?;
-        forward::check(&self.forwards)?;
+        listener::check(self)?;
         policy::check(self)?;
         reverse::check(self)?;
         network::check(self)?;
         rendezvous::check(self)?;
         trusted_proxies::check(self)?;
         transport::check(self)?;
-        self.check_sources()?;
         self.check_memory()?;
         self.check_pool()?;
         self.check_limits()?;
@@ -76,7 +74,7 @@ impl Config {
             return Err(ConfigError::field(
                 "limits.streams",
                 format!(
-                    "{} streams need a memory.receive of at least {least} with protocol Jmux, not {}",
+                    "{} streams need a memory.receive of at least {least} with protocol JMUX, not {}",
                     self.limits.streams, self.memory.receive
                 ),
             ));
@@ -104,26 +102,10 @@ impl Config {
                 "is greater than drain.deadlineSeconds",
             ));
         }
-        let Timeouts {
-            idle_seconds: idle,
-            half_open_seconds: half_open,
-            keepalive_seconds: keepalive,
-        } = self.timeouts;
-        let stall = self.memory.stall_seconds;
-        for (field, seconds, most) in [
-            ("timeouts.idleSeconds", idle, TIMEOUT_SECONDS_MAX),
-            ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
-            (
-                "timeouts.keepaliveSeconds",
-                keepalive,
-                KEEPALIVE_SECONDS_MAX,
-            ),
-            ("memory.stallSeconds", stall, TIMEOUT_SECONDS_MAX),
-        ] {
-            if seconds > most {
-                let problem = format!("must be from 0 to {most}");
-                return Err(ConfigError::field(field, problem));
-            }
+        self.timeouts.check()?;
+        if self.memory.stall_seconds > TIMEOUT_SECONDS_MAX {
+            let problem = format!("must be from 0 to {TIMEOUT_SECONDS_MAX}");
+            return Err(ConfigError::field("memory.stallSeconds", problem));
         }
         if !(LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX).contains(&self.liveness_seconds) {
             let problem = format!("must be from {LIVENESS_SECONDS_MIN} to {LIVENESS_SECONDS_MAX}");
@@ -137,12 +119,12 @@ impl Config {
             return Ok(());
         };
         pool.check()?;
-        let problem = if pool == Pool::ONE {
+        let problem = if pool.max() == 1 {
             return Ok(());
         } else if self.role != Role::Entry {
             "only an entry chooses the number of carriers: remove the field"
         } else if !self.protocol.can().several_carriers {
-            "protocol Jmux has one carrier per session: remove the field"
+            "protocol JMUX has one carrier per session: remove the field"
         } else if !self.resume && self.protocol.can().resume {
             "several carriers per session need resume: true"
         } else {
@@ -155,7 +137,7 @@ impl Config {
         let problem = match self.packet_bytes {
             None => return Ok(()),
             Some(_) if self.protocol != Protocol::Jmux || self.role != Role::Entry => {
-                "only an entry with protocol Jmux offers a packet size: remove the field".to_owned()
+                "only an entry with protocol JMUX offers a packet size: remove the field".to_owned()
             }
             Some(bytes) if bytes < PACKET_BYTES_MIN => {
                 format!("{bytes} is less than the minimum of {PACKET_BYTES_MIN}")
@@ -163,20 +145,6 @@ impl Config {
             Some(_) => return Ok(()),
         };
         Err(ConfigError::field("packetBytes", problem))
-    }
-
-    fn check_sources(&self) -> Result<(), ConfigError> {
-        let sends = |forward: &Forward| forward.proxy_protocol.send;
-        match self.forwards.iter().position(sends) {
-            Some(index) if !self.protocol.can().source => Err(ConfigError::field(
-                format!("forwards[{index}].proxyProtocol.send"),
-                format!(
-                    "protocol {} cannot send the client's address to the exit: remove the field",
-                    self.protocol.can().name
-                ),
-            )),
-            _ => Ok(()),
-        }
     }
 
     fn check_role(&self) -> Result<(), ConfigError> {
@@ -194,7 +162,6 @@ impl Config {
                     let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
                     return Err(ConfigError::field("listen", problem));
                 }
-                self.check_no_forwards()?;
             }
             Role::Exit | Role::Rendezvous => {
                 let listen = self.listen.as_deref().ok_or_else(|| {
@@ -214,31 +181,23 @@ impl Config {
                     Role::Rendezvous => check_addr_port("listen", listen)?,
                     Role::Exit | Role::Entry => carrier::check_listen(self, listen)?,
                 }
-                self.check_no_forwards()?;
             }
         }
         Ok(())
     }
-
-    fn check_no_forwards(&self) -> Result<(), ConfigError> {
-        match self.forwards.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigError::field(
-                "forwards",
-                "only an entry has forwards, also with direction ExitToEntry: remove the field",
-            )),
-        }
-    }
 }
 
 pub(crate) fn check_addr_port(field: &str, text: &str) -> Result<(), ConfigError> {
-    match text.parse::<std::net::SocketAddr>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(ConfigError::field(
-            field,
-            format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080"),
-        )),
+    match addr_port_problem(text) {
+        None => Ok(()),
+        Some(problem) => Err(ConfigError::field(field, problem)),
     }
+}
+
+/// Why the text is no address to listen on. `None`: it is one.
+pub(crate) fn addr_port_problem(text: &str) -> Option<String> {
+    let problem = || format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080");
+    text.parse::<std::net::SocketAddr>().is_err().then(problem)
 }
 
 pub(crate) fn check_host_port(field: &str, text: &str) -> Result<(), ConfigError> {

@@ -3,33 +3,40 @@
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::is_unix;
-use crate::{Config, ConfigError, Forward, Proxy, Security, Target, connect};
+use crate::{Config, ConfigError, Proxy, Security, connect};
 
-/// The mux protocol on a carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
+/// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
+/// protocol of jetsocat. Default: Native.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Protocol {
-    /// Devolutions' JMUX, compatible with jetsocat.
-    Jmux,
-    /// The protocol between two MuxTunnel gateways.
+    /// MuxTunnel's own protocol, between two MuxTunnel gateways.
     #[default]
     Native,
-    /// HTTP/2 (RFC 9113): one CONNECT request per stream. Without TLS, the protocol is HTTP/2 in
-    /// plaintext (h2c).
+    /// Devolutions' JMUX, the mux protocol of jetsocat.
+    #[serde(rename = "JMUX")]
+    Jmux,
+    /// HTTP/2 (RFC 9113) with a CONNECT request for each stream. Without TLS, the protocol is HTTP/2
+    /// in plaintext (h2c). The peer can also be another HTTP/2 proxy, or a client of an HTTP/2 proxy.
     #[serde(rename = "HTTP2")]
     Http2,
-    /// HBONE, compatible with Istio's proxies: HTTP/2 with mutual TLS, one CONNECT request per
-    /// stream.
+    /// HBONE, with a proxy of an Istio mesh at the other end: HTTP/2 with mutual TLS or, in security
+    /// mode None, in plaintext.
     #[serde(rename = "HBONE")]
     Hbone,
-    /// QUIC (RFC 9000) over UDP, between two MuxTunnel gateways: one QUIC stream per stream.
+    /// QUIC (RFC 9000) over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP
+    /// port.
     #[serde(rename = "QUIC")]
     Quic,
-    /// HTTP/3 (RFC 9114) over UDP: one CONNECT request per stream.
+    /// HTTP/3 (RFC 9114) over UDP with a CONNECT request for each stream, with TLS. The peer can also
+    /// be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
     #[serde(rename = "HTTP3")]
     Http3,
     /// SSH (RFC 4251): an exit is a server for ssh clients, an entry is a client of sshd. Each
-    /// stream is one channel.
+    /// stream is one channel. Not in the resources of the operator.
     #[serde(rename = "SSH")]
+    #[cfg_attr(feature = "schemars", schemars(skip))]
     Ssh,
 }
 
@@ -121,7 +128,7 @@ impl Protocol {
                 library_buffers: false,
             },
             Self::Jmux => Capabilities {
-                name: "Jmux",
+                name: "JMUX",
                 half_close: true,
                 // True only between two MuxTunnel gateways.
                 reset: true,
@@ -193,16 +200,6 @@ pub(crate) fn cannot_listen(protocol: Protocol) -> String {
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let can = config.protocol.can();
     let name = can.name;
-    let is_unix = |forward: &Forward| matches!(forward.target, Some(Target::Unix(_)));
-    if !can.unix_targets
-        && let Some(index) = config.forwards.iter().position(is_unix)
-    {
-        let problem = format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
-        return Err(ConfigError::field(
-            format!("forwards[{index}].target"),
-            problem,
-        ));
-    }
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
             Protocol::Quic | Protocol::Http3 => {
@@ -292,9 +289,7 @@ mod tests {
                 "graceful shutdown: new opens go to another session",
                 |can| can.go_away,
             ),
-            ("reverse forwards (`direction: ExitToEntry`)", |can| {
-                can.listen
-            }),
+            ("reverse forwards (`reverseForwards`)", |can| can.listen),
             (
                 "targets receive the client's address (`proxyProtocol.send`)",
                 |can| can.source,
@@ -368,13 +363,13 @@ mod tests {
             (format!("protocol: HTTP3\n{none}"), "security.mode"),
             (
                 format!("protocol: HTTP3\n{MUTUAL_TLS}{}", forward(web))
-                    .replace("}}]", "}, direction: ExitToEntry}]"),
-                "forwards[0].direction",
+                    .replace("forwards", "reverseForwards"),
+                "reverseForwards[0].listen",
             ),
             (
                 format!("protocol: HBONE\n{none}{}", forward(web))
-                    .replace("}}]", "}, direction: ExitToEntry}]"),
-                "forwards[0].direction",
+                    .replace("forwards", "reverseForwards"),
+                "reverseForwards[0].listen",
             ),
         ] {
             let error = Config::from_yaml(&format!("{entry}{rest}")).unwrap_err();
@@ -407,7 +402,10 @@ mod tests {
         assert!(config(&entry).is_ok());
         assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());
         for (rest, field) in [
-            (format!("{entry}webSocket: {{path: /}}\n"), "webSocket"),
+            (
+                format!("{entry}transport: WebSocket\nwebSocket: {{path: /}}\n"),
+                "webSocket",
+            ),
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (

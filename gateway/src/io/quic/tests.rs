@@ -30,7 +30,7 @@ pub(crate) fn config(protocol: &str, role: &str) -> Config {
     Config::from_yaml(&text).unwrap()
 }
 
-pub(crate) const ENTRY: &str = "role: Entry\nconnect: far:1";
+pub(crate) const ENTRY: &str = "role: Entry\nconnect:\n- name: far\n  address: far:1";
 pub(crate) const EXIT: &str = "role: Exit\nlisten: '127.0.0.1:1'";
 
 /// The credentials of `entry` and `exit`. Each pair consists of the end's own name and the
