@@ -100,13 +100,13 @@ codes! {
     Reconciled = 301, "All objects match the spec.", "No action is needed.";
     GatewaysNotReady = 302, "Not all gateway pods are ready.", "If the message names a pod, run `kubectl describe` on the pod. Otherwise run `kubectl describe` on the tunnel's Deployments, because a quota or an admission policy may reject their pods.";
     ConfigPending = 303, "Not all gateways run the newest configuration yet.", "Wait. The kubelet updates the ConfigMap in running pods within a few seconds, or within about 90 seconds if the chart's `admissionPolicy.enabled` is false. If the message contains an error, a gateway does not apply the whole newest configuration: correct the cause that the error names.";
-    CarrierUp = 304, "Every entry gateway has a carrier to the exit. On side Exit: every exit gateway has a carrier.", "No action is needed.";
+    CarrierUp = 304, "Every entry gateway has a carrier to an exit.", "No action is needed.";
     GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Check whether a NetworkPolicy blocks connections from the operator to TCP port 64001 of the gateway pods.";
     SysctlsApplied = 306, "The requested sysctls are in force in all gateways.", "No action is needed.";
     SysctlMismatch = 307, "A gateway reports a sysctl value that differs from the requested value.", "Compare both values in the message. If the kernel has limited the value to the range that it permits, request the value that the gateway reports.";
     SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl from `tuning.sysctls`. Alternatively, allow the sysctl on the nodes with the kubelet's flag `--allowed-unsafe-sysctls`. Then delete the Job that the message names, or wait up to 10 minutes for the operator's next attempt. The operator does not change running gateways.";
     NotRequested = 309, "The spec does not use this feature.", "No action is needed.";
-    OwnedByOther = 310, "An object with the required name already exists and has another owner.", "Delete the object that the message names, or create the tunnel with another name.";
+    NameTaken = 310, "An object with the required name already exists and has another owner.", "Delete the object that the message names, or choose another name for the object or its Service.";
     KeysCreated = 320, "The keys of the gateways exist, and all answering gateways use them.", "No action is needed.";
     CertificatesProvided = 321, "The gateways' certificates are valid. The operator did not issue these certificates.", "Renew the certificates before they expire. The document `/status` of a gateway shows when its certificate expires.";
     CertificatePending = 322, "A gateway does not use the newest certificate yet.", "Wait. The kubelet updates the Secret in running pods within about 90 seconds. If the condition lasts, search the gateway's log for MT0231.";
@@ -121,7 +121,7 @@ codes! {
     ApiRefused = 336, "The API server refused a request of the operator.", "Read the message. If the operator lacks a permission, apply the chart's roles. If a quota or an admission policy is the cause, contact the cluster's administrator.";
     WriteConflict = 337, "Another client wrote an object at the same time.", "If such conflicts are rare, no action is needed, because the operator retries. Otherwise find the other client that writes the object in the message.";
     LeaderLost = 338, "The operator lost its Lease during a reconciliation and stopped writing.", "No action is needed, because the replica that acquires the Lease continues. If the operator often loses its Lease, check the API server's latency.";
-    Paused = 339, "The annotation `muxtunnel.dev/paused` is `true`, so the operator does not apply the spec.", "Remove the annotation to apply the spec. Until then the operator only withdraws permissions.";
+    Paused = 339, "The field `paused` is true, so the operator does not apply the spec.", "Remove the field to apply the spec. Until then the operator only withdraws permissions.";
     ImmutableField = 340, "The change needs a new object, and the operator does not replace the existing object.", "When an interruption is acceptable, delete the object that the message names. The operator then creates the object again at once.";
     StaleRead = 341, "The object changed or was deleted during its reconciliation.", "No action is needed, because the operator reconciles the object again.";
     WatchUnanswered = 342, "The API server does not answer the watch of a kind of objects, so the operator does not receive changes of these objects.", "Read the error in the operator's log. If the operator lacks a permission, apply the chart's roles, which grant `list` and `watch`. If the API server does not know the kind, apply the chart's CustomResourceDefinitions.";
@@ -132,18 +132,20 @@ codes! {
     SysctlProbing = 350, "A Job tries the sysctls in a separate pod before gateways get them.", "Wait. If the Job succeeds, the gateways get the sysctls within seconds. If the Job does not end, read the message, or run `kubectl describe` on the Job.";
     SandboxFailed = 351, "The node could not create a pod with the sysctls, because the kernel does not know a name or does not accept a value.", "Correct the name or the value in `tuning.sysctls`. The operator does not change running gateways, and tries again within 10 minutes.";
     SysctlProbeFailed = 352, "The Job that tries the sysctls ended without a result.", "Read the message, which describes the Job's pod. The cause can be the node, a quota or the image. The operator tries again after a minute, and does not change running gateways.";
-    Accepted = 353, "The exit exists, and the peer conflicts with no other peer.", "No action is needed.";
-    Programmed = 354, "Every gateway of the exit has the newest spec of the peer.", "No action is needed.";
+    Accepted = 353, "The spec is valid, the objects that it names exist, and it conflicts with no other object.", "No action is needed.";
+    Programmed = 354, "Every gateway has the newest spec, and the Services have addresses.", "No action is needed.";
     Connected = 355, "The peer has a carrier.", "No action is needed.";
     Idle = 356, "The peer has no carrier.", "No action is needed, unless the peer should be connected. Then read the status or the log of the peer.";
     Suspended = 357, "The peer is suspended: the exit refuses it.", "No action is needed.";
     Expired = 358, "The expiration time of the peer has passed: the exit refuses it.", "Set a later `expirationTime`, or delete the MuxPeer.";
-    ExitNotFound = 359, "The exit of a peer does not exist.", "Create the MuxTunnel of side Exit that `exitRef` names, or delete the MuxPeer.";
+    ExitNotFound = 359, "The exit of a peer does not exist.", "Create the MuxExit that `exitRef` names, or delete the MuxPeer.";
     KeyInvalid = 360, "A text in `publicKeys` is not the public key of an entry.", "Copy the key from `status.publicKeys` of the entry again, or from the output of `muxgate keygen`.";
     KeyConflict = 361, "Two peers of an exit have the same key.", "Delete one of both MuxPeers. The exit accepts the older one.";
     ExitFull = 362, "The exit has the maximum number of peers.", "Delete MuxPeers that are not in use.";
-    ExitHasNoKeys = 363, "The exit does not identify its peers by keys.", "Remove `carrier.security.mode` of the exit, or delete the MuxPeer.";
+    ExitHasNoKeys = 363, "The exit does not identify its peers by keys.", "Remove `security.mode` of the MuxExit, or delete the MuxPeer.";
+    NetworkConflict = 364, "The networks of two peers of an exit overlap.", "Correct `networkCIDRs` of one of both MuxPeers. The exit accepts the older one.";
     TargetNotPermitted = 365, "A forward or a rule of `policy.allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, kind MuxTunnel and the tunnel's namespace, and `to` has kind Service. If the rule of `policy.allow` is a pattern, omit the name in `to`.";
+    FailedOver = 366, "The exits of the lowest `order` do not answer, so entries use another exit.", "Check the exits of the lowest order in `connect`. The entries use them again as soon as they answer.";
     TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Check the pods that the Service selects. Connections reach the target as soon as one pod is ready.";
 
     // 0380 and up: findings of `muxtunnel check` that do not concern a tunnel. The operator also
@@ -172,7 +174,7 @@ codes! {
     // 0410 and up: why gateways are not ready, or do not use what they were given.
     FileRejected = 410, "A gateway cannot use the newest content of a file, so the last usable content stays in force. The gateway cannot start again with this file.", "Correct the Secret or file that the message names. The gateway reads the file again within a second after its content has changed, and the kubelet updates the files of a Secret within about 90 seconds.";
     AddressPending = 411, "The load balancer of a Service has no address yet.", "Wait. If the Service gets no address, run `kubectl describe service` on the Service: the cluster needs a controller that provides load balancers. Without such a controller, use `service.type: NodePort` or `ClusterIP`.";
-    DeploymentPaused = 412, "A Deployment of gateways is paused, so Kubernetes creates no pod with the newest template.", "Run `kubectl rollout resume` on the Deployment that the message names. To pause a tunnel, use the annotation `muxtunnel.dev/paused` of the MuxTunnel instead.";
+    DeploymentPaused = 412, "A Deployment of gateways is paused, so Kubernetes creates no pod with the newest template.", "Run `kubectl rollout resume` on the Deployment that the message names. To pause an object, set its field `paused` instead.";
     PodsRefused = 413, "The API server refuses to create gateway pods.", "If the message names a quota, raise the ResourceQuota or lower `resources` in the end's template. If the message names a LimitRange, set `resources` within its bounds. If the message names an admission policy, a webhook or Pod Security, permit the pods there, or use another namespace. The operator applies no change to these objects.";
     Unschedulable = 414, "No node can run a gateway pod.", "Add nodes or free resources, or change `nodeSelector`, `tolerations`, `affinity` or `resources` in the end's template. The message has the scheduler's reason.";
     ImageNotPulled = 415, "A node cannot pull the image of a gateway pod.", "Check that the image exists and that the node reaches its registry. For a private registry, set the chart's value `imagePullSecrets`, and create these Secrets in the tunnel's namespace.";

@@ -1,11 +1,11 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
-    LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
-    RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX,
-    admin_hosts, carrier, forward, network, policy, protocol, proxy, public_keys, rendezvous,
-    reverse, server_tls, ssh, transport, trusted_proxies,
+    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, LIVENESS_SECONDS_MAX,
+    LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX,
+    STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, admin_hosts, carrier, forward, network,
+    policy, protocol, proxy, public_keys, rendezvous, reverse, server_tls, ssh, transport,
+    trusted_proxies,
 };
 
 impl Config {
@@ -76,7 +76,7 @@ impl Config {
             return Err(ConfigError::field(
                 "limits.streams",
                 format!(
-                    "{} streams need a memory.receive of at least {least} with protocol Jmux, not {}",
+                    "{} streams need a memory.receive of at least {least} with protocol JMUX, not {}",
                     self.limits.streams, self.memory.receive
                 ),
             ));
@@ -104,26 +104,10 @@ impl Config {
                 "is greater than drain.deadlineSeconds",
             ));
         }
-        let Timeouts {
-            idle_seconds: idle,
-            half_open_seconds: half_open,
-            keepalive_seconds: keepalive,
-        } = self.timeouts;
-        let stall = self.memory.stall_seconds;
-        for (field, seconds, most) in [
-            ("timeouts.idleSeconds", idle, TIMEOUT_SECONDS_MAX),
-            ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
-            (
-                "timeouts.keepaliveSeconds",
-                keepalive,
-                KEEPALIVE_SECONDS_MAX,
-            ),
-            ("memory.stallSeconds", stall, TIMEOUT_SECONDS_MAX),
-        ] {
-            if seconds > most {
-                let problem = format!("must be from 0 to {most}");
-                return Err(ConfigError::field(field, problem));
-            }
+        self.timeouts.check()?;
+        if self.memory.stall_seconds > TIMEOUT_SECONDS_MAX {
+            let problem = format!("must be from 0 to {TIMEOUT_SECONDS_MAX}");
+            return Err(ConfigError::field("memory.stallSeconds", problem));
         }
         if !(LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX).contains(&self.liveness_seconds) {
             let problem = format!("must be from {LIVENESS_SECONDS_MIN} to {LIVENESS_SECONDS_MAX}");
@@ -137,12 +121,12 @@ impl Config {
             return Ok(());
         };
         pool.check()?;
-        let problem = if pool == Pool::ONE {
+        let problem = if pool.max() == 1 {
             return Ok(());
         } else if self.role != Role::Entry {
             "only an entry chooses the number of carriers: remove the field"
         } else if !self.protocol.can().several_carriers {
-            "protocol Jmux has one carrier per session: remove the field"
+            "protocol JMUX has one carrier per session: remove the field"
         } else if !self.resume && self.protocol.can().resume {
             "several carriers per session need resume: true"
         } else {
@@ -155,7 +139,7 @@ impl Config {
         let problem = match self.packet_bytes {
             None => return Ok(()),
             Some(_) if self.protocol != Protocol::Jmux || self.role != Role::Entry => {
-                "only an entry with protocol Jmux offers a packet size: remove the field".to_owned()
+                "only an entry with protocol JMUX offers a packet size: remove the field".to_owned()
             }
             Some(bytes) if bytes < PACKET_BYTES_MIN => {
                 format!("{bytes} is less than the minimum of {PACKET_BYTES_MIN}")
@@ -167,14 +151,14 @@ impl Config {
 
     fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
         if !self.protocol.can().several_exits {
-            let problem = "an entry with protocol Jmux can have only one exit: remove the field";
+            let problem = "an entry with protocol JMUX can have only one exit: remove the field";
             return Err(ConfigError::field("connectFallback", problem));
         }
         carrier::check_connect("connectFallback", fallback)
     }
 
     fn check_sources(&self) -> Result<(), ConfigError> {
-        let sends = |forward: &Forward| forward.proxy_protocol.send;
+        let sends = |forward: &Forward| forward.proxy_protocol.sends();
         match self.forwards.iter().position(sends) {
             Some(index) if !self.protocol.can().source => Err(ConfigError::field(
                 format!("forwards[{index}].proxyProtocol.send"),

@@ -1,23 +1,14 @@
 //! Forwards: their listen addresses, their targets, and the limits of their streams.
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::check::check_addr_port;
-use crate::listen::{self, Auth, ListenProtocol, ProxyProtocol};
+use crate::listen::{self, Auth, ListenProtocol};
 use crate::target::{self, Target, UNIX_PREFIX};
-use crate::{BitRate, ConfigError, Direction};
+use crate::{ConfigError, Direction, Limits, Priority, ProxyProtocol};
 
 /// Maximum number of forwards in a configuration.
 pub const FORWARDS_MAX: usize = 64;
-/// Maximum of `limits.streams` and `limits.opensPerSecond` of a forward.
-pub const FORWARD_LIMIT_MAX: u32 = 1_000_000;
-/// Minimum rate limit of a forward: 100 kbit/s.
-pub const RATE_MIN: BitRate = BitRate(100_000);
-/// Maximum rate limit of a forward: 1,000 Gbit/s.
-pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
-
 /// One listener and the target of its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -46,8 +37,8 @@ pub struct Forward {
     #[serde(default, skip_serializing_if = "Priority::is_auto")]
     pub priority: Priority,
     /// Limits of the forward's streams. Default: no limit.
-    #[serde(default, skip_serializing_if = "ForwardLimits::is_empty")]
-    pub limits: ForwardLimits,
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
 }
 
 impl Forward {
@@ -56,90 +47,6 @@ impl Forward {
     #[must_use]
     pub const fn has_fixed_target(&self) -> bool {
         matches!(self.protocol, ListenProtocol::Tcp) && self.target.is_some()
-    }
-}
-
-/// The order in which streams that share carriers send.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Priority {
-    /// New streams and streams that have sent little data take precedence over streams that send
-    /// much data.
-    #[default]
-    Auto,
-    /// Streams of this forward take precedence over streams that send much data, even if they send
-    /// much data themselves.
-    Interactive,
-    /// All other streams take precedence over streams of this forward.
-    Bulk,
-}
-
-impl Priority {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-}
-
-/// Parses a priority as the command line spells it, in lower case.
-impl FromStr for Priority {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "interactive" => Ok(Self::Interactive),
-            "bulk" => Ok(Self::Bulk),
-            _ => Err(format!(
-                "{text:?} is not a priority; priorities are auto, interactive and bulk"
-            )),
-        }
-    }
-}
-
-/// Limits of all streams of one forward together, in one gateway. Default: no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ForwardLimits {
-    /// Maximum number of concurrent streams, 1..=[`FORWARD_LIMIT_MAX`]. Further connections are
-    /// reset. A SOCKS or HTTP client gets a refusal instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub streams: Option<u32>,
-    /// Maximum number of new connections per second, 1..=[`FORWARD_LIMIT_MAX`]. Further connections
-    /// are reset or refused, as with `streams`. After one second without connections, this number
-    /// of connections may arrive at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub opens_per_second: Option<u32>,
-    /// Maximum payload rate in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. The gateway delays
-    /// payload above the rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<BitRate>,
-}
-
-impl ForwardLimits {
-    /// Whether no limit is set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Returns the field of the first limit that is out of range, and the problem.
-    fn problem(&self) -> Option<(&'static str, String)> {
-        for (field, limit) in [
-            ("streams", self.streams),
-            ("opensPerSecond", self.opens_per_second),
-        ] {
-            if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
-                return Some((field, format!("must be from 1 to {FORWARD_LIMIT_MAX}")));
-            }
-        }
-        self.rate
-            .filter(|rate| !(RATE_MIN..=RATE_MAX).contains(rate))
-            .map(|rate| {
-                (
-                    "rate",
-                    format!("{rate} is out of range: expected {RATE_MIN} to {RATE_MAX}"),
-                )
-            })
     }
 }
 

@@ -188,7 +188,7 @@ impl Config {
                     Arrivals::Stdio
                 } else {
                     match self.transport {
-                        Transport::Tcp => Arrivals::Socket(listen()?),
+                        Transport::Tcp | Transport::WebSocket => Arrivals::Socket(listen()?),
                         Transport::Kcp => Arrivals::Kcp(listen()?),
                         Transport::Auto => Arrivals::Any(listen()?),
                     }
@@ -219,7 +219,7 @@ impl Config {
             protocol: self.protocol,
             packet_bytes: self.packet_bytes,
             congestion_control: self.congestion_control,
-            carriers_vary: resume && (self.role == Role::Exit || pool.min < pool.max),
+            carriers_vary: resume && (self.role == Role::Exit || pool.min < pool.max()),
             resume,
             splice: self.splice,
             memory: self.memory,
@@ -272,7 +272,7 @@ mod tests {
             by_address,
             (addresses(Some("other:2")), false, Pool::GROWING)
         );
-        let by_kcp = exits("connect: far:1\ntransport: Kcp\n");
+        let by_kcp = exits("connect: far:1\ntransport: KCP\n");
         assert_eq!(by_kcp, (addresses(None), false, Pool::ONE));
         #[cfg(feature = "connect-command")]
         {
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(arrivals(&stdio), (Arrivals::Stdio, false));
         let kcp = Arrivals::Kcp("0.0.0.0:64000".to_owned());
         assert_eq!(
-            arrivals("listen: 0.0.0.0:64000\ntransport: Kcp\n"),
+            arrivals("listen: 0.0.0.0:64000\ntransport: KCP\n"),
             (kcp, true)
         );
         let visited = "connect: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
@@ -316,7 +316,7 @@ mod tests {
         for fixed in [
             "pool: {min: 2, max: 2}\n",
             "resume: false\n",
-            "protocol: Jmux\n",
+            "protocol: JMUX\n",
         ] {
             assert!(!varies(&format!("{entry}{fixed}")), "{fixed}");
         }

@@ -8,10 +8,12 @@
 mod admin_hosts;
 mod carrier;
 mod check;
+mod congestion_control;
 mod forward;
 mod gateway;
 mod gateway_key;
 mod hash;
+mod limits;
 mod listen;
 mod locate;
 mod network;
@@ -20,29 +22,33 @@ mod pool;
 mod problem;
 mod protocol;
 mod proxy;
+mod proxy_protocol;
 mod public_keys;
 mod rate;
 mod rendezvous;
 mod reverse;
+#[cfg(feature = "schemars")]
+mod schema;
 mod security;
 mod server_tls;
 mod size;
 mod ssh;
 pub mod status;
 mod target;
+mod timeouts;
 mod transport;
 mod trusted_proxies;
 mod web_socket;
 
 pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
-pub use forward::{
-    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
-};
+pub use congestion_control::CongestionControl;
+pub use forward::{FORWARDS_MAX, Forward};
 pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
-pub use listen::{Auth, ListenProtocol, ProxyProtocol};
+pub use limits::{LIMIT_MAX, Limits, Priority, RATE_MAX, RATE_MIN};
+pub use listen::{Auth, ListenProtocol};
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
@@ -51,12 +57,13 @@ pub use network::{
 };
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
-    RULES_MAX, Rule, RuleError, ends_in_number,
+    RULES_MAX, Rule, RuleError, RuleFields, ends_in_number,
 };
 pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
+pub use proxy_protocol::{Accept, ProxyProtocol, Send};
 pub use public_keys::{
     ExpirationTime, OWN_KEYS_MAX, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules,
     PublicKeys, check_peers, key_roles, parse_peers, readable_peers,
@@ -69,6 +76,10 @@ pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
+pub use timeouts::{
+    HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, KEEPALIVE_SECONDS_MAX,
+    TIMEOUT_SECONDS_MAX, Timeouts,
+};
 pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
 pub use web_socket::{ORIGINS_MAX, WebSocket};
@@ -98,29 +109,21 @@ pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
 pub const RETAIN_DEFAULT: ByteSize = ByteSize(64 << 20);
 /// Minimum size of a session's retransmit buffer: 1 MiB.
 pub const RETAIN_MIN: ByteSize = ByteSize(1 << 20);
-/// Minimum receive window of a stream of protocol Jmux. JMUX has no credit for the whole session,
+/// Minimum receive window of a stream of protocol JMUX. JMUX has no credit for the whole session,
 /// so `limits.streams` times this minimum must fit into `memory.receive`.
 pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 /// Maximum number of workers of a gateway.
 pub const WORKERS_MAX: u16 = 64;
-/// Default for [`Timeouts::half_open_seconds`].
-pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
-/// Default for [`Timeouts::keepalive_seconds`].
-pub const KEEPALIVE_SECONDS_DEFAULT: u32 = 60;
-/// Maximum of [`Timeouts::keepalive_seconds`]: 2 hours.
-pub const KEEPALIVE_SECONDS_MAX: u32 = 7200;
 /// Default for [`Memory::stall_seconds`].
 pub const STALL_SECONDS_DEFAULT: u32 = 60;
 /// Default for [`Config::liveness_seconds`]. Common proxies cut connections that are silent for 60 s.
-pub const LIVENESS_SECONDS_DEFAULT: u32 = 20;
+pub const LIVENESS_SECONDS_DEFAULT: u32 = 15;
 /// Minimum of [`Config::liveness_seconds`].
 pub const LIVENESS_SECONDS_MIN: u32 = 5;
 /// Maximum of [`Config::liveness_seconds`].
 pub const LIVENESS_SECONDS_MAX: u32 = 300;
 /// Minimum of [`Config::packet_bytes`].
 pub const PACKET_BYTES_MIN: u16 = 1024;
-/// Maximum timeout of a stream: 30 days.
-pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 /// Default number of seconds after SIGTERM during which a gateway still accepts connections, so
 /// that load balancers can react.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
@@ -140,7 +143,7 @@ pub struct Config {
     /// The mux protocol on the carriers. Both ends must have the same protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Entry with protocol Jmux: the size in bytes of the largest packet, header included, that the
+    /// Entry with protocol JMUX: the size in bytes of the largest packet, header included, that the
     /// entry offers to accept: [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer
     /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,7 +172,7 @@ pub struct Config {
     /// rendezvous. Otherwise an exit does not set this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
-    /// Entry, not with protocol Jmux: `host:port` of any exit. The entry dials this address if no
+    /// Entry, not with protocol JMUX: `host:port` of any exit. The entry dials this address if no
     /// address of `connect` answers, for example while a name server still returns the addresses of
     /// removed exits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,14 +256,14 @@ pub struct Config {
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub splice: bool,
     /// Timeouts of streams without activity.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Timeouts::is_default")]
     pub timeouts: Timeouts,
     /// Bounds of the memory of one session.
     #[serde(default)]
     pub memory: Memory,
     /// Bounds of the number of streams and carriers.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: GatewayLimits,
     /// Shutdown after SIGTERM.
     #[serde(default)]
     pub drain: Drain,
@@ -276,44 +279,6 @@ pub enum Role {
     /// Joins connections of entries and exits that cannot reach each other. Entries and exits dial
     /// the rendezvous.
     Rendezvous,
-}
-
-/// The congestion control of carriers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CongestionControl {
-    /// Cubic with protocols QUIC and HTTP3, and on paths with a round-trip time below 1 ms;
-    /// otherwise the system's default.
-    #[default]
-    Auto,
-    /// Loss-based, the usual default of Linux.
-    Cubic,
-    /// Based on measured bandwidth and round-trip time. For carriers over TCP, the node's kernel
-    /// must support BBR.
-    Bbr,
-}
-
-/// The times after which a stream without activity, or whose client or target has vanished, is
-/// reset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Timeouts {
-    /// Seconds without payload in either direction, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
-    pub idle_seconds: u32,
-    /// Seconds without payload while one half is closed, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
-    pub half_open_seconds: u32,
-    /// Seconds of silence after which the gateway probes a client or target over TCP,
-    /// 0..=[`KEEPALIVE_SECONDS_MAX`]. 0: never.
-    pub keepalive_seconds: u32,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            idle_seconds: 0,
-            half_open_seconds: HALF_OPEN_SECONDS_DEFAULT,
-            keepalive_seconds: KEEPALIVE_SECONDS_DEFAULT,
-        }
-    }
 }
 
 /// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
@@ -381,14 +346,14 @@ const fn is_yes(value: &bool) -> bool {
 /// Bounds of the number of streams and carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Limits {
+pub struct GatewayLimits {
     /// Streams per session, 1..=1,000,000.
     pub streams: u32,
     /// Concurrent carriers of an exit, 1..=1,024.
     pub carriers: u32,
 }
 
-impl Default for Limits {
+impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
             streams: STREAMS_DEFAULT,
@@ -498,7 +463,7 @@ impl Config {
     /// The number of carriers of each session. The default is [`Pool::GROWING`] for an entry under
     /// these conditions:
     /// - its protocol supports several carriers
-    /// - its transport is TCP
+    /// - its transport is TCP or WebSocket
     /// - it has no `connectCommand`
     /// - `resume` is true, or the protocol does not support `resume`
     ///
@@ -508,7 +473,7 @@ impl Config {
         let can = self.protocol.can();
         let grows = self.role == Role::Entry
             && can.several_carriers
-            && self.transport == Transport::Tcp
+            && matches!(self.transport, Transport::Tcp | Transport::WebSocket)
             && (self.resume || !can.resume)
             && self.connect_command.is_empty();
         self.pool

@@ -128,33 +128,6 @@ impl From<Auth> for Fields {
     }
 }
 
-/// The PROXY protocol, version 2, on the connections of a forward.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ProxyProtocol {
-    /// Each connection begins with a header that names the client. Enable this field only if the
-    /// sender of these headers is the only client that can reach the port. Any other client could
-    /// send a false address.
-    #[serde(skip_serializing_if = "is_false")]
-    pub accept: bool,
-    /// Before the payload, the exit sends the target a header that names the client. Protocol
-    /// Native only.
-    #[serde(skip_serializing_if = "is_false")]
-    pub send: bool,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-const fn is_false(value: &bool) -> bool {
-    !*value
-}
-
-impl ProxyProtocol {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_off(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The first field of `forward` that conflicts with another field, and the problem.
 pub(crate) fn problem(forward: &Forward) -> Option<(&'static str, String)> {
     use ListenProtocol::{Auto, HttpConnect, Socks5, Tcp, Transparent};

@@ -3,6 +3,8 @@
 //! This module has the types, text forms and checks. `gateway/src/net/policy.rs` applies the rules.
 //! The parser rejects invalid rules and rules that could never match.
 
+mod fields;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -12,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
 use crate::{Config, ConfigError, Role};
+pub use fields::RuleFields;
 
 /// Maximum number of rules in `allow`, and in each list of `policy`.
 pub const RULES_MAX: usize = 256;
@@ -51,10 +54,11 @@ impl Policy {
     }
 }
 
-/// A rule. Text forms: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
+/// A rule. The file has its [`RuleFields`], or `{unix: /PATH}`. Text forms on the command line: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
 /// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`,
 /// each optionally followed by `,peer=IDENTITY`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "fields::Fields", into = "fields::Fields")]
 pub struct Rule {
     /// The hosts that the rule covers.
     pub host: HostPattern,
@@ -430,26 +434,18 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Serializes and deserializes the type as its text form.
-macro_rules! as_text {
-    ($type:ty) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(de::Error::custom)
-            }
-        }
-    };
+impl Serialize for Cidr {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
-as_text!(Rule);
-as_text!(Cidr);
+impl<'de> Deserialize<'de> for Cidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
 
 /// Prefix lengths of RFC 6052, section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];

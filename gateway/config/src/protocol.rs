@@ -5,31 +5,38 @@ use serde::{Deserialize, Serialize};
 use crate::carrier::has_unix;
 use crate::{Config, ConfigError, Forward, Proxy, Security, Target};
 
-/// The mux protocol on a carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
+/// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
+/// protocol of jetsocat. Default: Native.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Protocol {
-    /// Devolutions' JMUX, compatible with jetsocat.
-    Jmux,
-    /// The protocol between two MuxTunnel gateways.
+    /// MuxTunnel's own protocol, between two MuxTunnel gateways.
     #[default]
     Native,
-    /// HTTP/2 (RFC 9113): one CONNECT request per stream. Without TLS, the protocol is HTTP/2 in
-    /// plaintext (h2c).
+    /// Devolutions' JMUX, the mux protocol of jetsocat.
+    #[serde(rename = "JMUX")]
+    Jmux,
+    /// HTTP/2 (RFC 9113) with a CONNECT request for each stream. Without TLS, the protocol is HTTP/2
+    /// in plaintext (h2c). The peer can also be another HTTP/2 proxy, or a client of an HTTP/2 proxy.
     #[serde(rename = "HTTP2")]
     Http2,
-    /// HBONE, compatible with Istio's proxies: HTTP/2 with mutual TLS, one CONNECT request per
-    /// stream.
+    /// HBONE, with a proxy of an Istio mesh at the other end: HTTP/2 with mutual TLS or, in security
+    /// mode None, in plaintext.
     #[serde(rename = "HBONE")]
     Hbone,
-    /// QUIC (RFC 9000) over UDP, between two MuxTunnel gateways: one QUIC stream per stream.
+    /// QUIC (RFC 9000) over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP
+    /// port.
     #[serde(rename = "QUIC")]
     Quic,
-    /// HTTP/3 (RFC 9114) over UDP: one CONNECT request per stream.
+    /// HTTP/3 (RFC 9114) over UDP with a CONNECT request for each stream, with TLS. The peer can also
+    /// be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
     #[serde(rename = "HTTP3")]
     Http3,
     /// SSH (RFC 4251): an exit is a server for ssh clients, an entry is a client of sshd. Each
-    /// stream is one channel.
+    /// stream is one channel. Not in the resources of the operator.
     #[serde(rename = "SSH")]
+    #[cfg_attr(feature = "schemars", schemars(skip))]
     Ssh,
 }
 
@@ -121,7 +128,7 @@ impl Protocol {
                 library_buffers: false,
             },
             Self::Jmux => Capabilities {
-                name: "Jmux",
+                name: "JMUX",
                 half_close: true,
                 // True only between two MuxTunnel gateways.
                 reset: true,

@@ -146,7 +146,7 @@ fn unsupported(forward: &Forward) -> Option<(&'static str, &'static str)> {
         None
     } else if forward.protocol != ListenProtocol::Tcp {
         Some(("protocol", "must be Tcp with direction ExitToEntry"))
-    } else if forward.proxy_protocol.accept {
+    } else if forward.proxy_protocol.accepts() {
         let problem = "is not supported with direction ExitToEntry: remove the field";
         Some(("proxyProtocol.accept", problem))
     } else if forward.listen.starts_with(UNIX_PREFIX) {

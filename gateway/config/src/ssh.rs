@@ -54,14 +54,16 @@ pub struct Ssh {
     pub host_key_alias: Option<String>,
 }
 
-/// The ciphers that an exit offers to its clients.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The ciphers of an ssh server. Default: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
+/// with an encrypt-then-MAC code, for clients that have neither cipher of Default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum SshAlgorithms {
     /// AES-GCM and ChaCha20-Poly1305.
     #[default]
     Default,
     /// Also aes256-ctr with an encrypt-then-MAC code, for clients that have neither cipher of
-    /// `Default`, such as paramiko before 3.5.
+    /// Default, such as paramiko before 3.5.
     Compatible,
 }
 

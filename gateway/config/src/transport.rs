@@ -5,17 +5,26 @@ use serde::{Deserialize, Serialize};
 use crate::carrier::has_unix;
 use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role};
 
-/// The transport of carriers. Both ends must have the same transport.
+/// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over
+/// UDP, for paths that lose packets. WebSocket: WebSocket connections, for networks that pass only
+/// HTTP. Auto: the entry selects a transport that the network permits. Default: TCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Transport {
-    /// TCP connections, Unix sockets or commands, as `connect` and `listen` specify.
+    /// TCP connections.
     #[default]
+    #[serde(rename = "TCP")]
     Tcp,
-    /// KCP over UDP, for paths that lose packets.
+    /// KCP over UDP, for paths that lose packets. The exit's port is then a UDP port. Needs protocol
+    /// Native.
+    #[serde(rename = "KCP")]
     Kcp,
-    /// The entry selects a transport that the path permits: TCP, KCP on the UDP port with the same
-    /// number, or, with [`Config::web_socket`], WebSocket. Under load, the entry compares KCP with
-    /// another transport, and selects the faster of them. An exit accepts all of these transports.
+    /// WebSocket connections, with the path `webSocket.path`. Needs protocol Native or JMUX.
+    WebSocket,
+    /// The entry selects TCP, KCP over the UDP port with the same number, or, with `webSocket`,
+    /// WebSocket. It avoids transports that the network blocks. Under load, it compares KCP with
+    /// another transport, and selects the faster one. Streams survive a change of the transport. An
+    /// exit accepts all of these transports. Needs protocol Native.
     Auto,
 }
 
@@ -26,11 +35,25 @@ impl Transport {
     }
 }
 
-/// Checks that transports Kcp and Auto have protocol Native and addresses of the form HOST:PORT.
+/// Checks that transports KCP and Auto have protocol Native and addresses of the form HOST:PORT, and
+/// that WebSocket has its path.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.transport {
-        Transport::Tcp => None,
-        Transport::Kcp => problem_of_datagrams(config).or_else(|| problem(config, "Kcp")),
+        Transport::Tcp => config.web_socket.as_ref().map(|_| {
+            let problem = "needs transport WebSocket or Auto: set transport, or remove webSocket";
+            ("webSocket", problem.to_owned())
+        }),
+        Transport::Kcp => problem_of_datagrams(config).or_else(|| problem(config, "KCP")),
+        Transport::WebSocket if !config.protocol.can().web_socket => {
+            let name = config.protocol.can().name;
+            let problem = format!("protocol {name} cannot use WebSocket: remove transport");
+            Some(("transport", problem))
+        }
+        Transport::WebSocket if config.web_socket.is_none() => {
+            let problem = "is missing: transport WebSocket needs its path, such as webSocket: {path: /carrier}";
+            Some(("webSocket", problem.to_owned()))
+        }
+        Transport::WebSocket => None,
         Transport::Auto => problem(config, "Auto"),
     };
     match problem {
@@ -63,7 +86,7 @@ fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
     Some((field, problem.to_owned()))
 }
 
-/// The first field that neither Kcp nor Auto supports. `name`: the name of the transport.
+/// The first field that neither KCP nor Auto supports. `name`: the name of the transport.
 fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
     let (field, problem) = if config.role == Role::Rendezvous {
         ("transport", "a rendezvous joins TCP connections only")
@@ -75,12 +98,12 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
     } else if config.rendezvous.is_some() {
         (
             "rendezvous",
-            "a rendezvous joins TCP connections only: use Tcp",
+            "a rendezvous joins TCP connections only: use TCP",
         )
     } else if !config.connect_command.is_empty() {
         (
             "connectCommand",
-            "the command's pipes are the carrier: use Tcp",
+            "the command's pipes are the carrier: use TCP",
         )
     } else if has_unix(config.connect.as_deref()) {
         ("connect", "expected HOST:PORT, not a Unix socket")
@@ -96,7 +119,7 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
     } else if !config.trusted_proxies.is_empty() {
         (
             "trustedProxies",
-            "a PROXY header begins a TCP connection, and datagrams carry no header: use Tcp",
+            "a PROXY header begins a TCP connection, and datagrams carry no header: use TCP",
         )
     } else {
         return None;
@@ -108,8 +131,8 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    const ENTRY: &str = "role: Entry\nsecurity: {mode: None}\ntransport: Kcp\n";
-    const EXIT: &str = "role: Exit\nsecurity: {mode: None}\ntransport: Kcp\n";
+    const ENTRY: &str = "role: Entry\nsecurity: {mode: None}\ntransport: KCP\n";
+    const EXIT: &str = "role: Exit\nsecurity: {mode: None}\ntransport: KCP\n";
 
     #[test]
     fn what_is_of_tcp_does_not_go_with_kcp() {
@@ -123,7 +146,7 @@ mod tests {
             (EXIT, "listen: 0.0.0.0:1\n", None),
             (
                 EXIT,
-                "listen: 0.0.0.0:1\nprotocol: Jmux\n",
+                "listen: 0.0.0.0:1\nprotocol: JMUX\n",
                 Some("transport"),
             ),
             (
@@ -140,7 +163,7 @@ mod tests {
             (EXIT, "listen: stdio\n", Some("listen")),
             (
                 EXIT,
-                "listen: 0.0.0.0:1\ncongestionControl: Bbr\n",
+                "listen: 0.0.0.0:1\ncongestionControl: BBR\n",
                 Some("congestionControl"),
             ),
             (
@@ -166,14 +189,14 @@ mod tests {
                 Some("connectCommand"),
             ),
             (
-                "role: Rendezvous\nsecurity: {mode: None}\ntransport: Kcp\n",
+                "role: Rendezvous\nsecurity: {mode: None}\ntransport: KCP\n",
                 "listen: 0.0.0.0:1\nsecretsFile: /a\n",
                 Some("transport"),
             ),
         ];
         for (head, rest, expected) in cases {
             let over = |text: &str| Config::from_yaml(&format!("{text}{rest}"));
-            let tcp = over(&head.replace("transport: Kcp", "transport: Tcp"));
+            let tcp = over(&head.replace("transport: KCP", "transport: TCP"));
             assert!(tcp.is_ok(), "{rest}: {tcp:?}");
             let said = over(head).err().map(|error| error.to_string());
             let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
@@ -184,7 +207,7 @@ mod tests {
     #[test]
     fn tcp_is_not_written_down() {
         let config = Config::from_yaml(&format!("{ENTRY}connect: far:1\n")).unwrap();
-        assert!(config.to_yaml().unwrap().contains("transport: Kcp"));
+        assert!(config.to_yaml().unwrap().contains("transport: KCP"));
         let config = Config {
             transport: Transport::Tcp,
             ..config
