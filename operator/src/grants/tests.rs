@@ -37,7 +37,7 @@ pub(crate) fn known(objects: impl IntoIterator<Item = DynamicObject>) -> Grants 
 
 /// Whether a MuxTunnel of `from` may refer to the Service.
 fn permit(grants: &Grants, from: &str, service: &ServiceName) -> Result<bool, NotKnown> {
-    grants.permit("MuxTunnel", from, service)
+    grants.permit(("MuxTunnel", from), service)
 }
 
 #[test]
