@@ -1,11 +1,10 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, LIVENESS_SECONDS_MAX,
-    LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX,
-    STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, admin_hosts, carrier, forward, network,
-    policy, protocol, proxy, public_keys, rendezvous, reverse, server_tls, ssh, transport,
-    trusted_proxies,
+    ByteSize, CONNECT_MAX, Config, ConfigError, LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN,
+    PACKET_BYTES_MIN, Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN,
+    TIMEOUT_SECONDS_MAX, WORKERS_MAX, admin_hosts, carrier, listener, network, policy, protocol,
+    proxy, public_keys, rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -28,14 +27,13 @@ impl Config {
             web_socket.check(self.role)?;
         }
         admin_hosts::check(self)?;
-        forward::check(&self.forwards)?;
+        listener::check(self)?;
         policy::check(self)?;
         reverse::check(self)?;
         network::check(self)?;
         rendezvous::check(self)?;
         trusted_proxies::check(self)?;
         transport::check(self)?;
-        self.check_sources()?;
         self.check_memory()?;
         self.check_pool()?;
         self.check_limits()?;
@@ -157,20 +155,6 @@ impl Config {
         carrier::check_connect("connectFallback", fallback)
     }
 
-    fn check_sources(&self) -> Result<(), ConfigError> {
-        let sends = |forward: &Forward| forward.proxy_protocol.sends();
-        match self.forwards.iter().position(sends) {
-            Some(index) if !self.protocol.can().source => Err(ConfigError::field(
-                format!("forwards[{index}].proxyProtocol.send"),
-                format!(
-                    "protocol {} cannot send the client's address to the exit: remove the field",
-                    self.protocol.can().name
-                ),
-            )),
-            _ => Ok(()),
-        }
-    }
-
     fn check_role(&self) -> Result<(), ConfigError> {
         match self.role {
             Role::Entry => {
@@ -194,7 +178,6 @@ impl Config {
                     let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
                     return Err(ConfigError::field("listen", problem));
                 }
-                self.check_no_forwards()?;
             }
             Role::Exit | Role::Rendezvous => {
                 let listen = self.listen.as_deref().ok_or_else(|| {
@@ -224,7 +207,6 @@ impl Config {
                         "a gateway with the field listen dials no carriers: remove the field",
                     ));
                 }
-                self.check_no_forwards()?;
             }
         }
         Ok(())
@@ -250,26 +232,19 @@ impl Config {
         }
         exits.try_for_each(|exit| carrier::check_connect("connect", exit))
     }
-
-    fn check_no_forwards(&self) -> Result<(), ConfigError> {
-        match self.forwards.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigError::field(
-                "forwards",
-                "only an entry has forwards, also with direction ExitToEntry: remove the field",
-            )),
-        }
-    }
 }
 
 pub(crate) fn check_addr_port(field: &str, text: &str) -> Result<(), ConfigError> {
-    match text.parse::<std::net::SocketAddr>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(ConfigError::field(
-            field,
-            format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080"),
-        )),
+    match addr_port_problem(text) {
+        None => Ok(()),
+        Some(problem) => Err(ConfigError::field(field, problem)),
     }
+}
+
+/// Why the text is no address to listen on. `None`: it is one.
+pub(crate) fn addr_port_problem(text: &str) -> Option<String> {
+    let problem = || format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080");
+    text.parse::<std::net::SocketAddr>().is_err().then(problem)
 }
 
 pub(crate) fn check_host_port(field: &str, text: &str) -> Result<(), ConfigError> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy,
+    Cidr, Config, ConfigError, CongestionControl, ListenRule, Listener, Memory, Network, Policy,
     Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
 };
 
@@ -129,9 +129,9 @@ pub struct SessionConfig {
 /// The fields that a running gateway reloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reloadable {
-    /// The value of [`Config::forwards`].
-    pub forwards: Vec<Forward>,
-    /// [`Config::policy`] with the rules of [`Config::allow`].
+    /// The value of [`Config::listeners`].
+    pub listeners: Vec<Listener>,
+    /// The rules for targets.
     pub policy: Policy,
     /// The value of [`Config::allow_listen`].
     pub allow_listen: Vec<ListenRule>,
@@ -234,10 +234,12 @@ impl Config {
     #[must_use]
     pub fn reloadable(&self) -> Reloadable {
         Reloadable {
-            forwards: self.forwards.clone(),
+            listeners: self.listeners(),
             policy: Policy {
-                allow: self.allowed().cloned().collect(),
-                ..self.policy.clone()
+                allow: self.allow.clone(),
+                deny: self.deny.clone(),
+                protected: self.protected_cidrs.clone(),
+                nat64_prefixes: self.nat64_prefixes.clone(),
             },
             allow_listen: self.allow_listen.clone(),
             trusted_proxies: self.trusted_proxies.clone(),
@@ -323,15 +325,5 @@ mod tests {
         let exit = "role: Exit\nlisten: 0.0.0.0:64000\n";
         assert!(varies(exit));
         assert!(!varies(&format!("{exit}resume: false\n")));
-    }
-
-    #[test]
-    fn rules_of_either_form_are_in_the_policy_that_is_in_force() {
-        for allow in ["allow: ['a:1']\n", "policy: {allow: ['a:1']}\n"] {
-            let text =
-                format!("role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\n{allow}");
-            let policy = Config::from_yaml(&text).unwrap().reloadable().policy;
-            assert_eq!(policy.allow, ["a:1".parse().unwrap()], "{allow}");
-        }
     }
 }

@@ -14,13 +14,14 @@ mod gateway;
 mod gateway_key;
 mod hash;
 mod limits;
-mod listen;
+mod listener;
 mod locate;
 mod network;
 mod policy;
 mod pool;
 mod problem;
 mod protocol;
+mod proxies;
 mod proxy;
 mod proxy_protocol;
 mod public_keys;
@@ -43,12 +44,12 @@ mod web_socket;
 pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use congestion_control::CongestionControl;
-pub use forward::{FORWARDS_MAX, Forward};
+pub use forward::{FORWARDS_MAX, Forward, ReverseForward};
 pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
 pub use limits::{LIMIT_MAX, Limits, Priority, RATE_MAX, RATE_MIN};
-pub use listen::{Auth, ListenProtocol};
+pub use listener::Listener;
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
@@ -62,6 +63,7 @@ pub use policy::{
 pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
+pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use proxy_protocol::{Accept, ProxyProtocol, Send};
 pub use public_keys::{
@@ -132,9 +134,9 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 
 /// The whole configuration of one gateway.
 ///
-/// A running gateway applies changes of `forwards`, `allow`, `policy`, `allowListen`,
-/// `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`. A change of any
-/// other field needs a restart.
+/// A running gateway applies changes of `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`,
+/// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
+/// `memory.sessions` and `security.peers`. A change of any other field needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -222,16 +224,36 @@ pub struct Config {
     /// other requests, which a web page may have caused (DNS rebinding).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_hosts: Vec<String>,
-    /// Entry: its forwards, at most [`FORWARDS_MAX`].
+    /// Entry: the ports whose streams the exit connects to their targets, at most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
-    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. The short form of
-    /// `policy.allow`.
+    /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
+    /// most [`FORWARDS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reverse_forwards: Vec<ReverseForward>,
+    /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxies: Vec<ProxyListener>,
+    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. Empty: no target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
-    /// Exit: the targets that it may dial, and the targets that it may not dial.
-    #[serde(default, skip_serializing_if = "Policy::is_empty")]
-    pub policy: Policy,
+    /// Exit: the targets that it may not dial, at most [`RULES_MAX`] rules. These rules take
+    /// precedence over `allow`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+    /// Entry and exit: protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A
+    /// rule allows such an address only if the rule's own network lies within the protected network.
+    #[serde(
+        default,
+        rename = "protectedCIDRs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub protected_cidrs: Vec<Cidr>,
+    /// Entry and exit: NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at
+    /// most [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address
+    /// that it contains. 64:ff9b::/96 is always included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Exit whose protocol supports listeners: the addresses on which entries may request
     /// listeners, at most [`LISTEN_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -407,8 +429,12 @@ impl Config {
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {
             forwards: new.forwards.clone(),
+            reverse_forwards: new.reverse_forwards.clone(),
+            proxies: new.proxies.clone(),
             allow: new.allow.clone(),
-            policy: new.policy.clone(),
+            deny: new.deny.clone(),
+            protected_cidrs: new.protected_cidrs.clone(),
+            nat64_prefixes: new.nat64_prefixes.clone(),
             allow_listen: new.allow_listen.clone(),
             trusted_proxies: new.trusted_proxies.clone(),
             timeouts: new.timeouts,
@@ -439,15 +465,17 @@ impl Config {
             .collect()
     }
 
-    /// The configuration without its reloadable fields: `forwards`, `allow`, `policy`,
-    /// `allowListen`, `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`
-    /// are empty or have their defaults.
+    /// The configuration without its reloadable fields: these are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
             forwards: Vec::new(),
+            reverse_forwards: Vec::new(),
+            proxies: Vec::new(),
             allow: Vec::new(),
-            policy: Policy::default(),
+            deny: Vec::new(),
+            protected_cidrs: Vec::new(),
+            nat64_prefixes: Vec::new(),
             allow_listen: Vec::new(),
             trusted_proxies: Vec::new(),
             timeouts: Timeouts::default(),
@@ -491,11 +519,6 @@ impl Config {
     #[must_use]
     pub fn is_stdio(&self) -> bool {
         self.listen.as_deref() == Some(LISTEN_STDIO)
-    }
-
-    /// The rules that allow targets, from `allow` and `policy.allow`.
-    pub fn allowed(&self) -> impl Iterator<Item = &Rule> + Clone {
-        self.allow.iter().chain(&self.policy.allow)
     }
 }
 

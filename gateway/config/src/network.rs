@@ -363,8 +363,8 @@ mod tests {
             ("device: ''", "network.device"),
             ("device: 'a/b'", "network.device"),
             ("device: sixteen-bytes-xx", "network.device"),
-            ("allow: [web.example.com]", "network.allow[0]"),
-            ("deny: ['*.example.com']", "network.deny[0]"),
+            ("allow: [{host: web.example.com}]", "network.allow[0]"),
+            ("deny: [{host: '*.example.com'}]", "network.deny[0]"),
             (
                 "peers: [{identity: a, CIDRs: [10.8.0.2]}]",
                 "network.peers: need security.mode",
@@ -373,7 +373,10 @@ mod tests {
             let problem = with(rest);
             assert!(problem.contains(field), "{rest}: {problem}");
         }
-        assert_eq!(with("allow: ['10.1.0.0/16:443'], deny: ['*:25']"), "");
+        assert_eq!(
+            with("allow: [{cidr: 10.1.0.0/16, port: 443}], deny: [{host: '*', port: 25}]"),
+            ""
+        );
         let loopback = problem("network: {entryCIDRs: [10.8.0.2], exitCIDRs: [127.0.0.0/8]}\n");
         assert!(loopback.contains("network.exitCIDRs[0]"), "{loopback}");
         let workers =
@@ -394,8 +397,8 @@ mod tests {
             assert!(command.contains("network.queues"), "{command}");
         }
         let jmux =
-            problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
-        assert!(jmux.contains("network: protocol Jmux"), "{jmux}");
+            problem("protocol: JMUX\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        assert!(jmux.contains("network: protocol JMUX"), "{jmux}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::has_unix;
-use crate::{Config, ConfigError, Forward, Proxy, Security, Target};
+use crate::{Config, ConfigError, Proxy, Security};
 
 /// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
 /// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
@@ -200,16 +200,6 @@ pub(crate) fn cannot_listen(protocol: Protocol) -> String {
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let can = config.protocol.can();
     let name = can.name;
-    let is_unix = |forward: &Forward| matches!(forward.target, Some(Target::Unix(_)));
-    if !can.unix_targets
-        && let Some(index) = config.forwards.iter().position(is_unix)
-    {
-        let problem = format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
-        return Err(ConfigError::field(
-            format!("forwards[{index}].target"),
-            problem,
-        ));
-    }
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
             Protocol::Quic | Protocol::Http3 => {
@@ -299,9 +289,7 @@ mod tests {
                 "graceful shutdown: new opens go to another session",
                 |can| can.go_away,
             ),
-            ("reverse forwards (`direction: ExitToEntry`)", |can| {
-                can.listen
-            }),
+            ("reverse forwards (`reverseForwards`)", |can| can.listen),
             (
                 "targets receive the client's address (`proxyProtocol.send`)",
                 |can| can.source,
@@ -375,13 +363,13 @@ mod tests {
             (format!("protocol: HTTP3\n{none}"), "security.mode"),
             (
                 format!("protocol: HTTP3\n{MUTUAL_TLS}{}", forward(web))
-                    .replace("}}]", "}, direction: ExitToEntry}]"),
-                "forwards[0].direction",
+                    .replace("forwards", "reverseForwards"),
+                "reverseForwards[0].listen",
             ),
             (
                 format!("protocol: HBONE\n{none}{}", forward(web))
-                    .replace("}}]", "}, direction: ExitToEntry}]"),
-                "forwards[0].direction",
+                    .replace("forwards", "reverseForwards"),
+                "reverseForwards[0].listen",
             ),
         ] {
             let error = Config::from_yaml(&format!("{entry}{rest}")).unwrap_err();
@@ -411,7 +399,10 @@ mod tests {
         assert!(config(&entry).is_ok());
         assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());
         for (rest, field) in [
-            (format!("{entry}webSocket: {{path: /}}\n"), "webSocket"),
+            (
+                format!("{entry}transport: WebSocket\nwebSocket: {{path: /}}\n"),
+                "webSocket",
+            ),
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (

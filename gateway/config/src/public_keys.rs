@@ -396,8 +396,7 @@ fn check_rules(config: &Config, keys: &PublicKeys, role: KeyRole) -> Result<(), 
     });
     let all = rules("allow", &config.allow)
         .into_iter()
-        .chain(rules("policy.allow", &config.policy.allow))
-        .chain(rules("policy.deny", &config.policy.deny))
+        .chain(rules("deny", &config.deny))
         .chain(listens)
         .chain(networks);
     for (field, peer) in all {

@@ -285,7 +285,7 @@ mod tests {
                 "security.mode",
             ),
             (
-                format!("{EXIT}{EXIT_KEYS}webSocket: {{path: /}}\n"),
+                format!("{EXIT}{EXIT_KEYS}transport: WebSocket\nwebSocket: {{path: /}}\n"),
                 "webSocket",
             ),
         ] {

@@ -196,11 +196,37 @@ mod tests {
         ];
         for (head, rest, expected) in cases {
             let over = |text: &str| Config::from_yaml(&format!("{text}{rest}"));
-            let tcp = over(&head.replace("transport: KCP", "transport: TCP"));
+            let other = match rest.contains("webSocket") {
+                true => "transport: WebSocket",
+                false => "transport: TCP",
+            };
+            let tcp = over(&head.replace("transport: KCP", other));
             assert!(tcp.is_ok(), "{rest}: {tcp:?}");
             let said = over(head).err().map(|error| error.to_string());
             let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
             assert_eq!(field, expected, "{rest}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_web_socket_has_its_transport_and_its_path() {
+        for (transport, rest, expected) in [
+            ("WebSocket", "webSocket: {path: /a}\n", None),
+            ("Auto", "webSocket: {path: /a}\n", None),
+            (
+                "WebSocket",
+                "webSocket: {path: /a}\nprotocol: JMUX\n",
+                None,
+            ),
+            ("TCP", "webSocket: {path: /a}\n", Some("webSocket")),
+            ("WebSocket", "", Some("webSocket")),
+            ("WebSocket", "protocol: HTTP2\n", Some("transport")),
+        ] {
+            let head = ENTRY.replace("KCP", transport);
+            let read = Config::from_yaml(&format!("{head}connect: far:1\n{rest}"));
+            let said = read.err().map(|error| error.to_string());
+            let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
+            assert_eq!(field, expected, "{transport} {rest}: {said:?}");
         }
     }
 

@@ -28,9 +28,9 @@ security:
   peers: ['mte1q8t44xqps2cs4d74f0ld8jtyquaqactj70d2vge94upp568hqag35gy0qhe']
 listen: 0.0.0.0:64000
 allow:
-- 'db.internal:5432'
-- '10.0.0.0/8'
-policy: {}
+- {host: db.internal, port: 5432}
+- {cidr: 10.0.0.0/8}
+drain: {}
 ";
 
 const CASES: &[(&str, &str, &str, &str)] = &[
@@ -82,7 +82,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{streams: 100}",
         "100",
-        "14:9: limits: invalid type: integer `100`, expected struct Limits",
+        "14:9: limits: invalid type: integer `100`, expected struct GatewayLimits",
     ),
     (
         ENTRY,
@@ -104,9 +104,9 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         EXIT,
-        "- '10.0.0.0/8'",
-        "- '10.0.0.0/99'",
-        "9:3: allow[1]: \"10.0.0.0/99\" is not a rule: the prefix length is too large. Expected HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, or unix:/PATH",
+        "- {cidr: 10.0.0.0/8}",
+        "- {cidr: 10.0.0.0/99}",
+        "9:3: allow[1]: the prefix length is too large",
     ),
     (
         EXIT,
@@ -131,13 +131,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "  listen: 127.0.0.1:5432",
         "  lisen: 127.0.0.1:5432",
-        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `protocol`, `target`, `auth`, `proxyProtocol`, `direction`, `priority`, `limits`",
+        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `target`, `proxyProtocol`, `priority`, `limits`",
     ),
     (
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `allow`, `policy`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`, `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -192,13 +192,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "127.0.0.1:5432",
         "127.0.0.1:8080",
-        "10:11: forwards[1].listen: 127.0.0.1:8080 is used by more than one forward",
+        "10:11: forwards[1].listen: 127.0.0.1:8080 is used by more than one listening port",
     ),
     (
         ENTRY,
         "name: db",
         "name: web",
-        "8:9: forwards[1].name: \"web\" is used by more than one forward",
+        "8:9: forwards[1].name: \"web\" is used by more than one listening port",
     ),
     (
         ENTRY,
@@ -245,20 +245,14 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         EXIT,
-        "policy: {}",
-        "policy:\n  deny: ['*']\n  allow: ['*']",
-        "8:3: allow: is the short form of policy.allow: write all rules in one of the two fields",
+        "drain: {}",
+        "nat64Prefixes: ['2001:db8::/33']",
+        "10:16: nat64Prefixes: 2001:db8::/33 is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits",
     ),
     (
         EXIT,
-        "policy: {}",
-        "policy: {nat64Prefixes: ['2001:db8::/33']}",
-        "10:25: policy.nat64Prefixes: 2001:db8::/33 is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits",
-    ),
-    (
-        EXIT,
-        "policy: {}",
-        "policy: {}\nwebSocket: {path: /a, origins: ['null']}",
+        "drain: {}",
+        "transport: WebSocket\nwebSocket: {path: /a, origins: ['null']}",
         "11:32: webSocket.origins: \"null\" is not SCHEME://HOST[:PORT], such as https://app.example.com",
     ),
     (
@@ -275,14 +269,14 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         EXIT,
-        "policy: {}",
-        "policy: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
+        "drain: {}",
+        "drain: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
         "11:30: trustedProxies[1]: 0.0.0.0/0 contains every address: list only the networks of the load balancers",
     ),
     (
         ENTRY,
         "limits:",
-        "transport: Kcp\nproxy: socks5h://proxy.example.com:1080\nlimits:",
+        "transport: KCP\nproxy: socks5h://proxy.example.com:1080\nlimits:",
         "15:8: proxy: forwards only TCP connections, but KCP runs on UDP: remove proxy or transport",
     ),
     (

@@ -159,10 +159,13 @@ fn a_gateway_does_not_accept_its_own_key() {
 fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
     let named = format!("peers: [{{name: a, publicKeys: [{}]}}]", entry(1));
     for (field, more) in [
-        ("allow[0]", format!("allow: ['web:80,peer={}']\n", entry(1))),
         (
-            "policy.deny[0]",
-            format!("policy: {{deny: ['*,peer={}']}}\n", entry(1)),
+            "allow[0]",
+            format!("allow: [{{host: web, port: 80, peer: {}}}]\n", entry(1)),
+        ),
+        (
+            "deny[0]",
+            format!("deny: [{{host: '*', peer: {}}}]\n", entry(1)),
         ),
         (
             "allowListen[0]",
@@ -180,13 +183,13 @@ fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
 #[test]
 fn a_rule_names_no_key_that_is_no_identity() {
     let file = format!("peersFile: /p, peers: [{}]", entry(1));
-    let rule = |peer: &str| format!("policy: {{deny: ['*,peer={peer}']}}\n");
+    let rule = |peer: &str| format!("deny: [{{host: '*', peer: {peer}}}]\n");
     assert!(exit(&file, &rule(&entry(1))).is_ok());
     assert!(exit(&file, &rule("laptop")).is_ok());
     // The file may give this key a name.
     let error = exit(&file, &rule(&entry(2))).unwrap_err();
     assert!(
-        error.contains("policy.deny[0]: names a peer by its key"),
+        error.contains("deny[0]: names a peer by its key"),
         "{error}"
     );
     let inline = format!("peers: [{}]", entry(1));
@@ -200,7 +203,7 @@ fn a_rule_names_no_key_that_is_no_identity() {
     ] {
         let error = exit(&inline, &rule(&peer)).unwrap_err();
         assert!(
-            error.contains("policy.deny[0]") && error.contains(problem),
+            error.contains("deny[0]") && error.contains(problem),
             "{error}"
         );
     }
@@ -212,13 +215,17 @@ fn an_exit_has_rules_for_each_of_its_peers() {
         let peer = format!("name: a, publicKeys: [{}, {}], {rules}", entry(1), entry(2));
         exit(
             &format!(
-                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: ['*:25']}}]{more}",
+                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: [{{host: '*', port: 25}}]}}]{more}",
                 entry(3)
             ),
             "",
         )
     };
-    let config = rules("allow: ['web:80'], deny: ['10.0.0.0/8']", "").unwrap();
+    let config = rules(
+        "allow: [{host: web, port: 80}], deny: [{cidr: 10.0.0.0/8}]",
+        "",
+    )
+    .unwrap();
     let written = config.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&written).unwrap(), config);
     let of = |identity: &str| config.security.rules_of(Some(identity));
@@ -242,10 +249,10 @@ fn an_exit_has_rules_for_each_of_its_peers() {
     assert_eq!(of("ssh:SHA256:x"), PeerRules::default());
     assert_eq!(config.security.rules_of(None), PeerRules::default());
     // Further peers are in the file, without rules.
-    let config = rules("allow: ['web:80']", ", peersFile: /p").unwrap();
+    let config = rules("allow: [{host: web, port: 80}]", ", peersFile: /p").unwrap();
     assert_eq!(config.security.rules_of(Some("b")), PeerRules::default());
     assert!(config.security.rules_of(Some("a")).allow.is_some());
-    let many = vec!["a"; PEER_RULES_MAX + 1].join(", ");
+    let many = vec!["{host: a}"; PEER_RULES_MAX + 1].join(", ");
     for (wrong, problem) in [
         (
             format!("allow: [{many}]"),
@@ -256,16 +263,19 @@ fn an_exit_has_rules_for_each_of_its_peers() {
             "security.peers[0].deny: has 33 entries, at most 32",
         ),
         (
-            "deny: ['a:1,peer=b']".to_owned(),
+            "deny: [{host: a, port: 1, peer: b}]".to_owned(),
             "security.peers[0].deny: a:1,peer=b has peer=",
         ),
-        ("allow: ['a:0']".to_owned(), "is not a rule"),
+        (
+            "allow: [{host: a, port: 0}]".to_owned(),
+            "a port must be from 1 to 65535",
+        ),
     ] {
         let error = rules(&wrong, "").unwrap_err();
         assert!(error.contains(problem), "{error}");
     }
     let exit_of_entry = format!(
-        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{publicKeys: [{}], allow: [a]}}]}}\n",
+        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{publicKeys: [{}], allow: [{{host: a}}]}}]}}\n",
         text(KeyRole::Exit, 1)
     );
     let error = Config::from_yaml(&exit_of_entry).unwrap_err().to_string();
@@ -284,7 +294,7 @@ fn rules_of_peers_are_reloaded() {
         )
         .unwrap()
     };
-    let (before, after) = (with("allow: [a]"), with("deny: [a]"));
+    let (before, after) = (with("allow: [{host: a}]"), with("deny: [{host: a}]"));
     assert!(before.needing_restart(&after).is_empty());
     assert_eq!(before.reloaded(&after), after);
 }
