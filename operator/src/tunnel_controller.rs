@@ -326,7 +326,7 @@ async fn pass<G: observe::Gateways>(
     };
     let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
     let time = now.seconds();
-    let state = pure(move || validate::state(holder, named, peers, time));
+    let state = pure(move || validate::state((object, holder), named, peers, time));
     let (children, built) = match plan {
         Ok(valid) => {
             let (built, others) = pure(|| build::build_all(&valid, &state, settings));

@@ -161,6 +161,7 @@ macro_rules! of_each {
         }
     };
 }
+pub(in crate::tunnel_controller) use of_each;
 
 /// The settings of carriers. A MuxRendezvous opens none.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,7 +1,7 @@
 //! The configurations of running gateways while the spec cannot be applied: targets without
 //! permission are removed, and peers that were removed. Pure.
 //!
-//! A revoked permission takes effect at once in every state of the tunnel. The tunnel's owner
+//! A revoked permission takes effect at once in every state of the object. The object's owner
 //! controls this state (a pause, an invalid spec, a Secret of another owner), so an exception for a
 //! state would let the owner keep a revoked permission. Input: the existing ConfigMaps. Output: the
 //! same ConfigMaps with fewer targets.
@@ -31,7 +31,7 @@ pub struct Kept {
     pub config_map: ConfigMap,
 }
 
-/// The ConfigMaps of a tunnel in `namespace` without targets that are no longer permitted. The list
+/// The ConfigMaps of an object without targets that are no longer permitted. The list
 /// is empty if no target has to be removed.
 ///
 /// # Errors

@@ -245,8 +245,8 @@ fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
 
 /// The names in `connect` of the exits that entries use.
 pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> BTreeSet<String> {
-    let carriers = answers(seen, End::Entry).flat_map(|(_, status)| &status.carriers);
-    let names = carriers.filter_map(|carrier| carrier.connect.as_ref());
+    let connects = answers(seen, End::Entry).filter_map(|(_, status)| status.connect.as_ref());
+    let names = connects.flat_map(|connect| &connect.active);
     let known = |name: &&String| object.connect.iter().any(|one| one.name == **name);
     names.filter(known).cloned().collect()
 }
