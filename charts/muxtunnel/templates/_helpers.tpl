@@ -345,7 +345,7 @@ admissionPolicy.permitted.sidecars. The arguments are the root and the list of c
       has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run',
       '--token-file=/etc/muxbench/token', '--termination-log=/dev/termination-log',
       '--operator-hash-file=/etc/muxbench-operator/sha256'] ||
-      a.matches('^--(connections|delays|tunings|paths|protocols|duration|warm-up|rounds|udp-rate)=[-0-9A-Za-z,.]*$'))))
+      a.matches('^--(connections|delay-milliseconds|profiles|paths|protocols|duration-seconds|warm-up-seconds|rounds|udp-bits-per-second)=[-0-9A-Za-z,.]*$'))))
 {{- end }}
 
 {{/* CEL: init container c is one of the operator's init containers, like muxtunnel.ownContainer. */}}
