@@ -107,7 +107,7 @@ mod tests {
 
     fn config(security: &str, web_socket: bool, proxy: &str) -> Config {
         let web_socket = if web_socket {
-            "webSocket: {path: /}\n"
+            "transport: WebSocket\nwebSocket: {path: /}\n"
         } else {
             ""
         };

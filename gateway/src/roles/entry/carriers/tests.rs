@@ -56,7 +56,7 @@ async fn keeps(
     let count = u8::try_from(count).unwrap();
     let bounds = config::Pool {
         min: count,
-        max: count,
+        max: Some(count),
     };
     let failed = watch::Sender::new(0);
     let carriers = mux.carriers().unwrap();
