@@ -12,7 +12,7 @@ pub struct KeySource {
     /// replace a key without an interruption, add the next generation, give the new public key to
     /// the other side, and then remove the old generation. Default: generation 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 2), inner(range(min = 1, max = 1_000_000)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 2), inner(range(min = 1, max = 1_000_000)), extend("x-kubernetes-list-type" = "set"))]
     pub generations: Vec<i32>,
 }
 
@@ -30,7 +30,7 @@ impl KeySource {
     }
 }
 
-/// A key pair of a MuxTunnel of side Entry or Exit.
+/// A key pair of an object's gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyStatus {

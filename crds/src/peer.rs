@@ -2,10 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{PeerRule, rules};
+use crate::{ExitRef, patterns};
 
 /// One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the
 /// entry.
@@ -21,12 +20,11 @@ use crate::{PeerRule, rules};
     status = "MuxPeerStatus",
     derive = "PartialEq",
     doc = "One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the entry.",
-    validation = rules::label_name(),
     printcolumn(
         name = "Exit",
         type_ = "string",
         json_path = ".spec.exitRef.name",
-        description = "The MuxTunnel of side Exit"
+        description = "The MuxExit"
     ),
     printcolumn(
         name = "Ready",
@@ -73,17 +71,21 @@ use crate::{PeerRule, rules};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::ttl_needs_expiration(),
-    validation = rules::peer_exit_immutable()
-)]
 pub struct MuxPeerSpec {
     /// The exit that the peer may use. Immutable.
     pub exit_ref: ExitRef,
     /// The keys of the peer, from `status.publicKeys` of its MuxTunnel or from `muxgate keygen`.
-    /// Several keys are valid while the peer replaces its key.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = rules::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    /// Several keys are valid while the peer replaces its key. Required if the exit's security mode is
+    /// PublicKeys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
+    /// Names of which the peer's certificate must contain at least one: DNS names, IP addresses and
+    /// URIs. A name that ends in `/*` stands for every name with this prefix. Required if the exit's
+    /// security mode is Certificates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::PEER_NAME)), extend("x-kubernetes-list-type" = "set"))]
+    pub certificate_names: Vec<String>,
     /// Whether the exit refuses the peer. True ends its carriers and streams, and keeps the object.
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -101,28 +103,29 @@ pub struct MuxPeerSpec {
     /// targets that the exit permits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
-    pub allow: Vec<PeerRule>,
+    pub allow: Vec<crate::Rule>,
     /// The targets that the peer may not reach. These rules override `allow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
-    pub deny: Vec<PeerRule>,
-    /// The ports of the exit that the peer may serve: names of forwards of the exit with direction
-    /// ExitToEntry. Default: none.
+    pub deny: Vec<crate::Rule>,
+    /// The ports of the exit that the peer may serve: names of `reversePorts` of the MuxExit. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 15), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 15), regex(pattern = patterns::NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub reverse_ports: Vec<String>,
-}
-
-/// A reference to an exit of the same namespace.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ExitRef {
-    /// Name of the MuxTunnel of side Exit.
-    #[schemars(
-        length(min = 1, max = 40),
-        regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
+    /// The networks at the entry's side, within `network.peerCIDRs` of the MuxExit. Default: an address
+    /// of `network.addressPools`.
+    #[serde(
+        default,
+        rename = "networkCIDRs",
+        skip_serializing_if = "Vec::is_empty"
     )]
-    pub name: String,
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub network_cidrs: Vec<String>,
 }
 
 /// The observed state of a peer.

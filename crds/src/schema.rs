@@ -4,14 +4,17 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
+use crate::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
 
 /// Properties whose schemas come from Kubernetes' own types. Their descriptions are removed,
 /// because the Kubernetes reference has them, and they would be nine tenths of the definitions.
 const FOREIGN: &[&str] = &[
     "affinity",
     "conditions",
+    "dnsConfig",
+    "hostAliases",
     "imagePullSecrets",
+    "peers",
     "tolerations",
     "topologySpreadConstraints",
 ];
@@ -35,7 +38,9 @@ impl std::fmt::Display for SchemaError {
 pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, SchemaError> {
     Ok(vec![
         ("muxtunnels.yaml", finished(MuxTunnel::crd())?),
+        ("muxexits.yaml", finished(MuxExit::crd())?),
         ("muxpeers.yaml", finished(MuxPeer::crd())?),
+        ("muxrendezvous.yaml", finished(MuxRendezvous::crd())?),
         ("muxbenchmarks.yaml", finished(MuxBenchmark::crd())?),
         ("muxgrants.yaml", finished(MuxGrant::crd())?),
     ])

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
-use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
@@ -71,6 +71,8 @@ async fn complaint(ns: &TestNamespace, bad: &BadObject) -> Result<Option<String>
 fn api_of(ns: &TestNamespace, object: &Value) -> Result<Api<DynamicObject>> {
     let resource = match object["kind"].as_str() {
         Some("MuxTunnel") => ApiResource::erase::<MuxTunnel>(&()),
+        Some("MuxExit") => ApiResource::erase::<MuxExit>(&()),
+        Some("MuxRendezvous") => ApiResource::erase::<MuxRendezvous>(&()),
         Some("MuxPeer") => ApiResource::erase::<MuxPeer>(&()),
         Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
         Some("MuxGrant") => ApiResource::erase::<MuxGrant>(&()),

@@ -57,9 +57,9 @@ pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<Out
     let benchmark =
         wait::for_object(&benchmarks, name, "the benchmark ends", within, ended).await?;
     let status = benchmark.status.as_ref().context("a status")?;
-    let job = status.job.as_deref().context("status.job")?;
-    let map = status.results_config_map.as_deref();
-    let map = map.context("status.resultsConfigMap")?;
+    let job = status.job_name.as_deref().context("status.jobName")?;
+    let map = status.results_config_map_name.as_deref();
+    let map = map.context("status.resultsConfigMapName")?;
     let results = ns.api::<ConfigMap>().get(map).await?;
     let log = job_log(ns, job).await?;
     let lines = log

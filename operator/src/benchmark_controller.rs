@@ -286,7 +286,7 @@ impl<R: RunnerApi> Context<R> {
         match apply::runner(&self.cluster, valid, &secret, self.published(valid), &job).await {
             Ok(()) => Ok(waiting("the runner is starting".to_owned())),
             Err(error @ ApplyError::OwnedByOther { .. }) => {
-                Ok(Outcome::Failed(Code::OwnedByOther, error.to_string()))
+                Ok(Outcome::Failed(Code::NameTaken, error.to_string()))
             }
             Err(error) => Err(error.into()),
         }

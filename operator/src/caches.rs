@@ -28,7 +28,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxPeer, MuxRendezvous, MuxTunnel};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
@@ -143,22 +143,22 @@ impl<K: Watched> Cache<K> {
         newest.map(decoded).transpose()
     }
 
-    /// The children of `instance` that have one of `components`, sorted by name.
+    /// The children of `owner`, its kind and name, that have one of `components`, sorted by name.
     ///
     /// # Errors
     /// [`NotKnown`].
     pub fn children(
         &self,
         namespace: &str,
-        instance: &str,
+        owner: (&str, &str),
         components: &[&str],
     ) -> Result<Vec<Arc<K>>, NotKnown> {
         self.known()?;
         let is_child = |object: &Arc<K>| {
             object.meta().namespace.as_deref() == Some(namespace)
-                && labels::is_child_of(object.labels(), instance, components)
+                && labels::is_child_of(object.labels(), owner, components)
         };
-        let group = Group::Children(namespace.to_owned(), instance.to_owned());
+        let group = Group::children(namespace, owner);
         let watched = groups::of(&self.groups.lock(), &group).cloned().collect();
         let mut keys: BTreeSet<Key> = watched;
         let own = self.lock();
@@ -370,7 +370,7 @@ pub trait Cached: Watched + Resource<Scope = NamespaceResourceScope> {
 macro_rules! caches {
     ($($field:ident: $kind:ty, $doc:literal;)*) => {
         /// All caches, for one namespace or for all namespaces.
-        #[derive(Clone)]
+        #[derive(Debug, Clone)]
         pub struct Caches {
             $(#[doc = $doc] pub $field: Cache<$kind>,)*
             first_wait: Arc<OnceLock<Instant>>,
@@ -422,8 +422,10 @@ macro_rules! caches {
 }
 
 caches! {
-    tunnels: MuxTunnel, "All tunnels.";
-    peers: MuxPeer, "All peers of exits.";
+    tunnels: MuxTunnel, "All MuxTunnels.";
+    exits: MuxExit, "All MuxExits.";
+    rendezvous: MuxRendezvous, "All MuxRendezvous.";
+    peers: MuxPeer, "All MuxPeers.";
     benchmarks: MuxBenchmark, "All benchmarks.";
     deployments: Deployment, "Children of the operator's objects.";
     services: Service, "All Services: children and targets.";

@@ -85,10 +85,10 @@ pub fn pair_secret(
 /// The name of a Secret with keys, and its labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// Namespace of the tunnel.
+    /// Namespace of the object whose gateways use the keys.
     pub namespace: &'a str,
-    /// Name of the tunnel.
-    pub tunnel: &'a str,
+    /// Kind and name of the object.
+    pub owner: (&'a str, &'a str),
     /// The component in the labels.
     pub component: &'a str,
     /// Name of the Secret.
@@ -105,7 +105,11 @@ fn secret<const N: usize>(
         metadata: ObjectMeta {
             name: Some(place.name.to_owned()),
             namespace: Some(place.namespace.to_owned()),
-            labels: Some(labels::of_key(place.tunnel, place.component)),
+            labels: Some(labels::child(
+                place.owner.0,
+                place.owner.1,
+                place.component,
+            )),
             owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
@@ -131,7 +135,7 @@ mod tests {
         assert_ne!(entry.public.bytes(), exit.public.bytes());
         let place = Place {
             namespace: "site",
-            tunnel: "web",
+            owner: ("MuxTunnel", "web"),
             component: "pair",
             name: "web-pair-1-abcde",
         };

@@ -152,7 +152,7 @@ impl Operator {
     fn controllers_of(
         &self,
         scope: Option<String>,
-        feeds: Feeds,
+        mut feeds: Feeds,
         targets: Targets,
     ) -> [LocalBoxFuture<'static, ()>; 3] {
         info!(namespace = scope.as_deref().unwrap_or("*"), "watching");
@@ -188,11 +188,11 @@ impl Operator {
             self.leadership.clone(),
             self.clock.clone(),
         );
-        let (of_tunnels, of_benchmarks) = tunnel_controller::Feeds::split(feeds);
+        let of_benchmarks = std::mem::take(&mut feeds.benchmarks);
         let tunnels = tunnel_controller::run(
             tunnels,
             scope.clone(),
-            of_tunnels,
+            feeds,
             self.leadership.clone(),
             self.metrics.clone(),
         );

@@ -3,10 +3,12 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
+use muxtunnel_contract::labels::{KIND, OWNER as NAME};
 use muxtunnel_contract::sysctls::{QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
 use super::Finding;
 use super::installation::serves;
+use crate::object::{Gateways, Kind};
 
 /// Installs the chart from this checkout.
 const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
@@ -83,14 +85,47 @@ impl Right<'_> {
     }
 }
 
-/// The command that fixes a condition of a tunnel, or shows why it is not true.
+/// An object with gateways.
+pub(super) struct Owner {
+    kind: Kind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Owner {
+    pub(super) fn new(kind: Kind, object: &Gateways) -> Self {
+        Self {
+            kind,
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
+    }
+
+    /// The selector of the object's children.
+    pub(super) fn selector(&self) -> String {
+        format!("{KIND}={},{NAME}={}", self.kind.name(), self.name)
+    }
+
+    /// The arguments of kubectl that select the object's children.
+    pub(super) fn children(&self) -> String {
+        format!("-n {} -l {}", self.namespace, self.selector())
+    }
+
+    /// The arguments of kubectl that name the object.
+    fn place(&self) -> String {
+        let kind = self.kind.name().to_ascii_lowercase();
+        format!("{kind} {} -n {}", self.name, self.namespace)
+    }
+}
+
+/// The command that fixes a condition of an object, or shows why it is not true.
 pub(super) fn condition(
     reason: &str,
-    namespace: &str,
-    name: &str,
+    owner: &Owner,
     operators: Option<&[Deployment]>,
 ) -> String {
-    let describe = format!("kubectl describe muxtunnel {name} -n {namespace}");
+    let namespace = &owner.namespace;
+    let describe = format!("kubectl describe {}", owner.place());
     let Some(code) = Code::from_reason(reason) else {
         return describe;
     };
@@ -103,30 +138,25 @@ pub(super) fn condition(
         | Code::SecretNotMounted
         | Code::SysctlForbidden
         | Code::WanUnsupported
-        | Code::WanDelayOff => {
-            format!("kubectl describe pods -n {namespace} -l app.kubernetes.io/instance={name}")
-        }
+        | Code::WanDelayOff => format!("kubectl describe pods {}", owner.children()),
         Code::TargetServiceNotFound => format!("kubectl get services -n {namespace}"),
         Code::TargetNotReady => format!("kubectl get endpointslices -n {namespace}"),
-        Code::PodsRefused => format!(
-            "kubectl describe replicasets -n {namespace} -l app.kubernetes.io/instance={name}"
-        ),
-        Code::DeploymentPaused => format!(
-            "kubectl rollout resume deployments -n {namespace} -l app.kubernetes.io/instance={name}"
-        ),
-        Code::AddressPending => {
-            format!("kubectl describe services -n {namespace} -l app.kubernetes.io/instance={name}")
+        Code::PodsRefused => format!("kubectl describe replicasets {}", owner.children()),
+        Code::DeploymentPaused => {
+            format!("kubectl rollout resume deployments {}", owner.children())
         }
+        Code::AddressPending => format!("kubectl describe services {}", owner.children()),
         Code::CarrierConnecting | Code::ConfigPending | Code::FileRejected | Code::WanPending => {
             format!(
-                "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
+                "kubectl logs {} --all-containers --prefix --tail=20",
+                owner.children()
             )
         }
         Code::WanDisabled => match install(operators, Some(namespace)) {
             list if list.starts_with("helm list") => list,
             helm => format!("{helm} --reset-then-reuse-values --set wanEmulation.enabled=true"),
         },
-        Code::InvalidSpec => format!("kubectl edit muxtunnel {name} -n {namespace}"),
+        Code::InvalidSpec => format!("kubectl edit {}", owner.place()),
         _ => describe,
     }
 }
@@ -205,6 +235,26 @@ mod tests {
         .unwrap()
     }
 
+    fn owner() -> Owner {
+        Owner {
+            kind: Kind::Exit,
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_children_of_an_object_have_its_kind_and_its_name() {
+        assert_eq!(
+            condition("AddressPending", &owner(), None),
+            "kubectl describe services -n shop -l muxtunnel.dev/kind=MuxExit,muxtunnel.dev/name=web"
+        );
+        assert_eq!(
+            condition("InvalidSpec", &owner(), None),
+            "kubectl edit muxexit web -n shop"
+        );
+    }
+
     #[test]
     fn where_there_is_an_operator_its_own_release_is_upgraded() {
         assert_eq!(install(Some(&[]), None), INSTALL);
@@ -212,19 +262,19 @@ mod tests {
         let upgrade = "helm upgrade tunnels charts/muxtunnel --namespace mux";
         assert_eq!(install(Some(&one), None), upgrade);
         assert_eq!(
-            condition("WanDisabled", "shop", "web", Some(&one)),
+            condition("WanDisabled", &owner(), Some(&one)),
             format!("{upgrade} --reset-then-reuse-values --set wanEmulation.enabled=true")
         );
         let several = [
             operator("a", "ns-a", &["other"]),
             operator("b", "ns-b", &["shop"]),
         ];
-        let fix = condition("WanDisabled", "shop", "web", Some(&several));
+        let fix = condition("WanDisabled", &owner(), Some(&several));
         assert!(fix.starts_with("helm upgrade b charts/muxtunnel --namespace ns-b "));
         // The user may not list operators, so an operator may exist.
         assert_eq!(install(None, None), "helm list --all-namespaces");
         assert_eq!(
-            condition("WanDisabled", "shop", "web", None),
+            condition("WanDisabled", &owner(), None),
             "helm list --all-namespaces"
         );
     }

@@ -139,7 +139,7 @@ fn is_established(definition: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-/// The differences as text, such as `lacks spec.wan, spec.tuning and 3 more`.
+/// The differences as text, such as `lacks spec.carrier, spec.tuning and 3 more`.
 fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Option<String> {
     let all: Vec<_> = differences.map(String::as_str).collect();
     let more = match all.len().saturating_sub(DIFFERENCES_SHOWN) {

@@ -5,6 +5,7 @@ use muxtunnel_testkit::generated::compare;
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::object::Kind;
 use crate::output::{COLUMNS, Document, Format, Style, rendered};
 
 fn report() -> Report {
@@ -14,7 +15,9 @@ fn report() -> Report {
         resource: "nodes",
         namespace: None,
     };
-    let fix = fix::condition("WanDisabled", "shop", "slow", Some(&[]));
+    let slow = serde_json::json!({"metadata": {"name": "slow", "namespace": "shop"}, "spec": {}});
+    let slow = fix::Owner::new(Kind::Tunnel, &serde_json::from_value(slow).unwrap());
+    let fix = fix::condition("WanDisabled", &slow, Some(&[]));
     let disabled = Finding::new(Code::WanDisabled, Code::WanDisabled.cause(), fix);
     let mut report = Report::default();
     report.add(
@@ -46,10 +49,10 @@ fn report() -> Report {
         Category::Tunnels,
         vec![
             Check::warning(
-                "shop/slow: something",
+                "MuxTunnel shop/slow: something",
                 Finding::new(Code::TunMissing, "a cause ".repeat(20), "true"),
             ),
-            Check::finding("shop/slow: WanEmulated", disabled),
+            Check::finding("MuxTunnel shop/slow: WANEmulated", disabled),
         ],
     );
     report

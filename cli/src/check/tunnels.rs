@@ -1,54 +1,39 @@
-//! Category tunnels: each requested condition that is not true, peers that are not Ready, and buffers
-//! that are too small for carriers over UDP.
+//! Category tunnels: each condition of a tunnel, exit or rendezvous that is not true, peers that are
+//! not Ready, and buffers that are too small for carriers over UDP.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
 
-use super::fix::{self, Right};
+use super::fix::{self, Owner, Right};
 use super::{Check, Finding, Scope, operators, readable, udp_buffers};
 use crate::cluster::refusal;
 use crate::end::Failure;
-use crate::object::{self, Peer, Tunnel};
+use crate::object::{self, Gateways, Kind, Peer};
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
-    let namespace = scope.namespace();
-    let description = "the conditions of tunnels can be read";
-    let (group, resource) = ("muxtunnel.dev", "muxtunnels");
-    let right = Right {
-        verb: "list",
-        group,
-        resource,
-        namespace,
-    };
-    let answer = object::tunnels(&scope.cluster.client, namespace).await;
-    if answer
-        .as_ref()
-        .is_err_and(|error| refusal(error) == Some(404))
-    {
-        let why = "the definition of MuxTunnel is not installed";
-        return Ok(vec![Check::skipped(description, why)]);
+    let (mut objects, mut checks) = (Vec::new(), Vec::new());
+    for kind in Kind::ALL {
+        match read(scope, kind).await? {
+            Ok(found) => objects.extend(found.into_iter().map(|object| (kind, object))),
+            Err(check) => checks.push(check),
+        }
     }
-    let Ok(tunnels) = readable(answer, description, &right)? else {
-        // This is a finding, because a skipped check would hide that the user may not list tunnels.
-        return Ok(vec![Check::finding(description, right.missing())]);
-    };
-    let mut checks = match tunnels.as_slice() {
-        [] => {
-            let place = namespace.map_or("any namespace".to_owned(), |name| {
+    if objects.is_empty() && checks.is_empty() {
+        let place = scope
+            .namespace()
+            .map_or("any namespace".to_owned(), |name| {
                 format!("namespace {name}")
             });
-            let why = format!("there are no tunnels in {place}");
-            vec![Check::skipped(description, why)]
-        }
-        _ => Vec::new(),
-    };
+        let why = format!("there are no tunnels, exits and rendezvous in {place}");
+        checks.push(Check::skipped("all conditions are true", why));
+    }
     let is_off = |one: &Condition| one.reason == Code::WanDisabled.reason();
-    let asks = tunnels
+    let asks = objects
         .iter()
-        .any(|tunnel| object::conditions(tunnel).iter().any(is_off));
+        .any(|(_, object)| object::conditions(object).iter().any(is_off));
     let operators = match asks {
         // If the user may not list operators, the command of the fix lists the releases.
         true => {
@@ -61,12 +46,37 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         false => Ok(Vec::new()),
     };
     let operators = operators.ok();
-    for tunnel in &tunnels {
-        checks.extend(judge(tunnel, operators.as_deref()));
-        checks.extend(udp_buffers::check(scope, tunnel).await?);
+    for (kind, object) in &objects {
+        checks.extend(judge(*kind, object, operators.as_deref()));
+        checks.extend(udp_buffers::check(scope, *kind, object).await?);
     }
     checks.extend(peers(scope).await?);
     Ok(checks)
+}
+
+/// The objects of a kind. `Err`: the check that they could not be read.
+async fn read(scope: &Scope<'_>, kind: Kind) -> Result<Result<Vec<Gateways>, Check>, Failure> {
+    let namespace = scope.namespace();
+    let (name, resource) = (kind.name(), kind.plural());
+    let description = format!("the conditions of the kind {name} can be read");
+    let right = Right {
+        verb: "list",
+        group: "muxtunnel.dev",
+        resource,
+        namespace,
+    };
+    let answer = object::all(&object::api(&scope.cluster.client, kind, namespace)).await;
+    if answer
+        .as_ref()
+        .is_err_and(|error| refusal(error) == Some(404))
+    {
+        let why = format!("the definition of {name} is not installed");
+        return Ok(Err(Check::skipped(description, why)));
+    }
+    // A missing right is a finding, because a skipped check would hide that the user may not list
+    // the objects.
+    let missing = |_| Check::finding(description.clone(), right.missing());
+    Ok(readable(answer, &description, &right)?.map_err(missing))
 }
 
 /// The checks of all peers. Without peers: none.
@@ -96,15 +106,15 @@ async fn peers(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
 /// A peer that is suspended or has expired is Ready, because the exit does what the spec requests.
 fn judge_peer(peer: &Peer) -> Check {
     let (namespace, name) = (peer.namespace().unwrap_or_default(), peer.name_any());
-    let place = format!("{namespace}/{name}");
-    if object::holds(peer, peer_condition::READY) {
+    let place = format!("MuxPeer {namespace}/{name}");
+    if object::holds(peer, condition::READY) {
         return Check::good(format!("{place}: the exit has read the peer"));
     }
     let describe = || format!("kubectl describe muxpeer {name} -n {namespace}");
-    match object::condition(peer, peer_condition::READY) {
+    match object::condition(peer, condition::READY) {
         Some(ready) if object::is_current(peer, ready) => {
             let fix = match ready.reason.as_str() {
-                "ExitNotFound" => format!("kubectl get muxtunnels -n {namespace}"),
+                "ExitNotFound" => format!("kubectl get muxexits -n {namespace}"),
                 "KeyInvalid" => format!("kubectl edit muxpeer {name} -n {namespace}"),
                 "KeyConflict" => format!("kubectl get muxpeers -n {namespace} -o wide"),
                 _ => describe(),
@@ -128,19 +138,18 @@ fn judge_peer(peer: &Peer) -> Check {
     }
 }
 
-/// Returns one good check if all requested conditions of the tunnel are true. Otherwise returns one
-/// finding for each requested condition that is not true, or one finding for a status of an older
-/// spec.
-fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
-    let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
-    let place = format!("{namespace}/{name}");
-    let conditions = object::conditions(tunnel);
-    if conditions.is_empty() || !conditions.iter().all(|one| object::is_current(tunnel, one)) {
+/// Returns one good check if all conditions of the object are true. Otherwise returns one finding
+/// for each condition that is not true, or one finding for a status of an older spec.
+fn judge(kind: Kind, object: &Gateways, operators: Option<&[Deployment]>) -> Vec<Check> {
+    let owner = Owner::new(kind, object);
+    let place = format!("{} {}/{}", kind.name(), owner.namespace, owner.name);
+    let conditions = object::conditions(object);
+    if conditions.is_empty() || !conditions.iter().all(|one| object::is_current(object, one)) {
         let cause = match conditions {
-            [] => "the tunnel has no conditions",
-            _ => "the tunnel's conditions describe an older spec",
+            [] => "the object has no conditions",
+            _ => "the conditions describe an older spec",
         };
-        let fix = fix::condition(Code::StatusOutdated.reason(), &namespace, &name, operators);
+        let fix = fix::condition(Code::StatusOutdated.reason(), &owner, operators);
         let description = format!("{place}: the operator reports its state");
         return vec![Check::finding(
             description,
@@ -149,13 +158,13 @@ fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
     }
     let unmet: Vec<_> = conditions
         .iter()
-        .filter(|one| one.status != "True" && one.reason != Code::NotRequested.reason())
+        .filter(|one| one.status != "True")
         .map(|one| {
             let finding = Finding {
                 code: object::code(one).unwrap_or_else(|| one.reason.clone()),
                 reason: one.reason.clone(),
                 cause: object::message(one).to_owned(),
-                fix: fix::condition(&one.reason, &namespace, &name, operators),
+                fix: fix::condition(&one.reason, &owner, operators),
             };
             Check::finding(format!("{place}: {}", one.type_), finding)
         })
@@ -173,7 +182,7 @@ mod tests {
     use super::*;
     use crate::check::Verdict;
 
-    fn tunnel(conditions: &[(&str, &str, &str, &str)], of: i64) -> Tunnel {
+    fn tunnel(conditions: &[(&str, &str, &str, &str)], of: i64) -> Gateways {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(type_, status, reason, message)| {
@@ -189,28 +198,6 @@ mod tests {
             "status": {"conditions": conditions},
         }))
         .unwrap()
-    }
-
-    #[test]
-    fn what_was_not_asked_for_is_no_finding() {
-        let conditions = [
-            (
-                "Ready",
-                "True",
-                "Reconciled",
-                "MT0301 All objects match the spec.",
-            ),
-            (
-                "WanEmulated",
-                "False",
-                "NotRequested",
-                "MT0309 The spec does not use this feature.",
-            ),
-        ];
-        assert_eq!(
-            judge(&tunnel(&conditions, 2), Some(&[])),
-            [Check::good("shop/web: all conditions are true")]
-        );
     }
 
     #[test]
@@ -230,7 +217,10 @@ mod tests {
             ),
             ("TuningApplied", "Unknown", "OfTomorrow", "MT0999 wait"),
         ];
-        let checks = judge(&tunnel(&conditions, 2), Some(&[]));
+        let good = judge(Kind::Tunnel, &tunnel(&conditions[1..2], 2), Some(&[]));
+        let all = "MuxTunnel shop/web: all conditions are true";
+        assert_eq!(good, [Check::good(all)]);
+        let checks = judge(Kind::Tunnel, &tunnel(&conditions, 2), Some(&[]));
         let findings: Vec<_> = checks
             .iter()
             .map(|check| match &check.verdict {
@@ -245,8 +235,12 @@ mod tests {
         assert_eq!(
             findings,
             [
-                ("shop/web: Ready", "MT0302", "exit: 0 of 1 gateways ready"),
-                ("shop/web: TuningApplied", "MT0999", "wait"),
+                (
+                    "MuxTunnel shop/web: Ready",
+                    "MT0302",
+                    "exit: 0 of 1 gateways ready"
+                ),
+                ("MuxTunnel shop/web: TuningApplied", "MT0999", "wait"),
             ]
         );
     }
@@ -260,7 +254,7 @@ mod tests {
             "MT0301 All objects match the spec.",
         )];
         for tunnel in [tunnel(&[], 2), tunnel(&ready, 1)] {
-            let checks = judge(&tunnel, Some(&[]));
+            let checks = judge(Kind::Tunnel, &tunnel, Some(&[]));
             let Verdict::Finding(finding) = &checks[0].verdict else {
                 panic!("{checks:?}");
             };
@@ -286,14 +280,14 @@ mod tests {
             let check = judge_peer(&peer(reason, "True", 1));
             assert_eq!(
                 check,
-                Check::good("shop/laptop: the exit has read the peer")
+                Check::good("MuxPeer shop/laptop: the exit has read the peer")
             );
         }
         for (peer, code, fix) in [
             (
                 peer("ExitNotFound", "False", 1),
                 "ExitNotFound",
-                "kubectl get muxtunnels -n shop",
+                "kubectl get muxexits -n shop",
             ),
             (
                 peer("Idle", "True", 2),

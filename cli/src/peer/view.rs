@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
 use serde::Serialize;
 
 use crate::object::{self, Peer};
@@ -49,8 +49,8 @@ pub(crate) struct PeerView {
 
 impl PeerView {
     pub(crate) fn new(peer: &Peer) -> Self {
-        let ready = object::condition(peer, peer_condition::READY);
-        let connected = object::condition(peer, peer_condition::CONNECTED);
+        let ready = object::condition(peer, condition::READY);
+        let connected = object::condition(peer, condition::CONNECTED);
         let text = |field: &str| peer.spec[field].as_str().map(str::to_owned);
         let keys = peer.spec["publicKeys"].as_array().into_iter().flatten();
         Self {

@@ -20,13 +20,13 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxBenchmark
 metadata: {name: small}
 spec:
-  tunnel: {carrier: {security: {mode: None}}}
+  tunnel: {security: {mode: None}}
   connections: [1, 2]
-  delays: [50ms, 0ms]
-  tunings: [Wan]
-  protocols: [Jmux, Native]
-  duration: 3s
-  warmUp: 1s
+  delayMilliseconds: [50, 0]
+  profiles: [WAN]
+  protocols: [JMUX, Native]
+  durationSeconds: 3
+  warmUpSeconds: 1
   rounds: 1
 ";
         let name = benchmark::create(ns, yaml).await?;
@@ -37,7 +37,7 @@ spec:
             benchmark_condition::COMPLETE
         ));
         let status = outcome.benchmark.status.as_ref().context("a status")?;
-        let cells = &status.summary.as_ref().context("a summary")?.cells;
+        let cells = status.cells.as_ref().context("cells")?;
         assert_eq!((cells.total, cells.ok), (12, 12));
 
         assert_eq!(outcome.cells().count(), 12);
@@ -102,14 +102,14 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxBenchmark
 metadata: {name: routed}
 spec:
-  tunnel: {carrier: {security: {mode: None}}}
+  tunnel: {security: {mode: None}}
   connections: [1, 2]
-  delays: [50ms, 0ms]
-  tunings: [None]
+  delayMilliseconds: [50, 0]
+  profiles: [None]
   paths: [Direct, Network]
-  udp: {rate: 20Mbit}
-  duration: 3s
-  warmUp: 1s
+  udp: {bitsPerSecond: 20M}
+  durationSeconds: 3
+  warmUpSeconds: 1
   rounds: 1
 ";
         let name = benchmark::create(ns, yaml).await?;

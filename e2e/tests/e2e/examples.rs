@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{LogParams, Patch, PatchParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxPeer, MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use serde::Deserialize;
@@ -75,8 +75,8 @@ async fn several_gateways(ns: &TestNamespace) -> Result<()> {
     let tunnel = tunnel::up(ns, &example("muxtunnel-ha.yaml")?).await?;
     let status = tunnel.status.context("a status")?;
     for (side, of) in [("entry", status.entry), ("exit", status.exit)] {
-        let ready = of.context("a side")?.ready;
-        ensure!(ready == "2/2", "{side}: {ready}");
+        let end = of.context("an end")?;
+        ensure!((end.replicas, end.ready_replicas) == (2, 2), "{side}: {end:?}");
     }
     send(ns, "steady-client", "steady-entry", "1000000").await
 }
@@ -89,7 +89,7 @@ async fn own_certificates(ns: &TestNamespace) -> Result<()> {
 
 async fn reverse(ns: &TestNamespace) -> Result<()> {
     tunnel::up(ns, &example("muxtunnel-reverse.yaml")?).await?;
-    send(ns, "office-client", "office-exit-reverse", "1000000").await
+    send(ns, "office-client", "office-reverse", "1000000").await
 }
 
 async fn quic_and_http3(ns: &TestNamespace) -> Result<()> {
@@ -115,25 +115,26 @@ async fn chosen_transport(ns: &TestNamespace) -> Result<()> {
         let used = transports(ns, "anywhere").await?;
         let status = tunnels.get("anywhere").await?.status;
         let said = status.and_then(|status| status.carriers);
-        let is_said = said.is_some_and(|carriers| carriers.transports == used);
+        let is_said =
+            said.is_some_and(|carriers| carriers.transports.into_iter().collect::<BTreeSet<_>>() == used);
         Ok((is_said && !used.is_empty()).then_some(()))
     })
     .await
 }
 
-/// The transports of the carriers of a tunnel's entries, as the tunnel's status lists them.
-async fn transports(ns: &TestNamespace, name: &str) -> Result<String> {
+/// The transports of the carriers of a tunnel's entries.
+async fn transports(ns: &TestNamespace, name: &str) -> Result<BTreeSet<String>> {
     let mut transports = BTreeSet::new();
     for pod in tunnel::gateways(ns, name, "entry").await? {
         let status = tunnel::status(ns, &pod).await?;
         let carriers = status["carriers"].as_array().into_iter().flatten();
         transports.extend(carriers.filter_map(|one| Some(one["transport"].as_str()?.to_owned())));
     }
-    Ok(transports.into_iter().collect::<Vec<_>>().join(","))
+    Ok(transports)
 }
 
 async fn web_socket(ns: &TestNamespace) -> Result<()> {
-    let (entry, exit) = ("through-http-entry", "through-http-exit");
+    let (entry, exit) = ("through-http-entry", "through-http-tunnel-exit");
     let text = example("muxtunnel-websocket.yaml")?;
     tunnel::up(ns, &text).await?;
     send(ns, "by-keys", entry, "10000000").await?;
@@ -141,10 +142,14 @@ async fn web_socket(ns: &TestNamespace) -> Result<()> {
 
     keys::certificates(&[(ns, entry), (ns, exit)]).await?;
     let mut object: Value = serde_yaml::from_str(&text)?;
-    object["spec"]["carrier"]["security"] = json!({
-        "mode": "MutualTls",
-        "entry": {"secretName": entry, "peers": [exit]},
-        "exit": {"secretName": exit, "peers": [entry]},
+    object["spec"]["security"] = json!({
+        "mode": "Certificates",
+        "certificates": {
+            "entry": {"secretRef": {"name": entry}},
+            "exit": {"secretRef": {"name": exit}},
+            "entryNames": [entry],
+            "exitNames": [exit],
+        },
     });
     tunnel::up(ns, &object.to_string()).await?;
     send(ns, "by-certificates", entry, "10000000").await?;
@@ -164,7 +169,7 @@ async fn app_protocol(ns: &TestNamespace, service: &str) -> Result<Option<String
 async fn named_targets(ns: &TestNamespace) -> Result<()> {
     tunnel::apply(ns, &example("muxtunnel-dynamic.yaml")?).await?;
     let says = |tunnel: &MuxTunnel| {
-        let ready = tunnel::condition(tunnel, tunnel_condition::READY);
+        let ready = tunnel::condition(tunnel, condition::READY);
         ready.is_some_and(|ready| ready.message.contains("proxy-users"))
     };
     let tunnels = ns.api::<MuxTunnel>();
@@ -331,9 +336,9 @@ async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace
     let (mut peer, mut entry) = (peer.clone(), entry.clone());
     tunnel::apply(meet, &rendezvous.to_string()).await?;
     tunnel::apply(far, &exit.to_string()).await?;
-    entry["spec"]["carrier"]["publicKeys"] = json!([keys::public_key(far, "far").await?]);
+    entry["spec"]["carrier"]["publicKeys"] = json!([keys::public_key::<MuxExit>(far, "far").await?]);
     tunnel::apply(near, &entry.to_string()).await?;
-    peer["spec"]["publicKeys"] = json!([keys::public_key(near, "near").await?]);
+    peer["spec"]["publicKeys"] = json!([keys::public_key::<MuxTunnel>(near, "near").await?]);
     admit(far, peer).await?;
     for place in ["meet", "far", "near"] {
         tunnel::ready(places[place], place).await?;
@@ -362,13 +367,13 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
         let (mut peer, mut config, mut pod) = (peer.clone(), config.clone(), pod.clone());
         let (public, private) = pods::keygen(ns, "keygen").await?;
         keys::secret(ns, "app-entry", &[("entry.key", private)]).await?;
-        tunnel::apply(ns, &exit.to_string()).await?;
+        tunnel::apply_of::<MuxExit>(ns, &exit.to_string()).await?;
         peer["spec"]["publicKeys"] = json!([public]);
         admit(ns, peer).await?;
-        tunnel::ready(ns, "far").await?;
+        tunnel::ready_of::<MuxExit>(ns, "far").await?;
         let text = config["data"]["config.yaml"].as_str().context("a file")?;
         let mut file: Value = serde_yaml::from_str(text)?;
-        file["security"]["peers"] = json!([keys::public_key(ns, "far").await?]);
+        file["connect"][0]["publicKeys"] = json!([keys::public_key::<MuxExit>(ns, "far").await?]);
         config["data"]["config.yaml"] = file.to_string().into();
         let config: ConfigMap = serde_json::from_value(config)?;
         ns.api().create(&PostParams::default(), &config).await?;

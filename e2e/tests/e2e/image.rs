@@ -89,7 +89,7 @@ async fn the_images_muxgate_starts_no_program_of_its_configuration() -> Result<(
         start(ns, "flags", &flags).await?;
         let config = "role: Entry\nsecurity: {mode: None}\n\
                       connectCommand: [/usr/local/bin/muxgate, --version]\n\
-                      forwards: [{name: web, listen: '0.0.0.0:8080', target: {host: web, port: 80}}]\n";
+                      forwards: [{name: web, listen: '0.0.0.0:8080', targets: [{host: web, port: 80}]}]\n";
         let map = json!({"metadata": {"name": "config"}, "data": {"config.yaml": config}});
         let map: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(map)?;
         ns.api().create(&kube::api::PostParams::default(), &map).await?;

@@ -41,5 +41,5 @@ const EMULATED_RTT_MS: std::ops::Range<f64> = 99.5..190.0;
 /// A MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `more` is additional
 /// YAML of the spec.
 fn tunnel_to_web(more: &str) -> String {
-    muxtunnel_e2e::tunnel::to_web("security: {mode: None}", more)
+    muxtunnel_e2e::tunnel::to_web("None", "", more)
 }

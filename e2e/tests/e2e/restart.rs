@@ -71,12 +71,12 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxBenchmark
 metadata: {name: b}
 spec:
-  tunnel: {carrier: {security: {mode: None}}}
+  tunnel: {security: {mode: None}}
   connections: [1]
-  delays: [0ms, 5ms]
-  tunings: [None]
-  duration: 2s
-  warmUp: 1s
+  delayMilliseconds: [0, 5]
+  profiles: [None]
+  durationSeconds: 2
+  warmUpSeconds: 1
   rounds: 1
 ";
         let name = benchmark::create(ns, yaml).await?;

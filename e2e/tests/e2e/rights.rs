@@ -56,6 +56,8 @@ async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> 
         ("patch", "clusterroles"),
         ("get", "nodes"),
         ("impersonate", "users"),
+        ("patch", "muxexits"),
+        ("delete", "muxexits"),
         ("patch", "muxbenchmarks"),
         ("delete", "muxbenchmarks"),
     ] {
@@ -175,7 +177,7 @@ async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()
 
 async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(operator.clone(), &ns.name);
-    let own = ns.api::<Deployment>().get("t-exit").await?;
+    let own = ns.api::<Deployment>().get("t-tunnel-exit").await?;
     let spec = "/spec/template/spec";
     let same = try_write(&deployments, &own, "/spec/replicas", json!(1)).await?;
     ensure!(
@@ -287,7 +289,7 @@ async fn others_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()>
     is_bounded(refusal(deleted)?, "the deletion of a foreign ConfigMap")?;
     let accounts: Api<ServiceAccount> = Api::namespaced(operator.clone(), &ns.name);
     let role = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "any"}}});
-    let annotated = accounts.patch("t-exit", &how, &Patch::Merge(role)).await;
+    let annotated = accounts.patch("t-tunnel-exit", &how, &Patch::Merge(role)).await;
     is_bounded(refusal(annotated)?, "an annotation of an account")
 }
 
@@ -299,8 +301,8 @@ metadata: {name: t}
 spec:
   forwards:
   - name: web
-    listen: {port: 8080}
-    target: {service: {name: web, port: 80}}
+    port: 8080
+    targets: [{serviceRef: {name: web}, port: 80}]
 ";
 
 #[tokio::test]
@@ -347,6 +349,7 @@ async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<(
             ("create", "secrets"),
             ("watch", "services"),
             ("watch", "muxtunnels.muxtunnel.dev"),
+            ("watch", "muxexits.muxtunnel.dev"),
         ] {
             let can = operator_can(Cluster::Second, namespace, verb, resource).await?;
             ensure!(can == expected, "{verb} {resource} in {namespace}: {can}");
@@ -360,7 +363,7 @@ async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<(
     );
     let deployments = other.api::<Deployment>();
     let entries = deployments
-        .list(&ListParams::default().labels("app.kubernetes.io/instance=t"))
+        .list(&ListParams::default().labels("muxtunnel.dev/name=t"))
         .await?;
     ensure!(
         entries.items.is_empty(),

@@ -48,8 +48,8 @@ pub struct OwnKey {
     pub is_lost: bool,
 }
 
-/// State that outlasts reconciliations. The state has only tunnels whose key pairs were created in
-/// the last [`REMEMBERED_SECONDS`], and Secrets of tunnels that were reconciled in the last two
+/// State that outlasts reconciliations. The state has only objects whose key pairs were created in
+/// the last [`REMEMBERED_SECONDS`], and Secrets of objects that were reconciled in the last two
 /// [`CHECKED_SECONDS`].
 pub struct Keyring {
     client: Client,
@@ -137,7 +137,7 @@ impl Keyring {
     ) -> Result<Vec<OwnKey>, KeyError> {
         let mut keys = Vec::new();
         for generation in generations {
-            let name = format!("{}-key-{generation}", end.child_of(&holder.name));
+            let name = format!("{}-{}-key-{generation}", holder.name, end.component());
             let recorded = known.iter().find(|known| known.secret_name == name);
             let recorded = recorded
                 .cloned()
@@ -171,11 +171,7 @@ impl Keyring {
         (generation, name): (i32, String),
         now: i64,
     ) -> Result<KeyStatus, KeyError> {
-        let role = match end {
-            End::Exit => KeyRole::Exit,
-            End::Entry | End::Rendezvous => KeyRole::Entry,
-        };
-        let pair = KeyPair::random(role)?;
+        let pair = KeyPair::random(end.key_role())?;
         let secret = pair.secret(place(holder, &name, end.component()));
         let is_new = self.create(&secret).await?;
         let (public_key, origin) = match is_new {
@@ -274,10 +270,10 @@ impl Keyring {
     }
 }
 
-const fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Place<'a> {
+fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Place<'a> {
     Place {
         namespace: holder.namespace.as_str(),
-        tunnel: holder.name.as_str(),
+        owner: holder.labelled(),
         component,
         name,
     }

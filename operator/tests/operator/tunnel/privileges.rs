@@ -32,17 +32,19 @@ const POD_FIELDS: [&str; 15] = [
     "volumes",
 ];
 
-/// The MuxTunnels that the API server has to accept, by file name.
-fn good_tunnels() -> Vec<(String, Value)> {
+/// The objects with gateways that the API server has to accept, by file name.
+fn good_objects() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/tests/good_objects");
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let mut object: Value = serde_yaml::from_str(&text).unwrap();
-        if object["kind"] == "MuxTunnel" {
+        let kind = object["kind"].as_str().unwrap();
+        if ["MuxTunnel", "MuxExit", "MuxRendezvous"].contains(&kind) {
             object["metadata"]["namespace"] = json!("site");
             object["metadata"]["uid"] = json!("uid-office");
+            object["metadata"]["generation"] = json!(1);
             found.push((
                 path.file_stem().unwrap().to_string_lossy().into_owned(),
                 object,
@@ -50,15 +52,15 @@ fn good_tunnels() -> Vec<(String, Value)> {
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
-    assert!(found.len() >= 10, "{} good tunnels", found.len());
+    assert!(found.len() >= 10, "{} good objects", found.len());
     found
 }
 
 /// The tunnel of a MuxBenchmark that measures IP packets. An agent runs in each of its gateways'
 /// pods.
 fn measured_network() -> Value {
-    let mut object = tunnel_json(
-        "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32], snat: true, forward: true, queues: 2}\n",
+    let mut object = object_json(
+        "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32], forwarding: SNAT}, queues: 2}\n",
     );
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
@@ -67,7 +69,7 @@ fn measured_network() -> Value {
     object
 }
 
-/// All objects of the good tunnels and of [`measured_network`], each with the file of its tunnel.
+/// All objects of the good objects and of [`measured_network`], each with the file of its tunnel.
 pub(crate) fn objects() -> Vec<(String, Value)> {
     fn json<K: serde::Serialize>(objects: &[K]) -> impl Iterator<Item = Value> + '_ {
         let objects = objects.iter();
@@ -75,7 +77,7 @@ pub(crate) fn objects() -> Vec<(String, Value)> {
     }
     let mut all = Vec::new();
     let measured = [("measured network".to_owned(), measured_network())];
-    for (name, object) in good_tunnels().into_iter().chain(measured) {
+    for (name, object) in good_objects().into_iter().chain(measured) {
         let built = resources(&object).unwrap();
         let objects = json(&built.service_accounts)
             .chain(json(&built.config_maps))
@@ -97,9 +99,9 @@ fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
 }
 
 fn resources(object: &Value) -> Option<Resources> {
-    let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
+    let decoded = try_decoded(object.clone()).ok()?;
     let named = shop();
-    match validate(&tunnel, &named, &settings()) {
+    match validate(&decoded, &named, &settings()) {
         Ok(mut valid) => {
             // The gateways' Deployments are built only after their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
@@ -196,7 +198,7 @@ fn texts(at: &str, value: &Value, found: &mut Vec<String>) {
 #[test]
 fn no_text_in_a_spec_reaches_image_command_account_volumes_or_privileges() {
     let mut tried = 0;
-    for (name, object) in good_tunnels() {
+    for (name, object) in good_objects() {
         let wanted: Vec<_> = pods(&object).unwrap();
         let wanted: Vec<_> = wanted
             .iter()
@@ -223,7 +225,7 @@ fn no_text_in_a_spec_reaches_image_command_account_volumes_or_privileges() {
 
 #[test]
 fn images_accounts_and_volumes_are_of_a_closed_list() {
-    for (name, object) in good_tunnels() {
+    for (name, object) in good_objects() {
         for (deployment, pod) in pods(&object).unwrap() {
             assert_eq!(pod["serviceAccountName"], json!(deployment), "{name}");
             assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
@@ -278,7 +280,7 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
 #[test]
 fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_allowed_as_unsafe() {
     let (mut emulating, mut routing) = (0, 0);
-    for (name, object) in good_tunnels() {
+    for (name, object) in good_objects() {
         for (_, pod) in pods(&object).unwrap() {
             let found = violations(&pod);
             let (own, others): (BTreeSet<_>, BTreeSet<_>) = found
@@ -306,36 +308,39 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     );
 }
 
-/// An end, and the fields of a tunnel with that end.
-const ENDS: [(&str, &str); 3] = [
-    ("entry", SMALLEST),
-    ("exit", SMALLEST),
-    (
-        "rendezvous",
-        "side: Rendezvous\nrendezvous: {secretName: names}\n",
-    ),
+/// An object, and the path of a template of its pods.
+const TEMPLATES: [(&str, &str); 4] = [
+    (SMALLEST, "/entry/template"),
+    (SMALLEST, "/exit/template"),
+    (EXIT, "/gateway/template"),
+    (RENDEZVOUS, "/template"),
 ];
 
-/// The tunnel of an end of [`ENDS`], whose pods get the label or annotation (`field`) `key`.
-fn with_key((end, spec): (&str, &str), field: &str, key: &str) -> Value {
-    let mut object = tunnel_json(spec);
-    object["spec"][end]["template"] = json!({field: {key: "any"}});
+/// An object of [`TEMPLATES`], whose pods get the label or annotation (`field`) `key`.
+fn with_key((spec, path): (&str, &str), field: &str, key: &str) -> Value {
+    let mut object = object_json(spec);
+    let mut place = &mut object["spec"];
+    for part in path.split('/').skip(1) {
+        place = &mut place[part];
+    }
+    *place = json!({"metadata": {field: {key: "any"}}});
     object
 }
 
-/// Asserts that the tunnel is refused with a sentence that names the key and the chart's value.
-fn assert_key_is_refused(end: (&str, &str), field: &str, key: &str) {
-    let tunnel: MuxTunnel = serde_json::from_value(with_key(end, field, key)).unwrap();
-    match validate(&tunnel, &shop(), &settings()) {
+/// Asserts that the object is refused with a sentence that names the key and the chart's value.
+fn assert_key_is_refused(place: (&str, &str), field: &str, key: &str) {
+    let object = try_decoded(with_key(place, field, key)).unwrap();
+    match validate(&object, &shop(), &settings()) {
         Err(Hindrance::Invalid(problem)) => {
-            let sentence = format!("template.{field} {key}: the installation does not permit");
+            let sentence =
+                format!("template.metadata.{field} {key}: the installation does not permit");
             assert!(problem.contains(&sentence), "{problem}");
             assert!(
                 problem.contains(&format!("podMetadata.{field}")),
                 "{problem}"
             );
         }
-        _ => panic!("{end:?}: {field}: {key} is taken"),
+        _ => panic!("{}: {field}: {key} is taken", place.1),
     }
 }
 
@@ -349,7 +354,7 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
         "sidecar.istio.io/proxyImage",
         "k8s.v1.cni.cncf.io/networks",
         "azure.workload.identity/use",
-        "app.kubernetes.io/instance",
+        "muxtunnel.dev/name",
         "not-prometheus.io/scrape",
     ];
     let permitted = [
@@ -358,15 +363,15 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
         "karpenter.sh/do-not-disrupt",
     ];
-    for end in ENDS {
+    for place in TEMPLATES {
         for key in refused {
-            assert_key_is_refused(end, "labels", key);
-            assert_key_is_refused(end, "annotations", key);
+            assert_key_is_refused(place, "labels", key);
+            assert_key_is_refused(place, "annotations", key);
         }
         for key in permitted {
-            let plain = pods(&tunnel_json(end.1));
-            let with = pods(&with_key(end, "annotations", key));
-            assert!(plain.is_some() && plain == with, "{end:?}: {key}");
+            let plain = pods(&object_json(place.0));
+            let with = pods(&with_key(place, "annotations", key));
+            assert!(plain.is_some() && plain == with, "{place:?}: {key}");
         }
     }
 }
@@ -375,7 +380,7 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
 /// gateway of a tunnel must not become an endpoint of such a Service.
 #[test]
 fn a_label_that_another_service_may_select_reaches_no_pod() {
-    for end in ENDS {
+    for place in TEMPLATES {
         for key in [
             "app",
             "k8s-app",
@@ -388,13 +393,13 @@ fn a_label_that_another_service_may_select_reaches_no_pod() {
             "karpenter.sh/do-not-disrupt",
             "example.com/team",
         ] {
-            assert_key_is_refused(end, "labels", key);
+            assert_key_is_refused(place, "labels", key);
         }
         let (plain, with) = (
-            pods(&tunnel_json(end.1)),
-            pods(&with_key(end, "labels", "team")),
+            pods(&object_json(place.0)),
+            pods(&with_key(place, "labels", "team")),
         );
-        assert!(plain.is_some() && plain == with, "{end:?}");
+        assert!(plain.is_some() && plain == with, "{place:?}");
     }
 }
 
@@ -409,23 +414,33 @@ fn services_have_and_select_the_operators_own_labels_alone() {
         services += 1;
         let own = [
             "app.kubernetes.io/component",
-            "app.kubernetes.io/instance",
             "app.kubernetes.io/managed-by",
             "app.kubernetes.io/name",
+            "app.kubernetes.io/version",
+            "muxtunnel.dev/kind",
+            "muxtunnel.dev/name",
         ];
-        for labels in [&object["metadata"]["labels"], &object["spec"]["selector"]] {
-            let keys: Vec<_> = labels.as_object().unwrap().keys().collect();
-            assert_eq!(keys, own, "{name}: {object}");
-        }
+        let keys = |labels: &Value| -> Vec<String> {
+            let labels = labels.as_object().unwrap();
+            labels.keys().cloned().collect()
+        };
+        assert_eq!(keys(&object["metadata"]["labels"]), own, "{name}: {object}");
+        assert_eq!(
+            keys(&object["spec"]["selector"]),
+            [own[0], own[4], own[5]],
+            "{name}: {object}"
+        );
     }
     assert!(services > 20, "only {services} Services");
 }
 
-/// Annotations of Services configure load balancers, and do not reach pods.
 #[test]
 fn annotations_of_services_are_free() {
-    let mut object = tunnel_json(SMALLEST);
     let annotations = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "external"});
-    object["spec"]["entry"] = json!({"service": {"annotations": annotations}});
-    assert_eq!(pods(&object), pods(&tunnel_json(SMALLEST)));
+    let mut object = object_json(SMALLEST);
+    object["spec"]["services"] = json!([{"name": "office-entry", "annotations": annotations}]);
+    assert_eq!(pods(&object), pods(&object_json(SMALLEST)));
+    let mut object = object_json(EXIT);
+    object["spec"]["service"] = json!({"annotations": annotations});
+    assert_eq!(pods(&object), pods(&object_json(EXIT)));
 }

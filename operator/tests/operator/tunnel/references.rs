@@ -1,6 +1,5 @@
 //! Services of other namespaces: look-ups, refusals and messages.
 
-use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
 use muxtunnel_operator::tunnel_controller::references::{
     canonical_host, references, services_of_host,
 };
@@ -10,10 +9,6 @@ use super::*;
 
 const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
      shop: create a ReferenceGrant or MuxGrant there";
-
-fn spec(text: &str) -> MuxTunnelSpec {
-    serde_yaml::from_str(text).unwrap()
-}
 
 fn permitted() -> Dereferenced {
     let service: Service = serde_json::from_value(shop_json()).unwrap();
@@ -31,8 +26,14 @@ fn forbidden() -> Dereferenced {
 }
 
 fn allowed(resources: &Resources) -> Vec<String> {
-    let exit = super::build::config(resources, "office-exit");
+    let exit = super::build::config(resources, "office-tunnel-exit");
     exit.policy.allow.iter().map(ToString::to_string).collect()
+}
+
+/// The number of forwards of the entry.
+fn forwards(tunnel: &ValidatedTunnel) -> usize {
+    let resources = build(tunnel, &settings()).unwrap();
+    super::build::config(&resources, "office-entry").forwards.len()
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
-    let exit = super::build::config(&resources, "office-exit");
+    let exit = super::build::config(&resources, "office-tunnel-exit");
     let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
     let entry = super::build::config(&resources, "office-entry");
@@ -71,25 +72,32 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
 }
 
 #[test]
-fn a_known_number_of_the_port_is_no_way_around_it() {
-    let numbered = FAR.replace("port: http", "port: 80");
-    let tunnel = valid_with(&numbered, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert_eq!(tunnel.forwards.len(), 1);
-}
-
-#[test]
 fn nor_is_the_services_name_as_an_address() {
     let by_name = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        "{address: {host: Shop.shops.svc.cluster.local, port: 80}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        "[{host: Shop.shops.svc.cluster.local, port: 80}]",
     );
     let tunnel = valid_with(&by_name, &forbidden(), &settings());
     assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert_eq!(tunnel.forwards.len(), 1);
+    assert_eq!(forwards(&tunnel), 1);
     let tunnel = valid_with(&by_name, &permitted(), &settings());
     assert!(tunnel.forbidden.is_empty());
-    assert_eq!(tunnel.forwards.len(), 2);
+    assert_eq!(forwards(&tunnel), 2);
+}
+
+/// The other targets of a forward need no permission.
+#[test]
+fn a_forward_keeps_its_permitted_targets() {
+    let spec = FAR.replace("port: 80}]", "port: 80}, {host: web.example.com, port: 80}]");
+    let tunnel = valid_with(&spec, &forbidden(), &settings());
+    assert_eq!(tunnel.forbidden, [REFUSAL]);
+    let resources = build(&tunnel, &settings()).unwrap();
+    assert_eq!(
+        allowed(&resources),
+        ["web.example.com.:80", "db.example.com.:5432"]
+    );
+    let entry = super::build::config(&resources, "office-entry");
+    assert_eq!(entry.forwards[0].targets.len(), 1);
 }
 
 #[test]
@@ -108,15 +116,15 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         ..shop()
     };
     let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-exit").policy;
+    let policy = super::build::config(&resources, "office-tunnel-exit").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
     let policy = super::build::config(&resources, "office-entry").policy;
     assert!(policy.is_empty());
     // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
-        .replace("Jmux", "Native")
-        .replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n");
+        .replace("JMUX", "Native")
+        .replace("- name: db\n", "reverseForwards:\n- name: db\n");
     let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
     let policy = super::build::config(&resources, "office-entry").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
@@ -126,11 +134,11 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
 
 #[test]
 fn the_own_namespace_needs_no_permission_however_it_is_named() {
-    let named_own = spec(&FAR.replace("namespace: shops", "namespace: site"));
+    let named_own = object(&FAR.replace("namespace: shops", "namespace: site"));
     let found = references(&named_own, "site");
     assert_eq!(found.services, [named("site", "shop")].into());
     assert!(found.foreign.is_empty());
-    let found = references(&spec(FAR), "site");
+    let found = references(&object(FAR), "site");
     assert_eq!(found.services, [named("shops", "shop")].into());
     assert_eq!(found.foreign, found.services);
 }
@@ -212,8 +220,8 @@ fn names_of_services_are_recognised_and_others_are_not_completed_to_one() {
 /// The targets of the exit, if the forward names `host` and the own namespace has the Service.
 fn dialled(host: &str, service: Option<(&str, &str)>) -> Vec<String> {
     let short = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        &format!("{{address: {{host: {host}, port: 5432}}}}"),
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        &format!("[{{host: {host}, port: 5432}}]"),
     );
     let services = service.map(|(name, type_)| {
         let spec = json!({"type": type_, "clusterIP": "None", "ports": [{"port": 5432}]});
@@ -236,7 +244,7 @@ fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() 
     assert_eq!(dialled("DB-0.Db", db)[0], "db-0.db.site.svc:5432");
     // The operator looks the Service up, and reconciles if it appears.
     let short = FAR.replace("db.example.com", "db-0.db");
-    let found = references(&spec(&short), "site");
+    let found = references(&object(&short), "site");
     assert!(found.services.contains(&named("site", "db")));
     assert_eq!(found.foreign, [named("shops", "shop")].into());
     // In all other cases, the name is final. So it reaches no Service `db-0` of a namespace `db`.
@@ -258,8 +266,8 @@ fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() 
 fn a_short_name_of_a_service_is_no_way_around_it() {
     for host in ["shop.shops", "pod-0.shop.shops"] {
         let short = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
-            &format!("{{address: {{host: {host}, port: 80}}}}"),
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+            &format!("[{{host: {host}, port: 80}}]"),
         );
         let tunnel = valid_with(&short, &forbidden(), &settings());
         let resources = build(&tunnel, &settings()).unwrap();
@@ -272,12 +280,12 @@ fn a_short_name_of_a_service_is_no_way_around_it() {
 fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
     let says = "forward web: Service shop of namespace shops has no TCP port 9100";
     for target in [
-        "{service: {name: shop, namespace: shops, port: 9100}}",
-        "{address: {host: shop.shops.svc, port: 9100}}",
-        "{address: {host: pod-0.shop.shops.svc.cluster.local, port: 9100}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 9100}]",
+        "[{host: shop.shops.svc, port: 9100}]",
+        "[{host: pod-0.shop.shops.svc.cluster.local, port: 9100}]",
     ] {
         let text = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
         let tunnel = valid_with(&text, &permitted(), &settings());
@@ -286,7 +294,7 @@ fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
         // After the Service is deleted, the forward stays.
         let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
-        assert_eq!(tunnel.forwards.len(), 2, "{target}");
+        assert_eq!(forwards(&tunnel), 2, "{target}");
     }
 }
 
@@ -297,22 +305,22 @@ fn a_service_that_stands_for_another_name_is_no_target() {
     service["spec"]["externalName"] = json!("web.vaults.svc.cluster.local");
     let service: Service = serde_json::from_value(service).unwrap();
     for (target, namespace) in [
-        ("{service: {name: shop, port: http}}", "site"),
-        ("{service: {name: shop, port: 80}}", "site"),
+        ("[{serviceRef: {name: shop}, port: 80}]", "site"),
+        ("[{serviceRef: {name: shop}, port: 80}]", "site"),
         (
-            "{service: {name: shop, namespace: shops, port: 80}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             "shops",
         ),
-        ("{address: {host: shop, port: 80}}", "site"),
-        ("{address: {host: shop.site, port: 80}}", "site"),
+        ("[{host: shop, port: 80}]", "site"),
+        ("[{host: shop.site, port: 80}]", "site"),
         (
-            "{address: {host: shop.site.svc.cluster.local, port: 80}}",
+            "[{host: shop.site.svc.cluster.local, port: 80}]",
             "site",
         ),
-        ("{address: {host: shop.shops.svc, port: 80}}", "shops"),
+        ("[{host: shop.shops.svc, port: 80}]", "shops"),
     ] {
         let text = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
         let found = Dereferenced {
@@ -331,25 +339,16 @@ fn a_service_that_stands_for_another_name_is_no_target() {
 
 #[test]
 fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
-    let entry = "
-side: Entry
-forwards:
-- name: web
-  listen: {port: 8080}
-  target: {address: {host: shop.shops.svc, port: 80}}
-carrier: {address: 'far.example.com:64000', security: {mode: None}}
-";
-    assert!(references(&spec(entry), "site").foreign.is_empty());
+    let entry = ELSEWHERE.replace("web.example.com", "shop.shops.svc");
+    assert!(references(&object(&entry), "site").foreign.is_empty());
     let short = entry.replace("shop.shops.svc", "Shop.shops");
-    let tunnel = valid_with(&short, &Dereferenced::default(), &settings());
-    let target = tunnel.forwards[0].target.as_ref().unwrap();
-    assert_eq!(target.0, "shop.shops");
-    let here = entry.replace(
-        "listen: {port: 8080}",
-        "direction: ExitToEntry\n  listen: {port: 8080}",
-    );
+    let tunnel = valid_with(&short, &shop(), &settings());
+    let entry_of = super::build::config(&build(&tunnel, &settings()).unwrap(), "office-entry");
+    assert_eq!(entry_of.forwards[0].targets[0].to_string(), "shop.shops:80");
+    // The entry dials the targets of reverse forwards.
+    let here = entry.replace("forwards:", "reverseForwards:");
     assert_eq!(
-        references(&spec(&here), "site").foreign,
+        references(&object(&here), "site").foreign,
         [named("shops", "shop")].into()
     );
 }
@@ -370,9 +369,10 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     };
     named.endpoints.insert(name, endpoints);
     let valid = valid_with(SMALLEST, &named, &settings());
-    let mut forwards = valid.forwards.iter();
-    let web = forwards.find(|forward| forward.name == "web");
-    web.and_then(|web| Some(web.target.as_ref()?.1))
+    let resources = build(&valid, &settings()).unwrap();
+    let entry = super::build::config(&resources, "office-entry");
+    let web = entry.forwards.iter().find(|forward| forward.name == "web");
+    web.map(|web| web.targets[0].port)
         .ok_or_else(|| valid.unresolved.join("; "))
 }
 
@@ -393,12 +393,15 @@ fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
 #[test]
 fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces() {
     let foreign = |host: &str| {
-        let mut object = tunnel_json(SMALLEST);
-        object["spec"]["policy"] = json!({"allow": [{"host": host}]});
-        let tunnel: MuxTunnel = serde_json::from_value(object).unwrap();
-        let found = references(&tunnel.spec, "site").foreign.into_iter();
-        let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
-        found.collect::<Vec<_>>()
+        let own = format!("{SMALLEST}allow: [{{host: '{host}'}}]\n");
+        let exit = format!("kind: MuxExit\nallow: [{{host: '{host}'}}]\n");
+        let [own, exit] = [own, exit].map(|spec| {
+            let found = references(&object(&spec), "site").foreign.into_iter();
+            let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
+            found.collect::<Vec<_>>()
+        });
+        assert_eq!(own, exit, "{host}");
+        own
     };
     for (host, wanted) in [
         ("web.shops.svc", &["shops/web"][..]),
@@ -427,8 +430,8 @@ fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces
 #[test]
 fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     let spec = format!(
-        "policy: {{allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
-         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}], deny: [{{host: db.shops.svc}}]}}\n{SMALLEST}"
+        "allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
+         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}]\ndeny: [{{host: db.shops.svc}}]\n{SMALLEST}"
     );
     let mut dereferenced = shop();
     dereferenced.forbidden = [named("shops", "web"), named("shops", "*"), named("*", "*")].into();
@@ -445,9 +448,9 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
         ]
     );
     for (index, sentence) in [
-        "policy.allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: create",
-        "policy.allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: create",
-        "policy.allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
+        "allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: create",
+        "allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: create",
+        "allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
     ]
     .into_iter()
     .enumerate()
@@ -461,6 +464,21 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     assert!(tunnel.forbidden.is_empty());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
+}
+
+/// The author of an exit needs a grant for MuxExits.
+#[test]
+fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
+    let spec = "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
+    let valid = valid_with(spec, &forbidden(), &settings());
+    let [sentence] = &valid.forbidden[..] else {
+        panic!("{:?}", valid.forbidden);
+    };
+    let begin = "allow[0]: namespace shops does not permit MuxExits of namespace site to refer to a Service shop";
+    assert!(sentence.starts_with(begin), "{sentence}");
+    let exit = super::build::config(&build(&valid, &settings()).unwrap(), "office-exit");
+    let rules: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["web.example.com."]);
 }
 
 /// A grant that names a Service permits only this Service, not a pattern.
