@@ -200,7 +200,7 @@ mod tests {
         let running = Config::from_yaml(EXIT).unwrap();
         let text = format!("{EXIT}deny: [{{host: '*'}}]\nworkers: 3\nresume: false\n");
         let Reloaded { config, rest } = reloaded(&text, &running).unwrap();
-        assert_eq!((config.policy.deny.len(), config.workers), (1, None));
+        assert_eq!((config.deny.len(), config.workers), (1, None));
         let rest = rest.unwrap();
         assert!(
             rest.contains("MT0102") && rest.contains("change workers, resume;"),
@@ -208,7 +208,7 @@ mod tests {
         );
         // All fields of this text that require a restart are in force, so no field is reported.
         let again = reloaded(EXIT, &config).unwrap();
-        assert!(again.config.policy.deny.is_empty() && again.rest.is_none());
+        assert!(again.config.deny.is_empty() && again.rest.is_none());
     }
 
     #[test]
