@@ -4,10 +4,12 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
+use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectWebSocket, Drain, Forward,
     LISTEN_RULES_MAX, ListenRule, PEER_BYTES_MAX, Peer, Policy, Ports, ProxyListener, PublicKeys,
-    ReverseForward, Rule, Security, SshListener, Target, WebSocket,
+    ReverseForward, Rule, Security, SshAlgorithms,
+    SshListener, Target, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -145,7 +147,7 @@ fn connect(object: &ValidatedObject, end: End) -> Vec<Connect> {
             let own = one_exit(exit, &entry.security);
             let fallback = exit.fallback.as_ref().map(|address| Connect {
                 name: FALLBACK.to_owned(),
-                order: own.order + 1,
+                order: own.order.saturating_add(1),
                 address: Some(address.to_string()),
                 ..own.clone()
             });
@@ -162,7 +164,8 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
     };
     Connect {
         name: exit.name.clone(),
-        order: exit.order,
+        // A greater order is out of bounds, too.
+        order: exit.order.try_into().unwrap_or(u8::MAX),
         address: Some(exit.address.to_string()),
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
@@ -180,7 +183,10 @@ fn ssh(asked: &ValidatedSsh) -> SshListener {
         host_keys: asked.host_keys.iter().map(file).collect(),
         authorized_keys: asked.authorized_keys.as_ref().map(file),
         trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
-        algorithms: asked.algorithms,
+        algorithms: match asked.algorithms {
+            crds::SshAlgorithms::Default => SshAlgorithms::Default,
+            crds::SshAlgorithms::Compatible => SshAlgorithms::Compatible,
+        },
     }
 }
 
