@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_unknown_value_of_the_status_alone_stops_nothing() {
-        let bottleneck = json!({"direction": "Sideways", "reason": "Cpu"});
+        let bottleneck = json!({"direction": "Sideways", "reason": "CPU"});
         let object = newer(&["status", "bottleneck"], bottleneck.clone());
         let read: MuxTunnel = recovered(object).unwrap();
         assert_eq!(reason(&read), None);
