@@ -141,8 +141,7 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
         let detail = format!("no {} gateway is ready", end.component());
         return no(Code::GatewaysNotReady, detail);
     }
-    let has_carrier =
-        |(pod, status): (&SeenPod, &Status)| pod.ready && !status.carriers.is_empty();
+    let has_carrier = |(pod, status): (&SeenPod, &Status)| pod.ready && !status.carriers.is_empty();
     if end == End::Entry && !answers(seen, end).any(has_carrier) {
         let detail = "no ready gateway has a carrier".to_owned();
         return no(Code::CarrierConnecting, detail);
@@ -177,9 +176,7 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
     let detail = match lost.first() {
         Some((code, ..)) if lost.len() >= count => return no(*code, sentences),
         Some(_) => format!("{sentences}; the operator knows no problem of the other forwards"),
-        None => {
-            "a ready gateway takes connections, and no forward loses all of them".to_owned()
-        }
+        None => "a ready gateway takes connections, and no forward loses all of them".to_owned(),
     };
     Verdict {
         detail: format!("{detail}. {FIRST_CONNECTION}"),
