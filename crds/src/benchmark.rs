@@ -1,15 +1,12 @@
 //! [`MuxBenchmark`]: a matrix of measurements that compare a tunnel with the direct path.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::{BitRate, CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    BenchmarkContainerName, CongestionControl, Gateway, Pool, Profile, Protocol, SecurityMode,
-    Template, Transport, patterns,
-};
+use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, patterns};
 
 /// A matrix of measurements. Each combination of a delay and a profile is an environment, in which
 /// every path, protocol and number of connections is measured. The log of the benchmark's Job
@@ -260,8 +257,8 @@ pub struct BenchmarkSecurity {
 pub struct BenchmarkUdp {
     /// Rate of payload in bits per second, from 100k to 10G, such as 500k, 100M or 1G. Default: 100M.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = patterns::UDP_RATE, "maxLength" = 11, "minimum" = 100_000_i64, "maximum" = 10_000_000_000_i64))]
-    pub bits_per_second: Option<Quantity>,
+    #[schemars(extend("pattern" = patterns::UDP_RATE, "maximum" = 10_000_000_000_i64))]
+    pub bits_per_second: Option<BitRate>,
 }
 
 /// The program that measures throughput.

@@ -147,7 +147,7 @@ pub enum NotReplaced {
 impl Coded for ApplyError {
     fn code(&self) -> Code {
         match self {
-            Self::OwnedByOther(_) => Code::OwnedByOther,
+            Self::OwnedByOther(_) => Code::NameTaken,
             Self::Immutable { .. } => Code::ImmutableField,
             Self::Stale { .. } => Code::StaleRead,
             Self::NotKnown(error) => error.code(),

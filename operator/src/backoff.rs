@@ -121,7 +121,7 @@ impl Backoffs {
     pub fn failed<K: Resource<DynamicType = ()>>(&self, object: &K, error: &impl Coded) -> Action {
         let code = error.code();
         Action::requeue(match code {
-            Code::ApiRefused | Code::OwnedByOther | Code::ImmutableField => {
+            Code::ApiRefused | Code::NameTaken | Code::ImmutableField => {
                 self.pause_unwatched(object, code.reason())
             }
             _ => self.pause(object, code.reason(), LONGEST),

@@ -137,7 +137,7 @@ impl Grants {
         let mut is_undecoded = false;
         for (_, spec) in grants {
             match spec {
-                Some(spec) if spec.permits((kind, namespace), &service.name) => return Ok(true),
+                Some(spec) if spec.permits(kind, namespace, &service.name) => return Ok(true),
                 Some(_) => {}
                 None => is_undecoded = true,
             }
@@ -200,28 +200,32 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The part of a grant about MuxTunnels and Services.
-fn of_tunnels(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> {
+/// The part of a grant about objects of this operator and Services.
+fn of_muxtunnel(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> {
     let mut spec = object.data.get("spec").cloned().unwrap_or_default();
-    // Only the entries about MuxTunnels and Services have to be decoded.
-    for (list, group, kind) in [
-        ("from", "muxtunnel.dev", "MuxTunnel"),
-        ("to", "", "Service"),
+    // Only the entries about these kinds have to be decoded.
+    for (list, group, kinds) in [
+        ("from", "muxtunnel.dev", &["MuxTunnel", "MuxExit"][..]),
+        ("to", "", &["Service"][..]),
     ] {
-        let is_other = |field: &Value, own: &str| field.as_str().is_some_and(|field| field != own);
+        let is_one_of = |field: &Value, known: &[&str]| {
+            field.as_str().is_none_or(|field| known.contains(&field))
+        };
         if let Some(Value::Array(entries)) = spec.get_mut(list) {
-            entries.retain(|one| !is_other(&one["group"], group) && !is_other(&one["kind"], kind));
+            entries.retain(|one| {
+                is_one_of(&one["group"], &[group]) && is_one_of(&one["kind"], kinds)
+            });
         }
     }
     serde_path_to_error::deserialize::<_, MuxGrantSpec>(&spec)
-        .map(MuxGrantSpec::of_tunnels)
+        .map(MuxGrantSpec::of_muxtunnel)
         .map_err(|error| error.to_string())
 }
 
 /// Stores a grant. A grant that is being deleted or that concerns other kinds gives no permission.
 fn put(known: &mut Known, object: &DynamicObject) {
     let key = key(object);
-    let spec = match of_tunnels(object) {
+    let spec = match of_muxtunnel(object) {
         Ok(spec) => spec.map(Some),
         Err(error) => {
             warn!(namespace = key.0, name = key.1, %error, "a grant cannot be decoded");

@@ -1,4 +1,5 @@
-//! The operator: reconciles `MuxTunnel`, `MuxPeer` and `MuxBenchmark` objects.
+//! The operator: reconciles `MuxTunnel`, `MuxExit`, `MuxRendezvous`, `MuxPeer` and `MuxBenchmark`
+//! objects.
 //!
 //! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
 //! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write

@@ -1,6 +1,6 @@
 //! The controller of `MuxPeer`: peers without an exit, and the deletion of expired peers.
 //!
-//! The reconciliation of an exit judges and serves its peers, and writes their statuses
+//! The reconciliation of a MuxExit judges and serves its peers, and writes their statuses
 //! ([`crate::tunnel_controller`]). This controller has the rest, which belongs to no exit.
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::{Action, Config};
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::peer_condition::{ACCEPTED, READY};
-use muxtunnel_crds::{MuxPeer, MuxPeerStatus, Side};
+use muxtunnel_crds::condition::{ACCEPTED, READY, STALLED};
+use muxtunnel_crds::{MuxPeer, MuxPeerStatus};
 use tracing::info;
 
 use crate::backoff::Backoffs;
@@ -22,7 +22,7 @@ use crate::controller::{self, Reconciler};
 use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::tunnel_controller::write_peer;
+use crate::tunnel_controller::write;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
@@ -136,15 +136,14 @@ pub async fn reconcile(cluster: &Cluster, peer: &MuxPeer, now: Now) -> Result<Ac
     }
     let namespace = peer.namespace().unwrap_or_default();
     let exit = &peer.spec.exit_ref.name;
-    let found = cluster.caches.tunnels.get(&namespace, exit);
+    let found = cluster.caches.exits.get(&namespace, exit);
     let found = match found {
         // The reconciliation of the exit reports it.
         Err(NotKnown::Undecoded { .. }) => return Ok(Action::requeue(LOOKED_AT)),
         found => found?,
     };
-    let is_exit = found.is_some_and(|found| found.spec.side == Side::Exit);
-    if !is_exit {
-        let detail = format!("no MuxTunnel {exit} of side Exit exists in this namespace");
+    if found.is_none() {
+        let detail = format!("no MuxExit {exit} exists in this namespace");
         refuse(cluster, peer, (Code::ExitNotFound, &detail), now).await?;
     }
     let rest = rest.and_then(|rest| u64::try_from(rest).ok());
@@ -190,14 +189,19 @@ async fn refuse(
     if peer.status.as_ref() == Some(&status) {
         return Ok(());
     }
-    write_peer(cluster, peer, &status).await
+    write(cluster, peer, &status).await
 }
 
 /// The status of a peer that no exit accepts. Pure.
 fn refused(peer: &MuxPeer, (code, detail): (Code, &str), now: Now) -> MuxPeerStatus {
     let old = peer.status.clone().unwrap_or_default();
     let generation = peer.metadata.generation;
-    let verdicts = [ACCEPTED, READY].map(|type_| Verdict::no(type_, code, detail));
+    let stalled = Verdict {
+        holds: Some(true),
+        ..Verdict::no(STALLED, code, detail)
+    };
+    let [accepted, ready] = [ACCEPTED, READY].map(|type_| Verdict::no(type_, code, detail));
+    let verdicts = [accepted, ready, stalled];
     MuxPeerStatus {
         observed_generation: generation,
         conditions: conditions(&verdicts, &old.conditions, generation, &now.whole_second()),

@@ -8,7 +8,7 @@ use muxtunnel_gateway_config::Protocol;
 pub const fn configured(protocol: crds::Protocol) -> Protocol {
     match protocol {
         crds::Protocol::Jmux => Protocol::Jmux,
-        crds::Protocol::Native | crds::Protocol::Auto => Protocol::Native,
+        crds::Protocol::Native => Protocol::Native,
         crds::Protocol::Http2 => Protocol::Http2,
         crds::Protocol::Hbone => Protocol::Hbone,
         crds::Protocol::Quic => Protocol::Quic,

@@ -7,7 +7,7 @@
 //! of [`access`] limit what a step can reach. The pass reads the clock once. An obstacle is a
 //! [`Hindrance`], which passes through the same steps. With a hindrance, the steps do two things
 //! only: they remove unpermitted targets from the gateways, and write the reason to the status. Builders of children read only the
-//! [`validate::ValidatedTunnel`] and the [`validate::ValidatedState`].
+//! [`validate::ValidatedObject`] and the [`validate::ValidatedState`].
 
 pub mod access;
 pub mod apply;
@@ -294,7 +294,8 @@ async fn reconcile_in_span<G: observe::Gateways>(
         _ => true,
     };
     if is_told {
-        update_status::update_peers(&context.outputs.cluster, &state, &outcome, now).await;
+        let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
+        update_status::update_peers(cluster, (&state, &outcome), debounce, now).await;
     }
     let told = match is_told {
         true => Some(report(&object, context, (&outcome, &stale[..]), now).await?),
@@ -325,7 +326,7 @@ async fn pass<G: observe::Gateways>(
     };
     let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
     let time = now.seconds();
-    let state = pure(move || validate::state(holder, named, peers, time));
+    let state = pure(move || validate::state((object, holder), named, peers, time));
     let (children, built) = match plan {
         Ok(valid) => {
             let (built, others) = pure(|| build::build_all(&valid, &state, settings));
@@ -381,7 +382,7 @@ fn requeue_after<G: observe::Gateways>(
     let due = match outcome {
         Outcome::Observed(valid, ..) => {
             let rollouts = &context.outputs.memory.rollouts;
-            rollouts.due(&valid.owner.uid, &valid.rollouts, now.seconds())
+            rollouts.due(&valid.holder.owner.uid, &valid.pods.rollouts, now.seconds())
         }
         _ => None,
     };
@@ -402,7 +403,7 @@ impl<G> Context<G> {
             // A quota, a policy, an object of another owner, or an object that the operator has no
             // permission to watch. With several watched namespaces, also a Service of another one.
             Some(
-                Code::OwnedByOther
+                Code::NameTaken
                 | Code::ImmutableField
                 | Code::ApiRefused
                 | Code::PodSecurityTooStrict
@@ -410,7 +411,15 @@ impl<G> Context<G> {
                 | Code::CertificateSecretTaken
                 | Code::IssuerMissing,
             ) => return of_each!(object, object => pending.pause_unwatched(&**object, reason)),
-            Some(code) if update_status::needs_administrator(code) => LONGEST_FOR_PERSONS,
+            Some(
+                Code::InvalidSpec
+                | Code::TargetNotPermitted
+                | Code::SysctlForbidden
+                | Code::SandboxFailed
+                | Code::WanDisabled
+                | Code::WanUnsupported
+                | Code::UnknownValue,
+            ) => LONGEST_FOR_PERSONS,
             _ => PENDING_LONGEST,
         };
         of_each!(object, object => pending.pause(&**object, reason, longest))

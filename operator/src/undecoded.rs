@@ -17,7 +17,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::readable;
-use muxtunnel_crds::tunnel_condition::READY;
+use muxtunnel_crds::condition::READY;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -84,7 +84,7 @@ fn placeholder<K: DeserializeOwned>(
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(REASON.to_owned(), reason.to_owned());
     // The required fields of all watched kinds.
-    let spec = json!({"tunnel": {"carrier": {}}, "exitRef": {"name": ""}, "publicKeys": []});
+    let spec = json!({"exitRef": {"name": ""}, "members": []});
     serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
 }
 
@@ -149,11 +149,11 @@ mod tests {
 
     use super::*;
     use crate::caches::Feeds;
-    use crate::testing::tunnel::{SMALLEST, tunnel_json};
+    use crate::testing::tunnel::{SMALLEST, object_json};
 
     /// A tunnel with a value of a newer version at `pointer`.
     fn newer(pointer: &[&str], value: Value) -> Value {
-        let mut tunnel = tunnel_json(SMALLEST);
+        let mut tunnel = object_json(SMALLEST);
         tunnel["metadata"]["generation"] = json!(3);
         tunnel["status"] = json!({
             "observedGeneration": 3,
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn every_watched_kind_has_a_placeholder() {
         let kinds = Feeds::placeholders();
-        assert!(kinds.len() >= 13, "{kinds:?}");
+        assert!(kinds.len() >= 16, "{kinds:?}");
         for (kind, has_placeholder) in kinds {
             assert!(has_placeholder, "{kind}");
         }
@@ -197,16 +197,17 @@ mod tests {
         let object = newer(&["status", "bottleneck"], bottleneck.clone());
         let read: MuxTunnel = recovered(object).unwrap();
         assert_eq!(reason(&read), None);
-        assert_eq!(read.spec.forwards.len(), 2);
+        assert!(!read.spec.forwards.is_empty());
         let status = read.status.unwrap();
         assert_eq!(
             (status.conditions.len(), status.observed_generation),
             (1, None)
         );
-        let mut both = newer(&["spec", "side"], json!("Middle"));
+        let mut both = newer(&["spec", "carrier", "transport"], json!("Pigeon"));
         both["status"]["bottleneck"] = bottleneck;
         let read: MuxTunnel = recovered(both).unwrap();
-        assert!(reason(&read).unwrap().starts_with("spec.side: "));
+        let why = reason(&read).unwrap();
+        assert!(why.starts_with("spec.carrier.transport: "), "{why}");
         assert_eq!(read.status.unwrap().conditions.len(), 1);
     }
 

@@ -8,19 +8,22 @@
 mod admin_hosts;
 mod carrier;
 mod check;
+mod connect;
 mod congestion_control;
 mod forward;
 mod gateway;
 mod gateway_key;
 mod hash;
 mod limits;
-mod listen;
+mod listener;
 mod locate;
 mod network;
+mod peers;
 mod policy;
 mod pool;
 mod problem;
 mod protocol;
+mod proxies;
 mod proxy;
 mod proxy_protocol;
 mod public_keys;
@@ -43,17 +46,22 @@ mod web_socket;
 pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use congestion_control::CongestionControl;
-pub use forward::{FORWARDS_MAX, Forward};
-pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
+pub use connect::{CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX};
+pub use forward::{FORWARDS_MAX, Forward, ReverseForward};
+pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
 pub use limits::{LIMIT_MAX, Limits, Priority, RATE_MAX, RATE_MIN};
-pub use listen::{Auth, ListenProtocol};
+pub use listener::Listener;
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
     NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
     Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
+};
+pub use peers::{
+    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerProblem,
+    PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
 };
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
@@ -62,16 +70,14 @@ pub use policy::{
 pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
+pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use proxy_protocol::{Accept, ProxyProtocol, Send};
-pub use public_keys::{
-    ExpirationTime, OWN_KEYS_MAX, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules,
-    PublicKeys, check_peers, key_roles, parse_peers, readable_peers,
-};
+pub use public_keys::{OWN_KEYS_MAX, PublicKeys, key_roles};
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
-pub use security::{MutualTls, PEERS_MAX, Security};
+pub use security::{Certificates, Security};
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
@@ -91,8 +97,6 @@ use serde_yaml::{Mapping, Value};
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
 /// TCP port of the admin endpoint (HTTP) of every gateway. No forward may use this port.
 pub const ADMIN_PORT: u16 = muxtunnel_contract::ports::ADMIN;
-/// Maximum number of exits in `connect`.
-pub const CONNECT_MAX: usize = 16;
 /// Default maximum number of streams per session.
 pub const STREAMS_DEFAULT: u32 = 4096;
 /// Default maximum number of carriers of an exit.
@@ -132,9 +136,10 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 
 /// The whole configuration of one gateway.
 ///
-/// A running gateway applies changes of `forwards`, `allow`, `policy`, `allowListen`,
-/// `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`. A change of any
-/// other field needs a restart.
+/// A running gateway applies changes of `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`,
+/// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
+/// `memory.sessions`, `security.peers`, and of the keys and names of the exits in `connect`. A change
+/// of any other field needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -167,21 +172,10 @@ pub struct Config {
         skip_serializing_if = "is_liveness_default"
     )]
     pub liveness_seconds: u32,
-    /// Entry: `host:port` or `unix:/path` of the exit's carrier listener, or a comma-separated list
-    /// of at most [`CONNECT_MAX`] exits. For an entry or exit with `rendezvous`: `host:port` of the
-    /// rendezvous. Otherwise an exit does not set this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connect: Option<String>,
-    /// Entry, not with protocol JMUX: `host:port` of any exit. The entry dials this address if no
-    /// address of `connect` answers, for example while a name server still returns the addresses of
-    /// removed exits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connect_fallback: Option<String>,
-    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`]
-    /// words. The entry starts the program for each carrier, without a shell. The program's
-    /// standard input and output are the connection to the exit.
+    /// Entry: its exits, 1..=[`CONNECT_MAX`]. An entry or exit with `rendezvous`: the rendezvous.
+    /// Otherwise an exit does not set this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub connect_command: Vec<String>,
+    pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,16 +216,36 @@ pub struct Config {
     /// other requests, which a web page may have caused (DNS rebinding).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_hosts: Vec<String>,
-    /// Entry: its forwards, at most [`FORWARDS_MAX`].
+    /// Entry: the ports whose streams the exit connects to their targets, at most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
-    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. The short form of
-    /// `policy.allow`.
+    /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
+    /// most [`FORWARDS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reverse_forwards: Vec<ReverseForward>,
+    /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxies: Vec<ProxyListener>,
+    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. Empty: no target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
-    /// Exit: the targets that it may dial, and the targets that it may not dial.
-    #[serde(default, skip_serializing_if = "Policy::is_empty")]
-    pub policy: Policy,
+    /// Exit: the targets that it may not dial, at most [`RULES_MAX`] rules. These rules take
+    /// precedence over `allow`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+    /// Entry and exit: protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A
+    /// rule allows such an address only if the rule's own network lies within the protected network.
+    #[serde(
+        default,
+        rename = "protectedCIDRs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub protected_cidrs: Vec<Cidr>,
+    /// Entry and exit: NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at
+    /// most [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address
+    /// that it contains. 64:ff9b::/96 is always included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Exit whose protocol supports listeners: the addresses on which entries may request
     /// listeners, at most [`LISTEN_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -407,8 +421,12 @@ impl Config {
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {
             forwards: new.forwards.clone(),
+            reverse_forwards: new.reverse_forwards.clone(),
+            proxies: new.proxies.clone(),
             allow: new.allow.clone(),
-            policy: new.policy.clone(),
+            deny: new.deny.clone(),
+            protected_cidrs: new.protected_cidrs.clone(),
+            nat64_prefixes: new.nat64_prefixes.clone(),
             allow_listen: new.allow_listen.clone(),
             trusted_proxies: new.trusted_proxies.clone(),
             timeouts: new.timeouts,
@@ -417,6 +435,7 @@ impl Config {
                 ..self.memory
             },
             security: self.security.with_peers_of(&new.security),
+            connect: connect::with_identities_of(&self.connect, &new.connect),
             ..self.clone()
         }
     }
@@ -439,15 +458,17 @@ impl Config {
             .collect()
     }
 
-    /// The configuration without its reloadable fields: `forwards`, `allow`, `policy`,
-    /// `allowListen`, `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`
-    /// are empty or have their defaults.
+    /// The configuration without its reloadable fields: these are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
             forwards: Vec::new(),
+            reverse_forwards: Vec::new(),
+            proxies: Vec::new(),
             allow: Vec::new(),
-            policy: Policy::default(),
+            deny: Vec::new(),
+            protected_cidrs: Vec::new(),
+            nat64_prefixes: Vec::new(),
             allow_listen: Vec::new(),
             trusted_proxies: Vec::new(),
             timeouts: Timeouts::default(),
@@ -456,6 +477,7 @@ impl Config {
                 ..self.memory
             },
             security: self.security.without_peers(),
+            connect: connect::without_identities(&self.connect),
             ..self.clone()
         }
     }
@@ -464,7 +486,7 @@ impl Config {
     /// these conditions:
     /// - its protocol supports several carriers
     /// - its transport is TCP or WebSocket
-    /// - it has no `connectCommand`
+    /// - it has no command in `connect`
     /// - `resume` is true, or the protocol does not support `resume`
     ///
     /// Otherwise the default is [`Pool::ONE`].
@@ -475,7 +497,7 @@ impl Config {
             && can.several_carriers
             && matches!(self.transport, Transport::Tcp | Transport::WebSocket)
             && (self.resume || !can.resume)
-            && self.connect_command.is_empty();
+            && self.command().is_none();
         self.pool
             .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
     }
@@ -491,11 +513,6 @@ impl Config {
     #[must_use]
     pub fn is_stdio(&self) -> bool {
         self.listen.as_deref() == Some(LISTEN_STDIO)
-    }
-
-    /// The rules that allow targets, from `allow` and `policy.allow`.
-    pub fn allowed(&self) -> impl Iterator<Item = &Rule> + Clone {
-        self.allow.iter().chain(&self.policy.allow)
     }
 }
 

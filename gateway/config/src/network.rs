@@ -209,7 +209,7 @@ fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
         );
         return Err(ConfigError::field("workers", problem));
     }
-    if queues > 1 && (config.is_stdio() || !config.connect_command.is_empty()) {
+    if queues > 1 && (config.is_stdio() || config.command().is_some()) {
         let problem = "must be 1 if the carrier is a command or standard input and output, because each queue needs its own carrier";
         return Err(ConfigError::field("network.queues", problem));
     }
@@ -273,10 +273,10 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     let proves = matches!(
         config.security,
-        Security::PublicKeys(_) | Security::MutualTls(_)
+        Security::PublicKeys(_) | Security::Certificates(_)
     );
     if !network.peers.is_empty() && !proves {
-        let problem = "need security.mode PublicKeys or MutualTls, because entries are distinguished by identity";
+        let problem = "need security.mode PublicKeys or Certificates, because entries are distinguished by identity";
         return Err(ConfigError::field("network.peers", problem));
     }
     for (index, peer) in network.peers.iter().enumerate() {
@@ -363,8 +363,8 @@ mod tests {
             ("device: ''", "network.device"),
             ("device: 'a/b'", "network.device"),
             ("device: sixteen-bytes-xx", "network.device"),
-            ("allow: [web.example.com]", "network.allow[0]"),
-            ("deny: ['*.example.com']", "network.deny[0]"),
+            ("allow: [{host: web.example.com}]", "network.allow[0]"),
+            ("deny: [{host: '*.example.com'}]", "network.deny[0]"),
             (
                 "peers: [{identity: a, CIDRs: [10.8.0.2]}]",
                 "network.peers: need security.mode",
@@ -373,7 +373,10 @@ mod tests {
             let problem = with(rest);
             assert!(problem.contains(field), "{rest}: {problem}");
         }
-        assert_eq!(with("allow: ['10.1.0.0/16:443'], deny: ['*:25']"), "");
+        assert_eq!(
+            with("allow: [{cidr: 10.1.0.0/16, port: 443}], deny: [{host: '*', port: 25}]"),
+            ""
+        );
         let loopback = problem("network: {entryCIDRs: [10.8.0.2], exitCIDRs: [127.0.0.0/8]}\n");
         assert!(loopback.contains("network.exitCIDRs[0]"), "{loopback}");
         let workers =
@@ -388,21 +391,21 @@ mod tests {
         assert!(with("workers: 4\n").contains("network.queues, which is 2"));
         #[cfg(feature = "connect-command")]
         {
-            let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+            let command = "role: Entry\nconnect: [{name: far, command: [ssh, host]}]\nsecurity: {mode: None}\n\
                  network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
             let command = Config::from_yaml(command).unwrap_err().to_string();
             assert!(command.contains("network.queues"), "{command}");
         }
         let jmux =
-            problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
-        assert!(jmux.contains("network: protocol Jmux"), "{jmux}");
+            problem("protocol: JMUX\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        assert!(jmux.contains("network: protocol JMUX"), "{jmux}");
     }
 
     #[test]
     fn peers_have_networks_of_their_own_within_the_entries() {
         let with = |peers: &str| {
             let text = format!(
-                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
+                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: Certificates, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
                  network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8], peers: [{peers}]}}\n"
             );
             match Config::from_yaml(&text) {

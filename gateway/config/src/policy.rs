@@ -16,42 +16,26 @@ use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
 use crate::{Config, ConfigError, Role};
 pub use fields::RuleFields;
 
-/// Maximum number of rules in `allow`, and in each list of `policy`.
+/// Maximum number of rules in `allow`, and in `deny`.
 pub const RULES_MAX: usize = 256;
-/// Maximum number of networks in `policy.protected`.
+/// Maximum number of networks in `protectedCIDRs`.
 pub const PROTECTED_MAX: usize = 64;
-/// Maximum number of prefixes in `policy.nat64Prefixes`.
+/// Maximum number of prefixes in `nat64Prefixes`.
 pub const NAT64_PREFIXES_MAX: usize = 8;
 /// Maximum length of a peer's identity, in bytes.
 pub const PEER_BYTES_MAX: usize = 256;
 
-/// The targets that an exit may dial, by peer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+/// The targets that an exit may dial.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Allowed targets, at most [`RULES_MAX`] rules. Empty: no target.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::allow`].
     pub allow: Vec<Rule>,
-    /// Denied targets, at most [`RULES_MAX`] rules. These rules take precedence over `allow`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::deny`].
     pub deny: Vec<Rule>,
-    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A rule allows such
-    /// an address only if the rule's own network lies within the protected network.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::protected_cidrs`].
     pub protected: Vec<Cidr>,
-    /// NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at most
-    /// [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address that
-    /// it contains. 64:ff9b::/96 is always included.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::nat64_prefixes`].
     pub nat64_prefixes: Vec<Cidr>,
-}
-
-impl Policy {
-    /// Whether all lists are empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// A rule. The file has its [`RuleFields`], or `{unix: /PATH}`. Text forms on the command line: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
@@ -450,47 +434,40 @@ impl<'de> Deserialize<'de> for Cidr {
 /// Prefix lengths of RFC 6052, section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
-/// Checks the role and the lengths of the lists, and that only one of `allow` and `policy.allow` is
-/// set.
+/// Checks the role and the lengths of the lists.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    let policy = &config.policy;
-    if config.role != Role::Exit {
-        for (field, is_empty) in [
-            ("allow", config.allow.is_empty()),
-            (
-                "policy",
-                policy.is_empty() || config.role == Role::Entry && policy.allow.is_empty(),
-            ),
-        ] {
-            if !is_empty {
-                return Err(ConfigError::field(field, "only an exit dials targets"));
-            }
-        }
-    }
-    for (field, length, most) in [
-        ("allow", config.allow.len(), RULES_MAX),
-        ("policy.allow", policy.allow.len(), RULES_MAX),
-        ("policy.deny", policy.deny.len(), RULES_MAX),
-        ("policy.protected", policy.protected.len(), PROTECTED_MAX),
+    let dials = config.role != Role::Rendezvous;
+    let is_exit = config.role == Role::Exit;
+    for (field, length, most, may) in [
+        ("allow", config.allow.len(), RULES_MAX, is_exit),
+        ("deny", config.deny.len(), RULES_MAX, dials),
         (
-            "policy.nat64Prefixes",
-            policy.nat64_prefixes.len(),
+            "protectedCIDRs",
+            config.protected_cidrs.len(),
+            PROTECTED_MAX,
+            dials,
+        ),
+        (
+            "nat64Prefixes",
+            config.nat64_prefixes.len(),
             NAT64_PREFIXES_MAX,
+            dials,
         ),
     ] {
-        if length > most {
-            let problem = format!("has {length} entries, at most {most} are allowed");
-            return Err(ConfigError::field(field, problem));
-        }
+        let problem = match length {
+            0 => continue,
+            _ if !may => "only an exit dials targets: remove the field".to_owned(),
+            _ if length > most => {
+                format!("has {length} entries, at most {most} are allowed")
+            }
+            _ => continue,
+        };
+        return Err(ConfigError::field(field, problem));
     }
     let is_prefix = |cidr: &&Cidr| cidr.address.is_ipv6() && NAT64_LENGTHS.contains(&cidr.length);
-    if let Some(wrong) = policy.nat64_prefixes.iter().find(|cidr| !is_prefix(cidr)) {
+    if let Some(wrong) = config.nat64_prefixes.iter().find(|cidr| !is_prefix(cidr)) {
         let problem = format!("{wrong} is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits");
-        return Err(ConfigError::field("policy.nat64Prefixes", problem));
-    }
-    if !config.allow.is_empty() && !policy.allow.is_empty() {
-        let problem = "is the short form of policy.allow: write all rules in one of the two fields";
-        return Err(ConfigError::field("allow", problem));
+        return Err(ConfigError::field("nat64Prefixes", problem));
     }
     Ok(())
 }

@@ -3,10 +3,16 @@
 /// Longest name of a trust domain (SPIFFE-ID, section 2.3).
 const TRUST_DOMAIN_LENGTH_MAX: usize = 255;
 
-/// `spiffe://TRUST-DOMAIN/ns/NAMESPACE/mt/NAME/SIDE`. `side`: `entry` or `exit`.
+/// `spiffe://TRUST-DOMAIN/ns/NAMESPACE/KIND/NAME/END`. `kind`: the short name of the object's kind.
+/// `end`: `entry` or `exit`.
 #[must_use]
-pub fn identity(trust_domain: &str, namespace: &str, name: &str, side: &str) -> String {
-    format!("spiffe://{trust_domain}/ns/{namespace}/mt/{name}/{side}")
+pub fn identity(
+    trust_domain: &str,
+    namespace: &str,
+    (kind, name): (&str, &str),
+    end: &str,
+) -> String {
+    format!("spiffe://{trust_domain}/ns/{namespace}/{kind}/{name}/{end}")
 }
 
 /// Checks the name of a trust domain, given by a flag.

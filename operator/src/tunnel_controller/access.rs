@@ -83,7 +83,7 @@ mod tests {
     use crate::caches::Cache;
     use crate::clock::{Clock, Now};
     use crate::tunnel_controller::dereference::Dereferenced;
-    use crate::tunnel_controller::validate::{ValidatedState, ValidatedTunnel};
+    use crate::tunnel_controller::validate::{ValidatedState, ValidatedObject};
 
     struct Of<T>(PhantomData<T>);
 
@@ -103,7 +103,7 @@ mod tests {
         for (name, is_data) in [
             ("Dereferenced", Of::<Dereferenced>::IS_DATA),
             ("ValidatedState", Of::<ValidatedState>::IS_DATA),
-            ("ValidatedTunnel", Of::<ValidatedTunnel>::IS_DATA),
+            ("ValidatedObject", Of::<ValidatedObject>::IS_DATA),
             ("Now", Of::<Now>::IS_DATA),
         ] {
             assert!(is_data, "{name}");

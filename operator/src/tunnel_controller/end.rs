@@ -1,9 +1,11 @@
-//! The ends of a tunnel, and the names of their children.
+//! The ends of carriers.
+
+use muxtunnel_gateway_config::{KeyRole, Role};
 
 /// The component label of Jobs that test sysctls.
 pub const PROBE: &str = "sysctl-probe";
 
-/// One end of the tunnel.
+/// One end of carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     /// Accepts connections of clients.
@@ -28,9 +30,23 @@ impl End {
         }
     }
 
-    /// The name of all children of this end of the tunnel `name`.
+    /// The role of the end's gateways.
     #[must_use]
-    pub fn child_of(self, name: &str) -> String {
-        format!("{name}-{}", self.component())
+    pub const fn role(self) -> Role {
+        match self {
+            Self::Entry => Role::Entry,
+            Self::Exit => Role::Exit,
+            Self::Rendezvous => Role::Rendezvous,
+        }
+    }
+
+    /// The role of the end's keys.
+    #[must_use]
+    pub const fn key_role(self) -> KeyRole {
+        match self {
+            Self::Entry => KeyRole::Entry,
+            Self::Exit => KeyRole::Exit,
+            Self::Rendezvous => KeyRole::Rendezvous,
+        }
     }
 }

@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{
-    CertificateSource, CongestionControl, Connect, Forward, Gateway, KeySource, KeyStatus, MuxExit,
-    MuxRendezvous, MuxTunnel, Pool, Protocol, Proxy, ReverseForward, Rule, SecurityMode, Service,
-    Timeouts, Transport, Tuning, WanEmulation, WebSocket,
+    CertificateSource, Connect, ExitCarrier, Forward, Gateway, KeySource, KeyStatus, MuxExit,
+    MuxRendezvous, MuxTunnel, Pool, Proxy, ReverseForward, Rule, SecurityMode, Service, Template,
+    Timeouts, Tuning, WanEmulation,
 };
 
 use super::end::End;
@@ -49,6 +49,16 @@ impl Kind {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The kind's short name in the API, which is also in SPIFFE IDs.
+    #[must_use]
+    pub const fn short_name(self) -> &'static str {
+        match self {
+            Self::Tunnel => "mt",
+            Self::Exit => "mx",
+            Self::Rendezvous => "mr",
+        }
     }
 
     /// The kind's plural in the API.
@@ -105,15 +115,33 @@ pub enum Object {
     Rendezvous(Arc<MuxRendezvous>),
 }
 
+impl From<MuxTunnel> for Object {
+    fn from(object: MuxTunnel) -> Self {
+        Self::Tunnel(Arc::new(object))
+    }
+}
+
 impl From<Arc<MuxTunnel>> for Object {
     fn from(object: Arc<MuxTunnel>) -> Self {
         Self::Tunnel(object)
     }
 }
 
+impl From<MuxExit> for Object {
+    fn from(object: MuxExit) -> Self {
+        Self::Exit(Arc::new(object))
+    }
+}
+
 impl From<Arc<MuxExit>> for Object {
     fn from(object: Arc<MuxExit>) -> Self {
         Self::Exit(object)
+    }
+}
+
+impl From<MuxRendezvous> for Object {
+    fn from(object: MuxRendezvous) -> Self {
+        Self::Rendezvous(Arc::new(object))
     }
 }
 
@@ -133,20 +161,13 @@ macro_rules! of_each {
         }
     };
 }
+pub(in crate::tunnel_controller) use of_each;
 
-/// The settings of carriers, as the spec has them. A MuxRendezvous opens none.
+/// The settings of carriers. A MuxRendezvous opens none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Carriers<'a> {
-    /// The mux protocol.
-    pub protocol: Option<Protocol>,
-    /// The transport.
-    pub transport: Option<Transport>,
-    /// The path of WebSocket carriers.
-    pub web_socket: Option<&'a WebSocket>,
-    /// The congestion control.
-    pub congestion_control: Option<CongestionControl>,
-    /// Seconds after which a silent carrier is probed.
-    pub liveness_seconds: Option<u32>,
+    /// The fields of all kinds with carriers.
+    pub connection: Option<&'a ExitCarrier>,
     /// The number of carriers of a session. Only a MuxTunnel has this field.
     pub pool: Option<Pool>,
     /// Whether streams outlive their carrier. Only a MuxTunnel has this field.
@@ -325,31 +346,30 @@ impl Object {
     /// The settings of carriers.
     #[must_use]
     pub fn carrier(&self) -> Carriers<'_> {
-        let (tunnel, exit) = match self {
-            Self::Tunnel(tunnel) => (tunnel.spec.carrier.as_ref(), None),
-            Self::Exit(exit) => (None, exit.spec.carrier.as_ref()),
-            Self::Rendezvous(_) => (None, None),
-        };
-        if let Some(carrier) = exit {
-            return Carriers {
-                protocol: carrier.protocol,
-                transport: carrier.transport,
-                web_socket: carrier.web_socket.as_ref(),
-                congestion_control: carrier.congestion_control,
-                liveness_seconds: carrier.liveness_seconds,
-                pool: None,
-                resume: None,
-            };
+        match self {
+            Self::Tunnel(tunnel) => {
+                let carrier = tunnel.spec.carrier.as_ref();
+                Carriers {
+                    connection: carrier.map(|carrier| &carrier.connection),
+                    pool: carrier.and_then(|carrier| carrier.pool),
+                    resume: carrier.and_then(|carrier| carrier.resume),
+                }
+            }
+            Self::Exit(exit) => Carriers {
+                connection: exit.spec.carrier.as_ref(),
+                ..Carriers::default()
+            },
+            Self::Rendezvous(_) => Carriers::default(),
         }
-        tunnel.map_or_else(Carriers::default, |carrier| Carriers {
-            protocol: carrier.protocol,
-            transport: carrier.transport,
-            web_socket: carrier.web_socket.as_ref(),
-            congestion_control: carrier.congestion_control,
-            liveness_seconds: carrier.liveness_seconds,
-            pool: carrier.pool,
-            resume: carrier.resume,
-        })
+    }
+
+    /// The template of the pods of `end`.
+    #[must_use]
+    pub fn template(&self, end: End) -> Option<&Template> {
+        match self {
+            Self::Rendezvous(own) => own.spec.template.as_ref(),
+            _ => self.gateway(end)?.template.as_ref(),
+        }
     }
 
     /// Targets that the exits may dial.

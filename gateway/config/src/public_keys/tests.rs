@@ -1,7 +1,9 @@
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
-use crate::key_text;
+use crate::{
+    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerRules, Rule, key_text, parse_peers, readable_peers,
+};
 
 fn text(role: KeyRole, seed: u8) -> String {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
@@ -122,24 +124,42 @@ fn what_is_no_peer_is_named_with_its_field() {
         let error = exit(&peers, "").unwrap_err();
         assert!(error.contains(expected), "{peers}: {error}");
     }
-    assert!(exit("peers: []", "").is_ok() && exit("", "").is_err());
+    assert!(exit("peers: []", "").is_ok());
 }
 
 #[test]
 fn an_entry_needs_an_exit() {
-    let entry = |peers: &str| {
+    let entry = |keys: &str, peers: &str| {
         let text = format!(
-            "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
+            "role: Entry\nconnect:\n- name: far\n  address: far:1\n{keys}security: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
         );
         Config::from_yaml(&text).map_err(|error| error.to_string())
     };
-    assert!(entry("").unwrap_err().contains("missing field `peers`"));
-    let none = entry(", peers: []").unwrap_err();
-    assert!(none.contains("security.peers: is empty"), "{none}");
-    assert!(entry(&format!(", peers: [{}]", text(KeyRole::Exit, 1))).is_ok());
-    assert!(entry(", peersFile: /p").is_ok());
-    let own_role = entry(&format!(", peers: [{}]", text(KeyRole::Entry, 1)));
-    assert!(own_role.unwrap_err().contains("the key of an entry"));
+    let none = entry("", "").unwrap_err();
+    assert!(none.contains("connect[0].publicKeys: has 0 keys"), "{none}");
+    let key = text(KeyRole::Exit, 1);
+    let with = |keys: &str| format!("  publicKeys: [{keys}]\n");
+    assert!(entry(&with(&key), "").is_ok());
+    let own_role = entry(&with(&text(KeyRole::Entry, 1)), "").unwrap_err();
+    assert!(own_role.contains("connect[0].publicKeys[0]: the key of an entry"), "{own_role}");
+    let twice = entry(&with(&format!("{key}, {key}")), "").unwrap_err();
+    assert!(twice.contains("connect[0].publicKeys[1]: "), "{twice}");
+    for (peers, field) in [
+        (format!(", peers: [{key}]"), "security.peers: is only for an exit"),
+        (", peersFile: /p".to_owned(), "security.peersFile: is only for an exit"),
+    ] {
+        let error = entry(&with(&key), &peers).unwrap_err();
+        assert!(error.contains(field), "{error}");
+    }
+    // Two exits may be addresses of one gateway.
+    let second = format!("{0}- name: near\n  address: near:1\n{0}", with(&key));
+    let config = entry(&second, "").unwrap();
+    let peers: Vec<_> = match config.trusted() {
+        Security::PublicKeys(keys) => keys.peers,
+        other => panic!("{other:?}"),
+    };
+    let names: Vec<_> = peers.iter().filter_map(|peer| peer.name.as_deref()).collect();
+    assert_eq!(names, ["far", "near"]);
 }
 
 #[test]
@@ -159,10 +179,13 @@ fn a_gateway_does_not_accept_its_own_key() {
 fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
     let named = format!("peers: [{{name: a, publicKeys: [{}]}}]", entry(1));
     for (field, more) in [
-        ("allow[0]", format!("allow: ['web:80,peer={}']\n", entry(1))),
         (
-            "policy.deny[0]",
-            format!("policy: {{deny: ['*,peer={}']}}\n", entry(1)),
+            "allow[0]",
+            format!("allow: [{{host: web, port: 80, peer: {}}}]\n", entry(1)),
+        ),
+        (
+            "deny[0]",
+            format!("deny: [{{host: '*', peer: {}}}]\n", entry(1)),
         ),
         (
             "allowListen[0]",
@@ -180,13 +203,13 @@ fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
 #[test]
 fn a_rule_names_no_key_that_is_no_identity() {
     let file = format!("peersFile: /p, peers: [{}]", entry(1));
-    let rule = |peer: &str| format!("policy: {{deny: ['*,peer={peer}']}}\n");
+    let rule = |peer: &str| format!("deny: [{{host: '*', peer: {peer}}}]\n");
     assert!(exit(&file, &rule(&entry(1))).is_ok());
     assert!(exit(&file, &rule("laptop")).is_ok());
     // The file may give this key a name.
     let error = exit(&file, &rule(&entry(2))).unwrap_err();
     assert!(
-        error.contains("policy.deny[0]: names a peer by its key"),
+        error.contains("deny[0]: names a peer by its key"),
         "{error}"
     );
     let inline = format!("peers: [{}]", entry(1));
@@ -200,7 +223,7 @@ fn a_rule_names_no_key_that_is_no_identity() {
     ] {
         let error = exit(&inline, &rule(&peer)).unwrap_err();
         assert!(
-            error.contains("policy.deny[0]") && error.contains(problem),
+            error.contains("deny[0]") && error.contains(problem),
             "{error}"
         );
     }
@@ -212,13 +235,17 @@ fn an_exit_has_rules_for_each_of_its_peers() {
         let peer = format!("name: a, publicKeys: [{}, {}], {rules}", entry(1), entry(2));
         exit(
             &format!(
-                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: ['*:25']}}]{more}",
+                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: [{{host: '*', port: 25}}]}}]{more}",
                 entry(3)
             ),
             "",
         )
     };
-    let config = rules("allow: ['web:80'], deny: ['10.0.0.0/8']", "").unwrap();
+    let config = rules(
+        "allow: [{host: web, port: 80}], deny: [{cidr: 10.0.0.0/8}]",
+        "",
+    )
+    .unwrap();
     let written = config.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&written).unwrap(), config);
     let of = |identity: &str| config.security.rules_of(Some(identity));
@@ -242,10 +269,10 @@ fn an_exit_has_rules_for_each_of_its_peers() {
     assert_eq!(of("ssh:SHA256:x"), PeerRules::default());
     assert_eq!(config.security.rules_of(None), PeerRules::default());
     // Further peers are in the file, without rules.
-    let config = rules("allow: ['web:80']", ", peersFile: /p").unwrap();
+    let config = rules("allow: [{host: web, port: 80}]", ", peersFile: /p").unwrap();
     assert_eq!(config.security.rules_of(Some("b")), PeerRules::default());
     assert!(config.security.rules_of(Some("a")).allow.is_some());
-    let many = vec!["a"; PEER_RULES_MAX + 1].join(", ");
+    let many = vec!["{host: a}"; PEER_RULES_MAX + 1].join(", ");
     for (wrong, problem) in [
         (
             format!("allow: [{many}]"),
@@ -256,23 +283,17 @@ fn an_exit_has_rules_for_each_of_its_peers() {
             "security.peers[0].deny: has 33 entries, at most 32",
         ),
         (
-            "deny: ['a:1,peer=b']".to_owned(),
+            "deny: [{host: a, port: 1, peer: b}]".to_owned(),
             "security.peers[0].deny: a:1,peer=b has peer=",
         ),
-        ("allow: ['a:0']".to_owned(), "is not a rule"),
+        (
+            "allow: [{host: a, port: 0}]".to_owned(),
+            "a port must be from 1 to 65535",
+        ),
     ] {
         let error = rules(&wrong, "").unwrap_err();
         assert!(error.contains(problem), "{error}");
     }
-    let exit_of_entry = format!(
-        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{publicKeys: [{}], allow: [a]}}]}}\n",
-        text(KeyRole::Exit, 1)
-    );
-    let error = Config::from_yaml(&exit_of_entry).unwrap_err().to_string();
-    assert!(
-        error.contains("security.peers[0].allow: only an exit has rules for its peers"),
-        "{error}"
-    );
 }
 
 #[test]
@@ -284,7 +305,7 @@ fn rules_of_peers_are_reloaded() {
         )
         .unwrap()
     };
-    let (before, after) = (with("allow: [a]"), with("deny: [a]"));
+    let (before, after) = (with("allow: [{host: a}]"), with("deny: [{host: a}]"));
     assert!(before.needing_restart(&after).is_empty());
     assert_eq!(before.reloaded(&after), after);
 }

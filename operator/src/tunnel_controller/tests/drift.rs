@@ -2,9 +2,8 @@
 
 use serde_json::json;
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
-use crate::tunnel_controller::PAUSED;
 
 const EXIT: &str = "deployments/office-tunnel-exit";
 
@@ -27,7 +26,7 @@ async fn a_hand_edited_deployment_comes_back_whole() {
 async fn a_paused_tunnel_can_be_deleted() {
     let bench = Bench::new(SMALLEST);
     bench.reconcile().await.unwrap();
-    bench.annotate(PAUSED, "true");
+    bench.pause(true);
     bench.reconcile().await.unwrap();
     bench.api.remove("muxtunnels/office");
     let left: Vec<_> = bench.api.snapshot().into_keys().collect();
@@ -67,8 +66,7 @@ async fn a_deployment_whose_selector_has_to_change_is_made_anew() {
 
 #[tokio::test]
 async fn a_service_is_made_anew_inside_the_cluster_and_never_where_it_is_reached_from_outside() {
-    const NATIVE: &str = "carrier: {protocol: Native}\nsecurity: {mode: None}";
-    let spec = SMALLEST.replace("carrier: {protocol: JMUX}\nsecurity: {mode: None}", NATIVE);
+    let spec = SMALLEST.replace("JMUX", "Native");
     let bench = Bench::new(&spec);
     bench.reconcile().await.unwrap();
     let path = "services/office-tunnel-exit-headless";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::reconcile::{Bench, TUNNEL};
+use super::bench::{Bench, TUNNEL};
 
 /// The annotation with the hash of a built object.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
@@ -287,7 +287,7 @@ async fn nothing_is_written_twice_while_the_watches_are_silent() {
         for _ in 0..10 {
             // Reconciles the newest known object, as the controller does.
             let tunnels = &bench.context.access.caches.tunnels;
-            assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
+            assert_eq!(*bench.tunnel(), *tunnels.newest(bench.tunnel()));
             bench.reconcile_known().await.unwrap();
         }
         let mut requests = bench.api.take_requests();

@@ -4,7 +4,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
 use crate::testing::Failure;
 

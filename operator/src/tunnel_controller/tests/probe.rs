@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
 use crate::testing::Failure;
 
@@ -37,7 +37,7 @@ fn put_pod(bench: &Bench, status: &Value) {
         "kind": "Pod",
         "metadata": {
             "name": "tried", "uid": "uid-tried",
-            "labels": crate::labels::child("office", "sysctl-probe"),
+            "labels": labels_of("sysctl-probe"),
             "ownerReferences": [{
                 "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job["metadata"]["uid"],
             }],
@@ -363,7 +363,7 @@ async fn a_job_of_the_needed_name_that_is_not_ours_is_not_touched() {
 #[tokio::test]
 async fn gateways_that_run_keep_a_configuration_that_they_can_start_with() {
     let forwards = |bench: &Bench| {
-        let text = document(&bench.api, "entry");
+        let text = document(&bench.api, "office-entry");
         let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
         (config.protocol, config.forwards.len())
     };

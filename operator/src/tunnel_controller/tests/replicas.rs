@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
 
 const HA: &str = "

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE};
+use super::bench::{Bench, MADE};
 use super::*;
 use crate::clock::date;
 use crate::grants::tests::known;
@@ -19,7 +19,7 @@ const WAN: &str = "tuning: {profile: WAN}\n";
 fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(MADE));
     let read = clock.clone();
-    let now = super::reconcile::clock(move || read.load(Ordering::Relaxed));
+    let now = super::bench::clock(move || read.load(Ordering::Relaxed));
     (Bench::with(spec, known([]), now), clock)
 }
 
@@ -32,7 +32,7 @@ fn refuse(bench: &Bench, end: &str, node: &str) {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("refused-{node}"), "creationTimestamp": date(MADE),
-            "labels": crate::labels::child("office", end),
+            "labels": labels_of(end),
             "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
         },
         "spec": spec,
@@ -42,7 +42,7 @@ fn refuse(bench: &Bench, end: &str, node: &str) {
         },
     });
     let path = format!("pods/refused-{node}");
-    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+    bench.api.put_pod_of(&child(end), &path, pod);
 }
 
 /// A pod of the newest template that runs on `node` and is not ready, like an entry without a
@@ -55,7 +55,7 @@ fn start(bench: &Bench, end: &str, node: &str) {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("started-{node}"), "creationTimestamp": date(MADE),
-            "labels": crate::labels::child("office", end),
+            "labels": labels_of(end),
             "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
         },
         "spec": spec,
@@ -65,16 +65,16 @@ fn start(bench: &Bench, end: &str, node: &str) {
         }]},
     });
     let path = format!("pods/started-{node}");
-    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+    bench.api.put_pod_of(&child(end), &path, pod);
 }
 
 fn deployment(bench: &Bench, end: &str) -> Value {
-    let path = format!("deployments/office-{end}");
+    let path = format!("deployments/{}", child(end));
     bench.api.get(&path).unwrap_or_else(|| panic!("no {path}"))
 }
 
 fn config(bench: &Bench, end: &str) -> Config {
-    Config::from_yaml(&document(&bench.api, end)).unwrap()
+    Config::from_yaml(&document(&bench.api, &child(end))).unwrap()
 }
 
 fn message(bench: &Bench, type_: &str) -> String {
@@ -255,7 +255,7 @@ fn fail_sandboxes(bench: &Bench, end: &str, pods: std::ops::Range<usize>) {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": name, "uid": uid, "creationTimestamp": date(MADE),
-                "labels": crate::labels::child("office", end),
+                "labels": labels_of(end),
                 "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
             },
             "spec": spec,
@@ -265,7 +265,7 @@ fn fail_sandboxes(bench: &Bench, end: &str, pods: std::ops::Range<usize>) {
         });
         let path = format!("pods/{name}");
         let sysctl = pod["spec"]["securityContext"]["sysctls"][0]["name"].clone();
-        bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+        bench.api.put_pod_of(&child(end), &path, pod);
         let event = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": format!("{name}.1")}, "eventTime": null,

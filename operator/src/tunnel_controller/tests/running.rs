@@ -12,7 +12,7 @@ use tower::Layer;
 use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
-use crate::caches::{Cluster, Feeds as AllFeeds, Targets};
+use crate::caches::{Cluster, Feeds, Targets};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::tests::known;
@@ -22,7 +22,7 @@ use crate::observer::ObserverLayer;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
-use crate::tunnel_controller::{Context, Feeds, Parts, run};
+use crate::tunnel_controller::{Context, Parts, run};
 use crate::watch_clock::WatchClock;
 
 /// One process of the operator.
@@ -70,7 +70,7 @@ impl Process {
         let service =
             ObserverLayer(metrics.clone()).layer(ObserverLayer(clock.clone()).layer(service));
         let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
-        let all = AllFeeds::default();
+        let all = Feeds::default();
         let caches = all.caches();
         let targets = Targets::new([(None, caches.clone())]);
         let cluster = Cluster {
@@ -90,9 +90,8 @@ impl Process {
             watches: clock.clone(),
             clock: Clock::system(),
         });
-        let (feeds, _) = Feeds::split(all);
         let (term, figures) = (leadership.clone(), metrics.clone());
-        let controller = run(context, None, feeds, term, figures);
+        let controller = run(context, None, all, term, figures);
         Self {
             controller: tokio::spawn(controller),
             election: None,
@@ -118,7 +117,7 @@ impl Drop for Process {
 }
 
 pub(super) fn put_tunnel(api: &FakeApi, name: &str) {
-    let mut tunnel = tunnel_json(SMALLEST);
+    let mut tunnel = object_json(SMALLEST);
     tunnel["metadata"]["name"] = json!(name);
     tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
     api.put(&format!("muxtunnels/{name}"), tunnel);
@@ -142,24 +141,19 @@ pub(super) async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 pub(super) fn is_ready(api: &FakeApi, name: &str) -> bool {
-    let Some(tunnel) = api.get(&format!("muxtunnels/{name}")) else {
-        return false;
-    };
-    let conditions = tunnel["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    is_ready_at(api, &format!("muxtunnels/{name}"))
+}
+
+/// Whether the object at `path` is ready.
+pub(super) fn is_ready_at(api: &FakeApi, path: &str) -> bool {
+    condition(api, path, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
 /// The message of the condition on a stale watch.
 fn stale_watch(api: &FakeApi, name: &str) -> Option<String> {
-    let tunnel = api.get(&format!("muxtunnels/{name}"))?;
-    let conditions = tunnel["status"]["conditions"].as_array()?;
-    let is_told = |condition: &&Value| condition["type"] == "WatchesCurrent";
-    let condition = conditions.iter().find(is_told)?;
-    assert_eq!(condition["status"], "False");
-    condition["message"].as_str().map(str::to_owned)
+    let condition = condition(api, &format!("muxtunnels/{name}"), "Programmed")?;
+    let message = condition["message"].as_str().map(str::to_owned);
+    message.filter(|_| condition["status"] == "Unknown")
 }
 
 /// The other watches continue while the API server refuses one kind, drops the kind's watch, or
@@ -277,7 +271,7 @@ async fn a_follower_writes_nothing_and_takes_over_all_tunnels_when_the_leader_is
     api.remove("deployments/t0-entry");
     put_tunnel(&api, "new");
     let mut edited = api.get("muxtunnels/t1").unwrap();
-    edited["spec"]["forwards"][1]["listen"]["port"] = json!(444);
+    edited["spec"]["forwards"][1]["port"] = json!(444);
     edited["metadata"]["generation"] = json!(2);
     api.put("muxtunnels/t1", edited);
     let killed = Instant::now();
@@ -339,12 +333,11 @@ fn reconciliations(process: &Process) -> u64 {
 async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
     let api = server();
     let process = Process::alone(&api);
-    let mut tunnel = tunnel_json(&SMALLEST.replace("443", "8080"));
+    let mut tunnel = object_json(&SMALLEST.replace("443", "8080"));
     tunnel["metadata"]["uid"] = json!("uid-of-office");
     api.put("muxtunnels/office", tunnel.clone());
     sleep(Duration::from_hours(1)).await;
-    let reason =
-        || api.get("muxtunnels/office").unwrap()["status"]["conditions"][0]["reason"].clone();
+    let reason = || condition(&api, "muxtunnels/office", "Ready").unwrap()["reason"].clone();
     assert_eq!(reason(), "InvalidSpec");
     let reconciliations = reconciliations(&process);
     assert!(
@@ -352,7 +345,7 @@ async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
         "{reconciliations} reconciliations in an hour"
     );
     // A user's edit takes effect immediately.
-    tunnel["spec"] = tunnel_json(SMALLEST)["spec"].clone();
+    tunnel["spec"] = object_json(SMALLEST)["spec"].clone();
     tunnel["metadata"]["generation"] = json!(2);
     let begin = Instant::now();
     api.put("muxtunnels/office", tunnel);
@@ -411,7 +404,7 @@ async fn gateways_that_do_not_answer_hold_no_other_tunnel_up_and_are_named() {
     let api = server();
     for number in 0..32 {
         let name = format!("silent-{number}");
-        let mut tunnel = tunnel_json(&format!("{SMALLEST}exit: {{replicas: 20}}\n"));
+        let mut tunnel = object_json(&format!("{SMALLEST}exit: {{replicas: 20}}\n"));
         tunnel["metadata"]["name"] = json!(name);
         tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
         api.put(&format!("muxtunnels/{name}"), tunnel);
@@ -438,8 +431,8 @@ async fn gateways_that_do_not_answer_hold_no_other_tunnel_up_and_are_named() {
         begin.elapsed()
     );
     until("what is silent", || {
-        let tunnel = api.get("muxtunnels/silent-7").unwrap();
-        tunnel["status"]["conditions"][0]["reason"] == "GatewayUnreachable"
+        let ready = condition(&api, "muxtunnels/silent-7", "Ready");
+        ready.is_some_and(|ready| ready["reason"] == "GatewayUnreachable")
     })
     .await;
 }

@@ -10,13 +10,12 @@ use kube::runtime::watcher::Event;
 use muxtunnel_gateway_config::{Config, Protocol};
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE, clock};
+use super::bench::{Bench, MADE, clock};
 use super::*;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
 use crate::labels::MANAGER;
 use crate::settings::Settings;
-use crate::tunnel_controller::PAUSED;
 use crate::tunnel_controller::config_file::is_key;
 
 const SPEC: &str = "
@@ -27,9 +26,13 @@ forwards:
 - name: db
   port: 443
   targets: [{host: db.example.com, port: 5432}]
-carrier: {protocol: JMUX}\nsecurity: {mode: MutualTls, entry: {secretName: near, peers: [exit.example.com]},
-  exit: {secretName: far, peers: [a.example.com, b.example.com]}}
-allow: [{host: '*.example.org', port: 443}]\ndeny: [{cidr: 10.1.0.0/16}]
+carrier: {protocol: JMUX}
+security:
+  mode: Certificates
+  certificates: {entry: {secretRef: {name: near}}, exit: {secretRef: {name: far}}, exitNames: [exit.example.com],
+    entryNames: [a.example.com, b.example.com]}
+allow: [{host: '*.example.org', port: 443}]
+deny: [{cidr: 10.1.0.0/16}]
 ";
 
 fn bench(spec: &str, grants: Grants) -> Bench {
@@ -57,18 +60,18 @@ fn key(spec: &Value) -> String {
 
 /// The key of the Deployment's template.
 fn newest(bench: &Bench, end: &str) -> String {
-    let deployment = bench.api.get(&format!("deployments/office-{end}")).unwrap();
+    let deployment = bench.api.get(&format!("deployments/{}", child(end))).unwrap();
     key(&deployment["spec"]["template"]["spec"])
 }
 
 fn keys(bench: &Bench, end: &str) -> Vec<String> {
-    let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
+    let config_map = bench.api.get(&format!("configmaps/{}", child(end))).unwrap();
     let keys = config_map["data"].as_object().unwrap().keys();
     keys.filter(|key| is_key(key)).cloned().collect()
 }
 
 fn text(bench: &Bench, end: &str, key: &str) -> String {
-    let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
+    let config_map = bench.api.get(&format!("configmaps/{}", child(end))).unwrap();
     let text = config_map["data"][key].as_str();
     text.unwrap_or_else(|| panic!("{key} is not in {config_map}"))
         .to_owned()
@@ -76,7 +79,7 @@ fn text(bench: &Bench, end: &str, key: &str) -> String {
 
 /// Stores `text` as the document `key` of the end's ConfigMap, like the operator of another version.
 async fn write(bench: &Bench, end: &str, key: &str, text: &str) {
-    let name = format!("office-{end}");
+    let name = child(end);
     let mut config_map = bench.api.get(&format!("configmaps/{name}")).unwrap();
     config_map["data"][key] = json!(text);
     for kept in ["managedFields", "resourceVersion", "uid"] {
@@ -110,7 +113,7 @@ fn config(bench: &Bench, end: &str, key: &str) -> Config {
 
 /// Pods of the newest template. The earlier pods stay, as in a roll-out that does not end.
 fn start(bench: &Bench, end: &str, name: &str) {
-    let deployment = bench.api.get(&format!("deployments/office-{end}")).unwrap();
+    let deployment = bench.api.get(&format!("deployments/{}", child(end))).unwrap();
     let template = &deployment["spec"]["template"];
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -119,7 +122,7 @@ fn start(bench: &Bench, end: &str, name: &str) {
         "status": {"phase": "Pending"},
     });
     let path = format!("pods/{name}");
-    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+    bench.api.put_pod_of(&child(end), &path, pod);
 }
 
 /// Ends the pods of all ReplicaSets whose template mounts `key`.
@@ -162,7 +165,7 @@ async fn a_pod_of_a_stuck_roll_out_starts_again_with_the_file_of_its_own_version
     }
     use_image(&mut bench, "example.com/gateway:2");
     // The field `limits` is not in the recorded files.
-    let limited = SMALLEST.replacen("listen:", "limits: {streams: 5}\n  listen:", 1);
+    let limited = SMALLEST.replacen("port:", "limits: {streams: 5}\n  port:", 1);
     bench.edit(&limited);
     for _ in 0..3 {
         bench.reconcile().await.unwrap();
@@ -200,7 +203,7 @@ async fn a_pod_starts_again_with_the_settings_of_its_template_and_gets_new_forwa
     assert_eq!(kept.protocol, Protocol::Jmux);
     assert!(kept.security.files().is_empty());
     assert_eq!(kept.forwards.len(), 3);
-    let new = Config::from_yaml(&document(&bench.api, "entry")).unwrap();
+    let new = Config::from_yaml(&document(&bench.api, "office-entry")).unwrap();
     assert_eq!(new.protocol, Protocol::Native);
     writes_nothing(&bench).await;
 }
@@ -268,7 +271,7 @@ async fn a_revoked_grant_reaches_old_pods() {
         start(&bench, "exit", "stuck");
         let before = config(&bench, "exit", &exit);
         if paused {
-            bench.annotate(PAUSED, "true");
+            bench.pause(true);
         }
         grants.handle(0, Event::Delete(grant("shops", "site", "shop")));
         bench.reconcile().await.unwrap();
@@ -289,7 +292,7 @@ async fn a_revoked_grant_reaches_old_pods() {
         writes_nothing(&bench).await;
         // What is permitted again returns to the pods.
         assert_ne!(config(&bench, "exit", &exit), before, "{paused}");
-        bench.annotate(PAUSED, "false");
+        bench.pause(false);
         grants.handle(0, Event::Apply(grant("shops", "site", "shop")));
         bench.reconcile().await.unwrap();
         assert_eq!(config(&bench, "exit", &exit), before, "{paused}");
@@ -377,7 +380,7 @@ async fn a_rollback_uses_the_earlier_key_with_the_present_configuration() {
     bench.edit(&SMALLEST.replace("port: 8080", "port: 8088"));
     bench.reconcile().await.unwrap();
     assert_eq!(newest(&bench, "entry"), old);
-    let present = Config::from_yaml(&document(&bench.api, "entry")).unwrap();
+    let present = Config::from_yaml(&document(&bench.api, "office-entry")).unwrap();
     assert_eq!(present.forwards[0].listen, "[::]:8088");
     // The pods of the newer version lose the forward that moved, and nothing else.
     assert_eq!(config(&bench, "entry", &newer).forwards.len(), 1);

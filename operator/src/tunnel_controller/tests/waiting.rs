@@ -10,8 +10,8 @@ use super::*;
 use crate::testing::{FakeApi, Trouble};
 
 fn reason(api: &FakeApi, name: &str) -> Value {
-    let tunnel = api.get(&format!("muxtunnels/{name}")).unwrap();
-    tunnel["status"]["conditions"][0]["reason"].clone()
+    let ready = condition(api, &format!("muxtunnels/{name}"), "Ready");
+    ready.map_or(Value::Null, |ready| ready["reason"].clone())
 }
 
 /// Waits until the tunnel `name` has the children, and returns the time.
@@ -97,10 +97,10 @@ async fn a_policy_that_goes_is_noticed_within_a_minute() {
 async fn many_tunnels_with_one_obstacle_do_not_flood_the_api_server() {
     let api = server();
     for number in 0..100 {
-        let path = format!("configmaps/t{number}-exit");
+        let path = format!("configmaps/t{number}-tunnel-exit");
         api.put(
             &path,
-            json!({"metadata": {"name": format!("t{number}-exit")}}),
+            json!({"metadata": {"name": format!("t{number}-tunnel-exit")}}),
         );
         put_tunnel(&api, &format!("t{number}"));
     }

@@ -1,4 +1,4 @@
-//! The bottleneck of the tunnel. The status shows a verdict only after gateways have reported it
+//! The bottleneck of an object. The status shows a verdict only after gateways have reported it
 //! repeatedly.
 //!
 //! The verdict for a direction comes mainly from the sending gateway. A lack of memory or CPU time
@@ -31,7 +31,7 @@ const HELD_MAX: Duration = Duration::from_mins(2);
 /// the gateways that answer give no verdict.
 #[must_use]
 pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
-    let shown = shown.unwrap_or(Direction::ClientToTarget);
+    let shown = shown.unwrap_or(Direction::EntryToExit);
     let other = opposite(shown);
     let direction = if moved(seen, other) > moved(seen, shown) * MORE {
         other
@@ -47,8 +47,8 @@ pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
         receiver.and_then(|carrier| carrier.limit),
     ) {
         // Both directions are idle, so the choice of the direction does not matter.
-        (Some(Limit::Idle), _) => said(Direction::ClientToTarget, from, sender?),
-        (None, Some(Limit::Idle)) => said(Direction::ClientToTarget, to, receiver?),
+        (Some(Limit::Idle), _) => said(Direction::EntryToExit, from, sender?),
+        (None, Some(Limit::Idle)) => said(Direction::EntryToExit, to, receiver?),
         (Some(Limit::Cpu), _) => said(direction, from, sender?),
         (_, Some(Limit::Cpu | Limit::Memory)) => said(direction, to, receiver?),
         // `memory.receive` of the sender bounds data of the opposite direction.
@@ -60,16 +60,16 @@ pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
 
 const fn opposite(direction: Direction) -> Direction {
     match direction {
-        Direction::ClientToTarget => Direction::TargetToClient,
-        Direction::TargetToClient => Direction::ClientToTarget,
+        Direction::EntryToExit => Direction::ExitToEntry,
+        Direction::ExitToEntry => Direction::EntryToExit,
     }
 }
 
 /// The sending and the receiving end.
 const fn ends(direction: Direction) -> (End, End) {
     match direction {
-        Direction::ClientToTarget => (End::Entry, End::Exit),
-        Direction::TargetToClient => (End::Exit, End::Entry),
+        Direction::EntryToExit => (End::Entry, End::Exit),
+        Direction::ExitToEntry => (End::Exit, End::Entry),
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     fn verdict(reason: &str) -> Option<Bottleneck> {
         Some(Bottleneck {
-            direction: Direction::ClientToTarget,
+            direction: Direction::EntryToExit,
             reason: reason.to_owned(),
             message: String::new(),
         })

@@ -6,53 +6,67 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{KeyOrigin, KeyStatus, tunnel_condition::CREDENTIALS_VALID};
+use muxtunnel_crds::condition::CREDENTIALS_VALID;
+use muxtunnel_crds::{KeyOrigin, KeyStatus};
+use muxtunnel_gateway_config::GatewayKey;
 use muxtunnel_gateway_config::status::{Certificate, Status};
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 
 use super::files;
-use super::verdicts::answers;
+use super::verdicts::{answers, viewpoint};
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::config_file::mounted_key;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::keyring::OwnKey;
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
-use crate::tunnel_controller::validate::{ValidatedSecurity, ValidatedTunnel};
+use crate::tunnel_controller::validate::{ValidatedObject, ValidatedSecurity};
 
 /// When this part of a certificate's lifetime (1/6) is left, the status reports the missing renewal.
 const LEFT: i64 = 6;
 
-/// Whether the keys and certificates exist, and whether all gateways use them.
+/// Whether the keys and certificates exist, and whether all gateways use them. `None`: carriers are
+/// not secured.
 pub(super) fn valid(
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     applied: &Applied,
     seen: &Seen,
     certified: &Certified,
+) -> Option<Verdict> {
+    let mut secured = object.gateways.values().map(|gateway| &gateway.security);
+    let security = secured.find(|own| **own != ValidatedSecurity::None)?;
+    let has_certificates = matches!(security, ValidatedSecurity::Certificates { .. });
+    Some(verdict(
+        object,
+        applied,
+        seen,
+        (certified, has_certificates),
+    ))
+}
+
+fn verdict(
+    object: &ValidatedObject,
+    applied: &Applied,
+    seen: &Seen,
+    (certified, has_certificates): (&Certified, bool),
 ) -> Verdict {
     let no = |code, detail: String| Verdict::no(CREDENTIALS_VALID, code, detail);
-    let ends = [End::Exit, End::Entry].into_iter();
-    let mut secured = ends.filter_map(|end| Some((end, &end.gateway(tunnel)?.security)));
-    let Some((_, security)) = secured.find(|(_, own)| **own != ValidatedSecurity::None) else {
-        return no(Code::NotRequested, String::new());
-    };
     if let Some(problem) = &certified.problem {
         return no(problem.code, problem.detail.clone());
     }
-    if let Some(lost) = lost(tunnel, &certified.keys) {
+    if let Some(lost) = lost(object, &certified.keys) {
         return no(Code::KeyLost, lost);
     }
-    let has_certificates = matches!(security, ValidatedSecurity::MutualTls { .. });
     let (mut answered, mut unknown, mut late) = (false, None, None);
-    for end in [End::Exit, End::Entry] {
+    for end in End::ALL {
         for (pod, status) in answers(seen, end) {
             answered = true;
             if let Some(what) = files::rejected_credentials(status) {
                 return no(Code::FileRejected, format!("pod {}: {what}", pod.name));
             }
             // A pod of an earlier template has the keys of that template.
-            let is_current = is_of_current_template(tunnel, applied, pod);
+            let is_current = is_of_current_template(object, applied, pod);
             let mismatch = mismatch(&certified.keys, status).filter(|_| is_current);
             if let Some(what) = mismatch {
                 return no(Code::KeyMismatch, format!("pod {}: {what}", pod.name));
@@ -86,7 +100,7 @@ pub(super) fn valid(
         );
         return Verdict::unknown(CREDENTIALS_VALID, pending, detail);
     }
-    let unreported = keys(tunnel, &certified.keys, seen);
+    let unreported = keys(object, &certified.keys, seen);
     if let Some(unreported) = unreported.iter().find(|key| key.public_key.is_none()) {
         let detail = format!(
             "Secret {} existed before, and no gateway has reported its public key yet",
@@ -102,8 +116,8 @@ pub(super) fn valid(
 }
 
 /// Whether the pod mounts the configuration of its Deployment's present template.
-fn is_of_current_template(tunnel: &ValidatedTunnel, applied: &Applied, pod: &SeenPod) -> bool {
-    let name = pod.end.child_name(tunnel);
+fn is_of_current_template(object: &ValidatedObject, applied: &Applied, pod: &SeenPod) -> bool {
+    let name = object.child(pod.end);
     let mut deployments = applied.deployments.iter();
     let deployment = deployments.find(|deployment| deployment.name_any() == name);
     let spec = deployment.and_then(|deployment| deployment.spec.as_ref());
@@ -113,13 +127,14 @@ fn is_of_current_template(tunnel: &ValidatedTunnel, applied: &Applied, pod: &See
 }
 
 /// A sentence about the first lost key, and its remedies.
-fn lost(tunnel: &ValidatedTunnel, keys: &[OwnKey]) -> Option<String> {
+fn lost(object: &ValidatedObject, keys: &[OwnKey]) -> Option<String> {
     let lost = keys.iter().find(|key| key.is_lost)?;
     let (name, generation) = (&lost.status.secret_name, lost.status.generation);
     let newest = keys.iter().map(|key| key.status.generation).max()?;
-    let other = match tunnel.exit {
-        Some(_) => "carrier.publicKeys of its entries",
-        None => "the MuxPeer at its exit",
+    let other = match object.kind() {
+        Kind::Tunnel => "the MuxPeers at the exits of connect",
+        Kind::Exit => "connect[].publicKeys of its entries",
+        Kind::Rendezvous => "rendezvous.publicKeys of its members",
     };
     Some(format!(
         "Secret {name} with the key of generation {generation} does not exist. Running gateways keep the key in memory, and \
@@ -152,20 +167,13 @@ fn mismatch(keys: &[OwnKey], status: &Status) -> Option<String> {
 
 /// The key pairs for the status. A Secret that existed before has the public key that all answering
 /// gateways report.
-pub(super) fn keys(tunnel: &ValidatedTunnel, keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
-    let role = match tunnel.exit {
-        Some(_) => KeyRole::Exit,
-        None => KeyRole::Entry,
-    };
+pub(super) fn keys(object: &ValidatedObject, keys: &[OwnKey], seen: &Seen) -> Vec<KeyStatus> {
+    let role = viewpoint(object).key_role();
     let known: BTreeSet<_> = keys
         .iter()
         .filter_map(|key| key.status.public_key.as_ref())
         .collect();
-    let answers = || {
-        [End::Exit, End::Entry]
-            .into_iter()
-            .flat_map(|end| answers(seen, end))
-    };
+    let answers = || End::ALL.into_iter().flat_map(|end| answers(seen, end));
     // The other keys that each gateway reports, oldest first.
     let others = answers().map(|(_, status)| {
         let others = status.public_keys.iter().rev();

@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
-use kube::{Api, Resource, ResourceExt};
+use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::peer_condition::{ACCEPTED, CONNECTED, PROGRAMMED, READY};
-use muxtunnel_crds::{MuxPeer, MuxPeerStatus};
-use serde_json::json;
+use muxtunnel_crds::MuxPeerStatus;
+use muxtunnel_crds::condition::{ACCEPTED, CONNECTED, PROGRAMMED, READY};
 use tracing::warn;
 
+use super::progress::progress;
 use super::verdicts::answers;
+use super::{StatusDebounce, write};
 use crate::caches::Cluster;
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
-use crate::labels::MANAGER;
 use crate::tunnel_controller::build::config_map::expected_hash;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::hindrance::Hindrance;
@@ -34,57 +32,46 @@ const SEEN_SECONDS: i64 = 24 * 3600;
 
 /// Writes the changed statuses, within [`TIME_MAX`]. A failure is logged, because the next
 /// reconciliation writes again.
-pub async fn update_peers(cluster: &Cluster, state: &ValidatedState, outcome: &Outcome, now: Now) {
+pub async fn update_peers(
+    cluster: &Cluster,
+    (state, outcome): (&ValidatedState, &Outcome),
+    debounce: &StatusDebounce,
+    now: Now,
+) {
     let changed = state.peers.iter().filter_map(|peer| {
-        let new = status(peer, outcome, &now.whole_second())?;
+        let mut new = status(peer, outcome, &now.whole_second())?;
+        let old = peer.object.status.as_ref();
+        let (old, seen) = (old.and_then(|old| old.carriers), new.carriers);
+        let (old, seen) = (Vec::from_iter(old), Vec::from_iter(seen));
+        let uid = peer.object.uid().unwrap_or_default();
+        let settled = debounce.counts.settle(&uid, old, seen, now.instant);
+        new.carriers = settled.first().copied();
         (peer.object.status.as_ref() != Some(&new)).then_some((&peer.object, new))
     });
     let writes =
         stream::iter(changed).for_each_concurrent(CONCURRENCY, |(object, new)| async move {
-            if let Err(error) = write(cluster, object, &new).await {
+            if let Err(error) = write(cluster, &**object, &new).await {
                 warn!(peer = object.name_any(), %error, "cannot write the status of a MuxPeer");
             }
         });
     let _the_next_one_goes_on = tokio::time::timeout(TIME_MAX, writes).await;
 }
 
-/// Writes the status of a peer.
-pub(crate) async fn write(
-    cluster: &Cluster,
-    peer: &MuxPeer,
-    status: &MuxPeerStatus,
-) -> Result<(), kube::Error> {
-    let namespace = peer.namespace().unwrap_or_default();
-    let api: Api<DeserializeGuard<MuxPeer>> = Api::namespaced(cluster.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": MuxPeer::api_version(&()),
-        "kind": MuxPeer::kind(&()),
-        "status": status,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    let name = peer.name_any();
-    let written = api.patch_status(&name, &params, &Patch::Apply(body)).await;
-    match written {
-        Ok(written) => {
-            if let Ok(written) = &written.0 {
-                cluster.caches.peers.wrote(written);
-            }
-            Ok(())
-        }
-        // The peer was deleted meanwhile.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// The status of `peer`, or `None` if there is no observation. Pure.
 fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerStatus> {
     let old = peer.object.status.clone().unwrap_or_default();
     let generation = peer.object.metadata.generation;
-    let with = |verdicts: &[Verdict]| MuxPeerStatus {
-        observed_generation: generation,
-        conditions: conditions(verdicts, &old.conditions, generation, now),
-        ..old.clone()
+    // The last verdict is that of `Ready`.
+    let with = |verdicts: &[Verdict]| {
+        let is_programmed = |one: &Verdict| one.type_ == PROGRAMMED && one.holds == Some(true);
+        let ready = verdicts.last();
+        let progress = ready.and_then(|ready| progress(ready, verdicts.iter().any(is_programmed)));
+        let all: Vec<_> = verdicts.iter().cloned().chain(progress).collect();
+        MuxPeerStatus {
+            observed_generation: generation,
+            conditions: conditions(&all, &old.conditions, generation, now),
+            ..old.clone()
+        }
     };
     let accepted = match &peer.verdict {
         Ok(_) => Verdict::yes(ACCEPTED, Code::Accepted),
@@ -100,14 +87,14 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     if let Err(problem) = &peer.verdict {
         return Some(refused(problem.code, &problem.detail));
     }
-    let (tunnel, applied, seen) = match outcome {
+    let (exit, applied, seen) = match outcome {
         Outcome::Awaited => return None,
-        Outcome::Observed(tunnel, applied, seen, _) => (tunnel, applied, seen),
+        Outcome::Observed(exit, applied, seen, _) => (exit, applied, seen),
         Outcome::Hindered(hindrance) => return Some(hindered(hindrance, &accepted, &with, &old)),
     };
-    let security = tunnel.exit.as_ref().map(|exit| &exit.security);
-    if !matches!(security, Some(ValidatedSecurity::PublicKeys { .. })) {
-        let detail = "the exit has another security mode than PublicKeys";
+    let security = exit.gateway(End::Exit).map(|gateway| &gateway.security);
+    if matches!(security, Some(ValidatedSecurity::None)) {
+        let detail = "the exit has security mode None";
         let refusal = Verdict::no(ACCEPTED, Code::ExitHasNoKeys, detail);
         let ready = Verdict::no(READY, Code::ExitHasNoKeys, detail);
         return Some(with(&[refusal, ready]));
@@ -117,7 +104,7 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     let config_map = applied
         .config_maps
         .iter()
-        .find(|one| one.name_any() == End::Exit.child_name(tunnel));
+        .find(|one| one.name_any() == exit.child(End::Exit));
     let behind = gateways.iter().find(|(pod, status)| {
         let key = pod.config.as_deref();
         let expected = config_map.and_then(|config_map| expected_hash(config_map, key?));

@@ -8,12 +8,13 @@ use super::*;
 
 #[test]
 fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
-    let template = "{nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
-                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}";
-    let resources = built(&format!(
-        "{}entry: {{template: {spec: {template}}}}\nexit: {{template: {spec: {template}}}}\n",
+    let template = "{spec: {nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
+                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}}";
+    let spec = format!(
+        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
         tuned()
-    ));
+    );
+    let resources = built(&spec);
     assert!(resources.is_held && resources.deployments.is_empty());
     let [job] = &resources.probe_jobs[..] else {
         panic!("{:?}", resources.probe_jobs);
@@ -29,11 +30,8 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
     assert_eq!(labels["app.kubernetes.io/component"], "sysctl-probe");
 
     let tried = &job["spec"]["template"]["spec"];
-    let mut passed = valid(&format!(
-        "{}entry: {{template: {spec: {template}}}}\nexit: {{template: {spec: {template}}}}\n",
-        tuned()
-    ));
-    passed.probes = vec![SeenProbe {
+    let mut passed = valid(&spec);
+    passed.pods.probes = vec![SeenProbe {
         name: name.to_owned(),
         uid: None,
         resources_hash: None,
@@ -79,7 +77,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
 #[test]
 fn the_longest_name_still_fits_into_a_label() {
     let mut tunnel = valid(&tuned());
-    tunnel.name = "n".repeat(40);
+    tunnel.holder.name = "n".repeat(40);
     let resources = build(&tunnel, &settings()).unwrap();
     let name = resources.probe_jobs[0].metadata.name.clone().unwrap();
     assert!(name.len() <= 63, "{name}");
@@ -138,7 +136,7 @@ fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
         assert_eq!(jobs.len(), number);
         assert!(matches!(verdict(&tunnel), Verdict::Pending(_)));
         let name = jobs[number - 1].metadata.name.clone().unwrap();
-        tunnel.probes.push(SeenProbe {
+        tunnel.pods.probes.push(SeenProbe {
             name: name.clone(),
             uid: None,
             resources_hash: None,

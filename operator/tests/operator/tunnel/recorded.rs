@@ -36,7 +36,7 @@ fn specs() -> Vec<(&'static str, String)> {
             "native",
             format!(
                 "{native}entry: {{replicas: 2, template: {{spec: {{containers: [{{name: gateway, resources: {{limits: {{memory: 64Mi, cpu: 2}}}}}}]}}}}}}\n\
-                 exit: {{replicas: 2, drainSeconds: 60, trustedProxies: [10.0.0.0/8]}}\n\
+                 exit: {{replicas: 2, drainSeconds: 60}}\n\
                  timeouts: {{idleSeconds: 900, halfOpenSeconds: 3600, keepaliveSeconds: 30}}\n\
                  allow: [{{host: '*.example.com', port: 443}}]\ndeny: [{{cidr: 10.1.0.0/16}}]\n"
             ),
@@ -50,13 +50,25 @@ fn specs() -> Vec<(&'static str, String)> {
         ),
         (
             "reverse",
-            native.replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n"),
+            native.replace("- name: db\n", "reverseForwards:\n- name: db\n"),
         ),
         ("http2", with("HTTP2")),
+        ("elsewhere", ELSEWHERE.to_owned()),
         (
-            "rendezvous",
-            "side: Rendezvous\nrendezvous: {secretName: names}\n".to_owned(),
+            "far",
+            format!(
+                "{EXIT}trustedProxies: [10.0.0.0/8]\nreversePorts: [{{name: back, port: 8080}}]\n\
+                 ssh: {{secretRef: {{name: people}}}}\n"
+            ),
         ),
+        (
+            "proxies",
+            format!(
+                "{native}allow: [{{host: '*.internal'}}]\n\
+                 proxies: [{{name: any, port: 1080, protocol: Auto, usersSecretRef: {{name: people}}}}]\n"
+            ),
+        ),
+        ("rendezvous", RENDEZVOUS.to_owned()),
     ]
 }
 

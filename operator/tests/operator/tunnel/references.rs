@@ -1,19 +1,15 @@
 //! Services of other namespaces: look-ups, refusals and messages.
 
-use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
 use muxtunnel_operator::tunnel_controller::references::{
     canonical_host, references, services_of_host,
 };
-use muxtunnel_operator::tunnel_controller::validate::ListenPort;
+use muxtunnel_operator::tunnel_controller::end::End;
 
+use super::build::config;
 use super::*;
 
-const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
-     shop: create a ReferenceGrant or MuxGrant there";
-
-fn spec(text: &str) -> MuxTunnelSpec {
-    serde_yaml::from_str(text).unwrap()
-}
+const REFUSAL: &str = "forward web: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer \
+     to a Service shop: create a ReferenceGrant or MuxGrant there";
 
 fn permitted() -> Dereferenced {
     let service: Service = serde_json::from_value(shop_json()).unwrap();
@@ -31,14 +27,20 @@ fn forbidden() -> Dereferenced {
 }
 
 fn allowed(resources: &Resources) -> Vec<String> {
-    let exit = super::build::config(resources, "office-tunnel-exit");
+    let exit = config(resources, "office-tunnel-exit");
     exit.policy.allow.iter().map(ToString::to_string).collect()
+}
+
+/// The number of forwards of the entry.
+fn forwards(tunnel: &ValidatedObject) -> usize {
+    let resources = build(tunnel, &settings()).unwrap();
+    config(&resources, "office-entry").forwards.len()
 }
 
 #[test]
 fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
     let tunnel = valid_with(FAR, &permitted(), &settings());
-    assert!(tunnel.forbidden.is_empty() && tunnel.unresolved.is_empty());
+    assert_eq!(tunnel.findings.all, []);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
         allowed(&resources),
@@ -49,33 +51,22 @@ fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
 #[test]
 fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_others_are() {
     let tunnel = valid_with(FAR, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert!(tunnel.unresolved.is_empty());
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    assert!(unresolved(&tunnel).is_empty());
     // The gateways' Service keeps the port of the forward, so that a later permission does not
     // change the port.
-    let ports: Vec<_> = tunnel
-        .listen_ports
-        .iter()
-        .map(|ListenPort { port, .. }| *port)
-        .collect();
+    let ports = tunnel.listen_ports(End::Entry);
+    let ports: Vec<_> = ports.map(|listen| listen.port).collect();
     assert_eq!(ports, [8080, 443]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
-    let exit = super::build::config(&resources, "office-tunnel-exit");
+    let exit = config(&resources, "office-tunnel-exit");
     let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
-    let entry = super::build::config(&resources, "office-entry");
+    let entry = config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
     assert!(entry.policy.is_empty());
-}
-
-#[test]
-fn a_known_number_of_the_port_is_no_way_around_it() {
-    let numbered = FAR.replace("port: http", "port: 80");
-    let tunnel = valid_with(&numbered, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert_eq!(tunnel.forwards.len(), 1);
 }
 
 #[test]
@@ -85,18 +76,33 @@ fn nor_is_the_services_name_as_an_address() {
         "[{host: Shop.shops.svc.cluster.local, port: 80}]",
     );
     let tunnel = valid_with(&by_name, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert_eq!(tunnel.forwards.len(), 1);
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    assert_eq!(forwards(&tunnel), 1);
     let tunnel = valid_with(&by_name, &permitted(), &settings());
-    assert!(tunnel.forbidden.is_empty());
-    assert_eq!(tunnel.forwards.len(), 2);
+    assert!(not_permitted(&tunnel).is_empty());
+    assert_eq!(forwards(&tunnel), 2);
+}
+
+/// The other targets of a forward need no permission.
+#[test]
+fn a_forward_keeps_its_permitted_targets() {
+    let spec = FAR.replace("port: 80}]", "port: 80}, {host: web.example.com, port: 80}]");
+    let tunnel = valid_with(&spec, &forbidden(), &settings());
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    let resources = build(&tunnel, &settings()).unwrap();
+    assert_eq!(
+        allowed(&resources),
+        ["web.example.com.:80", "db.example.com.:5432"]
+    );
+    let entry = config(&resources, "office-entry");
+    assert_eq!(entry.forwards[0].targets.len(), 1);
 }
 
 #[test]
 fn what_is_missing_of_a_permitted_service_is_said_with_its_namespace() {
     let tunnel = valid_with(FAR, &Dereferenced::default(), &settings());
     assert_eq!(
-        tunnel.unresolved,
+        unresolved(&tunnel),
         ["forward web: Service shop of namespace shops does not exist"]
     );
 }
@@ -108,17 +114,17 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         ..shop()
     };
     let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-tunnel-exit").policy;
+    let policy = config(&resources, "office-tunnel-exit").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    let policy = super::build::config(&resources, "office-entry").policy;
+    let policy = config(&resources, "office-entry").policy;
     assert!(policy.is_empty());
     // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
-        .replace("Jmux", "Native")
-        .replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n");
+        .replace("JMUX", "Native")
+        .replace("- name: db\n", "reverseForwards:\n- name: db\n");
     let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-entry").policy;
+    let policy = config(&resources, "office-entry").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
     assert!(policy.allow.is_empty() && policy.deny.is_empty());
@@ -126,11 +132,11 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
 
 #[test]
 fn the_own_namespace_needs_no_permission_however_it_is_named() {
-    let named_own = spec(&FAR.replace("namespace: shops", "namespace: site"));
+    let named_own = object(&FAR.replace("namespace: shops", "namespace: site"));
     let found = references(&named_own, "site");
     assert_eq!(found.services, [named("site", "shop")].into());
     assert!(found.foreign.is_empty());
-    let found = references(&spec(FAR), "site");
+    let found = references(&object(FAR), "site");
     assert_eq!(found.services, [named("shops", "shop")].into());
     assert_eq!(found.foreign, found.services);
 }
@@ -236,7 +242,7 @@ fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() 
     assert_eq!(dialled("DB-0.Db", db)[0], "db-0.db.site.svc:5432");
     // The operator looks the Service up, and reconciles if it appears.
     let short = FAR.replace("db.example.com", "db-0.db");
-    let found = references(&spec(&short), "site");
+    let found = references(&object(&short), "site");
     assert!(found.services.contains(&named("site", "db")));
     assert_eq!(found.foreign, [named("shops", "shop")].into());
     // In all other cases, the name is final. So it reaches no Service `db-0` of a namespace `db`.
@@ -281,12 +287,12 @@ fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
             target,
         );
         let tunnel = valid_with(&text, &permitted(), &settings());
-        assert_eq!(tunnel.unresolved, [says], "{target}");
+        assert_eq!(unresolved(&tunnel), [says], "{target}");
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
         // After the Service is deleted, the forward stays.
         let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
-        assert_eq!(tunnel.forwards.len(), 2, "{target}");
+        assert_eq!(forwards(&tunnel), 2, "{target}");
     }
 }
 
@@ -320,8 +326,8 @@ fn a_service_that_stands_for_another_name_is_no_target() {
             ..Dereferenced::default()
         };
         let tunnel = valid_with(&text, &found, &settings());
-        let [said] = &tunnel.unresolved[..] else {
-            panic!("{target}: {:?}", tunnel.unresolved);
+        let [said] = &unresolved(&tunnel)[..] else {
+            panic!("{target}: {:?}", tunnel.findings);
         };
         assert!(said.contains("is of type ExternalName"), "{said}");
         let resources = build(&tunnel, &settings()).unwrap();
@@ -331,25 +337,16 @@ fn a_service_that_stands_for_another_name_is_no_target() {
 
 #[test]
 fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
-    let entry = "
-side: Entry
-forwards:
-- name: web
-  port: 8080
-  targets: [{host: shop.shops.svc, port: 80}]
-carrier: {address: 'far.example.com:64000'}\nsecurity: {mode: None}
-";
-    assert!(references(&spec(entry), "site").foreign.is_empty());
+    let entry = ELSEWHERE.replace("web.example.com", "shop.shops.svc");
+    assert!(references(&object(&entry), "site").foreign.is_empty());
     let short = entry.replace("shop.shops.svc", "Shop.shops");
-    let tunnel = valid_with(&short, &Dereferenced::default(), &settings());
-    let target = tunnel.forwards[0].target.as_ref().unwrap();
-    assert_eq!(target.0, "shop.shops");
-    let here = entry.replace(
-        "port: 8080",
-        "direction: ExitToEntry\n  port: 8080",
-    );
+    let tunnel = valid_with(&short, &shop(), &settings());
+    let entry_of = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
+    assert_eq!(entry_of.forwards[0].targets[0].to_string(), "shop.shops:80");
+    // The entry dials the targets of reverse forwards.
+    let here = entry.replace("forwards:", "reverseForwards:");
     assert_eq!(
-        references(&spec(&here), "site").foreign,
+        references(&object(&here), "site").foreign,
         [named("shops", "shop")].into()
     );
 }
@@ -370,10 +367,11 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     };
     named.endpoints.insert(name, endpoints);
     let valid = valid_with(SMALLEST, &named, &settings());
-    let mut forwards = valid.forwards.iter();
-    let web = forwards.find(|forward| forward.name == "web");
-    web.and_then(|web| Some(web.target.as_ref()?.1))
-        .ok_or_else(|| valid.unresolved.join("; "))
+    let resources = build(&valid, &settings()).unwrap();
+    let entry = config(&resources, "office-entry");
+    let web = entry.forwards.iter().find(|forward| forward.name == "web");
+    web.map(|web| web.targets[0].port)
+        .ok_or_else(|| unresolved(&valid).join("; "))
 }
 
 #[test]
@@ -384,7 +382,7 @@ fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
     for ports in [&[][..], &[8081, 8082]] {
         let said = led_to(&json!("http"), ports).unwrap_err();
         let begin =
-            "forward web: Service shop is headless, and its port http has the targetPort http";
+            "forward web: Service shop is headless, and its port 80 has the targetPort http";
         assert!(said.starts_with(begin), "{said}");
     }
 }
@@ -393,12 +391,15 @@ fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
 #[test]
 fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces() {
     let foreign = |host: &str| {
-        let mut object = tunnel_json(SMALLEST);
-        object["spec"]["policy"] = json!({"allow": [{"host": host}]});
-        let tunnel: MuxTunnel = serde_json::from_value(object).unwrap();
-        let found = references(&tunnel.spec, "site").foreign.into_iter();
-        let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
-        found.collect::<Vec<_>>()
+        let own = format!("{SMALLEST}allow: [{{host: '{host}'}}]\n");
+        let exit = format!("kind: MuxExit\nallow: [{{host: '{host}'}}]\n");
+        let [own, exit] = [own, exit].map(|spec| {
+            let found = references(&object(&spec), "site").foreign.into_iter();
+            let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
+            found.collect::<Vec<_>>()
+        });
+        assert_eq!(own, exit, "{host}");
+        own
     };
     for (host, wanted) in [
         ("web.shops.svc", &["shops/web"][..]),
@@ -444,23 +445,39 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
             "db.example.com.:5432"
         ]
     );
+    let refused = not_permitted(&tunnel);
     for (index, sentence) in [
-        "policy.allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: create",
-        "policy.allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: create",
-        "policy.allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
+        "allow[0]: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer to a Service web: create",
+        "allow[1]: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer to all its Services: create",
+        "allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
     ]
     .into_iter()
     .enumerate()
     {
-        assert!(tunnel.forbidden[index].starts_with(sentence), "{}", tunnel.forbidden[index]);
+        assert!(refused[index].starts_with(sentence), "{}", refused[index]);
     }
-    assert_eq!(tunnel.forbidden.len(), 3);
+    assert_eq!(refused.len(), 3);
     // With the permission, the rule is unchanged.
     dereferenced.forbidden.clear();
     let tunnel = valid_with(&spec, &dereferenced, &settings());
-    assert!(tunnel.forbidden.is_empty());
+    assert!(not_permitted(&tunnel).is_empty());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
+}
+
+/// The author of an exit needs a grant for MuxExits.
+#[test]
+fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
+    let spec = "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
+    let valid = valid_with(spec, &forbidden(), &settings());
+    let [sentence] = &not_permitted(&valid)[..] else {
+        panic!("{:?}", valid.findings);
+    };
+    let begin = "allow[0]: namespace shops does not permit objects of kind MuxExit in namespace site to refer to a Service shop";
+    assert!(sentence.starts_with(begin), "{sentence}");
+    let exit = config(&build(&valid, &settings()).unwrap(), "office-exit");
+    let rules: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["web.example.com."]);
 }
 
 /// A grant that names a Service permits only this Service, not a pattern.

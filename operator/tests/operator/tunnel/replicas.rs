@@ -131,11 +131,12 @@ fn pods_of_one_side_are_kept_apart_unless_the_template_says_its_own() {
         "
 exit:
   template:
-    topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
-    affinity: {podAntiAffinity: {}, nodeAffinity: {}}
+    spec:
+      topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
+      affinity: {podAntiAffinity: {}, nodeAffinity: {}}
 entry:
   template:
-    affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}
+    spec: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}}
 ",
     ));
     let exit = &pod(&own, "office-tunnel-exit")["spec"];
@@ -172,13 +173,29 @@ fn an_exit_has_room_for_as_many_entries_as_there_may_be() {
 #[test]
 fn a_rendezvous_has_no_sessions_whose_memory_would_be_counted() {
     let limited = |limits: &str| {
-        let spec = format!(
-            "side: Rendezvous\nrendezvous: {{secretName: names, template: {{spec: {{containers: [{{name: gateway, resources: {{limits: {limits}}}}}]}}}}}}\n"
-        );
-        config(&built(&spec), "office-rendezvous")
+        let template = format!("{{spec: {{containers: [{{name: gateway, resources: {{limits: {limits}}}}}]}}}}");
+        config(&built(&format!("{RENDEZVOUS}template: {template}\n")), "office-rendezvous")
     };
     let config = limited("{memory: 64Mi}");
     assert_eq!(config.workers, None);
     assert_eq!(config.memory, muxtunnel_gateway_config::Memory::default());
     assert_eq!(limited("{memory: 64Mi, cpu: 1500m}").workers, Some(2));
+}
+
+/// The number of an exit is also the field of its scale subresource.
+#[test]
+fn an_exit_alone_has_the_number_of_its_gateway() {
+    let exit = built(&format!("{EXIT}gateway: {{replicas: 3, drainSeconds: 120}}\n"));
+    let deployment = child(&exit.deployments, "office-exit");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    assert_eq!(config(&exit, "office-exit").drain.deadline_seconds, 120);
+    assert_eq!(exit.pod_disruption_budgets.len(), 1);
+    let scaled = "autoscaling: {minReplicas: 2, maxReplicas: 4}, \
+                  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
+    let exit = built(&format!("{EXIT}gateway: {{{scaled}}}\n"));
+    let autoscaler = child(&exit.autoscalers, "office-exit");
+    assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], "office-exit");
+    // Without a request, the utilization has no meaning.
+    let without = format!("{EXIT}gateway: {{autoscaling: {{maxReplicas: 4}}}}\n");
+    assert!(refusal(&without).starts_with("gateway"), "{}", refusal(&without));
 }

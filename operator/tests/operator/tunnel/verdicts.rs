@@ -1,6 +1,12 @@
 //! Constructed observations and the verdicts on them.
 
+mod bottleneck;
 mod causes;
+mod credentials;
+mod facts;
+mod features;
+mod files;
+mod targets;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +43,7 @@ use super::*;
 /// A tunnel and all observations of this tunnel in a healthy state. Each test changes one
 /// observation.
 struct Case {
-    tunnel: ValidatedTunnel,
+    tunnel: ValidatedObject,
     applied: Applied,
     seen: Seen,
     certified: Certified,
@@ -61,7 +67,7 @@ fn case(spec: &str) -> Case {
         });
     }
     let config = |end: End| {
-        let name = end.child_name(&tunnel);
+        let name = tunnel.child(end);
         let config_map = built
             .config_maps
             .iter()
@@ -92,10 +98,10 @@ fn case(spec: &str) -> Case {
 /// The time of all observations, in seconds since 1970.
 const NOW: i64 = 1_900_000_000;
 
-fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> SeenPod {
+fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedObject) -> SeenPod {
     SeenPod {
         end,
-        name: format!("office-{}-0", end.component()),
+        name: format!("{}-0", tunnel.child(end)),
         node: Some("node-a".to_owned()),
         config: Some(key),
         made: None,
@@ -103,7 +109,7 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> See
         started: true,
         ready: true,
         problem: None,
-        wan: if tunnel.wan.is_some() {
+        wan: if tunnel.pods.wan.is_some() {
             Wan::Proven
         } else {
             Wan::Absent
@@ -133,15 +139,16 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> See
             packets: None,
             carriers: vec![carrier(
                 tunnel
+                    .pods
                     .wan
                     .as_ref()
-                    .map_or(0.2, |wan| 2.0 * wan.one_way_delay.as_millis() as f64 + 0.4),
+                    .map_or(0.2, |wan| 2.0 * f64::from(wan.delay_milliseconds) + 0.4),
             )],
             streams: Streams::default(),
             forwards: Vec::new(),
             rendezvous: None,
             process: Process::default(),
-            sysctls: tunnel.tuning.clone(),
+            sysctls: tunnel.pods.tuning.clone(),
         })),
     }
 }
@@ -189,11 +196,27 @@ impl Case {
         self.pod(end).answer.as_mut().unwrap().as_mut().unwrap()
     }
 
-    fn verdict(&self, type_: &str) -> Verdict {
-        verdicts(&self.tunnel, &self.applied, &self.seen, &self.certified)
+    fn find(&self, type_: &str) -> Option<Verdict> {
+        verdicts(&self.tunnel, &self.applied, &self.seen, (&self.certified, &[]))
             .into_iter()
             .find(|verdict| verdict.type_ == type_)
-            .unwrap()
+    }
+
+    /// The fields of the status.
+    fn facts(&self) -> Value {
+        let facts = facts(&self.tunnel, &self.applied, &self.seen, &self.certified);
+        serde_json::to_value(facts).unwrap()
+    }
+
+    /// The ready and the wanted gateways of an end.
+    fn ready(&self, end: &str) -> String {
+        let end = &self.facts()[end];
+        format!("{}/{}", end["readyReplicas"], end["replicas"])
+    }
+
+    fn verdict(&self, type_: &str) -> Verdict {
+        let found = self.find(type_);
+        found.unwrap_or_else(|| panic!("no condition {type_}"))
     }
 
     fn expect(&self, type_: &str, holds: Option<bool>, code: Code, detail: &str) {
@@ -210,7 +233,7 @@ impl Case {
 
 fn tuned_wan() -> Case {
     case(&format!(
-        "{SMALLEST}tuning: {{profile: WAN}}\nwan: {{delay: 50ms}}\n"
+        "{SMALLEST}tuning: {{profile: WAN}}\nwanEmulation: {{delayMilliseconds: 50}}\n"
     ))
 }
 
@@ -228,22 +251,31 @@ fn all_is_well() {
     }
 }
 
+/// A condition that does not apply is absent.
 #[test]
-fn what_is_not_asked_for_does_not_keep_it_from_being_ready() {
-    let case = case(SMALLEST);
-    case.expect("TuningApplied", Some(false), Code::NotRequested, "");
-    case.expect("WANEmulated", Some(false), Code::NotRequested, "");
-    case.expect("Ready", Some(true), Code::Reconciled, "");
+fn what_is_not_asked_for_has_no_condition_and_does_not_keep_it_from_being_ready() {
+    for (spec, absent) in [
+        (SMALLEST, &["TuningApplied", "WANEmulated", "NetworkReady", "CredentialsValid"][..]),
+        (EXIT, &["Connected"]),
+        (RENDEZVOUS, &["Connected", "TuningApplied"]),
+    ] {
+        let case = case(spec);
+        for type_ in absent {
+            assert_eq!(case.find(type_), None, "{spec}: {type_}");
+        }
+    }
+    case(SMALLEST).expect("Ready", Some(true), Code::Reconciled, "");
 }
 
 #[test]
 fn a_pod_that_does_not_start_is_asked_for_its_secrets() {
     let mut case = case(
         "
-forwards: [{name: any, port: 1, protocol: Socks5, auth: {usersSecret: {name: people}}}]
+proxies: [{name: any, port: 1, protocol: SOCKS5, usersSecretRef: {name: people}}]
 allow: [{host: '*'}]
-carrier:
-  security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
+security:
+  mode: Certificates
+  certificates: {entry: {secretRef: {name: keys}}, exit: {secretRef: {name: other}}, entryNames: [a], exitNames: [a]}
 ",
     );
     case.expect("Ready", Some(true), Code::Reconciled, "");
@@ -346,19 +378,22 @@ fn without_a_carrier_nothing_is_available() {
     let detail = "office-entry-0 has no carrier";
     case.expect("Ready", Some(false), Code::CarrierConnecting, detail);
     case.expect("Available", Some(false), Code::CarrierConnecting, "");
-    case.expect(
-        "Connected",
-        Some(false),
-        Code::CarrierConnecting,
-        detail,
-    );
+    case.expect("Connected", Some(false), Code::CarrierConnecting, detail);
 }
 
 #[test]
 fn an_exit_alone_is_ready_before_anybody_connects() {
-    let mut case = case(&format!("side: Exit\n{SMALLEST}"));
+    let mut case = case(EXIT);
     case.status(End::Exit).carriers.clear();
     case.expect("Ready", Some(true), Code::Reconciled, "");
     case.expect("Available", Some(true), Code::Reconciled, "");
-    case.expect("Connected", Some(false), Code::CarrierConnecting, "");
 }
+
+/// An exit of a higher order is in use until the first one answers again.
+#[test]
+fn a_tunnel_says_which_exits_it_uses() {
+    let second = format!("- {{name: second, order: 1, host: b.example.com, port: 443, publicKeys: [{SECOND_EXIT_KEY}]}}");
+    let case = case(&format!("{ELSEWHERE}{second}\n"));
+    case.expect("Connected", Some(true), Code::CarrierUp, "");
+}
+

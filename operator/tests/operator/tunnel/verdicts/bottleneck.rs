@@ -1,3 +1,19 @@
+//! The bottleneck of the carriers.
+
+use std::time::Duration;
+
+use muxtunnel_crds::Direction;
+use muxtunnel_gateway_config::status::{Carrier, Limit};
+use muxtunnel_operator::apply::Settled;
+use muxtunnel_operator::caches::{Cluster, Feeds};
+use muxtunnel_operator::clock::{Clock, Now};
+use muxtunnel_operator::tunnel_controller::publish::Outcome;
+use muxtunnel_operator::tunnel_controller::update_status::bottleneck::bottleneck;
+use muxtunnel_operator::tunnel_controller::update_status::{StatusDebounce, update_status};
+use muxtunnel_testkit::api_server::FakeApi;
+
+use super::*;
+
 /// A carrier with this verdict and these bytes sent and received per second.
 fn judged(limit: Limit, sent: u64, received: u64) -> Carrier {
     Carrier {
@@ -36,11 +52,11 @@ fn the_sender_of_the_direction_that_moves_more_says_what_limits_it() {
         judged(Limit::SendBuffer, much, little),
     ];
     let message = "entry: about SendBuffer";
-    let up = (Direction::ClientToTarget, Limit::SendBuffer, message);
+    let up = (Direction::EntryToExit, Limit::SendBuffer, message);
     expect_said(&upload, &exit, up);
     let download = [judged(Limit::CongestionWindow, much, little)];
     let message = "exit: about CongestionWindow";
-    let down = (Direction::TargetToClient, Limit::CongestionWindow, message);
+    let down = (Direction::ExitToEntry, Limit::CongestionWindow, message);
     expect_said(&[judged(Limit::Application, little, much)], &download, down);
 }
 
@@ -50,11 +66,11 @@ fn a_receiver_without_memory_or_time_is_what_the_senders_full_window_comes_from(
         let entry = [judged(Limit::ReceiveWindow, 1 << 20, 0)];
         let exit = [judged(short, 0, 1 << 20)];
         let message = format!("exit: about {}", short.as_str());
-        expect_said(&entry, &exit, (Direction::ClientToTarget, short, &message));
+        expect_said(&entry, &exit, (Direction::EntryToExit, short, &message));
     }
     let entry = [judged(Limit::Cpu, 1 << 20, 0)];
     let exit = [judged(Limit::Memory, 0, 1 << 20)];
-    let cpu = (Direction::ClientToTarget, Limit::Cpu, "entry: about Cpu");
+    let cpu = (Direction::EntryToExit, Limit::Cpu, "entry: about Cpu");
     expect_said(&entry, &exit, cpu);
 }
 
@@ -66,7 +82,7 @@ fn a_senders_full_memory_is_of_the_other_direction() {
     expect_said(
         &entry,
         &exit,
-        (Direction::TargetToClient, Limit::Memory, message),
+        (Direction::ExitToEntry, Limit::Memory, message),
     );
 }
 
@@ -80,7 +96,7 @@ fn an_idle_tunnel_has_one_direction_whatever_its_few_bytes_do() {
         let (direction, reason, _) = said.unwrap();
         assert_eq!(
             (direction, reason.as_str()),
-            (Direction::ClientToTarget, "Idle")
+            (Direction::EntryToExit, "Idle")
         );
     }
 }
@@ -93,7 +109,7 @@ fn the_direction_changes_only_where_the_other_moves_a_quarter_more() {
         case.status(End::Exit).carriers = vec![judged(Limit::Application, received, sent)];
         bottleneck(&case.seen, Some(shown)).unwrap().direction
     };
-    let (up, down) = (Direction::ClientToTarget, Direction::TargetToClient);
+    let (up, down) = (Direction::EntryToExit, Direction::ExitToEntry);
     assert_eq!(direction(up, 4000, 5000), up);
     assert_eq!(direction(up, 4000, 5001), down);
     assert_eq!(direction(down, 5000, 4000), down);
@@ -102,11 +118,11 @@ fn the_direction_changes_only_where_the_other_moves_a_quarter_more() {
 #[test]
 fn an_exit_alone_says_what_it_knows() {
     let alone = |limit, sent, received| {
-        let mut case = case(&format!("side: Exit\n{SMALLEST}"));
+        let mut case = case(EXIT);
         case.status(End::Exit).carriers = vec![judged(limit, sent, received)];
         bottleneck(&case.seen, None).map(|said| (said.direction, said.reason))
     };
-    let (up, down) = (Direction::ClientToTarget, Direction::TargetToClient);
+    let (up, down) = (Direction::EntryToExit, Direction::ExitToEntry);
     let own = Some((down, "SendBuffer".to_owned()));
     assert_eq!(alone(Limit::SendBuffer, 1 << 20, 0), own);
     let own = Some((up, "Memory".to_owned()));
@@ -124,7 +140,7 @@ fn gateways_that_do_not_know_yet_say_nothing() {
 #[tokio::test]
 async fn what_limits_it_is_written_when_it_is_seen_again() {
     let api = FakeApi::default();
-    api.put("muxtunnels/office", tunnel_json(SMALLEST));
+    api.put("muxtunnels/office", object_json(SMALLEST));
     let mut case = case(SMALLEST);
     case.status(End::Entry).carriers = vec![judged(Limit::SendBuffer, 1 << 20, 0)];
     let outcome = Outcome::Observed(
@@ -143,7 +159,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     for second in 0..3 {
         let instant = begin.instant + Duration::from_secs(second);
         let now = Now { instant, ..begin };
-        let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
+        let tunnel = try_decoded(api.get("muxtunnels/office").unwrap()).unwrap();
         let status = update_status(&cluster, &tunnel, (&outcome, &[]), &debounce, now)
             .await
             .unwrap();

@@ -1,7 +1,7 @@
 //! The foremost cause in `Ready`: each cause that the operator observes has its own reason, plain
 //! words, and the next step.
 
-use muxtunnel_gateway_config::status::{Dials, File, FileUse};
+use muxtunnel_gateway_config::status::Certificate;
 use muxtunnel_operator::tunnel_controller::pods::pod_problem;
 
 use super::*;
@@ -16,19 +16,20 @@ struct Row {
     words: &'static [&'static str],
 }
 
-const PROVIDED: &str = "
+pub(super) const PROVIDED: &str = "
 forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
-carrier:
-  security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
+security:
+  mode: Certificates
+  certificates: {entry: {secretRef: {name: keys}}, exit: {secretRef: {name: other}}, entryNames: [a], exitNames: [a]}
 ";
 
 const BALANCED: &str = "
-forwards: [{name: web, port: 80, from: {all: true}, targets: [{host: web, port: 80}]}]
-entry: {service: {type: LoadBalancer}}
+forwards: [{name: web, port: 80, from: {type: Any}, targets: [{host: web, port: 80}]}]
+services: [{name: office-entry, type: LoadBalancer}]
 ";
 
 fn deployment(case: &mut Case, end: End) -> &mut Deployment {
-    let name = end.child_name(&case.tunnel);
+    let name = case.tunnel.child(end);
     let own = |deployment: &&mut Deployment| deployment.name_any() == name;
     case.applied.deployments.iter_mut().find(own).unwrap()
 }
@@ -458,17 +459,14 @@ fn a_cause_that_has_passed_is_not_reported() {
 #[test]
 fn an_address_that_only_the_cluster_reaches_is_not_shown_for_a_load_balancer() {
     let mut case = case(BALANCED);
-    let address = |case: &Case| {
-        let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-        facts.entry.unwrap().address
-    };
-    assert_eq!(address(&case), None);
+    let host = |case: &Case| case.facts()["services"][0]["host"].clone();
+    assert_eq!(host(&case), Value::Null);
     let own = |service: &&mut Service| service.name_any() == "office-entry";
     let service = case.applied.services.iter_mut().find(own).unwrap();
     service.status =
         serde_json::from_value(json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}))
             .unwrap();
-    assert_eq!(address(&case).as_deref(), Some("192.0.2.1"));
+    assert_eq!(host(&case), "192.0.2.1");
     case.expect("Ready", Some(true), Code::Reconciled, "");
 }
 

@@ -1,3 +1,11 @@
+//! The condition `CredentialsValid`, and the keys in the status.
+
+use muxtunnel_crds::{KeyOrigin, KeyStatus};
+use muxtunnel_gateway_config::status::Certificate;
+use muxtunnel_operator::clock::date;
+
+use super::*;
+
 /// A gateway's certificate. It is valid from one hour before [`NOW`], for two hours and `more`
 /// seconds.
 fn shown(fingerprint: &str, more: i64) -> Certificate {
@@ -22,8 +30,8 @@ fn keys_of_both_ends_are_valid_and_not_in_the_status() {
         (Some(true), Code::KeysCreated)
     );
     assert_eq!(case.verdict("Ready").holds, Some(true));
-    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    assert!(facts.public_keys.is_empty() && facts.keys.is_empty());
+    let facts = case.facts();
+    assert!(facts["publicKeys"].is_null() && facts["keys"].is_null(), "{facts}");
 }
 
 fn own_key(public_key: Option<&str>) -> OwnKey {
@@ -42,7 +50,7 @@ fn own_key(public_key: Option<&str>) -> OwnKey {
 }
 
 fn exit(public_key: Option<&str>, reported: &[&str]) -> Case {
-    let mut case = case(&format!("side: Exit\n{MANAGED}"));
+    let mut case = case(EXIT);
     case.certified.keys = vec![own_key(public_key)];
     case.status(End::Exit).public_keys = reported.iter().map(|&key| key.to_owned()).collect();
     case
@@ -50,33 +58,29 @@ fn exit(public_key: Option<&str>, reported: &[&str]) -> Case {
 
 #[test]
 fn a_key_that_existed_before_has_the_public_key_that_the_gateways_report() {
-    let facts = |case: &Case| facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
     let silent = exit(None, &[]);
     let verdict = silent.verdict("CredentialsValid");
     assert_eq!((verdict.holds, verdict.code), (None, Code::KeyPending));
-    assert!(facts(&silent).public_keys.is_empty());
+    assert!(silent.facts()["publicKeys"].is_null());
     let reported = exit(None, &[EXIT_KEY]);
-    assert_eq!(facts(&reported).public_keys, [EXIT_KEY]);
+    assert_eq!(reported.facts()["publicKeys"], json!([EXIT_KEY]));
     assert_eq!(reported.verdict("CredentialsValid").holds, Some(true));
     // Anybody in the cluster can answer in place of a gateway that is gone.
     for wrong in ["a word", ENTRY_KEY] {
-        assert!(
-            facts(&exit(None, &[wrong])).public_keys.is_empty(),
-            "{wrong}"
-        );
+        let facts = exit(None, &[wrong]).facts();
+        assert!(facts["publicKeys"].is_null(), "{wrong}");
     }
 }
 
-/// The role of the key comes from the side, and not from the name of the Secret.
+/// The role of the key comes from the kind, and not from the name of the Secret.
 #[test]
 fn an_entry_whose_name_is_like_the_key_of_an_exit_has_a_key_of_an_entry() {
-    let mut case = case(&format!("side: Entry\n{ELSEWHERE}"));
+    let mut case = case(ELSEWHERE);
     let mut key = own_key(None);
     key.status.secret_name = "a-exit-key-b-entry-key-1".to_owned();
     case.certified.keys = vec![key];
     case.status(End::Entry).public_keys = vec![ENTRY_KEY.to_owned()];
-    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    assert_eq!(facts.public_keys, [ENTRY_KEY]);
+    assert_eq!(case.facts()["publicKeys"], json!([ENTRY_KEY]));
 }
 
 /// The admin port is not authenticated.
@@ -89,21 +93,14 @@ fn a_report_never_replaces_a_key_that_the_operator_created() {
         (Some(false), Code::KeyMismatch)
     );
     assert!(verdict.detail.contains("mtx1b"), "{verdict:?}");
-    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    assert_eq!(facts.public_keys, ["mtx1a"]);
+    assert_eq!(case.facts()["publicKeys"], json!(["mtx1a"]));
     // During a rotation, gateways have the older key, the newer key or both.
     let mut case = exit(Some("mtx1a"), &["mtx1a"]);
     let mut newer = own_key(Some("mtx1b"));
     newer.status.generation = 2;
     case.certified.keys.push(newer);
     assert_eq!(case.verdict("CredentialsValid").holds, Some(true));
-    let facts = muxtunnel_operator::tunnel_controller::update_status::facts::facts(
-        &case.tunnel,
-        &case.applied,
-        &case.seen,
-        &case.certified,
-    );
-    assert_eq!(facts.public_keys, ["mtx1b", "mtx1a"]);
+    assert_eq!(case.facts()["publicKeys"], json!(["mtx1b", "mtx1a"]));
 }
 
 #[test]
@@ -121,12 +118,6 @@ fn a_lost_key_is_named_with_both_remedies() {
             assert!(verdict.detail.contains(words), "{verdict:?}");
         }
     }
-}
-
-#[test]
-fn where_there_are_none_nothing_is_asked_for() {
-    let case = case(SMALLEST);
-    assert_eq!(case.verdict("CredentialsValid").code, Code::NotRequested);
 }
 
 #[test]
@@ -149,7 +140,8 @@ fn an_expired_certificate_and_one_that_is_about_to_expire_are_named() {
 
 #[test]
 fn certificates_of_somebody_else_are_judged_by_what_the_gateways_show() {
-    let provided = "security: {mode: MutualTls, entry: {secretName: a, peers: [x]}, exit: {secretName: b, peers: [y]}}";
+    let provided = "security: {mode: Certificates, certificates: {entry: {secretRef: {name: a}}, \
+                    exit: {secretRef: {name: b}}, entryNames: [x], exitNames: [y]}}";
     let spec = MANAGED.replace("carrier: {protocol: JMUX}", provided);
     let mut silent = case(&spec);
     for end in [End::Entry, End::Exit] {

@@ -1,3 +1,9 @@
+//! Tuning, the emulation of a wide-area network, and networks.
+
+use muxtunnel_gateway_config::status::Packets;
+
+use super::*;
+
 #[test]
 fn a_sysctl_that_the_kubelet_refuses_is_the_first_thing_said() {
     let mut case = tuned_wan();
@@ -51,7 +57,7 @@ fn a_refusal_of_muxwan_is_passed_on_in_its_own_words() {
 fn emulation_counts_once_the_carriers_round_trip_shows_it() {
     let mut case = tuned_wan();
     case.status(End::Entry).carriers = vec![carrier(50.2)];
-    let detail = "the round trip takes 50.2 ms, requested 100 ms (2 x 50ms)";
+    let detail = "the round trip takes 50.2 ms, requested 100 ms (2 x 50 ms)";
     case.expect("WANEmulated", Some(false), Code::WanDelayOff, detail);
     case.status(End::Entry).carriers = vec![carrier(180.0)];
     case.expect("WANEmulated", Some(true), Code::WanEmulated, "50ms");
@@ -111,8 +117,7 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
     case.seen.pods.append(&mut twin.seen.pods);
     let most = format!("IP packets: {}", u32::MAX);
     case.expect("NetworkReady", Some(true), Code::NetworkReady, &most);
-    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-    assert_eq!(facts.packets.unwrap().sessions, i32::MAX);
+    assert_eq!(case.facts()["network"]["sessions"], json!(i32::MAX));
     case.pod(End::Exit).problem = Some(Problem {
         code: Code::InterfaceFailed,
         detail: "pod office-tunnel-exit-0: container network: no such device".to_owned(),
@@ -134,7 +139,7 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
 #[test]
 fn emulation_that_is_switched_off_is_said_to_be_so() {
     let mut case = case(SMALLEST);
-    case.tunnel.wan_disabled = true;
+    case.tunnel.pods.wan_disabled = true;
     case.expect("WANEmulated", Some(false), Code::WanDisabled, "");
     case.expect("Ready", Some(false), Code::WanDisabled, "");
     case.expect("Available", Some(true), Code::Reconciled, "");

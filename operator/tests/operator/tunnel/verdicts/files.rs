@@ -1,3 +1,10 @@
+//! Files that gateways reject.
+
+use muxtunnel_gateway_config::status::{File, FileUse};
+
+use super::causes::PROVIDED;
+use super::*;
+
 /// A file whose newest content the gateway of `end` rejects.
 fn rejected(case: &mut Case, end: End, purpose: FileUse) {
     case.status(end).files = Some(vec![

@@ -1,0 +1,224 @@
+//! The listening ports of an entry, in one form.
+
+use crate::check::addr_port_problem;
+use crate::protocol::cannot_listen;
+use crate::target::{self, UNIX_PREFIX};
+use crate::{
+    Auth, Config, ConfigError, Direction, FORWARDS_MAX, Forward, Limits, PROXIES_MAX, Priority,
+    ProxyListen, ProxyListener, ProxyProtocol, ReverseForward, Role, Target, proxies,
+};
+
+/// A listening port: a forward, a reverse forward or a proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Unique name, used in logs and metrics.
+    pub name: String,
+    /// The listen address: `addr:port` or `unix:/path`.
+    pub listen: String,
+    /// The protocol of a proxy's clients. `None`: each connection is one stream to the target.
+    pub protocol: Option<ProxyListen>,
+    /// The target of streams whose clients do not name a target.
+    pub target: Option<Target>,
+    /// The users of a proxy. `None`: every client may connect.
+    pub auth: Option<Auth>,
+    /// PROXY protocol headers on the connections.
+    pub proxy_protocol: ProxyProtocol,
+    /// Which side listens.
+    pub direction: Direction,
+    /// The priority of new streams.
+    pub priority: Priority,
+    /// Limits of the streams.
+    pub limits: Limits,
+}
+
+impl Listener {
+    /// Whether the target of every connection is the target of the port. Otherwise clients may name
+    /// their targets.
+    #[must_use]
+    pub const fn has_fixed_target(&self) -> bool {
+        self.protocol.is_none()
+    }
+}
+
+impl From<&Forward> for Listener {
+    fn from(forward: &Forward) -> Self {
+        Self {
+            name: forward.name.clone(),
+            listen: forward.listen.clone(),
+            protocol: None,
+            target: Some(forward.target.clone()),
+            auth: None,
+            proxy_protocol: forward.proxy_protocol,
+            direction: Direction::EntryToExit,
+            priority: forward.priority,
+            limits: forward.limits,
+        }
+    }
+}
+
+impl From<&ReverseForward> for Listener {
+    fn from(forward: &ReverseForward) -> Self {
+        Self {
+            name: forward.name.clone(),
+            listen: forward.listen.clone(),
+            protocol: None,
+            target: Some(forward.target.clone()),
+            auth: None,
+            proxy_protocol: ProxyProtocol::default(),
+            direction: Direction::ExitToEntry,
+            priority: forward.priority,
+            limits: forward.limits,
+        }
+    }
+}
+
+impl From<&ProxyListener> for Listener {
+    fn from(proxy: &ProxyListener) -> Self {
+        Self {
+            name: proxy.name.clone(),
+            listen: proxy.listen.clone(),
+            protocol: Some(proxy.protocol),
+            target: proxy.fallback_target.clone(),
+            auth: proxy.auth(),
+            proxy_protocol: ProxyProtocol {
+                accept: proxy.accept_proxy_protocol,
+                send: proxy.send_proxy_protocol,
+            },
+            direction: Direction::EntryToExit,
+            priority: proxy.priority,
+            limits: proxy.limits,
+        }
+    }
+}
+
+/// A list of the file.
+const FORWARDS: &str = "forwards";
+const REVERSE_FORWARDS: &str = "reverseForwards";
+const PROXIES: &str = "proxies";
+
+impl Config {
+    /// The listening ports of the entry: its forwards, reverse forwards and proxies.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<Listener> {
+        self.listed().into_iter().map(|(_, _, port)| port).collect()
+    }
+
+    /// Each listening port, with the name of its list and its index in this list.
+    fn listed(&self) -> Vec<(&'static str, usize, Listener)> {
+        fn of<'a, T>(list: &'static str, all: &'a [T]) -> Vec<(&'static str, usize, Listener)>
+        where
+            Listener: From<&'a T>,
+        {
+            let ports = all.iter().map(Listener::from).enumerate();
+            ports.map(|(index, port)| (list, index, port)).collect()
+        }
+        let mut all = of(FORWARDS, &self.forwards);
+        all.extend(of(REVERSE_FORWARDS, &self.reverse_forwards));
+        all.extend(of(PROXIES, &self.proxies));
+        all
+    }
+}
+
+/// Checks that only an entry has listening ports, that names and listen addresses are unique, and
+/// that targets, limits and protocols are valid.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    for (field, length, most) in [
+        (FORWARDS, config.forwards.len(), FORWARDS_MAX),
+        (
+            REVERSE_FORWARDS,
+            config.reverse_forwards.len(),
+            FORWARDS_MAX,
+        ),
+        (PROXIES, config.proxies.len(), PROXIES_MAX),
+    ] {
+        let problem = if length == 0 {
+            continue;
+        } else if config.role != Role::Entry {
+            "only an entry has this field: remove the field".to_owned()
+        } else if length > most {
+            format!("has {length} entries, at most {most} are allowed")
+        } else {
+            continue;
+        };
+        return Err(ConfigError::field(field, problem));
+    }
+    let all = config.listed();
+    for (at, (list, index, port)) in all.iter().enumerate() {
+        if let Some((field, problem)) = problem(config, port, &all[..at]) {
+            // The fallback target of a proxy is its only target.
+            let field = match field.strip_prefix("target") {
+                Some(rest) if *list == PROXIES => format!("fallbackTarget{rest}"),
+                _ => field,
+            };
+            let field = match (*list, &*field) {
+                (PROXIES, "proxyProtocol.send") => "sendProxyProtocol",
+                (_, field) => field,
+            };
+            return Err(ConfigError::field(
+                format!("{list}[{index}].{field}"),
+                problem,
+            ));
+        }
+    }
+    proxies::check(&config.proxies)
+}
+
+/// The first invalid field of `port`, and the problem. `earlier`: the ports before it.
+fn problem(
+    config: &Config,
+    port: &Listener,
+    earlier: &[(&'static str, usize, Listener)],
+) -> Option<(String, String)> {
+    let wrong = |field: &str, problem: String| Some((field.to_owned(), problem));
+    let (name, can) = (config.protocol.can().name, config.protocol.can());
+    if port.name.is_empty() || port.name.len() > 63 {
+        return wrong("name", "must have 1 to 63 characters".to_owned());
+    }
+    if earlier.iter().any(|(_, _, other)| other.name == port.name) {
+        let problem = format!("{:?} is used by more than one listening port", port.name);
+        return wrong("name", problem);
+    }
+    let is_reverse = port.direction == Direction::ExitToEntry;
+    match port.listen.strip_prefix(UNIX_PREFIX) {
+        Some(_) if is_reverse => {
+            let problem = "must be ADDRESS:PORT, because an exit opens no Unix sockets for entries";
+            return wrong("listen", problem.to_owned());
+        }
+        Some(path) => {
+            if let Some(problem) = target::unix_path_problem(path) {
+                return wrong("listen", problem);
+            }
+        }
+        None => {
+            if let Some(problem) = addr_port_problem(&port.listen) {
+                return wrong("listen", problem);
+            }
+        }
+    }
+    let is_there = |(_, _, other): &(_, _, Listener)| {
+        other.direction == port.direction && other.listen == port.listen
+    };
+    if earlier.iter().any(is_there) {
+        let problem = format!("{} is used by more than one listening port", port.listen);
+        return wrong("listen", problem);
+    }
+    if is_reverse && !can.listen {
+        return wrong("listen", cannot_listen(config.protocol));
+    }
+    let target = port.target.as_ref();
+    if let Some((field, problem)) = target.and_then(Target::problem) {
+        return wrong(&format!("target.{field}"), problem);
+    }
+    if matches!(target, Some(Target::Unix(_))) && !can.unix_targets {
+        let problem = format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
+        return wrong("target", problem);
+    }
+    if port.proxy_protocol.sends() && !can.source {
+        let problem = format!(
+            "protocol {name} cannot send the client's address to the exit: remove the field"
+        );
+        return wrong("proxyProtocol.send", problem);
+    }
+    let (field, problem) = port.limits.problem()?;
+    wrong(&format!("limits.{field}"), problem)
+}

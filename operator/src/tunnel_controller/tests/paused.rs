@@ -1,0 +1,64 @@
+//! Objects whose `spec.paused` is set.
+
+use serde_json::json;
+
+use super::bench::Bench;
+use super::*;
+
+#[tokio::test]
+async fn while_paused_nothing_but_the_status_is_written() {
+    let bench = Bench::new(SMALLEST);
+    bench.reconcile().await.unwrap();
+    let before = bench.condition("Ready");
+    let available = bench.condition("Available");
+    bench.pause(true);
+    bench.edit(&SMALLEST.replace("port: 443", "port: 444"));
+    bench.api.remove("deployments/office-tunnel-exit");
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    bench.reconcile().await.unwrap();
+    let requests = bench.api.take_requests();
+    let (events, writes): (Vec<_>, Vec<_>) = requests
+        .iter()
+        .partition(|request| request.path.starts_with("events"));
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].body["reason"], "Paused");
+    // The operator sends no other request, not even a read.
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert_eq!(writes[0].path, "muxtunnels/office/status");
+    let ready = bench.condition("Ready");
+    assert_eq!(ready["status"], before["status"]);
+    assert_eq!(ready["reason"], "Paused");
+    let generation = &ready["observedGeneration"];
+    assert_eq!(
+        *generation, before["observedGeneration"],
+        "the new spec was not applied"
+    );
+    assert_eq!(bench.condition("Available"), available);
+
+    bench.pause(false);
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get("deployments/office-tunnel-exit").is_some());
+    let ready = bench.condition("Ready");
+    assert_ne!(ready["reason"], "Paused");
+    assert_ne!(ready["observedGeneration"], before["observedGeneration"]);
+}
+
+/// The kind makes no difference.
+#[tokio::test]
+async fn an_object_that_is_paused_from_the_start_says_so() {
+    for spec in [SMALLEST, ELSEWHERE, EXIT, RENDEZVOUS] {
+        let bench = Bench::new(spec);
+        bench.pause(true);
+        bench.reconcile().await.unwrap();
+        let ready = bench.condition("Ready");
+        assert_eq!(ready["status"], "Unknown");
+        assert_eq!(ready["reason"], "Paused");
+        let status = format!("PATCH {}/status", bench.path());
+        assert_eq!(bench.api.take_writes(), [status]);
+        // The operator does not work towards the generation, and no person has to act.
+        for absent in ["Reconciling", "Stalled"] {
+            assert_eq!(condition(&bench.api, &bench.path(), absent), None);
+        }
+    }
+}

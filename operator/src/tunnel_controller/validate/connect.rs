@@ -1,0 +1,188 @@
+//! The exits that entries dial, and the rendezvous where exits wait. Pure.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use muxtunnel_crds::{CarrierService, Connect, ExitRendezvous};
+use muxtunnel_gateway_config::{CARRIER_PORT, GatewayKey, KeyRole};
+
+use super::ValidatedCarrier;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::object::Object;
+
+/// Suffix of the Service that resolves to the addresses of an exit's pods.
+pub(in crate::tunnel_controller) const HEADLESS: &str = "headless";
+/// The name of a tunnel's own exit in `connect`.
+const OWN_EXIT: &str = "exit";
+
+/// A host and a port. Its text form has an IPv6 address in brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// A DNS name, or an address without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Address {
+    /// The address of a host and a port.
+    #[must_use]
+    pub fn new(host: &str, port: u16) -> Self {
+        let host = host.to_owned();
+        Self { host, port }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.parse::<Ipv6Addr>() {
+            Ok(host) => write!(f, "[{host}]:{}", self.port),
+            Err(_) => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// An exit that entries dial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidatedConnect {
+    /// The name.
+    pub name: String,
+    /// Entries use the lowest order that answers.
+    pub order: u32,
+    /// The address of the exit or of the rendezvous.
+    pub address: Address,
+    /// The address that entries dial if `address` does not answer.
+    pub fallback: Option<Address>,
+    /// The rendezvous at `address`, if the exit waits there.
+    pub meeting: Option<ValidatedMeeting>,
+    /// In mode PublicKeys: the keys of an exit elsewhere.
+    pub public_keys: Vec<GatewayKey>,
+    /// In mode Certificates: the names of an exit elsewhere, of which its certificate has one.
+    pub certificate_names: Vec<String>,
+    /// The Host header of carriers over WebSocket.
+    pub web_socket_host: Option<String>,
+}
+
+/// A rendezvous where an exit waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidatedMeeting {
+    /// The name.
+    pub name: String,
+    /// The address of the rendezvous.
+    pub address: Address,
+    /// The keys of the rendezvous.
+    pub public_keys: Vec<GatewayKey>,
+}
+
+/// The exits that the entries of `object` dial.
+pub(super) fn of(
+    object: &Object,
+    holder: &Holder,
+    carrier: &ValidatedCarrier,
+) -> Result<Vec<ValidatedConnect>, String> {
+    if object.has_both_ends() {
+        return Ok(vec![own(holder, carrier)]);
+    }
+    let elsewhere = object.connect().iter().map(elsewhere);
+    let mut all: Vec<_> = elsewhere.collect::<Result<_, _>>()?;
+    all.sort_by_key(|connect| connect.order);
+    Ok(all)
+}
+
+/// The exit of the same object. If a session may have its carriers at several pods, entries find each
+/// pod by the headless Service.
+fn own(holder: &Holder, carrier: &ValidatedCarrier) -> ValidatedConnect {
+    let service = holder.kind.child(End::Exit, &holder.name);
+    let host = |name: &str| format!("{name}.{}.svc", holder.namespace);
+    let balanced = Address::new(&host(&service), CarrierService::PORT_DEFAULT);
+    let (address, fallback) = match carrier.protocol.can().several_exits {
+        true => {
+            let pods = host(&format!("{service}-{HEADLESS}"));
+            (Address::new(&pods, CARRIER_PORT), Some(balanced))
+        }
+        false => (balanced, None),
+    };
+    ValidatedConnect {
+        name: OWN_EXIT.to_owned(),
+        order: 0,
+        address,
+        fallback,
+        meeting: None,
+        public_keys: Vec::new(),
+        certificate_names: Vec::new(),
+        web_socket_host: None,
+    }
+}
+
+fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
+    let Connect {
+        name,
+        order,
+        host,
+        port,
+        rendezvous,
+        public_keys,
+        certificate_names,
+        web_socket,
+    } = asked;
+    let wrong = |problem: String| format!("connect {name}: {problem}");
+    let meeting = rendezvous.as_ref().map(|asked| {
+        let found = meeting(name, (&asked.host, asked.port), &asked.public_keys);
+        found.map_err(|problem| format!("rendezvous.{problem}"))
+    });
+    let meeting = meeting.transpose().map_err(wrong)?;
+    let address = match (host, port, &meeting) {
+        (Some(host), Some(port), None) => Address::new(host, *port),
+        (None, None, Some(meeting)) => meeting.address.clone(),
+        _ => return Err(wrong("set either host and port, or rendezvous".to_owned())),
+    };
+    let web_socket = web_socket.as_ref();
+    Ok(ValidatedConnect {
+        name: name.clone(),
+        order: order.unwrap_or_default(),
+        address,
+        fallback: None,
+        meeting,
+        public_keys: keys("publicKeys", public_keys, KeyRole::Exit).map_err(wrong)?,
+        certificate_names: certificate_names.clone(),
+        web_socket_host: web_socket.and_then(|asked| asked.host.clone()),
+    })
+}
+
+/// Where the exits of `object` wait.
+pub(super) fn meetings(object: &Object) -> Result<Vec<ValidatedMeeting>, String> {
+    let asked = object.exit().map_or(&[][..], |exit| &exit.spec.rendezvous);
+    let meeting = |asked: &ExitRendezvous| {
+        let ExitRendezvous {
+            name,
+            host,
+            port,
+            public_keys,
+        } = asked;
+        let found = meeting(name, (host, *port), public_keys);
+        found.map_err(|problem| format!("rendezvous {name}: {problem}"))
+    };
+    asked.iter().map(meeting).collect()
+}
+
+fn meeting(
+    name: &str,
+    (host, port): (&str, u16),
+    public_keys: &[String],
+) -> Result<ValidatedMeeting, String> {
+    Ok(ValidatedMeeting {
+        name: name.to_owned(),
+        address: Address::new(host, port),
+        public_keys: keys("publicKeys", public_keys, KeyRole::Rendezvous)?,
+    })
+}
+
+/// The keys of gateways with the role `role`.
+pub(super) fn keys(field: &str, asked: &[String], role: KeyRole) -> Result<Vec<GatewayKey>, String> {
+    let key = |(index, text): (usize, &String)| {
+        let key = GatewayKey::of_role(text, role);
+        key.map_err(|error| format!("{field}[{index}]: {error}"))
+    };
+    asked.iter().enumerate().map(key).collect()
+}
