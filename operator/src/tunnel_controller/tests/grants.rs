@@ -32,7 +32,6 @@ fn exits_policy(bench: &Bench) -> String {
     let text = document(&bench.api, "office-tunnel-exit");
     let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
     let allow: Vec<_> = config
-        .policy
         .allow
         .iter()
         .map(ToString::to_string)

@@ -216,7 +216,7 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     use_image(&mut bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     let before = config(&bench, "exit", &exit);
-    assert_eq!(before.policy.allow.len(), 3);
+    assert_eq!(before.allow.len(), 3);
     bench.edit(
         &SPEC
             .replace(
@@ -232,11 +232,11 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     };
     let after = config(&bench, "exit", &exit);
     assert_eq!(
-        rules(&after.policy.allow),
+        rules(&after.allow),
         ["*.example.org.:443", "shop.shops.svc:80"]
     );
     assert_eq!(
-        rules(&after.policy.deny),
+        rules(&after.deny),
         ["10.1.0.0/16", "bad.example.org."]
     );
     let security = serde_json::to_value(&after.security).unwrap();
@@ -277,12 +277,11 @@ async fn a_revoked_grant_reaches_old_pods() {
         bench.reconcile().await.unwrap();
         for key in keys(&bench, "exit") {
             let text = text(&bench, "exit", &key);
-            let policy = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
-            let policy = policy.policy;
+            let exit = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
             let names =
                 |rule: &muxtunnel_gateway_config::Rule| rule.to_string().contains("shop.shops");
-            assert!(!policy.allow.iter().any(names), "{paused}: {text}");
-            assert!(policy.deny.iter().any(names), "{paused}: {text}");
+            assert!(!exit.allow.iter().any(names), "{paused}: {text}");
+            assert!(exit.deny.iter().any(names), "{paused}: {text}");
         }
         let forwards = config(&bench, "entry", &entry).forwards;
         assert!(

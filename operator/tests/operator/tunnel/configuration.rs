@@ -1,7 +1,7 @@
 //! The configurations of gateways.
 
 use muxtunnel_gateway_config::{
-    CongestionControl, Limits, Pool, Priority, Protocol, Rule, Timeouts, config_hash,
+    BitRate, CongestionControl, Limits, Pool, Priority, Protocol, Rule, Timeouts, config_hash,
 };
 use muxtunnel_operator::tunnel_controller::build::config_map::expected_hash;
 
@@ -16,7 +16,6 @@ fn with(extra: &str) -> String {
 fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
     let config = config(&built(SMALLEST), "office-tunnel-exit");
     let allow: Vec<_> = config
-        .policy
         .allow
         .iter()
         .map(ToString::to_string)
@@ -122,10 +121,10 @@ fn time_outs_priorities_and_limits_reach_running_gateways() {
     assert!(forwards[0].limits.is_empty());
     assert_eq!(forwards[0].priority, Priority::Auto);
     assert_eq!(forwards[1].priority, Priority::Interactive);
-    let expected = ForwardLimits {
+    let expected = Limits {
         streams: Some(100),
         opens_per_second: Some(20),
-        rate: Some(BitRate(100_000_000)),
+        bits_per_second: Some(BitRate(100_000_000)),
     };
     assert_eq!(forwards[1].limits, expected);
 }
@@ -147,13 +146,14 @@ fn the_rules_are_the_exits() {
     let alone = built(&format!("kind: MuxExit\n{rules}"));
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
     let expected = ["*.example.com.:8000-8100", "[2001:db8::]/32:443", "shop.site.svc:80", "db.example.com.:5432"];
-    let policy = config(&own, "office-tunnel-exit").policy;
-    assert_eq!(texts(&policy.allow), expected);
-    assert_eq!(texts(&policy.deny), ["*:25"]);
-    let policy = config(&alone, "office-exit").policy;
-    assert_eq!(texts(&policy.allow), expected[..2]);
-    assert_eq!(texts(&policy.deny), ["*:25"]);
-    assert!(config(&own, "office-entry").policy.is_empty());
+    let exit = config(&own, "office-tunnel-exit");
+    assert_eq!(texts(&exit.allow), expected);
+    assert_eq!(texts(&exit.deny), ["*:25"]);
+    let exit = config(&alone, "office-exit");
+    assert_eq!(texts(&exit.allow), expected[..2]);
+    assert_eq!(texts(&exit.deny), ["*:25"]);
+    let entry = config(&own, "office-entry");
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_forward_has_its_targets_in_their_order() {
     let targets: Vec<_> = entry.forwards[0].targets.iter().map(ToString::to_string).collect();
     let expected = ["shop.site.svc:80", "second.example.com.:81", "gone.site.svc:82"];
     assert_eq!(targets, expected);
-    let allow = config(&resources, "office-tunnel-exit").policy.allow;
+    let allow = config(&resources, "office-tunnel-exit").allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow[..3], expected);
 }

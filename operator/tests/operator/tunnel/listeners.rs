@@ -46,7 +46,7 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     assert_eq!(protocols(&entry), [Socks5, Http, Http, Auto]);
     assert!(entry.proxies[..3].iter().all(|proxy| proxy.fallback_targets.is_empty()));
     assert_eq!(entry.proxies[3].fallback_targets[0].to_string(), "shop.site.svc:80");
-    let allow = config(&tunnel, "office-tunnel-exit").policy.allow;
+    let allow = config(&tunnel, "office-tunnel-exit").allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["*.internal.", "shop.site.svc:80"]);
     let service = child(&tunnel.services, "office-entry");

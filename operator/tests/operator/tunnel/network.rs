@@ -117,8 +117,8 @@ fn an_entry_knows_the_protected_addresses_of_its_side() {
     let spec = format!("nat64Prefixes: ['2001:db8:64::/96']\n{NETWORK}");
     let tunnel = built(&spec);
     for name in ["office-entry", "office-tunnel-exit"] {
-        let policy = config(&tunnel, name).policy;
-        assert_eq!(policy.nat64_prefixes.len(), 1, "{name}");
+        let prefixes = config(&tunnel, name).nat64_prefixes;
+        assert_eq!(prefixes.len(), 1, "{name}");
     }
 }
 

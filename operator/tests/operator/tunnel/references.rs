@@ -28,7 +28,7 @@ fn forbidden() -> Dereferenced {
 
 fn allowed(resources: &Resources) -> Vec<String> {
     let exit = config(resources, "office-tunnel-exit");
-    exit.policy.allow.iter().map(ToString::to_string).collect()
+    exit.allow.iter().map(ToString::to_string).collect()
 }
 
 /// The number of forwards of the entry.
@@ -62,11 +62,11 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
     let exit = config(&resources, "office-tunnel-exit");
-    let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
+    let deny: Vec<_> = exit.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
     let entry = config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
-    assert!(entry.policy.is_empty());
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
@@ -114,20 +114,19 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         ..shop()
     };
     let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = config(&resources, "office-tunnel-exit").policy;
-    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    let exit = config(&resources, "office-tunnel-exit");
+    let protected: Vec<_> = exit.protected_cidrs.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    let policy = config(&resources, "office-entry").policy;
-    assert!(policy.is_empty());
+    assert!(config(&resources, "office-entry").protected_cidrs.is_empty());
     // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
         .replace("JMUX", "Native")
         .replace("- name: db\n", "reverseForwards:\n- name: db\n");
     let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
-    let policy = config(&resources, "office-entry").policy;
-    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    let entry = config(&resources, "office-entry");
+    let protected: Vec<_> = entry.protected_cidrs.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    assert!(policy.allow.is_empty() && policy.deny.is_empty());
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
@@ -476,7 +475,7 @@ fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
     let begin = "allow[0]: namespace shops does not permit objects of kind MuxExit in namespace site to refer to a Service shop";
     assert!(sentence.starts_with(begin), "{sentence}");
     let exit = config(&build(&valid, &settings()).unwrap(), "office-exit");
-    let rules: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
+    let rules: Vec<_> = exit.allow.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["web.example.com."]);
 }
 

@@ -246,7 +246,7 @@ fn certificates(names: &str) -> String {
 
 /// The targets that an exit may dial.
 fn allowed(config: &Config) -> Vec<String> {
-    let allow = config.policy.allow.iter();
+    let allow = config.allow.iter();
     allow.map(ToString::to_string).collect()
 }
 

@@ -118,8 +118,8 @@ fn an_exit_that_is_met_at_a_rendezvous_has_the_port_and_no_other() {
 #[test]
 fn its_users_may_dial_what_an_entry_may() {
     let policy = |spec: &str| -> Vec<String> {
-        let policy = config(&built(spec), "office-exit").policy;
-        policy.allow.iter().map(ToString::to_string).collect()
+        let exit = config(&built(spec), "office-exit");
+        exit.allow.iter().map(ToString::to_string).collect()
     };
     let with = policy(&with_ssh(""));
     assert_eq!(with.len(), 2, "{with:?}");
