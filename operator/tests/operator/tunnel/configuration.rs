@@ -15,11 +15,7 @@ fn with(extra: &str) -> String {
 #[test]
 fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
     let config = config(&built(SMALLEST), "office-tunnel-exit");
-    let allow: Vec<_> = config
-        .allow
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let allow: Vec<_> = config.allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["shop.site.svc:80", "db.example.com.:5432"]);
     assert_eq!(config.listen.as_deref(), Some("[::]:64000"));
     assert!(config.forwards.is_empty());
@@ -145,7 +141,12 @@ fn the_rules_are_the_exits() {
     let own = built(&with(rules));
     let alone = built(&format!("kind: MuxExit\n{rules}"));
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let expected = ["*.example.com.:8000-8100", "[2001:db8::]/32:443", "shop.site.svc:80", "db.example.com.:5432"];
+    let expected = [
+        "*.example.com.:8000-8100",
+        "[2001:db8::]/32:443",
+        "shop.site.svc:80",
+        "db.example.com.:5432",
+    ];
     let exit = config(&own, "office-tunnel-exit");
     assert_eq!(texts(&exit.allow), expected);
     assert_eq!(texts(&exit.deny), ["*:25"]);
@@ -165,7 +166,10 @@ fn a_missing_service_is_named_and_its_forward_stays() {
     );
     let entry = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
     let target = entry.forwards[0].targets[0].to_string();
-    assert_eq!((entry.forwards.len(), target.as_str()), (2, "shop.site.svc:80"));
+    assert_eq!(
+        (entry.forwards.len(), target.as_str()),
+        (2, "shop.site.svc:80")
+    );
     let wrong = SMALLEST.replace("port: 80}", "port: 81}");
     assert_eq!(
         unresolved(&valid(&wrong)),
@@ -180,11 +184,22 @@ fn a_forward_has_its_targets_in_their_order() {
                    {serviceRef: {name: gone}, port: 82}]";
     let spec = SMALLEST.replace("targets: [{serviceRef: {name: shop}, port: 80}]", several);
     let tunnel = valid(&spec);
-    assert_eq!(unresolved(&tunnel), ["forward web: Service gone does not exist"]);
+    assert_eq!(
+        unresolved(&tunnel),
+        ["forward web: Service gone does not exist"]
+    );
     let resources = build(&tunnel, &settings()).unwrap();
     let entry = config(&resources, "office-entry");
-    let targets: Vec<_> = entry.forwards[0].targets.iter().map(ToString::to_string).collect();
-    let expected = ["shop.site.svc:80", "second.example.com.:81", "gone.site.svc:82"];
+    let targets: Vec<_> = entry.forwards[0]
+        .targets
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let expected = [
+        "shop.site.svc:80",
+        "second.example.com.:81",
+        "gone.site.svc:82",
+    ];
     assert_eq!(targets, expected);
     let allow = config(&resources, "office-tunnel-exit").allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
@@ -194,7 +209,8 @@ fn a_forward_has_its_targets_in_their_order() {
 /// The gateway reads its memory limit itself, because a LimitRange may set it.
 #[test]
 fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory() {
-    let limits = "template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi}}}]}}";
+    let limits =
+        "template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi}}}]}}";
     let spec = with(&format!(
         "entry: {{replicas: 3, {limits}}}\nexit: {{{limits}}}\n"
     ));
@@ -206,13 +222,20 @@ fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory()
         sessions: Some(4),
         ..default
     };
-    assert_eq!(memory("office-tunnel-exit"), four, "three entries and one more");
+    assert_eq!(
+        memory("office-tunnel-exit"),
+        four,
+        "three entries and one more"
+    );
     let native = built(&spec.replace("protocol: JMUX", "protocol: Native"));
     let sessions = config(&native, "office-tunnel-exit").memory.sessions;
     assert_eq!(sessions, Some(13), "each entry has four workers");
     // Another number of sessions is no roll-out.
     let more = built(&spec.replace("replicas: 3", "replicas: 5"));
-    assert_eq!(pod(&more, "office-tunnel-exit"), pod(&resources, "office-tunnel-exit"));
+    assert_eq!(
+        pod(&more, "office-tunnel-exit"),
+        pod(&resources, "office-tunnel-exit")
+    );
 }
 
 #[test]

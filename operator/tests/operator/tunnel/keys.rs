@@ -65,7 +65,10 @@ fn an_entry_pins_the_keys_of_its_exit_and_one_that_is_none_is_named() {
     let Security::PublicKeys(keys) = config(&built(ELSEWHERE), "office-entry").security else {
         panic!("no keys");
     };
-    assert!(keys.peers.is_empty() && keys.peers_file.is_none(), "{keys:?}");
+    assert!(
+        keys.peers.is_empty() && keys.peers_file.is_none(),
+        "{keys:?}"
+    );
     let connect = &config(&built(ELSEWHERE), "office-entry").connect[0];
     assert_eq!(connect.public_keys[0].to_string(), EXIT_KEY);
     let wrong = ELSEWHERE.replace(EXIT_KEY, ENTRY_KEY);
@@ -82,7 +85,10 @@ fn a_gateway_of_one_end_mounts_the_keys_of_its_object() {
         (RENDEZVOUS, "office-rendezvous"),
     ] {
         let volumes = pod(&built(spec), name)["spec"]["volumes"].clone();
-        assert!(volumes.to_string().contains("office-key-1"), "{name}: {volumes}");
+        assert!(
+            volumes.to_string().contains("office-key-1"),
+            "{name}: {volumes}"
+        );
     }
 }
 
@@ -99,6 +105,9 @@ fn an_entry_names_the_certificates_of_each_exit() {
     let names = &entry.connect[0].certificate_names;
     assert_eq!(*names, ["exit.example.com", "spiffe://example.org/exit"]);
     // Keys are for mode PublicKeys, names for mode Certificates.
-    let both = spec.replace("certificateNames:", &format!("publicKeys: [{EXIT_KEY}]\n  certificateNames:"));
+    let both = spec.replace(
+        "certificateNames:",
+        &format!("publicKeys: [{EXIT_KEY}]\n  certificateNames:"),
+    );
     assert!(refusal(&both).contains("connect[0]"), "{}", refusal(&both));
 }

@@ -44,8 +44,15 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     let entry = config(&tunnel, "office-entry");
     use ProxyListen::{Auto, Http, Socks5};
     assert_eq!(protocols(&entry), [Socks5, Http, Http, Auto]);
-    assert!(entry.proxies[..3].iter().all(|proxy| proxy.fallback_targets.is_empty()));
-    assert_eq!(entry.proxies[3].fallback_targets[0].to_string(), "shop.site.svc:80");
+    assert!(
+        entry.proxies[..3]
+            .iter()
+            .all(|proxy| proxy.fallback_targets.is_empty())
+    );
+    assert_eq!(
+        entry.proxies[3].fallback_targets[0].to_string(),
+        "shop.site.svc:80"
+    );
     let allow = config(&tunnel, "office-tunnel-exit").allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["*.internal.", "shop.site.svc:80"]);
@@ -103,10 +110,18 @@ fn headers_that_say_where_a_client_is_are_a_matter_of_each_forward() {
 fn what_does_not_go_together_is_refused() {
     assert_refused(
         [
-            ("fallbackTargets: [{", "usersSecretRef: {name: people}\n  fallbackTargets: [{", "proxies[3]"),
+            (
+                "fallbackTargets: [{",
+                "usersSecretRef: {name: people}\n  fallbackTargets: [{",
+                "proxies[3]",
+            ),
             ("protocol: Auto", "protocol: SOCKS5", "proxies[3]"),
             ("allow: [{host: '*.internal'}]\n", "", "proxies"),
-            ("security:", "carrier: {protocol: JMUX}\nsecurity:", "forwards[0].proxyProtocol.send"),
+            (
+                "security:",
+                "carrier: {protocol: JMUX}\nsecurity:",
+                "forwards[0].proxyProtocol.send",
+            ),
             ("port: 3128", "port: 1080", "port 1080"),
             ("port: 3128", "port: 8081", "port 8081"),
         ]

@@ -164,7 +164,10 @@ fn an_entry_whose_exit_is_elsewhere_has_its_networks() {
         "{ELSEWHERE}network: {{entry: {{cidrs: [10.72.0.1/32]}}, exit: {{cidrs: [10.96.0.0/16]}}}}\n"
     );
     let network = config(&built(&spec), "office-entry").network.unwrap();
-    assert_eq!((network.entry_cidrs.len(), network.exit_cidrs.len()), (1, 1));
+    assert_eq!(
+        (network.entry_cidrs.len(), network.exit_cidrs.len()),
+        (1, 1)
+    );
     // The object of the exit has the exit's other settings.
     assert_refused(
         [
