@@ -12,10 +12,9 @@ use muxtunnel_crds::{
     self as crds, BenchmarkCarrier, BenchmarkContainerName, Gateway, MuxBenchmark, Profile,
     Protocol, Resources, SecurityMode, Template,
 };
-use muxtunnel_gateway_config::{BitRate, QUIC_MTU_DEFAULT};
+use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 
 use crate::apply::owner_reference;
-use crate::protocol::configured;
 use crate::settings::Settings;
 
 // The datagrams of a benchmark over QUIC, with the headers of UDP (8 bytes) and IPv4 (20), have
@@ -82,7 +81,7 @@ impl ValidatedBenchmark {
     #[must_use]
     pub fn network_protocol(&self) -> Option<Protocol> {
         let mut carrying = self.protocols.iter();
-        let carrying = carrying.find(|protocol| configured(**protocol).can().packets);
+        let carrying = carrying.find(|protocol| protocol.can().packets);
         carrying.copied().filter(|_| self.measures(Path::Network))
     }
 }
@@ -96,9 +95,6 @@ pub enum Invalid {
     /// The installation does not permit a label or an annotation of the pods.
     #[error("{0}")]
     Template(String),
-    /// The rate of the datagrams is invalid.
-    #[error("udp.bitsPerSecond: {0}")]
-    UdpRate(String),
     /// The matrix is invalid.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
@@ -140,7 +136,7 @@ pub fn validate(
         duration_s: spec.duration_seconds(),
         warm_up_s: spec.warm_up_seconds(),
         rounds: spec.rounds().unsigned_abs(),
-        udp_bits_per_second: udp_rate(spec)?,
+        udp_bits_per_second: udp_rate(spec),
     };
     matrix.check()?;
     let tunnel = spec.tunnel.clone().unwrap_or_default();
@@ -179,14 +175,9 @@ fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environme
     matrix.environments().into_iter().filter_map(find).collect()
 }
 
-fn udp_rate(spec: &crds::MuxBenchmarkSpec) -> Result<u64, Invalid> {
-    let asked = spec
-        .udp
-        .as_ref()
-        .and_then(|udp| udp.bits_per_second.as_ref());
-    let rate = asked.map(|rate| rate.0.parse::<BitRate>()).transpose();
-    let rate = rate.map_err(|error| Invalid::UdpRate(error.to_string()))?;
-    Ok(rate.map_or(UDP_BITS_PER_SECOND, |rate| rate.0))
+fn udp_rate(spec: &crds::MuxBenchmarkSpec) -> u64 {
+    let asked = spec.udp.as_ref().and_then(|udp| udp.bits_per_second);
+    asked.map_or(UDP_BITS_PER_SECOND, |rate| rate.0)
 }
 
 fn path_of(path: crds::Path) -> Path {
@@ -208,7 +199,7 @@ fn profile_name(profile: Profile) -> &'static str {
 
 /// The name of a protocol in results.
 pub fn protocol_name(protocol: Protocol) -> &'static str {
-    configured(protocol).can().name
+    protocol.can().name
 }
 
 #[cfg(test)]
@@ -232,8 +223,6 @@ mod tests {
             error,
             "udp.bitsPerSecond 20000000000 is out of range: use 100000 to 10000000000"
         );
-        let error = udp_rate_of("udp: {bitsPerSecond: 1Gi}").unwrap_err();
-        assert!(error.starts_with("udp.bitsPerSecond: "), "{error}");
     }
 
     /// The schema has no defaults, so an object reads back as it was written.

@@ -3,14 +3,13 @@
 
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, Protocol, Security,
+    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, Protocol, Security,
     ServiceRef, Target, Tuning, WanEmulation,
 };
 
 use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
-use crate::protocol::configured;
 
 /// The tunnel of `protocol`, with forwards for iperf and echo to the tunnel pair's server.
 #[must_use]
@@ -28,10 +27,14 @@ pub fn tunnel(
     let delay_milliseconds = environment.key.one_way_delay_ms;
     let wan_emulation = (delay_milliseconds > 0).then(|| WanEmulation {
         delay_milliseconds,
-        ..WanEmulation::default()
+        jitter_milliseconds: None,
+        loss_ppm: None,
+        bits_per_second: None,
+        backend: None,
+        scope: None,
     });
     let asked = &benchmark.carrier;
-    let can = configured(protocol).can();
+    let can = protocol.can();
     let spec = MuxTunnelSpec {
         entry: benchmark.entry.clone(),
         exit: benchmark.exit.clone(),
@@ -44,13 +47,15 @@ pub fn tunnel(
             certificates: None,
         }),
         carrier: Some(Carrier {
-            protocol: Some(protocol),
-            transport: asked.transport.filter(|_| protocol == Protocol::Native),
-            congestion_control: asked.congestion_control,
-            liveness_seconds: asked.liveness_seconds,
+            connection: ExitCarrier {
+                protocol: Some(protocol),
+                transport: asked.transport.filter(|_| protocol == Protocol::Native),
+                web_socket: None,
+                congestion_control: asked.congestion_control,
+                liveness_seconds: asked.liveness_seconds,
+            },
             pool: asked.pool.filter(|_| can.several_carriers),
             resume: asked.resume.filter(|_| can.resume),
-            ..Carrier::default()
         }),
         tuning: Some(Tuning {
             profile: Some(environment.profile),
