@@ -24,14 +24,14 @@ fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
 #[test]
 fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let config = config(&built(SMALLEST), "office-entry");
-    assert_eq!(
-        config.connect.as_deref(),
-        Some("office-tunnel-exit.site.svc:443")
-    );
+    let [exit] = &config.connect[..] else {
+        panic!("{:?}", config.connect);
+    };
+    assert_eq!(exit.address.as_deref(), Some("office-tunnel-exit.site.svc:443"));
     let forwards: Vec<_> = config
         .forwards
         .iter()
-        .map(|forward| format!("{} {}", forward.listen, forward.target.as_ref().unwrap()))
+        .map(|forward| format!("{} {}", forward.listen, forward.target))
         .collect();
     assert_eq!(
         forwards,
@@ -74,7 +74,7 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
         config(&resources, "office-entry"),
         config(&resources, "office-tunnel-exit"),
     );
-    assert_eq!(entry.pool, Some(Pool { min: 2, max: 16 }));
+    assert_eq!(entry.pool, Some(pool(2, Some(16))));
     assert!(entry.resume && exit.resume);
     assert_eq!(exit.pool, None);
     assert_eq!(exit.limits.carriers, 1024);
@@ -92,7 +92,7 @@ fn what_is_left_out_of_a_carrier_is_the_native_protocol_with_a_pool() {
     let resources = built(&SMALLEST.replace("carrier: {protocol: JMUX}", ""));
     let entry = config(&resources, "office-entry");
     assert_eq!(entry.protocol, Protocol::Native);
-    assert_eq!(entry.pool, Some(Pool { min: 1, max: 4 }));
+    assert_eq!(entry.pool, Some(Pool::GROWING));
     let exit = config(&resources, "office-tunnel-exit");
     assert_eq!((exit.protocol, exit.pool), (Protocol::Native, None));
     assert_eq!(config(&built(SMALLEST), "office-entry").pool, None);
@@ -165,7 +165,7 @@ fn a_missing_service_is_named_and_its_forward_stays() {
         ["forward web: Service shop does not exist"]
     );
     let entry = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
-    let target = entry.forwards[0].targets[0].to_string();
+    let target = entry.forwards[0].target.to_string();
     assert_eq!(
         (entry.forwards.len(), target.as_str()),
         (2, "shop.site.svc:80")
@@ -189,12 +189,8 @@ fn a_forward_has_its_targets_in_their_order() {
         ["forward web: Service gone does not exist"]
     );
     let resources = build(&tunnel, &settings()).unwrap();
-    let entry = config(&resources, "office-entry");
-    let targets: Vec<_> = entry.forwards[0]
-        .targets
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let targets = tunnel.streams.forwards[0].targets.iter();
+    let targets: Vec<_> = targets.map(|(host, port)| format!("{host}:{port}")).collect();
     let expected = [
         "shop.site.svc:80",
         "second.example.com.:81",

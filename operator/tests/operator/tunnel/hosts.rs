@@ -1,5 +1,6 @@
 //! Hosts of targets: the Services that they may name, and the hosts and ports that gateways dial.
 
+use muxtunnel_gateway_config::Target;
 use muxtunnel_operator::tunnel_controller::references::{
     canonical_host, references, services_of_host,
 };
@@ -152,8 +153,13 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     let resources = build(&valid, &settings()).unwrap();
     let entry = config(&resources, "office-entry");
     let web = entry.forwards.iter().find(|forward| forward.name == "web");
-    web.map(|web| web.targets[0].port)
+    web.map(|web| port_of(&web.target))
         .ok_or_else(|| unresolved(&valid).join("; "))
+}
+
+fn port_of(target: &Target) -> u16 {
+    let text = target.to_string();
+    text.rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
 #[test]

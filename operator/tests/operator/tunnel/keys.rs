@@ -24,11 +24,15 @@ fn certificates_come_from_the_secret_of_each_end() {
         let mount = json!({"name": "keys", "mountPath": "/etc/muxgate-keys", "readOnly": true});
         assert_eq!(spec["containers"][0]["volumeMounts"][1], mount);
         assert_eq!(spec["securityContext"]["fsGroup"], 65532);
-        let Security::MutualTls(tls) = config(&tunnel, name).security else {
+        let Security::Certificates(tls) = config(&tunnel, name).security else {
             panic!("no TLS");
         };
         assert_eq!(tls.key, std::path::Path::new("/etc/muxgate-keys/tls.key"));
-        assert_eq!(tls.peers, [peer]);
+        let names = match name {
+            "office-entry" => config(&tunnel, name).connect[0].certificate_names.clone(),
+            _ => tls.peers[0].certificate_names.clone(),
+        };
+        assert_eq!(names, [peer]);
     }
     let plain = pod(&built(SMALLEST), "office-entry");
     assert_eq!(plain["spec"]["volumes"].as_array().map(Vec::len), Some(1));

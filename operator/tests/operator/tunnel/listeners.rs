@@ -47,10 +47,10 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     assert!(
         entry.proxies[..3]
             .iter()
-            .all(|proxy| proxy.fallback_targets.is_empty())
+            .all(|proxy| proxy.fallback_target.is_none())
     );
     assert_eq!(
-        entry.proxies[3].fallback_targets[0].to_string(),
+        entry.proxies[3].fallback_target.as_ref().unwrap().to_string(),
         "shop.site.svc:80"
     );
     let allow = config(&tunnel, "office-tunnel-exit").allow;
@@ -77,7 +77,7 @@ fn users_are_files_of_the_entry_that_each_key_is_mounted_as_once() {
         .into_iter()
         .map(|proxy| proxy.users_file)
         .collect();
-    let file = |key| Some(format!("/etc/muxgate-users/people/{key}").into());
+    let file = |key| Some(format!("/etc/muxgate-users/people/{key}"));
     assert_eq!(files, [file("users"), file("more"), file("more"), None]);
 
     let exit = &pod(&tunnel, "office-tunnel-exit")["spec"];
@@ -100,8 +100,8 @@ fn only_a_new_file_of_users_needs_new_pods() {
 #[test]
 fn headers_that_say_where_a_client_is_are_a_matter_of_each_forward() {
     let entry = config(&built(DYNAMIC), "office-entry");
-    let header = entry.forwards[0].proxy_protocol.as_ref().unwrap();
-    assert!(header.accept.is_some() && header.send.is_some());
+    let header = entry.forwards[0].proxy_protocol;
+    assert!(header.accepts() && header.sends());
     assert!(entry.proxies[0].accept_proxy_protocol.is_some());
     assert!(entry.proxies[3].accept_proxy_protocol.is_none());
 }

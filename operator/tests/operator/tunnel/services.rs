@@ -95,17 +95,20 @@ fn a_native_session_finds_each_exits_pod_since_its_carriers_lead_to_one() {
     assert_eq!(service["spec"]["selector"], exit["spec"]["selector"]);
     assert_eq!(service["spec"]["ports"][0]["port"], 64000);
     let entry = config(&native, "office-entry");
+    // The Service is used while no pod answers.
+    let exits: Vec<_> = entry.connect.iter().filter_map(|exit| exit.address.as_deref()).collect();
     assert_eq!(
-        (entry.connect.as_deref(), entry.connect_fallback.as_deref()),
-        (
-            Some("office-tunnel-exit-headless.site.svc:64000"),
-            Some("office-tunnel-exit.site.svc:443")
-        )
+        exits,
+        [
+            "office-tunnel-exit-headless.site.svc:64000",
+            "office-tunnel-exit.site.svc:443"
+        ]
     );
+    assert!(entry.connect[0].order < entry.connect[1].order);
     assert_eq!(built(EXIT).services.len(), 1);
     let jmux = built(SMALLEST);
     assert_eq!(jmux.services.len(), 2);
-    assert_eq!(config(&jmux, "office-entry").connect_fallback, None);
+    assert_eq!(config(&jmux, "office-entry").connect.len(), 1);
 }
 
 /// Remote entries need a public Service for carriers.
