@@ -74,7 +74,7 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
         config(&resources, "office-entry"),
         config(&resources, "office-tunnel-exit"),
     );
-    assert_eq!(entry.pool, Some(pool(2, Some(16))));
+    assert_eq!(entry.pool, Some(Pool { min: 2, max: Some(16) }));
     assert!(entry.resume && exit.resume);
     assert_eq!(exit.pool, None);
     assert_eq!(exit.limits.carriers, 1024);
