@@ -253,7 +253,8 @@ fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<L
                 let name = peer.accepted().and_then(|own| own.name.as_deref());
                 let asked = &peer.object.spec.reverse_ports;
                 let asked = ports().filter(|port| name.is_some() && asked.contains(&port.name));
-                asked.map(move |port| rule(port.port, name))
+                let rules = asked.map(|port| rule(port.port, name));
+                rules.collect::<Vec<_>>()
             });
             return rules.take(LISTEN_RULES_MAX).collect();
         }
