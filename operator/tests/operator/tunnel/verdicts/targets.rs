@@ -58,10 +58,7 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     two.expect("Available", Some(true), Code::Reconciled, "");
     // The gateway reports no dials of targets that clients name.
     let mut proxy = case(SMALLEST);
-    proxy
-        .status(End::Entry)
-        .forwards
-        .push(forward("proxy"));
+    proxy.status(End::Entry).forwards.push(forward("proxy"));
     proxy.expect("Available", Some(true), Code::Reconciled, "");
     // One of two forwards reaches its target.
     let mut half = case(
