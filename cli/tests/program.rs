@@ -60,7 +60,10 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
     // Without the right to read Events, `status` still shows all other parts.
     cluster.deny("/api/v1/namespaces/shop/events", 403);
     let ran = cluster.run("status web -o json");
-    assert_eq!((ran.status, ran.json()["object"]["name"].as_str()), (0, Some("web")));
+    assert_eq!(
+        (ran.status, ran.json()["object"]["name"].as_str()),
+        (0, Some("web"))
+    );
     assert_eq!(ran.err, "Events are not shown: told to refuse (403)\n");
 }
 
@@ -88,7 +91,10 @@ fn status_lists_a_namespace_or_all() {
     let none = cluster.run("status -n empty");
     assert_eq!(
         (none.status, none.err.as_str()),
-        (0, "there are no tunnels, exits and rendezvous in namespace empty\n")
+        (
+            0,
+            "there are no tunnels, exits and rendezvous in namespace empty\n"
+        )
     );
 }
 
@@ -119,7 +125,10 @@ fn who_may_not_read_a_kind_sees_the_others() {
     cluster.object("both.yaml", |_| {});
     cluster.deny("/apis/muxtunnel.dev/v1alpha1/namespaces/shop/muxexits", 403);
     let ran = cluster.run("status -o name");
-    assert_eq!((ran.status, ran.out.as_str()), (0, "muxtunnel.muxtunnel.dev/web\n"));
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "muxtunnel.muxtunnel.dev/web\n")
+    );
     let wanted = "objects of the kind MuxExit are not shown: told to refuse (403)\n";
     assert_eq!(ran.err, wanted);
 }
@@ -423,7 +432,9 @@ fn check_before_an_installation_asks_for_what_it_takes() {
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(
         codes(&ran, "finding"),
-        ["MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"]
+        [
+            "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"
+        ]
     );
 }
 

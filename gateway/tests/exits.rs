@@ -37,7 +37,7 @@ fn entry(connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
 /// Starts an entry like [`entry`], with more YAML lines.
 fn entry_with(lines: &str, connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
-        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\n\
          {lines}workers: 1\nforwards:\n\
          - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         target.port()
@@ -363,7 +363,7 @@ fn a_client_that_sends_nothing_and_one_that_has_ended_are_taken_by_another_exit(
 fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one() {
     let mut leaving = Leaving::to(|connect, forward, _| {
         Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\n\
              forwards:\n- {{name: a, listen: '{forward}', protocol: Socks5}}\n"
         ))
     });

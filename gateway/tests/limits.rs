@@ -41,7 +41,7 @@ fn tunnel_to(listener: TcpListener, protocol: &str, head: &str, limits: &str) ->
     let exit = Gate::with_file(&format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: ['{address}']\n"
     ));
-    let head = format!("role: Entry\n{both}connect: 127.0.0.1:{carrier}\n");
+    let head = format!("role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\n");
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, forward));
     let entry = Gate::with_file(&format!(
         "{head}{}",

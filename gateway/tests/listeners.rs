@@ -29,7 +29,7 @@ fn gates(forward: &str, allow: &str, head: &str) -> (Gate, Gate) {
         "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: ['{allow}']\n"
     ));
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
          drain: {{acceptSeconds: 0, deadlineSeconds: 1}}\nforwards:\n- {{name: a, {forward}}}\n"
     ));
     (entry.until_ready(), exit)
@@ -342,7 +342,7 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     let (port, carrier) = (free_port(), free_port());
     let file = |auth: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
              - {{name: a, listen: '127.0.0.1:{port}', protocol: Socks5{auth}}}\n"
         )
     };

@@ -101,7 +101,7 @@ impl Site {
             })
             .collect();
         Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: {}:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}",
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {}:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}",
             self.host(130)
         ))
         .until_ready()

@@ -50,7 +50,7 @@ fn crowd(protocol: &str, [entry_limit, exit_limit]: [u64; 2], forward: &str) -> 
     let path = Path::to(loopback(carrier));
     let to = format!("{{host: 127.0.0.1, port: {}}}", target.port());
     let entry = format!(
-        "role: Entry\n{both}connect: {}\nforwards:\n- {{name: a, listen: '127.0.0.1:{port}', {}}}\n",
+        "role: Entry\n{both}connect:\n- name: far\n  address: {}\nforwards:\n- {{name: a, listen: '127.0.0.1:{port}', {}}}\n",
         path.address,
         forward.replace("TARGET", &to)
     );

@@ -60,7 +60,7 @@ impl Proxies {
         };
         let forwards = forward("Socks5", socks5) + &forward("HttpConnect", http);
         let entry = Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nworkers: 2\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nworkers: 2\n\
              forwards:\n{forwards}"
         ));
         Self {
@@ -286,7 +286,7 @@ fn a_gateway_does_not_start_with_a_hash_that_it_cannot_verify() {
     std::fs::write(&users, format!("alice:{SECRET}\nbob:{costly}\n")).unwrap();
     let (listen, carrier) = (free_port(), free_port());
     let text = format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nforwards:\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\
          - {{name: a, listen: '127.0.0.1:{listen}', protocol: Socks5, auth: {{usersFile: {users}}}}}\n"
     );
     std::fs::write(&config, text).unwrap();

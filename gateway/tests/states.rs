@@ -95,7 +95,7 @@ fn each_file_that_a_gateway_follows_has_a_state() {
     let (carrier, listen) = (carrier_address(), free_port());
     let yaml = |more: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: '{carrier}'\nadmin: ADMIN\nforwards:\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nforwards:\n\
              - {{name: any, listen: '127.0.0.1:{listen}', protocol: Socks5, auth: {{usersFile: '{}'}}}}\n{more}",
             users.display()
         )
@@ -187,7 +187,7 @@ fn dials_count_for_a_fixed_target_and_not_for_one_that_a_client_names() {
             )
         };
         let entry = Gate::with_file(&format!(
-            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\n\
+            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\n\
              admin: ADMIN\nforwards:\n{}{}- {{name: proxy, listen: '{proxy}', protocol: Socks5}}\n",
             forward("good", to_good, good),
             forward("bad", to_bad, bad),
@@ -215,7 +215,7 @@ fn the_dials_of_a_reverse_forward_count_on_both_sides() {
     ))
     .until_ready();
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
          - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{listen}', \
          target: {{host: 127.0.0.1, port: {}}}}}\n",
         bad.port()

@@ -149,11 +149,11 @@ mod tests {
 
     use super::*;
     use crate::caches::Feeds;
-    use crate::testing::tunnel::{SMALLEST, tunnel_json};
+    use crate::testing::tunnel::{SMALLEST, object_json};
 
     /// A tunnel with a value of a newer version at `pointer`.
     fn newer(pointer: &[&str], value: Value) -> Value {
-        let mut tunnel = tunnel_json(SMALLEST);
+        let mut tunnel = object_json(SMALLEST);
         tunnel["metadata"]["generation"] = json!(3);
         tunnel["status"] = json!({
             "observedGeneration": 3,

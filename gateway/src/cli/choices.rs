@@ -12,12 +12,12 @@ pub(super) enum ProtocolArg {
     /// HTTP/2 with a CONNECT request for each stream; with --security none, HTTP/2 without TLS
     /// (h2c).
     Http2,
-    /// HBONE, the tunnel protocol of Istio's proxies; with --security mtls, or with none as
+    /// HBONE, the tunnel protocol of Istio's proxies; with --security certificates, or with none as
     /// plaintext.
     Hbone,
-    /// QUIC, over UDP; with --security tls or mtls.
+    /// QUIC, over UDP; with --security tls or certificates.
     Quic,
-    /// HTTP/3 with a CONNECT request for each stream; with --security tls or mtls.
+    /// HTTP/3 with a CONNECT request for each stream; with --security tls or certificates.
     Http3,
     /// SSH: an exit accepts ssh -L, -D and -R; an entry connects to an sshd.
     Ssh,

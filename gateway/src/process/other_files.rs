@@ -80,7 +80,7 @@ mod tests {
         std::fs::write(&file, "anna:secret-of-anna\n").unwrap();
         let yaml = |forwards: &str| {
             let text = format!(
-                "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:1\nforwards: [{forwards}]\n"
+                "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:1\nforwards: [{forwards}]\n"
             );
             Arc::new(Config::from_yaml(&text).unwrap().reloadable())
         };

@@ -53,7 +53,7 @@ fn both_ends_change_their_keys_one_after_the_other_and_a_stream_loses_nothing() 
     let entry_text = |keys: &[&str]| {
         let security = security(&old_entry, &new_entry, "far", keys);
         format!(
-            "role: Entry\nsecurity: {security}\nconnect: '{carrier}'\nadmin: ADMIN\nworkers: 1\n\
+            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nworkers: 1\n\
              forwards: [{{name: web, listen: '127.0.0.1:{port}', target: {{host: 127.0.0.1, port: {}}}}}]\n",
             target.port()
         )

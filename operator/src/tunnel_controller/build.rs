@@ -8,6 +8,7 @@
 //! that no earlier proxy named, the pods restart to mount this file.
 
 pub mod certificates;
+mod config;
 pub mod config_map;
 pub mod deployment;
 mod horizontal_pod_autoscaler;
@@ -20,6 +21,7 @@ pub mod reduce;
 pub mod service;
 pub mod service_account;
 mod sizing;
+mod volumes;
 mod wan;
 mod withdraw;
 
@@ -121,7 +123,7 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
         let Some(gateway) = object.gateway(end) else {
             continue;
         };
-        let config = config_map::config(object, end, gateway)?;
+        let config = config::config(object, end, gateway)?;
         let deployment = deployment::build(object, end, gateway, &config, settings)?;
         resources
             .service_accounts

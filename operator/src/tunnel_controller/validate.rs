@@ -185,7 +185,7 @@ fn valid(
         peers: &peers,
     };
     let gateways = gateways::of(&security, &named.live)?;
-    let pods = ValidatedPods::of(object, named, &gateways, settings)?;
+    let pods = ValidatedPods::of(object, named, &gateways, settings);
     Ok(ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,

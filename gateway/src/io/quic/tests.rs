@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, MutualTls, Role, Security, SessionConfig};
+use muxtunnel_gateway_config::{Config, Certificates, Role, Security, SessionConfig};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionIdGenerator, Runtime, UdpPoller};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -24,13 +24,13 @@ pub(crate) fn session(protocol: &str, role: &str) -> SessionConfig {
 }
 
 pub(crate) fn config(protocol: &str, role: &str) -> Config {
-    let security = "{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [far]}";
+    let security = "{mode: Certificates, certificate: /c, key: /k, ca: /a, peers: [far]}";
     let memory = "{receive: 16Mi, retain: 4Mi}";
     let text = format!("{role}\nprotocol: {protocol}\nsecurity: {security}\nmemory: {memory}\n");
     Config::from_yaml(&text).unwrap()
 }
 
-pub(crate) const ENTRY: &str = "role: Entry\nconnect: far:1";
+pub(crate) const ENTRY: &str = "role: Entry\nconnect:\n- name: far\n  address: far:1";
 pub(crate) const EXIT: &str = "role: Exit\nlisten: '127.0.0.1:1'";
 
 /// The credentials of `entry` and `exit`. Each pair consists of the end's own name and the
@@ -46,7 +46,7 @@ pub(crate) fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentia
     [entry, exit].map(|(own, peer)| {
         let params = CertificateParams::new([own.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
-        let config = MutualTls {
+        let config = Certificates {
             certificate: dir.path().join("certificate"),
             key: dir.path().join("key"),
             ca: ca.clone(),
@@ -55,7 +55,7 @@ pub(crate) fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentia
         let certificate = params.signed_by(&key, &issuer).unwrap();
         std::fs::write(&config.certificate, certificate.pem()).unwrap();
         std::fs::write(&config.key, key.serialize_pem()).unwrap();
-        Credentials::load(&Security::MutualTls(config), Role::Entry).unwrap()
+        Credentials::load(&Security::Certificates(config), Role::Entry).unwrap()
     })
 }
 

@@ -8,29 +8,26 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction, KeyToPath,
-    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, Sysctl,
-    TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection, WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, HTTPGetAction, NodeSelectorRequirement, NodeSelectorTerm,
+    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, Sysctl, TopologySpreadConstraint, VolumeMount,
+    WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_contract::secrets;
 use muxtunnel_crds::{ContainerName, Resources, Template};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::service::carrier_port_names;
+use super::volumes::{CONFIG_FOLDER, mounted};
 use super::{BuildError, End, config_map, metadata, network, selector, wan};
 use crate::muxbench;
 use crate::pods;
 use crate::settings::Settings;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
-use crate::tunnel_controller::validate::{
-    SSH, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
-};
+use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject};
 
 /// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
 /// ReplicaSets with pods. The operator's cache contains all ReplicaSets.
@@ -48,13 +45,6 @@ const LAST_WORDS_SECONDS: i64 = 5;
 /// key that a node lacks.
 const APART_BY: [(&str, i32); 2] = [(HOST, 100), ("topology.kubernetes.io/zone", 50)];
 const HOST: &str = "kubernetes.io/hostname";
-const CONFIG_FOLDER: &str = "/etc/muxgate";
-const CONFIG_VOLUME: &str = "config";
-const KEYS_VOLUME: &str = "keys";
-const SSH_VOLUME: &str = "ssh";
-const USERS_VOLUME: &str = "users";
-/// Mode of files from Secrets: readable only by the pod's group.
-const SECRET_MODE: i32 = 0o440;
 
 pub(super) fn build(
     object: &ValidatedObject,
@@ -316,139 +306,8 @@ fn selected(labels: BTreeMap<String, String>) -> LabelSelector {
     }
 }
 
-/// The volumes of the gateway's container, with their mount points. `key` is the key of the gateway's
-/// configuration in the end's ConfigMap.
-fn mounted(
-    object: &ValidatedObject,
-    end: End,
-    gateway: &ValidatedGateway,
-    key: String,
-) -> Vec<(Volume, VolumeMount)> {
-    let config = Volume {
-        name: CONFIG_VOLUME.to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: object.child(end),
-            items: Some(vec![KeyToPath {
-                key,
-                path: FILE.to_owned(),
-                mode: None,
-            }]),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
-    let ssh = gateway.ssh.as_ref();
-    let volumes = [
-        (Some(config), CONFIG_FOLDER),
-        (keys_volume(&gateway.security, end), config_map::KEYS_FOLDER),
-        (users_volume(object, end), config_map::USERS_FOLDER),
-        (
-            ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret)),
-            config_map::SSH_FOLDER,
-        ),
-        (
-            object.network.as_ref().map(|_| network::volume()),
-            network::FOLDER,
-        ),
-    ];
-    let volumes = volumes.into_iter();
-    let mounted = volumes.filter_map(|(volume, folder)| {
-        let volume = volume?;
-        let mount = mount(&volume.name, folder);
-        Some((volume, mount))
-    });
-    mounted.collect()
-}
-
 fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
-}
-
-/// The volume with keys and certificates. Each pod gets its own private key, and no other end's.
-fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
-    let file = |key: &str, path: &str| KeyToPath {
-        key: key.to_owned(),
-        path: path.to_owned(),
-        mode: None,
-    };
-    match security {
-        ValidatedSecurity::None => None,
-        ValidatedSecurity::Certificates { secret, .. } => Some(secret_volume(KEYS_VOLUME, secret)),
-        ValidatedSecurity::Pair { secret } => {
-            let (own, other) = match end {
-                End::Exit => (secrets::EXIT_KEY, secrets::ENTRY_PUBLIC_KEY),
-                End::Entry | End::Rendezvous => (secrets::ENTRY_KEY, secrets::EXIT_PUBLIC_KEY),
-            };
-            let mut volume = secret_volume(KEYS_VOLUME, secret);
-            if let Some(source) = &mut volume.secret {
-                source.items = Some(vec![
-                    file(own, config_map::PRIVATE_KEY_FILE),
-                    file(other, config_map::PEERS_FILE),
-                ]);
-            }
-            Some(volume)
-        }
-        ValidatedSecurity::PublicKeys { secrets: own } => {
-            let source = |secret: &String| VolumeProjection {
-                secret: Some(SecretProjection {
-                    name: secret.clone(),
-                    items: Some(vec![file(secrets::PRIVATE_KEY, secret)]),
-                    optional: None,
-                }),
-                ..VolumeProjection::default()
-            };
-            Some(Volume {
-                name: KEYS_VOLUME.to_owned(),
-                projected: Some(ProjectedVolumeSource {
-                    default_mode: Some(SECRET_MODE),
-                    sources: Some(own.iter().map(source).collect()),
-                }),
-                ..Volume::default()
-            })
-        }
-    }
-}
-
-/// The Secret is mounted as a directory, so that its changes reach running gateways.
-fn secret_volume(name: &str, secret: &str) -> Volume {
-    Volume {
-        name: name.to_owned(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(secret.to_owned()),
-            default_mode: Some(SECRET_MODE),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
-}
-
-/// The volume with the users of an entry's forwards. The users may be in several Secrets. Each
-/// Secret has its own directory.
-fn users_volume(object: &ValidatedObject, end: End) -> Option<Volume> {
-    let users = object.users(end);
-    (!users.is_empty()).then(|| Volume {
-        name: USERS_VOLUME.to_owned(),
-        projected: Some(ProjectedVolumeSource {
-            default_mode: Some(SECRET_MODE),
-            sources: Some(users.into_iter().map(users_source).collect()),
-        }),
-        ..Volume::default()
-    })
-}
-
-fn users_source(users: &UsersFile) -> VolumeProjection {
-    VolumeProjection {
-        secret: Some(SecretProjection {
-            name: users.secret.clone(),
-            items: Some(vec![KeyToPath {
-                key: users.key.clone(),
-                path: config_map::users_path(users),
-                mode: None,
-            }]),
-            optional: None,
-        }),
-        ..VolumeProjection::default()
-    }
 }
 
 pub(super) fn pod_security(
@@ -517,16 +376,6 @@ fn container(
         security_context: Some(pods::unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
-    }
-}
-
-/// Mounts the directory, because a file that is mounted by subPath never changes in a running pod.
-fn mount(volume: &str, folder: &str) -> VolumeMount {
-    VolumeMount {
-        name: volume.to_owned(),
-        mount_path: folder.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
     }
 }
 

@@ -31,7 +31,7 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let config = config(&built(SMALLEST), "office-entry");
     assert_eq!(
         config.connect.as_deref(),
-        Some("office-tunnel-exit.site.svc:64000")
+        Some("office-tunnel-exit.site.svc:443")
     );
     let forwards: Vec<_> = config
         .forwards
@@ -160,7 +160,7 @@ fn the_rules_are_the_exits() {
 fn a_missing_service_is_named_and_its_forward_stays() {
     let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
     assert_eq!(
-        tunnel.unresolved,
+        unresolved(&tunnel),
         ["forward web: Service shop does not exist"]
     );
     let entry = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
@@ -168,7 +168,7 @@ fn a_missing_service_is_named_and_its_forward_stays() {
     assert_eq!((entry.forwards.len(), target.as_str()), (2, "shop.site.svc:80"));
     let wrong = SMALLEST.replace("port: 80}", "port: 81}");
     assert_eq!(
-        valid(&wrong).unresolved,
+        unresolved(&valid(&wrong)),
         ["forward web: Service shop has no TCP port 81"]
     );
 }
@@ -180,7 +180,7 @@ fn a_forward_has_its_targets_in_their_order() {
                    {serviceRef: {name: gone}, port: 82}]";
     let spec = SMALLEST.replace("targets: [{serviceRef: {name: shop}, port: 80}]", several);
     let tunnel = valid(&spec);
-    assert_eq!(tunnel.unresolved, ["forward web: Service gone does not exist"]);
+    assert_eq!(unresolved(&tunnel), ["forward web: Service gone does not exist"]);
     let resources = build(&tunnel, &settings()).unwrap();
     let entry = config(&resources, "office-entry");
     let targets: Vec<_> = entry.forwards[0].targets.iter().map(ToString::to_string).collect();

@@ -141,7 +141,7 @@ fn matrix(spec: &str, ends: &[(&str, &[u16])]) -> Vec<String> {
     matrix_of(&object_json(spec), &valid(spec), ends)
 }
 
-fn matrix_of(object: &Value, valid: &ValidatedTunnel, ends: &[(&str, &[u16])]) -> Vec<String> {
+fn matrix_of(object: &Value, valid: &ValidatedObject, ends: &[(&str, &[u16])]) -> Vec<String> {
     let resources = build(valid, &settings()).unwrap();
     let kind = object["kind"].as_str().unwrap();
     let policies = &resources.network_policies;

@@ -3,12 +3,13 @@
 use muxtunnel_operator::tunnel_controller::references::{
     canonical_host, references, services_of_host,
 };
-use muxtunnel_operator::tunnel_controller::validate::ListenPort;
+use muxtunnel_operator::tunnel_controller::end::End;
 
+use super::build::config;
 use super::*;
 
-const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
-     shop: create a ReferenceGrant or MuxGrant there";
+const REFUSAL: &str = "forward web: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer \
+     to a Service shop: create a ReferenceGrant or MuxGrant there";
 
 fn permitted() -> Dereferenced {
     let service: Service = serde_json::from_value(shop_json()).unwrap();
@@ -26,20 +27,20 @@ fn forbidden() -> Dereferenced {
 }
 
 fn allowed(resources: &Resources) -> Vec<String> {
-    let exit = super::build::config(resources, "office-tunnel-exit");
+    let exit = config(resources, "office-tunnel-exit");
     exit.policy.allow.iter().map(ToString::to_string).collect()
 }
 
 /// The number of forwards of the entry.
-fn forwards(tunnel: &ValidatedTunnel) -> usize {
+fn forwards(tunnel: &ValidatedObject) -> usize {
     let resources = build(tunnel, &settings()).unwrap();
-    super::build::config(&resources, "office-entry").forwards.len()
+    config(&resources, "office-entry").forwards.len()
 }
 
 #[test]
 fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
     let tunnel = valid_with(FAR, &permitted(), &settings());
-    assert!(tunnel.forbidden.is_empty() && tunnel.unresolved.is_empty());
+    assert_eq!(tunnel.findings.all, []);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
         allowed(&resources),
@@ -50,23 +51,20 @@ fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
 #[test]
 fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_others_are() {
     let tunnel = valid_with(FAR, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert!(tunnel.unresolved.is_empty());
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    assert!(unresolved(&tunnel).is_empty());
     // The gateways' Service keeps the port of the forward, so that a later permission does not
     // change the port.
-    let ports: Vec<_> = tunnel
-        .listen_ports
-        .iter()
-        .map(|ListenPort { port, .. }| *port)
-        .collect();
+    let ports = tunnel.listen_ports(End::Entry);
+    let ports: Vec<_> = ports.map(|listen| listen.port).collect();
     assert_eq!(ports, [8080, 443]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
-    let exit = super::build::config(&resources, "office-tunnel-exit");
+    let exit = config(&resources, "office-tunnel-exit");
     let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
-    let entry = super::build::config(&resources, "office-entry");
+    let entry = config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
     assert!(entry.policy.is_empty());
 }
@@ -78,10 +76,10 @@ fn nor_is_the_services_name_as_an_address() {
         "[{host: Shop.shops.svc.cluster.local, port: 80}]",
     );
     let tunnel = valid_with(&by_name, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
     assert_eq!(forwards(&tunnel), 1);
     let tunnel = valid_with(&by_name, &permitted(), &settings());
-    assert!(tunnel.forbidden.is_empty());
+    assert!(not_permitted(&tunnel).is_empty());
     assert_eq!(forwards(&tunnel), 2);
 }
 
@@ -90,13 +88,13 @@ fn nor_is_the_services_name_as_an_address() {
 fn a_forward_keeps_its_permitted_targets() {
     let spec = FAR.replace("port: 80}]", "port: 80}, {host: web.example.com, port: 80}]");
     let tunnel = valid_with(&spec, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
         allowed(&resources),
         ["web.example.com.:80", "db.example.com.:5432"]
     );
-    let entry = super::build::config(&resources, "office-entry");
+    let entry = config(&resources, "office-entry");
     assert_eq!(entry.forwards[0].targets.len(), 1);
 }
 
@@ -104,7 +102,7 @@ fn a_forward_keeps_its_permitted_targets() {
 fn what_is_missing_of_a_permitted_service_is_said_with_its_namespace() {
     let tunnel = valid_with(FAR, &Dereferenced::default(), &settings());
     assert_eq!(
-        tunnel.unresolved,
+        unresolved(&tunnel),
         ["forward web: Service shop of namespace shops does not exist"]
     );
 }
@@ -116,17 +114,17 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         ..shop()
     };
     let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-tunnel-exit").policy;
+    let policy = config(&resources, "office-tunnel-exit").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    let policy = super::build::config(&resources, "office-entry").policy;
+    let policy = config(&resources, "office-entry").policy;
     assert!(policy.is_empty());
     // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
         .replace("JMUX", "Native")
         .replace("- name: db\n", "reverseForwards:\n- name: db\n");
     let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-entry").policy;
+    let policy = config(&resources, "office-entry").policy;
     let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
     assert_eq!(protected, ["172.18.0.2"]);
     assert!(policy.allow.is_empty() && policy.deny.is_empty());
@@ -289,7 +287,7 @@ fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
             target,
         );
         let tunnel = valid_with(&text, &permitted(), &settings());
-        assert_eq!(tunnel.unresolved, [says], "{target}");
+        assert_eq!(unresolved(&tunnel), [says], "{target}");
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
         // After the Service is deleted, the forward stays.
@@ -328,8 +326,8 @@ fn a_service_that_stands_for_another_name_is_no_target() {
             ..Dereferenced::default()
         };
         let tunnel = valid_with(&text, &found, &settings());
-        let [said] = &tunnel.unresolved[..] else {
-            panic!("{target}: {:?}", tunnel.unresolved);
+        let [said] = &unresolved(&tunnel)[..] else {
+            panic!("{target}: {:?}", tunnel.findings);
         };
         assert!(said.contains("is of type ExternalName"), "{said}");
         let resources = build(&tunnel, &settings()).unwrap();
@@ -343,7 +341,7 @@ fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
     assert!(references(&object(&entry), "site").foreign.is_empty());
     let short = entry.replace("shop.shops.svc", "Shop.shops");
     let tunnel = valid_with(&short, &shop(), &settings());
-    let entry_of = super::build::config(&build(&tunnel, &settings()).unwrap(), "office-entry");
+    let entry_of = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
     assert_eq!(entry_of.forwards[0].targets[0].to_string(), "shop.shops:80");
     // The entry dials the targets of reverse forwards.
     let here = entry.replace("forwards:", "reverseForwards:");
@@ -370,10 +368,10 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     named.endpoints.insert(name, endpoints);
     let valid = valid_with(SMALLEST, &named, &settings());
     let resources = build(&valid, &settings()).unwrap();
-    let entry = super::build::config(&resources, "office-entry");
+    let entry = config(&resources, "office-entry");
     let web = entry.forwards.iter().find(|forward| forward.name == "web");
     web.map(|web| web.targets[0].port)
-        .ok_or_else(|| valid.unresolved.join("; "))
+        .ok_or_else(|| unresolved(&valid).join("; "))
 }
 
 #[test]
@@ -384,7 +382,7 @@ fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
     for ports in [&[][..], &[8081, 8082]] {
         let said = led_to(&json!("http"), ports).unwrap_err();
         let begin =
-            "forward web: Service shop is headless, and its port http has the targetPort http";
+            "forward web: Service shop is headless, and its port 80 has the targetPort http";
         assert!(said.starts_with(begin), "{said}");
     }
 }
@@ -447,21 +445,22 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
             "db.example.com.:5432"
         ]
     );
+    let refused = not_permitted(&tunnel);
     for (index, sentence) in [
-        "allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: create",
-        "allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: create",
+        "allow[0]: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer to a Service web: create",
+        "allow[1]: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer to all its Services: create",
         "allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
     ]
     .into_iter()
     .enumerate()
     {
-        assert!(tunnel.forbidden[index].starts_with(sentence), "{}", tunnel.forbidden[index]);
+        assert!(refused[index].starts_with(sentence), "{}", refused[index]);
     }
-    assert_eq!(tunnel.forbidden.len(), 3);
+    assert_eq!(refused.len(), 3);
     // With the permission, the rule is unchanged.
     dereferenced.forbidden.clear();
     let tunnel = valid_with(&spec, &dereferenced, &settings());
-    assert!(tunnel.forbidden.is_empty());
+    assert!(not_permitted(&tunnel).is_empty());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
 }
@@ -471,12 +470,12 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
 fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
     let spec = "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
     let valid = valid_with(spec, &forbidden(), &settings());
-    let [sentence] = &valid.forbidden[..] else {
-        panic!("{:?}", valid.forbidden);
+    let [sentence] = &not_permitted(&valid)[..] else {
+        panic!("{:?}", valid.findings);
     };
-    let begin = "allow[0]: namespace shops does not permit MuxExits of namespace site to refer to a Service shop";
+    let begin = "allow[0]: namespace shops does not permit objects of kind MuxExit in namespace site to refer to a Service shop";
     assert!(sentence.starts_with(begin), "{sentence}");
-    let exit = super::build::config(&build(&valid, &settings()).unwrap(), "office-exit");
+    let exit = config(&build(&valid, &settings()).unwrap(), "office-exit");
     let rules: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["web.example.com."]);
 }

@@ -57,7 +57,11 @@ fn services_lead_to_the_very_ports_that_are_listened_on() {
         ])
     );
     let exit = child(&resources.services, "office-tunnel-exit");
-    assert_eq!(exit["spec"]["ports"][0]["port"], 64000);
+    let port = &exit["spec"]["ports"][0];
+    assert_eq!(
+        (&port["port"], &port["targetPort"]),
+        (&json!(443), &json!(64000))
+    );
     assert_eq!(
         exit["spec"]["selector"],
         json!({
@@ -86,13 +90,13 @@ fn a_native_session_finds_each_exits_pod_since_its_carriers_lead_to_one() {
     assert_eq!(service["spec"]["clusterIP"], "None");
     let exit = child(&native.services, "office-tunnel-exit");
     assert_eq!(service["spec"]["selector"], exit["spec"]["selector"]);
-    assert_eq!(service["spec"]["ports"], exit["spec"]["ports"]);
+    assert_eq!(service["spec"]["ports"][0]["port"], 64000);
     let entry = config(&native, "office-entry");
     assert_eq!(
         (entry.connect.as_deref(), entry.connect_fallback.as_deref()),
         (
             Some("office-tunnel-exit-headless.site.svc:64000"),
-            Some("office-tunnel-exit.site.svc:64000")
+            Some("office-tunnel-exit.site.svc:443")
         )
     );
     assert_eq!(built(EXIT).services.len(), 1);
@@ -198,7 +202,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         let number = |port: Value| port["port"].as_i64().unwrap();
         ports.into_iter().map(number).collect::<Vec<_>>()
     };
-    assert_eq!(ports("office-tunnel-exit"), [64000]);
+    assert_eq!(ports("office-tunnel-exit"), [443]);
     assert_eq!(ports("office-reverse"), [8080]);
     assert_eq!(ports("office-entry"), [443]);
     let (exit, entry) = (

@@ -43,7 +43,7 @@ use super::*;
 /// A tunnel and all observations of this tunnel in a healthy state. Each test changes one
 /// observation.
 struct Case {
-    tunnel: ValidatedTunnel,
+    tunnel: ValidatedObject,
     applied: Applied,
     seen: Seen,
     certified: Certified,
@@ -98,7 +98,7 @@ fn case(spec: &str) -> Case {
 /// The time of all observations, in seconds since 1970.
 const NOW: i64 = 1_900_000_000;
 
-fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> SeenPod {
+fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedObject) -> SeenPod {
     SeenPod {
         end,
         name: format!("{}-0", tunnel.child(end)),
@@ -109,7 +109,7 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> See
         started: true,
         ready: true,
         problem: None,
-        wan: if tunnel.wan.is_some() {
+        wan: if tunnel.pods.wan.is_some() {
             Wan::Proven
         } else {
             Wan::Absent
@@ -139,15 +139,16 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedTunnel) -> See
             packets: None,
             carriers: vec![carrier(
                 tunnel
+                    .pods
                     .wan
                     .as_ref()
-                    .map_or(0.2, |wan| 2.0 * wan.one_way_delay.as_millis() as f64 + 0.4),
+                    .map_or(0.2, |wan| 2.0 * f64::from(wan.delay_milliseconds) + 0.4),
             )],
             streams: Streams::default(),
             forwards: Vec::new(),
             rendezvous: None,
             process: Process::default(),
-            sysctls: tunnel.tuning.clone(),
+            sysctls: tunnel.pods.tuning.clone(),
         })),
     }
 }
@@ -196,7 +197,7 @@ impl Case {
     }
 
     fn find(&self, type_: &str) -> Option<Verdict> {
-        verdicts(&self.tunnel, &self.applied, &self.seen, &self.certified)
+        verdicts(&self.tunnel, &self.applied, &self.seen, (&self.certified, &[]))
             .into_iter()
             .find(|verdict| verdict.type_ == type_)
     }

@@ -59,10 +59,10 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
         ..settings()
     };
     let tunnel = valid_with(&with("wanEmulation: {delayMilliseconds: 50}"), &shop(), &off);
-    assert!(tunnel.wan.is_none() && tunnel.wan_disabled);
+    assert!(tunnel.pods.wan.is_none() && tunnel.pods.wan_disabled);
     let resources = build(&tunnel, &off).unwrap();
     assert!(pod(&resources, "office-tunnel-exit")["spec"]["initContainers"].is_null());
     let tunnel = valid(&with("wanEmulation: {delayMilliseconds: 0}"));
-    assert!(tunnel.wan.is_none() && !tunnel.wan_disabled);
-    assert!(valid(&with("wanEmulation: {delayMilliseconds: 0, lossPPM: 10000}")).wan.is_some());
+    assert!(tunnel.pods.wan.is_none() && !tunnel.pods.wan_disabled);
+    assert!(valid(&with("wanEmulation: {delayMilliseconds: 0, lossPPM: 10000}")).pods.wan.is_some());
 }

@@ -40,7 +40,7 @@ fn made() -> std::result::Result<(Tls, Tls), Box<dyn std::error::Error>> {
     let end = |own: &str, peer: &str| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
         let params = CertificateParams::new([own.to_owned()])?;
         let key = KeyPair::generate()?;
-        let config = MutualTls {
+        let config = Certificates {
             certificate: dir.path().join("certificate"),
             key: dir.path().join("key"),
             ca: ca.clone(),

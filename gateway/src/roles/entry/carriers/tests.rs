@@ -13,7 +13,7 @@ const TCP: CarrierTransport = CarrierTransport::Tcp;
 const WEB_SOCKET: CarrierTransport = CarrierTransport::WebSocket;
 
 fn dial_context(ways: Ways) -> DialContext {
-    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
+    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
     let session = config::Config::from_yaml(yaml).unwrap().session();
     let worker = Worker::of(yaml);
     let web_socket = config::WebSocket {
