@@ -26,7 +26,8 @@ fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
 fn exit_with(lines: &str, carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
-         {lines}workers: 1\nallow: ['{target}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n"
+         {lines}workers: 1\nallow: [{target_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n",
+        target_rule = common::rule(&target)
     ))
 }
 
@@ -364,7 +365,7 @@ fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one()
     let mut leaving = Leaving::to(|connect, forward, _| {
         Gate::with_file(&format!(
             "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\n\
-             forwards:\n- {{name: a, listen: '{forward}', protocol: Socks5}}\n"
+             proxies:\n- {{name: a, listen: '{forward}', protocol: SOCKS5}}\n"
         ))
     });
     let target = leaving.listener.local_addr().unwrap().port().to_be_bytes();
@@ -424,8 +425,10 @@ impl Vanishing {
         let exits = addresses.each_ref().map(|address| {
             Gate::with_file(&format!(
                 "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}:{carrier}\nadmin: ADMIN\n\
-                 allow: ['{target}', '{unanswering}']\n\
-                 drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
+                 allow: [{target_rule}, {unanswering_rule}]\n\
+                 drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
+                target_rule = common::rule(&target),
+                unanswering_rule = common::rule(&unanswering)
             ))
         });
         namespace.set_hosts(&names(&addresses));

@@ -135,7 +135,7 @@ fn an_exit_lets_a_carrier_go_that_its_entry_retires() {
     let port = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{port}\n\
-         admin: ADMIN\nworkers: 2\nallow: ['127.0.0.1:1']\n"
+         admin: ADMIN\nworkers: 2\nallow: [{{cidr: 127.0.0.1/32, port: 1}}]\n"
     ))
     .until_ready();
     let connect = || Carrier::new(connect(([127, 0, 0, 1], port).into()));

@@ -78,8 +78,9 @@ impl Place {
         let (secret, security) = (secret.display(), &self.securities[0]);
         Gate::with_file(&format!(
             "role: Exit\nsecurity: {security}\nconnect:\n- name: far\n  address: {}\nadmin: ADMIN\nworkers: 2\n\
-             rendezvous: {{name: db, secretFile: '{secret}'}}\nallow: ['{target}']\n",
-            loopback(self.port)
+             rendezvous: {{name: db, secretFile: '{secret}'}}\nallow: [{target_rule}]\n",
+            loopback(self.port),
+            target_rule = common::rule(&target)
         ))
     }
 

@@ -208,11 +208,7 @@ mod tests {
         for (transport, rest, expected) in [
             ("WebSocket", "webSocket: {path: /a}\n", None),
             ("Auto", "webSocket: {path: /a}\n", None),
-            (
-                "WebSocket",
-                "webSocket: {path: /a}\nprotocol: JMUX\n",
-                None,
-            ),
+            ("WebSocket", "webSocket: {path: /a}\nprotocol: JMUX\n", None),
             ("TCP", "webSocket: {path: /a}\n", Some("webSocket")),
             ("WebSocket", "", Some("webSocket")),
             ("WebSocket", "protocol: HTTP2\n", Some("transport")),

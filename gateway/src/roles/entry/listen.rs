@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, Reloadable};
+use muxtunnel_gateway_config::{self as config, ProxyListen, Reloadable};
 use muxtunnel_proto::{OpenError, Priority};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -56,13 +56,13 @@ impl Route {
 impl Entry {
     /// Listens for exactly the forwards in `forwards`. Unchanged forwards keep their listeners.
     /// Returns the errors of forwards that cannot listen. The other forwards work.
-    pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
+    pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Listener]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
         let mut listened = Vec::new();
         let mut listeners = self.listeners.borrow_mut();
         listeners.retain(|address, listener| {
             let here =
-                |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
+                |forward: &&config::Listener| forward.direction == config::Direction::EntryToExit;
             let mut here = forwards.iter().filter(here);
             let stays = here.any(|forward| forward.listen == *address);
             if !stays {
@@ -90,9 +90,9 @@ impl Entry {
             listened.push(Listened {
                 forward,
                 listen: wanted.listen.clone(),
-                target: match &wanted.target {
-                    Some(target) => target.to_string(),
-                    None => wanted.protocol.name().to_owned(),
+                target: match (&wanted.target, wanted.protocol) {
+                    (Some(target), _) => target.to_string(),
+                    (None, protocol) => protocol.map_or("", ProxyListen::name).to_owned(),
                 },
                 has_fixed_target: wanted.has_fixed_target(),
                 error: begun.as_ref().err().map(ToString::to_string),
@@ -105,7 +105,7 @@ impl Entry {
 
     fn listen_for(
         self: &Rc<Self>,
-        wanted: &config::Forward,
+        wanted: &config::Listener,
         forward: Arc<Forward>,
         listeners: &mut BTreeMap<String, Listener>,
     ) -> Result<(), WorkerError> {
@@ -268,7 +268,7 @@ impl Opening {
 /// Applies changes of the forwards, as long as the configuration can change.
 pub(super) async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadable>>) {
     while reloadable.changed().await.is_ok() {
-        let forwards = reloadable.borrow_and_update().forwards.clone();
+        let forwards = reloadable.borrow_and_update().listeners.clone();
         for error in entry.listen(&forwards) {
             tracing::error!(%error, "Cannot listen for a forward");
         }

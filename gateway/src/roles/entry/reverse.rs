@@ -50,7 +50,7 @@ struct Route {
 }
 
 impl Route {
-    fn of(entry: &Entry, wanted: &config::Forward) -> Rc<Self> {
+    fn of(entry: &Entry, wanted: &config::Listener) -> Rc<Self> {
         let target = wanted.target.as_ref();
         Rc::new(Self {
             forward: entry.telemetry.forwards.get(wanted),
@@ -62,7 +62,7 @@ impl Route {
     }
 
     /// Whether the route requests the same listener as `wanted`.
-    fn asks_for(&self, wanted: &config::Forward) -> bool {
+    fn asks_for(&self, wanted: &config::Listener) -> bool {
         self.forward.name == wanted.name
             && self.listen == wanted.listen
             && self.priority == wanted.priority
@@ -111,7 +111,7 @@ impl Asked {
         &self,
         entry: &Entry,
         listeners: &dyn Listeners,
-        wanted: &[&config::Forward],
+        wanted: &[&config::Listener],
         paused: &BTreeMap<String, Instant>,
     ) -> Vec<(String, String)> {
         let mut given_up = Vec::new();
@@ -164,7 +164,7 @@ impl Entry {
             let now = Instant::now();
             paused.retain(|_, until| *until > now);
             let in_force = Arc::clone(&reloadable.borrow_and_update());
-            let wanted: Vec<_> = in_force.forwards.iter().filter(is_reverse).collect();
+            let wanted: Vec<_> = in_force.listeners.iter().filter(is_reverse).collect();
             for (name, problem) in asked.ask(self, listeners, &wanted, &paused) {
                 self.not_listening(mux, asked, &mut paused, name, problem);
             }
@@ -188,7 +188,7 @@ impl Entry {
     pub(super) fn has_reverse_forwards(&self) -> bool {
         self.reloadable
             .borrow()
-            .forwards
+            .listeners
             .iter()
             .any(|forward| is_reverse(&forward))
     }
@@ -316,7 +316,7 @@ impl Entry {
     }
 }
 
-fn is_reverse(forward: &&config::Forward) -> bool {
+fn is_reverse(forward: &&config::Listener) -> bool {
     forward.direction == Direction::ExitToEntry
 }
 

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use muxtunnel_gateway_config::{BitRate, ForwardLimits};
+use muxtunnel_gateway_config::{BitRate, Limits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
     CarrierId, CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Pool,
@@ -348,9 +348,9 @@ fn target() -> Local {
 
 /// A client of the forward `web`, whose streams share `rate`.
 fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
-    let limits = ForwardLimits {
-        rate: Some(rate),
-        ..ForwardLimits::default()
+    let limits = Limits {
+        bits_per_second: Some(rate),
+        ..Limits::default()
     };
     let forward = forwards.named("web", limits);
     Local::Client {

@@ -37,21 +37,27 @@ fn made() -> std::result::Result<(Tls, Tls), Box<dyn std::error::Error>> {
     let ca = dir.path().join("ca");
     std::fs::write(&ca, params.self_signed(&key)?.pem())?;
     let issuer = Issuer::new(params, key);
-    let end = |own: &str, peer: &str| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
+    let end = |own: &str, peer: &str, role| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
         let params = CertificateParams::new([own.to_owned()])?;
         let key = KeyPair::generate()?;
         let config = Certificates {
             certificate: dir.path().join("certificate"),
             key: dir.path().join("key"),
             ca: ca.clone(),
-            peers: vec![peer.to_owned()],
+            peers: vec![Peer {
+                name: Some(peer.to_owned()),
+                ..Peer::with_certificate_name(peer.to_owned())
+            }],
         };
         let certificate = params.signed_by(&key, &issuer)?;
         std::fs::write(&config.certificate, certificate.pem())?;
         std::fs::write(&config.key, key.serialize_pem())?;
-        Ok(Tls::load(&config)?)
+        Ok(Tls::load(&config, role)?)
     };
-    Ok((end("entry", "exit")?, end("exit", "entry")?))
+    Ok((
+        end("entry", "exit", Role::Entry)?,
+        end("exit", "entry", Role::Exit)?,
+    ))
 }
 
 /// The ends of all runs, because a key pair costs as much as several handshakes.
@@ -276,7 +282,7 @@ fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: 
     }
 }
 
-/// A certificate of a peer. Checks that its name is the first one of `peers` that it has, and that
+/// A certificate of a peer. Checks that its name is the longest one of `peers` that it has, and that
 /// no certificate has a name only because other names are permitted, too.
 pub(crate) fn certificates(input: &[u8]) {
     const PEERS: [&str; 4] = [
@@ -287,7 +293,8 @@ pub(crate) fn certificates(input: &[u8]) {
     ];
     static VERIFIERS: LazyLock<Vec<PeerVerifier>> = LazyLock::new(|| {
         let of = |peers: &[&str]| {
-            let peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
+            let peer = |peer: &&str| Peer::with_certificate_name((*peer).to_owned());
+            let peers = peers.iter().map(peer).collect();
             match PeerVerifier::new(Vec::new(), &provider(), peers) {
                 Ok(verifier) => verifier,
                 Err(error) => unreachable!("{error}"),
@@ -297,11 +304,11 @@ pub(crate) fn certificates(input: &[u8]) {
         alone.into_iter().chain([of(&PEERS)]).collect()
     });
     let certificate = CertificateDer::from(input);
-    let name = |verifier: &PeerVerifier| verifier.name_of(&certificate).ok().map(str::to_owned);
-    let mut alone = VERIFIERS[..PEERS.len()].iter().map(name);
+    let name = |verifier: &PeerVerifier| verifier.identity(&certificate, UnixTime::now()).ok();
+    let alone = VERIFIERS[..PEERS.len()].iter().map(name);
     assert_eq!(
         name(&VERIFIERS[PEERS.len()]),
-        alone.find(Option::is_some).flatten()
+        alone.flatten().max_by_key(String::len)
     );
     // A certificate whose dates this side shows has an end, or ended before 1970.
     if let Some(facts) = facts(&certificate) {

@@ -206,11 +206,7 @@ mod tests {
         let identity = |made: Result<(Box<dyn Transport>, _)>| {
             made.map(|(made, _)| made.identity().map(str::to_owned))
         };
-        let to = To {
-            exit: "exit",
-            host,
-            authority: host,
-        };
+        let to = To::exit(host);
         let (near, far) = tokio::join!(
             client.secure(Tcp::boxed(near), Part::Dials(to), Inside::Carrier),
             server.secure(Tcp::boxed(far), Part::Accepts, Inside::Carrier)
