@@ -1,6 +1,7 @@
 //! Targets that no connection reaches.
 
 use muxtunnel_gateway_config::status::Dials;
+use muxtunnel_operator::tunnel_controller::validate::Finding;
 
 use super::causes::{PROVIDED, forward};
 use super::*;
@@ -57,10 +58,7 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     two.expect("Available", Some(true), Code::Reconciled, "");
     // The gateway reports no dials of targets that clients name.
     let mut proxy = case(SMALLEST);
-    proxy
-        .status(End::Entry)
-        .forwards
-        .push(forward("proxy"));
+    proxy.status(End::Entry).forwards.push(forward("proxy"));
     proxy.expect("Available", Some(true), Code::Reconciled, "");
     // One of two forwards reaches its target.
     let mut half = case(
@@ -92,7 +90,12 @@ forwards:
 ",
     );
     let sentence = "forward web: no pod behind Service web is ready";
-    case.tunnel.unready = vec![sentence.to_owned()];
+    case.tunnel.findings.all = vec![Finding {
+        code: Code::TargetNotReady,
+        place: "forward web".to_owned(),
+        detail: "no pod behind Service web is ready".to_owned(),
+        is_lost: true,
+    }];
     dialled(&mut case, End::Entry, "web", (0, 50));
     case.expect("Available", Some(true), Code::Reconciled, sentence);
     assert!(!case.verdict("Available").detail.contains("no connection"));
